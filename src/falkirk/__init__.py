@@ -1,0 +1,1 @@
+"""Falkirk: exactly-once stream processing on Kafka, with batch on Spark."""

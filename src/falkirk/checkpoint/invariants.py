@@ -1,0 +1,63 @@
+"""The invariants, as equations with names. The protocol checks them as it runs; tests and the simulator check them too.
+
+chain      steps of a task, in log order, are 0, 1, 2…; division(n+1).start = division(n).end; clock(n+1) ≥ clock(n)
+names      owners of step records follow the order of names
+prefix     store.step ≤ last committed step
+visible    committed outputs = outputs of steps 0..last
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from falkirk.checkpoint.ids import Nonce
+from falkirk.checkpoint.records import Named, StepRecord, TaskRecord
+from falkirk.checkpoint.tasks import InvariantError
+from falkirk.state.store import Progress
+
+
+def follows(record: StepRecord, last: StepRecord) -> None:
+    """step = last.step + 1, start = last.end in every partition, clock ≥ last.clock. Raises InvariantError."""
+    if record.step != last.step + 1:
+        raise InvariantError(f"task {record.task}: step {record.step} does not follow on step {last.step}")
+    before = {r.partition: r.end for r in last.division}
+    for r in record.division:
+        if r.partition in before and before[r.partition] != r.start or r.start > r.end:
+            raise InvariantError(
+                f"task {record.task}, step {record.step}: reads {r.partition.topic}[{r.partition.partition}] from "
+                f"{r.start} to {r.end}, but step {last.step} ended at {before.get(r.partition)}"
+            )
+    if missing := before.keys() - {r.partition for r in record.division}:
+        raise InvariantError(f"task {record.task}, step {record.step}: its division leaves out {sorted(missing)}")
+    if record.clock < last.clock:
+        raise InvariantError(f"task {record.task}, step {record.step}: its clock goes back")
+
+
+def chain(records: Iterable[StepRecord]) -> None:
+    """Every record follows on the one before it. Raises InvariantError."""
+    last: StepRecord | None = None
+    for record in records:
+        if last is not None:
+            follows(record, last)
+        last = record
+
+
+def names(records: Sequence[TaskRecord]) -> None:
+    """The owners of step records follow the order of names (a record may follow a later name that has not fenced yet)."""
+    order: dict[Nonce, int] = {}
+    newest = -1
+    for record in records:
+        if isinstance(record, Named):
+            order[record.nonce] = len(order)
+        elif isinstance(record, StepRecord):
+            place = order.get(record.nonce, -1)
+            if place < newest:
+                raise InvariantError(f"task {record.task}: step {record.step} of an older owner after a newer one's")
+            newest = place
+
+
+def prefix(progress: Progress, last: StepRecord | None) -> None:
+    """store.step ≤ last committed step. Raises InvariantError."""
+    committed = -1 if last is None else last.step
+    if progress.step > committed:
+        raise InvariantError(f"the store is at step {progress.step}, but only {committed} is committed")

@@ -1,0 +1,43 @@
+"""Who owned a task, read from its steps partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from falkirk.checkpoint.ids import Nonce, Offset, OwnerId
+from falkirk.checkpoint.records import Named, Released, StepRecord, TaskRecord
+
+
+def last_named(records: Iterable[tuple[Offset, TaskRecord]]) -> Nonce | None:
+    """The nonce of the last name, or None if nobody is named.
+
+    >>> last_named([(Offset(0), Named(Nonce("a"), OwnerId("w0"))), (Offset(1), Named(Nonce("b"), OwnerId("w1")))])
+    'b'
+    """
+    nonce = None
+    for _, record in records:
+        if isinstance(record, Named):
+            nonce = record.nonce
+    return nonce
+
+
+def owners(records: Iterable[tuple[Offset, TaskRecord]]) -> dict[Nonce, OwnerId]:
+    """Ownerships in log order, from names and from steps (an old name may have been trimmed; the last step never is)."""
+    found: dict[Nonce, OwnerId] = {}
+    for _, record in records:
+        if isinstance(record, Named | StepRecord):
+            found.setdefault(record.nonce, record.owner)
+    return found
+
+
+def unclean(records: Sequence[tuple[Offset, TaskRecord]]) -> set[OwnerId]:
+    """The owners to fence: those of every ownership begun after the newest one that a `released` cites (clause 5b).
+
+    >>> a, b = Named(Nonce("a"), OwnerId("w0")), Named(Nonce("b"), OwnerId("w1"))
+    >>> sorted(unclean([(Offset(0), a), (Offset(1), b)])), unclean([(Offset(0), a), (Offset(1), Released(Nonce("a")))])
+    (['w0', 'w1'], set())
+    """
+    ownerships = list(owners(records).items())
+    released = {record.nonce for _, record in records if isinstance(record, Released)}
+    newest = max((i for i, (nonce, _) in enumerate(ownerships) if nonce in released), default=-1)
+    return {owner for _, owner in ownerships[newest + 1 :]}

@@ -1,0 +1,89 @@
+"""What the steps topic holds: the truth about progress. JSON, so that Kafka's own tools can show it.
+
+Partition t of the topic is task t's. Its committed records read, in log order:
+
+    named(a) · step 0 by a · step 1 by a · released(a) · named(b) · step 2 by b · …
+
+`named` begins an ownership, `released` ends the one whose nonce it cites, and each step says which ownership wrote it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerId, Step
+
+
+class Range(msgspec.Struct, frozen=True, array_like=True):
+    """Offsets start ≤ o < end of one input partition."""
+
+    partition: InputPartition
+    start: Offset
+    end: Offset
+
+
+Division = tuple[Range, ...]
+"""What one step reads: a range for every input partition of the task, empty ones included, in the order of partitions."""
+
+
+class OutputRange(msgspec.Struct, frozen=True, array_like=True):
+    """A step wrote records with sequence numbers 0 ≤ s < end to one partition of an output.
+
+    The numbers count from 0 in each step and partition, so a reader of one partition sees a loss or a double as a gap
+    or a repeat, and the step record tells it how many to wait for.
+    """
+
+    output: str
+    partition: int
+    end: int
+
+
+class Named(msgspec.Struct, frozen=True, tag="named"):
+    """A worker says that it takes the task over (clause 5a)."""
+
+    nonce: Nonce
+    owner: OwnerId
+    host: str = ""
+
+
+class Released(msgspec.Struct, frozen=True, tag="released"):
+    """The ownership `nonce` ended cleanly: nothing of its owner is open, so nobody need fence it."""
+
+    nonce: Nonce
+
+
+class StepRecord(msgspec.Struct, frozen=True, tag="step"):
+    """One committed step. The record and everything that the step wrote are visible together or not at all."""
+
+    task: str
+    step: Step
+    nonce: Nonce
+    owner: OwnerId
+    clock: Millis
+    division: Division
+    outputs: tuple[OutputRange, ...]
+    digest: str
+    rows: int = 0
+    dead: int = 0
+    """Rows that did not decode and went to the dead-letter topic."""
+
+
+TaskRecord = Named | Released | StepRecord
+
+_decoder = msgspec.json.Decoder(Named | Released | StepRecord)
+_encoder = msgspec.json.Encoder()
+
+
+def encode(record: TaskRecord) -> bytes:
+    """The record as JSON.
+
+    >>> decode(encode(Released(Nonce("n"))))
+    Released(nonce='n')
+    """
+    return _encoder.encode(record)
+
+
+def decode(data: bytes) -> TaskRecord:
+    """The record in `data`. Raises msgspec.ValidationError if it is none."""
+    record: TaskRecord = _decoder.decode(data)
+    return record

@@ -1,0 +1,82 @@
+"""The two logs that roll a store forward: one machine, two regimes.
+
+eager    changelog      state(n) = state(v) overwritten by every change since
+lazy     divisions      state(n) = fold of the circuit over the recorded divisions since; each output's digest is
+                        compared with the record's, and the output itself dropped: it is published already
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from falkirk.checkpoint.ids import Millis, Offset
+from falkirk.checkpoint.overlay import Overlay
+from falkirk.checkpoint.ports import Clock, Log, Replayer, Stores
+from falkirk.checkpoint.records import StepRecord
+from falkirk.checkpoint.tasks import Owned, Task
+from falkirk.errors import DivergenceError, StateError
+from falkirk.state.store import Progress, Store
+
+TOMBSTONE_RETENTION = Millis(7 * 24 * 3600 * 1000)
+"""delete.retention.ms of changelogs: how long a compacted tombstone stays readable."""
+
+
+async def current_store(stores: Stores, clock: Clock, task: Task) -> Store:
+    """The task's store, or an empty one where the store is too old to be rolled along a compacted changelog.
+
+    A tombstone may be gone after `TOMBSTONE_RETENTION`; a key it deleted would come back. Half of it leaves room for clocks
+    that disagree and for the time that rolling takes.
+    """
+    store = await stores.open(task.id)
+    progress = store.progress
+    if task.changelog is None or progress.step < 0 or clock.now() - progress.clock <= TOMBSTONE_RETENTION // 2:
+        return store
+    store.close()
+    return await stores.fresh(task.id)
+
+
+async def roll_changelog(log: Log, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]], mark: Offset) -> None:
+    """Apply the changelog's tail. Progress goes on with the last write alone: only then is the store at a step."""
+    task, store = owned.task, owned.opened()
+    if task.changelog is None or not steps:
+        return
+    before = store.progress
+    if before.log_offset > mark:
+        raise StateError(
+            f"the store of task {task.id} is at offset {before.log_offset} of its changelog, which ends at {mark}",
+            where=f"{task.changelog.topic}[{task.changelog.partition}]",
+            hint="the changelog was deleted or truncated; restore the topic, or reset the app",
+        )
+    offset, last = steps[-1]
+    first = (await log.start([task.changelog]))[task.changelog]
+    position = max(Offset(before.log_offset), first)
+    while position < mark:
+        changes, position = await log.read_changes(task.changelog, position, mark)
+        if changes:
+            store.write(changes, before)
+    store.write({}, Progress(last.step, offset + 1, mark, last.clock))
+
+
+async def roll_divisions(replayer: Replayer, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> None:
+    """Run the recorded steps again. Raises DivergenceError where one gives another output than it published."""
+    task, store = owned.task, owned.opened()
+    todo = [(offset, record) for offset, record in steps if record.step > store.progress.step]
+    if todo and todo[0][1].step != store.progress.step + 1:
+        raise StateError(
+            f"task {task.id}: its store is at step {store.progress.step}, but its steps topic begins at {todo[0][1].step}",
+            where=f"{task.steps.topic}[{task.steps.partition}]",
+            hint="bring the state directory or the checkpoint store that held the task's versions, or reset the app",
+        )
+    for offset, record in todo:
+        overlay = Overlay(store)
+        found = await replayer.replay(task.id, record, overlay)
+        if found != record.digest:
+            raise DivergenceError(
+                f"task {task.id}: step {record.step}, run again, gives another output than the one it published",
+                where=", ".join(
+                    f"{r.partition.topic}[{r.partition.partition}] {r.start}..{r.end}" for r in record.division
+                ),
+                hint="under the lazy regime every operator must be a function of its input, its state and ctx.now(): look "
+                f"for random numbers, clocks, or calls to other services in the operators of stage {task.id.stage!r}",
+            )
+        store.write(overlay.changes, Progress(record.step, offset + 1, 0, record.clock))

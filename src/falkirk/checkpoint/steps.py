@@ -1,0 +1,67 @@
+"""Closing a step: what its circuit emitted, as records to send and the step record that vouches for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from falkirk.checkpoint.digest import digest
+from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId, TopicPartition
+from falkirk.checkpoint.overlay import Overlay
+from falkirk.checkpoint.ports import Writes
+from falkirk.checkpoint.records import OutputRange, StepRecord
+from falkirk.checkpoint.tasks import ClosedStep, Owned, next_division, next_step
+
+HEADER = "falkirk"
+"""Names, on every output record, the task, step and sequence number that made it: b"stats/0 17 3"."""
+
+
+@dataclass(slots=True)
+class Output:
+    """What a step writes to one output: the output's name and its records."""
+
+    name: str
+    writes: Writes
+
+
+def close_step(
+    owned: Owned,
+    owner: OwnerId,
+    last: StepRecord | None,
+    ends: Mapping[InputPartition, Offset],
+    clock: Millis,
+    outputs: Sequence[Output],
+    overlay: Overlay,
+    *,
+    rows: int = 0,
+    dead: int = 0,
+    wake_at: Millis | None = None,
+) -> ClosedStep:
+    """The step after `last`, ready to be committed. `ends` says where it stopped reading each input partition."""
+    step = next_step(last)
+    # Digested before provenance is added: the owner's choice of headers is no part of what the circuit computed.
+    word = digest([o.writes for o in outputs])
+    ranges = tuple(r for o in outputs for r in number(o, f"{owned.task.id} {step}"))
+    division = next_division(last, ends)
+    record = StepRecord(str(owned.task.id), step, owned.nonce, owner, clock, division, ranges, word, rows, dead)
+    own_cluster = {
+        TopicPartition(r.partition.topic, r.partition.partition): r.end for r in division if not r.partition.cluster
+    }
+    return ClosedStep(owned, record, [o.writes for o in outputs], overlay, wake_at, own_cluster)
+
+
+def number(output: Output, prefix: str) -> list[OutputRange]:
+    """Give every record of an output its provenance header; return how many went to each partition."""
+    writes = output.writes
+    if not len(writes):
+        return []
+    counts: Counter[int] = Counter()
+    headers = []
+    for i, partition in enumerate(writes.partitions):
+        seq = counts[partition]
+        counts[partition] = seq + 1
+        own = writes.headers[i] if writes.headers is not None else []
+        headers.append([*own, (HEADER, f"{prefix} {seq}".encode())])
+    writes.headers = headers
+    return [OutputRange(output.name, p, end) for p, end in sorted(counts.items())]

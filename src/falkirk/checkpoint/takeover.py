@@ -1,0 +1,108 @@
+"""Taking tasks over: clause 5 of the protocol.
+
+    a  name yourself in the task's steps partition, with a fresh nonce
+    b  read the partition at read_uncommitted, and fence every owner named after the newest name that a `released` cites
+       (none, after a clean hand-over)
+    c  open the store; ask for the high watermarks, of the changelog first and then of the steps, after the fences; read
+       the steps at read_committed to the mark; roll the store forward along its log
+    d  run, if the last name is ours
+
+What breaks otherwise: fence → read → name doubled a step, for a worker that wakes makes a new producer of its old id and
+is not fenced any more; its next attempt must find a later name. Watermarks asked before the fences miss a commit that a
+sleeping worker's EndTxn was still to make. With the changelog's mark asked after the steps', a later owner's changes could
+be applied under an earlier step's number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from falkirk.checkpoint import invariants
+from falkirk.checkpoint.ids import Nonce, Offset, TopicPartition
+from falkirk.checkpoint.names import last_named, unclean
+from falkirk.checkpoint.ports import Aborted, Clock, Log, Replayer, Stores, Unknown
+from falkirk.checkpoint.reading import Records, decoded, read_everything, read_to_marks
+from falkirk.checkpoint.records import Named, StepRecord
+from falkirk.checkpoint.rollforward import current_store, roll_changelog, roll_divisions
+from falkirk.checkpoint.tasks import Owned, Phase
+from falkirk.checkpoint.transaction import record_of, transact
+from falkirk.errors import StateError
+
+
+async def name(log: Log, tasks: Sequence[Owned], fresh: Callable[[], Nonce], host: str = "") -> bool:
+    """Clause 5a, one transaction for all tasks. False: it did not commit; begin again if the group still assigns them."""
+    for owned in tasks:
+        owned.enter(Phase.NAMING)
+        owned.nonce = fresh()
+    writes = [record_of(owned, Named(owned.nonce, log.owner, host)) for owned in tasks]
+    try:
+        # The offset says nothing that is read again; sending it is what lets the broker refuse a stale generation.
+        await transact(log, writes, {owned.task.steps: Offset(0) for owned in tasks})
+    except (Aborted, Unknown) as error:
+        if isinstance(error, Unknown):
+            await log.renew()
+        for owned in tasks:
+            owned.enter(Phase.IDLE)
+        return False
+    for owned in tasks:
+        owned.enter(Phase.FENCING)
+    return True
+
+
+async def recover(log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned]) -> None:
+    """Clauses 5b to 5d. Each task is RUNNING afterwards, or IDLE: another was named, and it is lost."""
+    by_partition = {owned.task.steps: owned for owned in tasks}
+    seen = await read_everything(log, list(by_partition))
+    for rival in sorted(set().union(*(unclean(records) for records in seen.values())) - {log.owner}):
+        await log.fence(rival)
+
+    for owned in tasks:
+        owned.enter(Phase.ROLLING)
+        owned.store = await current_store(stores, clock, owned.task)
+    first = await log.start(list(by_partition))
+    changelogs = [c for owned in tasks if (c := owned.task.changelog) is not None]
+    marks = await log.end(changelogs) if changelogs else {}
+
+    def lost(p: TopicPartition, records: Records) -> bool:
+        nonces = [r.nonce for _, r in records if isinstance(r, Named)]
+        return by_partition[p].nonce in nonces[:-1]
+
+    # The store's own last step is read again: it says where the inputs are, and that store and log belong together.
+    starts = {p: max(first[p], Offset(o.opened().progress.step_offset - 1)) for p, o in by_partition.items()}
+    reads = await read_to_marks(log, starts, lost)
+    for p, owned in by_partition.items():
+        records = decoded(reads[p])
+        if last_named(records) != owned.nonce:
+            abandon(owned)
+            continue
+        owned.read_on = reads[p].position
+        steps = [(offset, r) for offset, r in records if isinstance(r, StepRecord)]
+        check_history(owned, steps)
+        if owned.task.changelog is not None:
+            await roll_changelog(log, owned, steps, marks[owned.task.changelog])
+        else:
+            await roll_divisions(replayer, owned, steps)
+        owned.last = steps[-1][1] if steps else None
+        invariants.prefix(owned.opened().progress, owned.last)
+        owned.enter(Phase.RUNNING)
+
+
+def abandon(owned: Owned) -> None:
+    """The task is lost or left: let go of its store."""
+    if owned.store is not None:
+        owned.store.close()
+        owned.store = None
+    owned.enter(Phase.IDLE)
+
+
+def check_history(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> None:
+    """The step records form one chain, and the store stands on it. Raises InvariantError or StateError."""
+    invariants.chain(record for _, record in steps)
+    progress = owned.opened().progress
+    last = steps[-1][1].step if steps else -1
+    if progress.step > last:
+        raise StateError(
+            f"the store of task {owned.task.id} is at step {progress.step}, but its steps topic ends at step {last}",
+            where=f"{owned.task.steps.topic}[{owned.task.steps.partition}]",
+            hint="the topic was deleted or truncated, or the broker lost committed data; reset the app or restore the topic",
+        )

@@ -1,0 +1,139 @@
+"""A task as its owner sees it, and the step that the owner wants to commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
+from falkirk.checkpoint.overlay import Overlay
+from falkirk.checkpoint.ports import Writes
+from falkirk.checkpoint.records import Division, Range, StepRecord
+from falkirk.errors import FalkirkError
+from falkirk.state.store import Store
+
+
+class Phase(Enum):
+    """Where a task stands with its owner.
+
+        assigned             name committed           older owners fenced        log rolled, last name ours
+    IDLE ──────▶ NAMING ───────────────────▶ FENCING ─────────────────────▶ ROLLING ───────────────▶ RUNNING
+     ▲              │                           │                              │                        │ revoked
+     │              ▼                           ▼                              ▼                        ▼
+     └── lost: another name is the last, or the group took the task away ◀─────┴─────────────────── RELEASING
+    """
+
+    IDLE = "idle"
+    NAMING = "naming"
+    FENCING = "fencing"
+    ROLLING = "rolling"
+    RUNNING = "running"
+    RELEASING = "releasing"
+
+
+NEXT: Mapping[Phase, frozenset[Phase]] = {
+    Phase.IDLE: frozenset({Phase.NAMING}),
+    Phase.NAMING: frozenset({Phase.FENCING, Phase.IDLE}),
+    Phase.FENCING: frozenset({Phase.ROLLING, Phase.IDLE}),
+    Phase.ROLLING: frozenset({Phase.RUNNING, Phase.IDLE}),
+    Phase.RUNNING: frozenset({Phase.RELEASING, Phase.IDLE}),
+    Phase.RELEASING: frozenset({Phase.IDLE}),
+}
+
+
+class InvariantError(FalkirkError):
+    """The protocol found itself in a state that it forbids. Nothing was committed from it."""
+
+    exit_code = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What never changes about a task while its app runs."""
+
+    id: TaskId
+    steps: TopicPartition
+    """Its partition of the steps topic: owning this partition is owning the task."""
+    changelog: TopicPartition | None = None
+    """Where every state change is logged (eager), or None (lazy: the recorded divisions are the log)."""
+
+
+@dataclass(slots=True)
+class Owned:
+    """One ownership of one task: from its name to its release or loss."""
+
+    task: Task
+    phase: Phase = Phase.IDLE
+    nonce: Nonce = Nonce("")
+    store: Store | None = None
+    last: StepRecord | None = None
+    """The last committed step; None before the first."""
+    read_on: Offset = Offset(0)
+    """The steps partition is known up to here."""
+
+    def enter(self, phase: Phase) -> None:
+        """Go on to `phase`. Raises InvariantError where the life cycle has no such arrow."""
+        if phase not in NEXT[self.phase]:
+            raise InvariantError(f"task {self.task.id} cannot go from {self.phase.value} to {phase.value}")
+        self.phase = phase
+
+    def opened(self) -> Store:
+        """The store; raises InvariantError before it is open."""
+        if self.store is None:
+            raise InvariantError(f"task {self.task.id} has no open store in phase {self.phase.value}")
+        return self.store
+
+
+@dataclass(slots=True)
+class ClosedStep:
+    """A step that has run and waits to be committed: its record, its output, and its overlay over the store."""
+
+    owned: Owned
+    record: StepRecord
+    writes: Sequence[Writes]
+    overlay: Overlay
+    wake_at: Millis | None = None
+    source_offsets: Mapping[TopicPartition, Offset] = field(default_factory=dict)
+    """Ends of the division in topics of the app's own cluster, for the tools that people use; never read by Falkirk."""
+
+
+def next_step(last: StepRecord | None) -> Step:
+    """The number of the step after `last`."""
+    return Step(0 if last is None else last.step + 1)
+
+
+def next_clock(last: StepRecord | None, now: Millis) -> Millis:
+    """clock(n+1) ≥ clock(n), whatever the hosts' clocks say."""
+    return now if last is None else max(now, last.clock)
+
+
+def next_division(last: StepRecord | None, ends: Mapping[InputPartition, Offset]) -> Division:
+    """division(n+1).start = division(n).end for every partition that step n listed.
+
+    >>> from falkirk.checkpoint.ids import InputPartition, OwnerId
+    >>> bids = InputPartition("", "bids", "id", 0)
+    >>> next_division(None, {bids: Offset(7)})[0].start      # a first step reads nothing: it records where to begin
+    7
+    """
+    begins = {} if last is None else {r.partition: r.end for r in last.division}
+    return tuple(Range(p, begins.get(p, end), end) for p, end in sorted(ends.items()))
+
+
+def ends(record: StepRecord) -> dict[InputPartition, Offset]:
+    """Where the step stopped reading, for every input partition."""
+    return {r.partition: r.end for r in record.division}
+
+
+__all__ = [
+    "ClosedStep",
+    "InvariantError",
+    "Owned",
+    "OwnerId",
+    "Phase",
+    "Task",
+    "ends",
+    "next_clock",
+    "next_division",
+    "next_step",
+]

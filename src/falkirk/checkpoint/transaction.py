@@ -1,0 +1,151 @@
+"""Steps become visible: clauses 3 and 4 of the protocol, and the end of an ownership.
+
+    3  one transaction: outputs, changelog, the step record of every task stepped, and, under the group's metadata,
+       source offsets and the offset of each task's own steps partition
+    4  committed   apply each overlay to its store, in one write with the step and its offsets
+       aborted     drop the overlays; the reader seeks back
+       unknown     a new producer with the same id, then read the steps partitions to their high watermarks:
+                   committed only if step n's record carries this nonce and this division; go on only if the last
+                   name is ours, otherwise the task is lost
+
+What breaks otherwise, each seen on a real broker: without the offset of its own partition a transaction is never checked
+against the group (librdkafka sends nothing for an empty list), and a worker that slept through a rebalance commits.
+Without the nonce a worker takes another's record of the same step for its own. With the old producer, a delayed
+EndTxn commits a later transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+from falkirk.checkpoint import invariants
+from falkirk.checkpoint.ids import Nonce, Offset, TopicPartition
+from falkirk.checkpoint.ports import Aborted, Log, Unknown, Writes
+from falkirk.checkpoint.reading import Records, decoded, read_to_marks
+from falkirk.checkpoint.records import Named, Released, StepRecord, TaskRecord, encode
+from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase
+from falkirk.state.store import Progress
+
+
+class Fate(Enum):
+    """What became of a step, and of its task with it."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    LOST = "lost"
+    """Another owns the task now. The step, if it committed, is in the store."""
+
+
+async def transact(
+    log: Log, writes: Sequence[Writes], own: Mapping[TopicPartition, Offset]
+) -> Mapping[TopicPartition, Offset]:
+    """One transaction. Returns the last offset written to each partition; raises Aborted or Unknown."""
+    await log.begin()
+    for batch in writes:
+        await log.send(batch)
+    await log.send_offsets(own)
+    return await log.commit()
+
+
+async def commit_steps(log: Log, steps: Sequence[ClosedStep]) -> list[Fate]:
+    """Clauses 3 and 4 for one closed step of each of several tasks. Afterwards the stores are as the fates say."""
+    writes: list[Writes] = []
+    own: dict[TopicPartition, Offset] = {}
+    for step in steps:
+        writes.extend(step.writes)
+        writes.extend(changelog_of(step))
+        writes.append(record_of(step.owned, step.record))
+        own |= step.source_offsets
+        own[step.owned.task.steps] = step.owned.read_on
+    try:
+        written = await transact(log, writes, own)
+    except Aborted:
+        return [Fate.ABORTED] * len(steps)
+    except Unknown:
+        return await resolve(log, steps)
+    for step in steps:
+        apply(step, Offset(written[step.owned.task.steps] + 1), written)
+    return [Fate.COMMITTED] * len(steps)
+
+
+async def resolve(log: Log, steps: Sequence[ClosedStep]) -> list[Fate]:
+    """Clause 4, unknown: what the log says became of the steps.
+
+    A step of a lost task is not applied even if it committed: the store stays a shorter prefix, which is as good. Nor
+    does the changelog offset go on: reading a change twice is harmless, skipping one is not.
+    """
+    await log.renew()
+    owner_of = {step.owned.task.steps: step.owned for step in steps}
+
+    def lost(p: TopicPartition, records: Records) -> bool:
+        return taken(owner_of[p].nonce, records)
+
+    reads = await read_to_marks(log, {p: owned.read_on for p, owned in owner_of.items()}, lost)
+    fates = []
+    for step in steps:
+        read = reads[step.owned.task.steps]
+        records = decoded(read)
+        place = next((offset for offset, record in records if is_ours(step, record)), None)
+        if taken(step.owned.nonce, records):
+            fates.append(Fate.LOST)
+        elif place is None:
+            fates.append(Fate.ABORTED)
+        else:
+            apply(step, Offset(place + 1), {})
+            fates.append(Fate.COMMITTED)
+        step.owned.read_on = read.position
+    return fates
+
+
+def taken(nonce: Nonce, records: Records) -> bool:
+    """After this ownership's name, another was named or wrote a step."""
+    return any(isinstance(r, Named | StepRecord) and r.nonce != nonce for _, r in records)
+
+
+def is_ours(step: ClosedStep, record: TaskRecord) -> bool:
+    """The record is of this very step: this number, this ownership, this division."""
+    return (
+        isinstance(record, StepRecord)
+        and record.step == step.record.step
+        and record.nonce == step.record.nonce
+        and record.division == step.record.division
+    )
+
+
+def apply(step: ClosedStep, read_on: Offset, written: Mapping[TopicPartition, Offset]) -> None:
+    """The step is committed: the store takes its overlay, in one write with how far the log now is."""
+    owned, store = step.owned, step.owned.opened()
+    if owned.last is not None:
+        invariants.follows(step.record, owned.last)
+    owned.last, owned.read_on = step.record, read_on
+    changelog = owned.task.changelog
+    log_offset = store.progress.log_offset
+    if changelog is not None and changelog in written:
+        log_offset = written[changelog] + 1
+    store.write(step.overlay.changes, Progress(step.record.step, read_on, log_offset, step.record.clock))
+
+
+def record_of(owned: Owned, record: TaskRecord) -> Writes:
+    """A record for the task's own steps partition."""
+    return Writes(owned.task.steps.topic, [owned.task.steps.partition], [str(owned.task.id).encode()], [encode(record)])
+
+
+def changelog_of(step: ClosedStep) -> list[Writes]:
+    """Every change of an eager step, one record a key; a lazy one's log is its division."""
+    changelog, changes = step.owned.task.changelog, step.overlay.changes
+    if changelog is None or not changes:
+        return []
+    return [Writes(changelog.topic, [changelog.partition] * len(changes), list(changes), list(changes.values()))]
+
+
+async def release(log: Log, tasks: Sequence[Owned]) -> None:
+    """Leave tasks cleanly: nothing of theirs is open, and their successors are told so. Raises Aborted or Unknown.
+
+    Only an owner that ran may release: one that has not fenced its predecessors would hide them from its successor.
+    Once `released` was sent, committed or not, no step of this ownership may follow.
+    """
+    for owned in tasks:
+        owned.enter(Phase.RELEASING)
+    writes = [record_of(owned, Released(owned.nonce)) for owned in tasks]
+    await transact(log, writes, {owned.task.steps: owned.read_on for owned in tasks})

@@ -1,0 +1,98 @@
+"""The one exception tree of Falkirk.
+
+Every error says what happened, where (operator, topic, partition, offset) and what to do about it. The command line
+prints the text without a trace and exits with the class's `exit_code`.
+
+    FalkirkError
+    ├── DefinitionError      the flow is wrong: found while it is being built, before anything runs
+    ├── ConfigError          a flag, setting or environment is wrong
+    ├── ClusterError         the Kafka cluster cannot be used as asked: unreachable, too old, topic missing
+    ├── SourceError          an input is not what the flow claims: keys, partitions, retention, recreated topic
+    ├── UserCodeError        a user's function raised, or returned the wrong shape
+    ├── DivergenceError      a replayed step gave another output than the one it published
+    ├── StateError           a store or a checkpoint cannot be used: other app, other format, unreadable, changed schema
+    ├── DiskError            the disk is full, or a file cannot be written
+    └── IdentityError        another process runs under this worker's identity
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class FalkirkError(Exception):
+    """What happened, where, and what to do.
+
+    >>> print(FalkirkError("topic 'bids' does not exist", where="source bids", hint="create it first"))
+    topic 'bids' does not exist
+      where: source bids
+      to do: create it first
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what, self.where, self.hint = what, where, hint
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.hint:
+            lines.append(f"  to do: {self.hint}")
+        return "\n".join(lines)
+
+
+class DefinitionError(FalkirkError):
+    """The flow is wrong: an unknown column, a wrong type, two operators with one id."""
+
+    exit_code = 2
+
+
+class ConfigError(FalkirkError):
+    """A flag, a setting or the environment is wrong."""
+
+    exit_code = 2
+
+
+class ClusterError(FalkirkError):
+    """The cluster is unreachable, too old, or lacks a topic."""
+
+    exit_code = 3
+
+
+class SourceError(FalkirkError):
+    """An input is not what the flow claims it to be."""
+
+    exit_code = 4
+
+
+class UserCodeError(FalkirkError):
+    """A user's function raised, or returned the wrong shape."""
+
+    exit_code = 5
+
+
+class DivergenceError(FalkirkError):
+    """A replayed step gave another output than the one that it published (seed 002, Output)."""
+
+    exit_code = 6
+
+
+class StateError(FalkirkError):
+    """A store or a checkpoint cannot be used. It is never taken for an empty one."""
+
+    exit_code = 7
+
+
+class DiskError(FalkirkError):
+    """The disk is full, or a file cannot be written."""
+
+    exit_code = 8
+
+
+class IdentityError(FalkirkError):
+    """Another process runs under this worker's identity; this one ends, and is not restarted."""
+
+    exit_code = 9

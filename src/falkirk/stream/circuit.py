@@ -1,0 +1,99 @@
+"""What a stage does with one step's input: the seam between the dataflow and the protocol.
+
+A circuit is a function: the same slices, clock and state give the same outputs and changes, byte for byte, on any
+host. It does no I/O. It reads state and stages changes through the `State` handed to it; nothing reaches the store
+before the step has committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class Message(Protocol):
+    """One record as read from a topic; `confluent_kafka.Message` is one."""
+
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def offset(self) -> int: ...
+    def partition(self) -> int: ...
+    def timestamp(self) -> tuple[int, int]:
+        """(kind, milliseconds)"""
+        ...
+
+    def headers(self) -> list[tuple[str, bytes]] | None: ...
+
+
+@dataclass(slots=True)
+class Slice:
+    """The records of one input partition that a step reads, in the order of offsets."""
+
+    input: str
+    """Id of the stage's input: a source's or an edge's name."""
+    topic: str
+    partition: int
+    messages: Sequence[Message]
+
+
+@dataclass(slots=True)
+class StepInput:
+    """Everything that a step is a function of, but for the state. Slices come in (input, partition) order."""
+
+    clock: int
+    """Milliseconds; the only time that operators may read."""
+    slices: Sequence[Slice]
+
+
+@dataclass(slots=True)
+class Emitted:
+    """Records for one output (a sink, an edge, or the dead letters), in columns and in order."""
+
+    output: str
+    topic: str
+    partitions: Sequence[int]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    timestamps: Sequence[int]
+    headers: Sequence[list[tuple[str, bytes]]] | None = None
+    """The record's own headers, where it has any; provenance is added when it is sent."""
+
+
+@dataclass(slots=True)
+class StepOutput:
+    """What a step emits. Its state changes are staged in the `State`."""
+
+    emitted: list[Emitted] = field(default_factory=list)
+    rows: int = 0
+    dead: int = 0
+    wake_at: int | None = None
+    """Milliseconds: when the next timer is due; a step without input is run then."""
+
+
+class State(Protocol):
+    """A task's state as its circuit sees it: the store, and over it what earlier steps and this one have staged."""
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values under full keys (see `falkirk.state.codec`), in the order asked."""
+        ...
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Pairs with start ≤ key < end, in the order of keys, staged changes included."""
+        ...
+
+    def put(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """Stage new values; None deletes."""
+        ...
+
+
+class Circuit(Protocol):
+    """The operators of one stage, bound to one task."""
+
+    def run(self, step: StepInput, state: State) -> StepOutput:
+        """Run one step. Raises UserCodeError or SourceError; nothing is staged for good then."""
+        ...
+
+    def wake_at(self, state: State) -> int | None:
+        """When the first timer in the state is due: asked once, when a task is taken over."""
+        ...

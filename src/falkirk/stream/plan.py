@@ -1,0 +1,93 @@
+"""The physical plan of a flow: stages between exchanges, what each reads and writes, and where its state lives.
+
+`Flow.plan()` makes it from the operators; a worker runs it; `falkirk explain` prints it. It knows no cluster: partition
+counts of topics come in with the `Layout`, when a worker has asked the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, Protocol
+
+from falkirk.stream.circuit import Circuit
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A topic that a stage reads."""
+
+    id: str
+    topic: str
+    kind: Literal["source", "edge"]
+    start: str | int | Mapping[int, int] = "earliest"
+    """"earliest", "latest", milliseconds since 1970, or an offset for each partition. Edges: always earliest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A topic that a stage writes."""
+
+    id: str
+    topic: str
+    kind: Literal["sink", "edge", "dead_letters"]
+
+
+@dataclass(frozen=True, slots=True)
+class RegimePlan:
+    """A regime, resolved."""
+
+    kind: Literal["eager", "lazy"]
+    step: timedelta
+    """The longest that a step stays open."""
+    every: timedelta
+    """How often a version is made."""
+    max_rows: int
+    max_bytes: int
+
+
+class Stage(Protocol):
+    """A maximal set of operators fused between exchanges."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def inputs(self) -> tuple[Input, ...]: ...
+    @property
+    def outputs(self) -> tuple[Output, ...]: ...
+    @property
+    def regime(self) -> RegimePlan: ...
+    @property
+    def stateful(self) -> bool: ...
+    @property
+    def partitioned_by(self) -> Literal["topic", "shards"]:
+        """"topic": partition p of every source is task p's. "shards": it reads an edge; partition p of the edge is task p's."""
+        ...
+
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def state_schema(self) -> str:
+        """The fingerprint in words, one operator a line."""
+        ...
+
+    def circuit(self, partition: int, layout: Layout) -> Circuit:
+        """The operators, bound to one task."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How many partitions each topic has: what a circuit must know to place its output."""
+
+    partitions: Mapping[str, int]
+    """By topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A flow's stages, upstream first."""
+
+    app: str
+    stages: tuple[Stage, ...]
