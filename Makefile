@@ -1,0 +1,80 @@
+# Everything here needs Python 3.11 or newer and make, and nothing else: the first run builds .venv from requirements.lock.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# The first of these that is new enough; `make test PYTHON=/path/to/python3.13` chooses another.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+# Named after what it was built from, so that a changed lock or project file installs again.
+READY := $(VENV)/.ready-$(shell cat requirements.lock pyproject.toml | cksum | cut -d' ' -f1)
+
+say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
+
+.PHONY: help
+help: ## What there is to make
+	@grep -hE '^[a-z]+:.*## ' Makefile | awk -F':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
+
+.PHONY: test
+test: lint kafka ## Checks, types, import contract and all tests; 95 % branch coverage of checkpoint/ and state/
+	$(call say,Tests)
+	@$(BIN)/coverage run -m pytest
+	$(call say,Coverage of checkpoint/ and state/)
+	@$(BIN)/coverage report --include='src/falkirk/checkpoint/*,src/falkirk/state/*' --fail-under=95
+
+.PHONY: lint
+lint: $(READY) ## Style, types, and who may import whom
+	$(call say,Style)
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	$(call say,Types)
+	@$(BIN)/mypy
+	$(call say,Import contract)
+	@$(BIN)/lint-imports
+
+.PHONY: demo
+demo: kafka ## The real flights of 2013, with workers killed on the way, compared at the end
+	$(call say,Demo)
+	@$(BIN)/python examples/flights/demo.py
+
+.PHONY: soak
+soak: kafka ## 1,000 kill -9 over long runs, every output checked (hours)
+	$(call say,Soak)
+	@$(BIN)/python -m falkirk.testing.soak
+
+.PHONY: bench
+bench: kafka ## The figures of bench/RESULTS.md, measured on this machine
+	$(call say,Bench)
+	@$(BIN)/python bench/run.py
+
+.PHONY: kafka
+kafka: $(READY) ## Fetch the embedded Kafka's jars (once for each user)
+	@$(BIN)/falkirk kafka fetch
+
+.PHONY: lock
+lock: $(READY) ## Choose newer versions of all dependencies, within the bounds of pyproject.toml
+	$(call say,Lock)
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile pyproject.toml --upgrade --extra kafka --extra demo --extra dev --universal \
+		--python-version 3.11 --generate-hashes --no-annotate --custom-compile-command 'make lock' --quiet -o requirements.lock
+
+.PHONY: clean
+clean: ## Remove the environment, the caches and what was built
+	rm -rf $(VENV) build dist src/*.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY):
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "falkirk needs Python 3.11 to 3.14; found: $$(python3 --version 2>&1 || true)" >&2; \
+		echo "  to do: install one, or name it: make $(or $(MAKECMDGOALS),test) PYTHON=/path/to/python3.13" >&2; exit 1; fi
+	$(call say,Python environment in $(VENV) (once))
+	@if [ ! -x $(BIN)/python ] && ! $(PYTHON) -m venv $(VENV); then \
+		rm -rf $(VENV); \
+		echo "$(PYTHON) cannot create a virtual environment" >&2; \
+		echo "  to do: install its venv module (on Debian and Ubuntu the package python3-venv)" >&2; exit 1; fi
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar on --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+	@rm -f $(VENV)/.ready-* && touch $(READY)
