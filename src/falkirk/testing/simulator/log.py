@@ -1,0 +1,238 @@
+"""The port `Log` over the simulated cluster: what librdkafka's producer and consumers do, in one worker process.
+
+Records are queued by `send` and reach the cluster later: in the background (`deliver`), or at the latest in `commit`.
+So the offsets of a transaction may be accepted before its records are there, or after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
+from falkirk.checkpoint.ports import Aborted, LogRecord, Ranges, Read, Unknown, Writes
+from falkirk.errors import IdentityError
+from falkirk.state.store import Changes
+from falkirk.testing.simulator.broker import Sent, SimBroker
+from falkirk.testing.simulator.coordinator import Concurrent, Fenced
+from falkirk.testing.simulator.group import NOBODY, IllegalGeneration, InstanceFenced, Member, UnknownMember
+from falkirk.testing.simulator.partition import Entry
+from falkirk.testing.simulator.points import Order, Point, reach
+
+T = TypeVar("T")
+
+
+class Misuse(AssertionError):
+    """A call that the port's contract forbids here: a bug in the protocol, not in the world."""
+
+
+@dataclass(slots=True, eq=False)
+class SimLog:
+    """One worker's producer, and its readers.
+
+    >>> from falkirk.testing.simulator.points import drive
+    >>> broker = SimBroker(); broker.create("a", 1); log = SimLog(broker, OwnerId("w"))
+    >>> async def write():
+    ...     await log.renew(); await log.begin()
+    ...     await log.send(Writes("a", [0], [b"k"], [b"v"]))
+    ...     return await log.commit()
+    >>> drive(write(), lambda point: broker.settle())
+    {TopicPartition(topic='a', partition=0): 0}
+    """
+
+    broker: SimBroker
+    owner: OwnerId
+    member: Member | None = None
+    """The worker's membership; None: its commits of offsets are accepted unchecked, as those of generation −1 are."""
+    _epoch: int | None = None
+    """Of the producer; None when there is none that may be used."""
+    _open: bool = False
+    _sent: bool = False
+    """Has the transaction reached the coordinator? One that has not is ended without a request."""
+    _queue: list[tuple[TopicPartition, list[Sent]]] = field(default_factory=list)
+    _written: dict[TopicPartition, Offset] = field(default_factory=dict)
+
+    # the producer
+
+    async def begin(self) -> None:
+        """Open a transaction, on this side alone."""
+        self._producer(within=False)
+        self._open, self._sent, self._queue, self._written = True, False, [], {}
+
+    async def send(self, writes: Writes) -> None:
+        """Queue records."""
+        self._producer(within=True)
+        for i, p in enumerate(writes.partitions):
+            tp = TopicPartition(writes.topic, p)
+            record = Sent(
+                writes.keys[i],
+                writes.values[i],
+                None if writes.timestamps is None else writes.timestamps[i],
+                [] if writes.headers is None else writes.headers[i],
+            )
+            if self._queue and self._queue[-1][0] == tp:
+                self._queue[-1][1].append(record)
+            else:
+                self._queue.append((tp, [record]))
+        await reach(Point(f"has queued records for {writes.topic}"))
+
+    def queued(self) -> str:
+        """What the background thread would send next; empty when there is nothing."""
+        return f"{self._queue[0][0].topic}-{self._queue[0][0].partition}" if self._queue else ""
+
+    def deliver(self) -> None:
+        """The background thread sends the first batch of the queue. Nothing happens while an older transaction ends."""
+        if not self._queue or self._epoch is None:
+            return
+        tp, records = self._queue[0]
+        try:
+            self._written[tp] = Offset(self.broker.produce(self.owner, self._epoch, tp, records))
+        except Concurrent:
+            return
+        except Fenced:
+            return  # the next call of the application learns of it
+        self._sent = True
+        self._queue.pop(0)
+
+    async def send_offsets(self, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """Commit offsets. As librdkafka does, send nothing when there are none: nothing is checked then."""
+        epoch = self._producer(within=True)
+        if not offsets:
+            return
+        kept = dict(offsets)
+
+        def request() -> None:
+            sender = NOBODY if self.member is None else self.member.joined
+            self.broker.txn_offset_commit(self.owner, epoch, sender, kept)
+
+        try:
+            await self._ask("sends offsets", request)
+            self._sent = True
+        except (IllegalGeneration, UnknownMember) as error:
+            self._sent = True
+            await self.abort()
+            raise Aborted(str(error)) from error
+        except InstanceFenced as error:
+            self._forget()
+            raise IdentityError(f"another process runs as {self.owner}") from error
+
+    async def commit(self) -> Mapping[TopicPartition, Offset]:
+        """Send what is queued, then end the transaction."""
+        epoch = self._producer(within=True)
+        while self._queue:
+            tp, records = self._queue[0]
+
+            def produce(tp: TopicPartition = tp, records: list[Sent] = records) -> int:
+                return self.broker.produce(self.owner, epoch, tp, records)
+
+            last = await self._ask(f"sends records to {tp.topic}-{tp.partition}", produce)
+            self._sent = True
+            self._written[tp] = Offset(last)
+            if self._queue and self._queue[0][1] is records:
+                self._queue.pop(0)
+        if self._sent:
+            await self._ask("sends EndTxn(commit)", lambda: self.broker.coordinator.end(self.owner, epoch, commit=True))
+        self._open = False
+        return dict(self._written)
+
+    async def abort(self) -> None:
+        """Drop what is queued and end the transaction."""
+        epoch = self._producer(within=True)
+        self._queue = []
+        if self._sent:
+            await self._ask("sends EndTxn(abort)", lambda: self.broker.coordinator.end(self.owner, epoch, commit=False))
+        self._open = False
+
+    async def renew(self) -> None:
+        """A new producer with this worker's id."""
+        self._forget()
+        self._epoch = await self._init(self.owner, "makes a new producer")
+
+    async def fence(self, owner: OwnerId) -> None:
+        """A new producer with another worker's id, and away with it."""
+        await self._init(owner, f"fences {owner}")
+
+    async def _init(self, owner: OwnerId, what: str) -> int:
+        await reach(Point(what))
+        while True:
+            try:
+                epoch = self.broker.coordinator.init(owner)
+            except Concurrent:
+                await reach(Point(f"{what}: markers are missing", waits=True))
+            else:
+                await reach(Point(f"{what}: done"))
+                return epoch
+
+    async def _ask(self, what: str, request: Callable[[], T]) -> T:
+        """One request of a transaction. Raises Aborted or Unknown; the group's refusals pass through."""
+        order = await reach(Point(what, request))
+        while True:
+            if order is Order.REFUSE:
+                await self.abort()
+                raise Aborted(what)
+            if order in (Order.LOSE, Order.DELAY):
+                self._forget()
+                raise Unknown(f"{what}: no reply")
+            try:
+                result = request()
+            except Concurrent:
+                order = await reach(Point(f"{what}: the last transaction lacks markers", waits=True))
+                continue
+            except Fenced as error:
+                self._forget()
+                raise Unknown(f"{what}: fenced") from error
+            if await reach(Point(f"{what}: done", lambda: None)) is not Order.GO:
+                self._forget()
+                raise Unknown(f"{what}: the reply is lost")
+            return result
+
+    def _forget(self) -> None:
+        self._epoch, self._open, self._queue = None, False, []
+
+    def _producer(self, *, within: bool) -> int:
+        if self._epoch is None:
+            raise Misuse("after Unknown only renew may follow")
+        if self._open is not within:
+            raise Misuse("a transaction is open" if self._open else "no transaction is open")
+        return self._epoch
+
+    # the readers
+
+    async def start(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
+        """First offsets."""
+        ask = "asks for the start of"
+        return {tp: Offset(await self._each(ask, tp, lambda tp: self.broker[tp].start)) for tp in partitions}
+
+    async def end(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
+        """High watermarks."""
+        ask = "asks for the end of"
+        return {tp: Offset(await self._each(ask, tp, lambda tp: self.broker[tp].end)) for tp in partitions}
+
+    async def read_uncommitted(self, ranges: Ranges) -> Mapping[TopicPartition, Read]:
+        """Everything."""
+        return {
+            tp: _read(await self._each("reads all of", tp, lambda tp: self.broker[tp].uncommitted(*ranges[tp])))
+            for tp in ranges
+        }
+
+    async def read_committed(self, ranges: Ranges) -> Mapping[TopicPartition, Read]:
+        """What is committed."""
+        return {
+            tp: _read(await self._each("reads", tp, lambda tp: self.broker[tp].committed(*ranges[tp]))) for tp in ranges
+        }
+
+    async def read_changes(self, partition: TopicPartition, start: Offset, end: Offset) -> tuple[Changes, Offset]:
+        """The last committed change of each key."""
+        ask = "reads the changes of"
+        entries, position = await self._each(ask, partition, lambda tp: self.broker[tp].committed(start, end))
+        return {e.key: e.value for e in entries if e.key is not None}, Offset(position)
+
+    async def _each(self, what: str, tp: TopicPartition, ask: Callable[[TopicPartition], T]) -> T:
+        await reach(Point(f"{what} {tp.topic}-{tp.partition}"))
+        return ask(tp)
+
+
+def _read(found: tuple[list[Entry], int]) -> Read:
+    entries, position = found
+    return Read([LogRecord(Offset(e.offset), e.key, e.value) for e in entries], Offset(position))
