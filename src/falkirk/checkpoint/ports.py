@@ -14,7 +14,6 @@ from typing import NamedTuple, Protocol
 from falkirk.checkpoint.ids import Millis, Offset, OwnerId, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.records import StepRecord
-from falkirk.errors import FalkirkError
 from falkirk.state.store import Changes, Store
 
 
@@ -27,12 +26,6 @@ class Unknown(Exception):
 
     The producer must not be used again: librdkafka cannot tell a delayed EndTxn from the next one (it lacks KIP-890).
     """
-
-
-class Dispossessed(FalkirkError):
-    """Another process runs under this instance id (FENCED_INSTANCE_ID). The worker ends."""
-
-    exit_code = 9
 
 
 @dataclass(slots=True)

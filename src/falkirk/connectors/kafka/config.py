@@ -1,0 +1,109 @@
+"""Client settings, in one place, each with the reason it is not librdkafka's default."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from falkirk.checkpoint.ids import OwnerId
+
+Settings = dict[str, str | int | float | bool]
+
+logger = logging.getLogger("falkirk.kafka")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """How to reach a Kafka cluster.
+
+    >>> Cluster("127.0.0.1:9092").settings()["bootstrap.servers"]
+    '127.0.0.1:9092'
+    """
+
+    brokers: str
+    client: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    """The user's own librdkafka settings (security, addresses); they come last, and win."""
+
+    def settings(self) -> Settings:
+        """What every client needs."""
+        return {
+            "bootstrap.servers": self.brokers,
+            # A restarted broker is found again in milliseconds; the default doubles up to ten seconds.
+            "reconnect.backoff.ms": 5,
+            "reconnect.backoff.max.ms": 250,
+            # After a commit the next transaction meets CONCURRENT_TRANSACTIONS: at the default it waits 100 ms for nothing.
+            "retry.backoff.ms": 10,
+            "retry.backoff.max.ms": 20,
+            # A topic that a client has not met yet is asked for at once, not after the default of 100 ms.
+            "topic.metadata.refresh.fast.interval.ms": 10,
+            "socket.nagle.disable": True,
+            "log.connection.close": False,
+            **self.client,
+        }
+
+    def producer(self, owner: OwnerId, transaction_timeout_ms: int) -> Settings:
+        """A transactional producer."""
+        return {
+            **self.settings(),
+            "transactional.id": owner,
+            "transaction.timeout.ms": transaction_timeout_ms,
+            "compression.type": "lz4",
+            "linger.ms": 5,
+            "batch.num.messages": 20_000,
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 1_000_000,
+            # A step's size is bounded by the step, its records' sizes by their topics' own limits, checked before sending.
+            "message.max.bytes": 64_000_000,
+            "batch.size": 900_000,
+        }
+
+    def reader(self, *, committed: bool) -> Settings:
+        """A consumer without a group that reads bounded ranges."""
+        return {
+            **self.settings(),
+            "group.id": "falkirk-reader",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            # The end of a partition is reported by an empty fetch, and an empty fetch waits this long at the broker.
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 5,
+            "fetch.min.bytes": 1,
+            "queued.min.messages": 200_000,
+        }
+
+    def source(self) -> Settings:
+        """The consumer without a group that reads the inputs."""
+        return {
+            **self.settings(),
+            "group.id": "falkirk-source",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": False,
+            "fetch.wait.max.ms": 100,
+            "fetch.min.bytes": 1,
+            "fetch.error.backoff.ms": 20,
+            "fetch.message.max.bytes": 4_000_000,
+            "queued.min.messages": 300_000,
+            "queued.max.messages.kbytes": 262_144,
+        }
+
+    def member(self, group: str, instance: str, session_timeout_ms: int) -> Settings:
+        """The member of the app's group: static, so that a restart gets its tasks back without a rebalance."""
+        return {
+            **self.settings(),
+            "group.id": group,
+            "group.instance.id": instance,
+            "group.protocol": "classic",
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": session_timeout_ms,
+            "heartbeat.interval.ms": max(200, min(1000, session_timeout_ms // 6)),
+            "max.poll.interval.ms": max(300_000, session_timeout_ms),
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "latest",
+        }

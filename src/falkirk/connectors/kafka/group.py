@@ -1,0 +1,90 @@
+"""Who owns which task: a static member of the app's group, subscribed to the steps topic alone.
+
+The member fetches nothing. Being assigned partition t of the steps topic is owning task t; data is read elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from falkirk.connectors.kafka.config import Cluster, logger
+from falkirk.connectors.kafka.errors import translate
+from falkirk.errors import IdentityError
+
+Handler = Callable[[Sequence[int]], None]
+"""Is given partitions of the steps topic."""
+
+
+class Membership:
+    """One worker's place in the group. All handlers run inside `poll`, in the thread that calls it."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        group: str,
+        instance: str,
+        topic: str,
+        session_timeout_ms: int,
+        on_assigned: Handler,
+        on_revoked: Handler,
+        on_lost: Handler,
+    ) -> None:
+        self._consumer = Consumer(cluster.member(group, instance, session_timeout_ms), logger=logger)
+        self._topic, self._instance = topic, instance
+        self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
+
+    def join(self) -> None:
+        """Ask for tasks."""
+        self._consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+
+    def poll(self) -> None:
+        """Let the group say what it has to say. Raises IdentityError when another runs under this instance id."""
+        while (message := self._consumer.poll(0)) is not None:
+            if (error := message.error()) is None:
+                continue
+            if error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL):
+                raise IdentityError(
+                    f"another process runs under the identity {self._instance!r}: {error.str()}",
+                    hint="give each worker a state directory of its own",
+                )
+            if known := translate(error):
+                raise known
+            logger.warning("group: %s", error)
+
+    def metadata(self) -> object:
+        """The group's generation and this member's place in it, for the transaction."""
+        return self._consumer.consumer_group_metadata()
+
+    def leave(self) -> None:
+        """Leave for good: a static member that merely closes keeps its tasks idle until its session ends."""
+        self._consumer.unsubscribe()
+        for _ in range(200):
+            self._consumer.poll(0.01)
+            if not self._consumer.assignment():
+                break
+        self._consumer.close()
+
+    def close(self) -> None:
+        """Go without leaving."""
+        self._consumer.close()
+
+    def _assigned(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        # An explicit position: the default one would wait for pending transactional commits of the old owner. Paused at
+        # once: the steps are read elsewhere.
+        for p in partitions:
+            p.offset = 0
+        consumer.incremental_assign(partitions)
+        consumer.pause(partitions)
+        self._on_assigned([p.partition for p in partitions])
+
+    def _revoked(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        self._on_revoked([p.partition for p in partitions])
+        consumer.incremental_unassign(partitions)
+
+    def _lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        self._on_lost([p.partition for p in partitions])
+        consumer.incremental_unassign(partitions)

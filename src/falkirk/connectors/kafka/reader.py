@@ -1,0 +1,150 @@
+"""Reading bounded ranges of internal topics, at either isolation level."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.checkpoint.ports import LogRecord, Ranges, Read
+from falkirk.connectors.kafka.config import Cluster, logger
+from falkirk.connectors.kafka.errors import translate
+from falkirk.state.store import Changes
+
+CHUNK = 100_000
+"""Records that one call hands over at most, so that a long restore runs in bounded memory."""
+
+STUCK_AFTER = 0.1
+"""Seconds that a read waits at an end that is short of its goal. A commit's markers take a few milliseconds."""
+
+
+class BoundedReader:
+    """Two consumers without a group, one for each isolation level, and an admin client for watermarks."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._consumers = {c: Consumer(cluster.reader(committed=c), logger=logger) for c in (False, True)}
+        self._met: dict[bool, set[str]] = {False: set(), True: set()}
+        self._admin = AdminClient(cluster.settings(), logger=logger)
+        self._lock = threading.Lock()
+
+    def watermarks(self, partitions: Sequence[TopicPartition], *, end: bool) -> dict[TopicPartition, Offset]:
+        """First offsets, or high watermarks. Blocks while the cluster cannot be reached."""
+        if not partitions:
+            return {}
+        spec = OffsetSpec.latest() if end else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        asked = {KafkaPartition(p.topic, p.partition): spec for p in partitions}
+        while True:
+            try:
+                futures = self._admin.list_offsets(
+                    asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=5
+                )
+                return {TopicPartition(p.topic, p.partition): Offset(f.result().offset) for p, f in futures.items()}
+            except KafkaException as error:
+                if known := translate(error.args[0]):
+                    raise known from error
+                logger.warning("cannot ask for offsets yet: %s", error.args[0])
+                time.sleep(0.05)
+
+    def read(self, ranges: Ranges, *, committed: bool) -> dict[TopicPartition, Read]:
+        """Records of the ranges, in order. Returns early after `CHUNK` records, or when nothing more comes."""
+        reads = {p: Read(position=start) for p, (start, _) in ranges.items()}
+        with self._lock:
+            consumer = self._assigned(committed, {p: start for p, (start, _) in ranges.items()})
+            try:
+                self._fill(consumer, ranges, reads)
+            finally:
+                consumer.unassign()
+        return reads
+
+    def _assigned(self, committed: bool, positions: Mapping[TopicPartition, Offset]) -> Consumer:
+        consumer, met = self._consumers[committed], self._met[committed]
+        for topic in {p.topic for p in positions} - met:
+            # A client that has been idle looks for the leaders of a topic that is new to it once a second.
+            consumer.list_topics(topic, 5)
+            met.add(topic)
+        consumer.assign([KafkaPartition(p.topic, p.partition, start) for p, start in positions.items()])
+        return consumer
+
+    def _fill(self, consumer: Consumer, ranges: Ranges, reads: dict[TopicPartition, Read]) -> None:
+        waiting, got = set(ranges), 0
+        stopped: dict[TopicPartition, float] = {}
+        while waiting and got < CHUNK:
+            for message in taken(consumer, 10_000):
+                place = TopicPartition(message.topic() or "", message.partition() or 0)
+                offset, end = Offset(message.offset() or 0), ranges[place][1]
+                if message.error() is None:
+                    stopped.pop(place, None)
+                    if offset < end:
+                        reads[place].records.append(LogRecord(offset, message.key(), message.value()))
+                        got += 1
+                    offset = Offset(offset + 1)
+                elif ended(message):
+                    stopped[place] = time.monotonic()
+                else:
+                    continue
+                reads[place].position = max(reads[place].position, min(offset, end))
+                if offset >= end:
+                    waiting.discard(place)
+            now = time.monotonic()
+            if waiting and all(now - stopped.get(p, now) > STUCK_AFTER for p in waiting):
+                return
+
+    def read_changes(self, partition: TopicPartition, start: Offset, end: Offset) -> tuple[Changes, Offset]:
+        """The changes in one chunk of a changelog, the last of each key."""
+        with self._lock:
+            consumer = self._assigned(True, {partition: start})
+            try:
+                return self._changes(consumer, start, end)
+            finally:
+                consumer.unassign()
+
+    @staticmethod
+    def _changes(consumer: Consumer, start: Offset, end: Offset) -> tuple[Changes, Offset]:
+        changes: dict[bytes, bytes | None] = {}
+        position, stopped = start, time.monotonic() + 3600
+        while position < end and len(changes) < CHUNK and time.monotonic() - stopped < STUCK_AFTER:
+            messages = taken(consumer, 20_000)
+            if any(map(Message.error, messages)):
+                for m in messages:
+                    if m.error() is not None and ended(m):
+                        position, stopped = max(position, Offset(m.offset() or 0)), time.monotonic()
+                messages = [m for m in messages if m.error() is None]
+            if messages:
+                if (messages[-1].offset() or 0) >= end:
+                    messages = [m for m in messages if (m.offset() or 0) < end]
+                    position = end
+                else:
+                    position = Offset((messages[-1].offset() or 0) + 1)
+                # A changelog's keys are never null.
+                changes.update(zip(map(Message.key, messages), map(Message.value, messages), strict=True))  # type: ignore[arg-type]
+        return changes, min(position, end)
+
+    def close(self) -> None:
+        """Close the consumers."""
+        for consumer in self._consumers.values():
+            consumer.close()
+
+
+
+
+def taken(consumer: Consumer, most: int) -> list[Message]:
+    """What is there, or the first to come within 20 ms. (`consume` alone would wait for as many as it may take.)"""
+    first = consumer.poll(0.02)
+    return [] if first is None else [first, *consumer.consume(most, 0)]
+
+
+def ended(message: Message) -> bool:
+    """The message says that the readable end of its partition is reached; any other error it reports is logged or raised."""
+    error = message.error()
+    if error is not None and error.code() == KafkaError._PARTITION_EOF:
+        return True
+    if error is not None:
+        if known := translate(error):
+            raise known
+        logger.warning("reading %s[%s]: %s", message.topic(), message.partition(), error)
+    return False

@@ -1,0 +1,92 @@
+"""Reading the inputs: one consumer without a group, assigned by the positions that step records give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.connectors.kafka.config import Cluster, logger
+from falkirk.connectors.kafka.errors import translate
+from falkirk.errors import SourceError
+
+BATCH = 5_000
+"""Messages taken in one call. Larger batches were slower: their objects leave the processor's cache."""
+
+
+class SourceReader:
+    """Messages of the assigned partitions, in the order of offsets within each."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._consumer = Consumer(cluster.source(), logger=logger)
+        self._assigned: set[TopicPartition] = set()
+        self._topic = ""
+        """The topic of all messages, where there is only one: asking each message costs."""
+
+    def add(self, positions: Mapping[TopicPartition, Offset]) -> None:
+        """Begin to read partitions at the given offsets."""
+        if positions:
+            for topic in {p.topic for p in positions} - {p.topic for p in self._assigned}:
+                # A client that has been idle looks for the leaders of a topic that is new to it once a second.
+                self._consumer.list_topics(topic, 5)
+            self._consumer.incremental_assign([KafkaPartition(p.topic, p.partition, o) for p, o in positions.items()])
+            self._assigned |= positions.keys()
+            topics = {p.topic for p in self._assigned}
+            self._topic = topics.pop() if len(topics) == 1 else ""
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read partitions no longer; what was fetched of them ahead is dropped."""
+        if gone := self._assigned & set(partitions):
+            self._consumer.incremental_unassign([KafkaPartition(p.topic, p.partition) for p in gone])
+            self._assigned -= gone
+
+    def rewind(self, positions: Mapping[TopicPartition, Offset]) -> None:
+        """Read again from the given offsets. (A seek would leave what is fetched ahead in the queue for a while.)"""
+        self.remove(positions)
+        self.add(positions)
+
+    def poll(self, timeout: float) -> tuple[list[tuple[TopicPartition, list[Message]]], int]:
+        """Runs of messages of one partition each, and how many in all.
+
+        Waits up to `timeout` seconds for a first message, then takes what is there without waiting. Raises SourceError
+        where an offset is not in the log any more.
+        """
+        if not self._assigned:
+            return [], 0
+        first = self._consumer.poll(timeout)
+        if first is None:
+            return [], 0
+        messages = [first, *self._consumer.consume(BATCH, 0)]
+        runs = []
+        for partition, run in groupby(messages, key=Message.partition):
+            taken = list(run)
+            if any(map(Message.error, taken)):
+                taken = [m for m in taken if self._sound(m)]
+            for topic, same in [(self._topic, taken)] if self._topic else groupby(taken, key=Message.topic):
+                if same := list(same):
+                    runs.append((TopicPartition(topic or "", partition or 0), same))
+        return runs, len(messages)
+
+    @staticmethod
+    def _sound(message: Message) -> bool:
+        error = message.error()
+        if error is None:
+            return True
+        where = f"{message.topic()}[{message.partition()}]"
+        if error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
+            raise SourceError(
+                f"the records to be read next are gone: {error.str()}",
+                where=where,
+                hint="the topic's retention deleted them before they were read: raise retention.ms, then reset the app",
+            )
+        if known := translate(error):
+            raise known
+        logger.warning("reading %s: %s", where, error)
+        return False
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close()
