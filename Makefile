@@ -60,6 +60,7 @@ lock: $(READY) ## Choose newer versions of all dependencies, within the bounds o
 	@$(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile pyproject.toml --upgrade --extra kafka --extra demo --extra dev --universal \
 		--python-version 3.11 --generate-hashes --no-annotate --custom-compile-command 'make lock' --quiet -o requirements.lock
+	@$(BIN)/python tools/pin_jars.py
 
 .PHONY: clean
 clean: ## Remove the environment, the caches and what was built

@@ -1,0 +1,62 @@
+"""The command line's root: it knows the commands by name, and imports one only when it is run.
+
+`falkirk --help` therefore imports none of Polars, Arrow or Kafka's client, and answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+
+import click
+
+from falkirk.errors import FalkirkError
+
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """Where a command is found, and its line in `falkirk --help`."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+COMMANDS: dict[str, LazyCommand] = {
+    "kafka": LazyCommand("falkirk.cli.kafka", "kafka", "Start, stop or look at the embedded Kafka."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands stand in COMMANDS and are imported when they are run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if (lazy := COMMANDS.get(cmd_name)) is None:
+            return None
+        command = getattr(importlib.import_module(lazy.module), lazy.attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, lazy.help) for name, lazy in COMMANDS.items()])
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="falkirk", message="falkirk %(version)s")
+def falkirk() -> None:
+    """Exactly-once stream processing on Kafka."""
+
+
+def main() -> None:
+    """Run the command line; a FalkirkError becomes its text on standard error and its exit code."""
+    try:
+        falkirk()
+    except FalkirkError as error:
+        click.secho("error: ", fg="red", bold=True, nl=False, err=True)
+        click.echo(str(error), err=True)
+        sys.exit(error.exit_code)

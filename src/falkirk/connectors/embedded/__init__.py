@@ -1,0 +1,23 @@
+"""A real Apache Kafka for development and tests: one KRaft node on loopback, started by Falkirk itself.
+
+EmbeddedKafka ── node.py      the life cycle: format once, start, stop, kill
+    ├── jars.py               the jars: downloaded once for each user, checked, then offline
+    ├── java.py               the user's own Java 17 or newer, else the one from a wheel
+    ├── settings.py           server.properties and log4j2.properties
+    ├── process.py            the JVM as a process: detached, or bound to the life of the one that started it
+    └── trouble.py            what stands in the way, in clear words
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from falkirk.errors import ConfigError
+
+if not all(find_spec(name) for name in ("jgo", "platformdirs", "psutil")):
+    raise ConfigError("the embedded Kafka is not installed", hint="pip install 'falkirk[kafka]'")
+
+from falkirk.connectors.embedded.jars import fetch_jars, kafka_version
+from falkirk.connectors.embedded.node import EmbeddedKafka, NodeStatus
+
+__all__ = ["EmbeddedKafka", "NodeStatus", "fetch_jars", "kafka_version"]

@@ -1,0 +1,105 @@
+"""What can stand in the way of a broker, found before or after it failed, and said in clear words."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import socket
+from pathlib import Path
+
+import psutil
+
+from falkirk.connectors.embedded.settings import HOST
+from falkirk.errors import ClusterError, DiskError, FalkirkError
+
+NEEDED_BYTES = 256 * 1024 * 1024  # below this the first topics and their indexes already fill a disk
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+def disk_error(error: OSError, folder: Path, what: str) -> DiskError:
+    """The DiskError for an OSError: full, or not writable."""
+    if error.errno in _FULL:
+        return DiskError(
+            f"{what}: the disk is full", where=str(folder), hint="free some space, or choose another folder"
+        )
+    reason = error.strerror or str(error)
+    return DiskError(
+        f"{what}: {reason}", where=str(error.filename or folder), hint="choose a folder that you can write"
+    )
+
+
+def check_folder(folder: Path) -> None:
+    """Make `folder`; raise DiskError unless it can be written and has room for a broker."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".probe"
+        probe.write_bytes(b"x")
+        probe.unlink()
+    except OSError as error:
+        raise disk_error(error, folder, "Kafka's data folder cannot be written") from error
+    free = shutil.disk_usage(folder).free
+    if free < NEEDED_BYTES:
+        raise DiskError(
+            f"the disk is full: {free >> 20} MiB are free, and Kafka needs {NEEDED_BYTES >> 20} MiB to start",
+            where=str(folder),
+            hint="free some space, or choose another data folder",
+        )
+
+
+def check_port(port: int) -> None:
+    """Raise ClusterError, naming who listens there, unless the broker can listen on `port`."""
+    if not port_is_free(port):
+        raise ClusterError(
+            f"port {port} is taken by {_listener(port)}",
+            where=f"{HOST}:{port}",
+            hint="stop it, or choose another port (--port)",
+        )
+
+
+def port_is_free(port: int) -> bool:
+    """Whether a server could listen on this port of the loopback address now."""
+    with socket.socket() as attempt:
+        # As Kafka does: connections of the last broker that linger in TIME_WAIT are no obstacle.
+        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            attempt.bind((HOST, port))
+            attempt.listen()
+        except OSError:
+            return False
+    return True
+
+
+def death(console: Path, log: Path, log_start: int) -> FalkirkError:
+    """Why a broker died at its start, from what it printed and what its log says after byte `log_start`."""
+    lines = [*_lines(console, 0), *_lines(log, log_start)]
+    text = "\n".join(lines)
+    tail = "\n    ".join(lines[-12:]) or "(it wrote nothing)"
+    where = f"{log}, whose end is\n    {tail}"
+    if "No space left on device" in text:
+        return DiskError("the Kafka broker died at its start: the disk is full", where=where, hint="free some space")
+    if "Address already in use" in text:
+        hint = "another process took the port in this moment: start again, or choose another port (--port)"
+        return ClusterError("the Kafka broker died at its start: its port is taken", where=where, hint=hint)
+    if "OutOfMemoryError" in text or "Could not reserve enough space" in text:
+        hint = "give it another heap (--heap 1g), or free some memory"
+        return ClusterError("the Kafka broker died at its start: out of memory", where=where, hint=hint)
+    return ClusterError("the Kafka broker died at its start", where=where, hint="the end of its log tells the cause")
+
+
+def _listener(port: int) -> str:
+    try:
+        for connection in psutil.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,) and connection.pid:
+                process = psutil.Process(connection.pid)
+                return f"{process.name()} (pid {process.pid}: {' '.join(process.cmdline())[:120]})"
+    except psutil.Error:
+        pass  # not every system lets a user list the others' connections
+    return "another process, which this user may not see"
+
+
+def _lines(path: Path, start: int) -> list[str]:
+    if not path.exists():
+        return []
+    with path.open("rb") as log:
+        log.seek(start if start <= path.stat().st_size else 0)  # it is shorter when it was rotated meanwhile
+        return log.read().decode(errors="replace").splitlines()

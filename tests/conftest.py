@@ -1,0 +1,43 @@
+"""Brokers for the tests: one that the whole session shares, and ones of their own for tests that kill them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from falkirk.connectors.embedded import EmbeddedKafka
+
+# Tests that let a session run out should not wait for the six seconds that a broker demands by default.
+SETTINGS = {"group.min.session.timeout.ms": "500"}
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The bootstrap address of a broker that all tests share: give topics a `topic_prefix`, and do not stop it."""
+    with EmbeddedKafka(tmp_path_factory.mktemp("kafka"), settings=SETTINGS) as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Iterator[Callable[..., EmbeddedKafka]]:
+    """Makes brokers for this test alone, not started yet; `embedded(name, **arguments)` uses one data folder a name."""
+    made: list[EmbeddedKafka] = []
+
+    def make(name: str = "kafka", **arguments: Any) -> EmbeddedKafka:
+        made.append(EmbeddedKafka(tmp_path / name, **{"settings": SETTINGS, **arguments}))
+        return made[-1]
+
+    yield make
+    for broker in made:
+        broker.stop()
+
+
+@pytest.fixture
+def topic_prefix(request: pytest.FixtureRequest) -> str:
+    """What this test's topics begin with, so that tests can share a broker, and a test can run again on it."""
+    return f"{re.sub('[^A-Za-z0-9]+', '-', request.node.name)[:60]}-{uuid4().hex[:8]}-"
