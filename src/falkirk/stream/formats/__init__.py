@@ -1,0 +1,33 @@
+"""What the bytes of keys and values mean.
+
+Json({...})                            an object a record
+Text() Raw() Int64BE() Int32BE() ...   one column a record
+Key("id", Int64BE)                     how keys are written; text unless a format is named
+"""
+
+from __future__ import annotations
+
+from falkirk.stream.formats.base import Decoded, Format
+from falkirk.stream.formats.json import Json
+from falkirk.stream.formats.key import Key, KeyLike, key_of
+from falkirk.stream.formats.scalar import Float32BE, Float64BE, Int16BE, Int32BE, Int64BE, Raw, Scalar, Text
+from falkirk.stream.formats.types import SchemaLike, schema_of
+
+__all__ = [
+    "Decoded",
+    "Float32BE",
+    "Float64BE",
+    "Format",
+    "Int16BE",
+    "Int32BE",
+    "Int64BE",
+    "Json",
+    "Key",
+    "KeyLike",
+    "Raw",
+    "Scalar",
+    "SchemaLike",
+    "Text",
+    "key_of",
+    "schema_of",
+]

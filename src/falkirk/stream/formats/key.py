@@ -1,0 +1,181 @@
+"""How the keys of records are written.
+
+    key                       bytes
+    "id"                      the value as text: b"17", b"true", b"a b", b"2026-01-31T12:00:00.000Z"; a Binary as it is
+    ["route", "carrier"]      a JSON array: b'["AMS-LHR","KL"]'
+    Key("id", Int64BE)        as the format writes it
+
+Equal values have equal bytes, so that they meet in one partition: −0.0 is written as 0.0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import orjson
+import polars as pl
+
+from falkirk.errors import DefinitionError
+from falkirk.stream.formats import fields, ndjson
+from falkirk.stream.formats.base import Decoded
+from falkirk.stream.formats.json import Json
+from falkirk.stream.formats.scalar import Raw, Scalar, Text
+from falkirk.stream.formats.types import type_name
+
+Bad: TypeAlias = list[tuple[int, str]]
+
+
+class Key:
+    """The columns that make a record's key, and how they are written.
+
+    >>> frame = pl.DataFrame({"id": [17, None], "name": ["a", "b"]})
+    >>> Key("id").encode(frame)
+    [b'17', None]
+    >>> Key(["id", "name"]).encode(frame)
+    [b'[17,"a"]', b'[null,"b"]']
+    """
+
+    def __init__(self, columns: str | Sequence[str], scalar: Scalar | type[Scalar] | None = None) -> None:
+        """One column, or several as a JSON array. `scalar` is a format for one column; without it, the key is text.
+
+        Raises DefinitionError for no columns, one column twice, or a format over several.
+        """
+        self.array = not isinstance(columns, str)
+        self.columns: tuple[str, ...] = (columns,) if isinstance(columns, str) else tuple(columns)
+        if not self.columns or len(set(self.columns)) != len(self.columns):
+            raise DefinitionError(f"a key needs columns, each once, not {list(self.columns)!r}")
+        if self.array and scalar is not None:
+            raise DefinitionError(
+                f"{scalar!r} writes one column, not {list(self.columns)!r}", hint="leave the format out"
+            )
+        self.format = scalar(self.columns[0]) if isinstance(scalar, type) else scalar
+
+    def __repr__(self) -> str:
+        columns = list(self.columns) if self.array else self.columns[0]
+        return f"Key({columns!r})" if self.format is None else f"Key({columns!r}, {type(self.format).__name__})"
+
+    def encode(self, frame: pl.DataFrame) -> list[bytes | None]:
+        """The key of each row; None for a null. Raises DefinitionError for a missing column, or a type without text."""
+        if missing := [c for c in self.columns if c not in frame.columns]:
+            raise DefinitionError(f"no column {missing[0]!r} for the key", hint=f"there are {', '.join(frame.columns)}")
+        series = [frame[name] for name in self.columns]
+        if self.format is not None:
+            return self.format.write(series[0])
+        if not self.array:
+            return _text(series[0])
+        parts = [_json(s) for s in series]
+        return [b"[" + b",".join(row) + b"]" for row in zip(*parts, strict=True)]
+
+    def decode(self, keys: Sequence[bytes | None], schema: Mapping[str, pl.DataType]) -> Decoded:
+        """The key's columns, of the types that `schema` gives them; a null key is a row of nulls.
+
+        A key is good only if it is what `encode` would write: encode(decode(k)) = k. Otherwise rows with one value
+        could lie in two partitions.
+
+        >>> Key("id").decode([b"17", b"017", None], {"id": pl.Int64()}).bad
+        [(1, 'key is not Int64 as text: 017')]
+        """
+        dtypes = {name: schema[name] for name in self.columns}
+        frame = self._read(keys, dtypes)
+        again = self.encode(frame)
+        wrong = [i for i, key in enumerate(keys) if key != again[i]]
+        if not wrong:
+            return Decoded(frame)
+        kinds = ", ".join(type_name(dtype) for dtype in dtypes.values())
+        kinds = (
+            f"[{kinds}] as JSON"
+            if self.array
+            else f"{kinds} as {type(self.format).__name__ if self.format else 'text'}"
+        )
+        bad = [(i, f"key is not {kinds}: {(keys[i] or b'').decode('utf-8', 'backslashreplace')[:60]}") for i in wrong]
+        bad_rows = set(wrong)
+        return Decoded(frame[[i for i in range(len(keys)) if i not in bad_rows]], bad)
+
+    def _read(self, keys: Sequence[bytes | None], dtypes: Mapping[str, pl.DataType]) -> pl.DataFrame:
+        """A row for each key, of nulls where it cannot be read."""
+        name, dtype = next(iter(dtypes.items()))
+        if self.array:
+            return _read_arrays(keys, dtypes)
+        if self.format is not None:
+            return self.format.read(keys)[0].cast(dtype, strict=False).alias(name).to_frame()
+        if dtype == pl.Binary():
+            return Raw().read(keys)[0].alias(name).to_frame()
+        text = Text().read(keys)[0].alias(name)
+        return text.to_frame().select(_typed(pl.col(name), dtype).alias(name))
+
+
+KeyLike: TypeAlias = str | Sequence[str] | Key
+
+
+def key_of(spec: KeyLike) -> Key:
+    """A key from a column's name, a list of names, or a Key.
+
+    >>> key_of(["a", "b"])
+    Key(['a', 'b'])
+    """
+    return spec if isinstance(spec, Key) else Key(spec)
+
+
+def _text(series: pl.Series) -> list[bytes | None]:
+    dtype = series.dtype
+    if dtype == pl.Binary:
+        return series.to_list()
+    if dtype.is_float():
+        return [None if x is None else _float(x).encode() for x in series.to_list()]
+    if isinstance(dtype, pl.Datetime):
+        series = series.to_frame().select(fields.written(pl.col(series.name), dtype)).to_series()
+    elif not (dtype.is_integer() or isinstance(dtype, (pl.String, pl.Boolean, pl.Date, pl.Categorical, pl.Enum))):
+        raise DefinitionError(
+            f"column {series.name!r} is {type_name(dtype)}, which has no text for a key",
+            hint="key by a column of scalars",
+        )
+    return series.cast(pl.String).cast(pl.Binary).to_list()
+
+
+def _float(x: float) -> str:
+    """The shortest decimal that reads back as `x`."""
+    if math.isfinite(x):
+        return repr(x + 0.0)
+    return "NaN" if math.isnan(x) else "Infinity" if x > 0 else "-Infinity"
+
+
+def _json(series: pl.Series) -> list[bytes]:
+    """Each value as a part of a JSON array. NaN and infinity become strings, lest they meet the nulls."""
+    if series.dtype.is_float():
+        parts = ["null" if x is None else _float(x) if math.isfinite(x) else f'"{_float(x)}"' for x in series.to_list()]
+        return [part.encode() for part in parts]
+    start = len(b'{"k":')
+    return [line[start:-1] for line in Json().encode(series.alias("k").to_frame())]
+
+
+def _typed(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """Text as `dtype`; null where it cannot be."""
+    if dtype == pl.Boolean():
+        return pl.when(e == "true").then(True).when(e == "false").then(False)
+    if dtype.is_float():
+        return e.replace({"Infinity": "inf", "-Infinity": "-inf"}).cast(dtype, strict=False)
+    if fields.as_read(dtype) != dtype:
+        return fields.converted(e, dtype)
+    return e.cast(dtype, strict=False)
+
+
+def _read_arrays(keys: Sequence[bytes | None], dtypes: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """By way of objects, for which there is a reader: [17, "a"] is read as {"id": 17, "name": "a"}."""
+    objects = [_object(key, list(dtypes)) for key in keys]
+    decoded = ndjson.read(objects, dtypes)
+    unread = {i for i, _ in decoded.bad}
+    rows = iter(range(decoded.frame.height))
+    places = pl.Series([None if i in unread else next(rows) for i in range(len(keys))], dtype=pl.UInt32)
+    return decoded.frame.select(pl.all().gather(places))
+
+
+def _object(key: bytes | None, names: Sequence[str]) -> bytes | None:
+    try:
+        parts = None if key is None else orjson.loads(key)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(parts, list) or len(parts) != len(names):
+        return None
+    return orjson.dumps(dict(zip(names, parts, strict=True)))

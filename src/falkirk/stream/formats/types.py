@@ -1,0 +1,171 @@
+"""The types of columns, and schemas made from them.
+
+The types are Narwhals' own, so that `fk.col("a").cast(fk.Int64)` and `fk.Json({"a": fk.Int64})` name one thing. Every
+column may hold nulls: a type says what a value is when there is one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Any, TypeAlias, cast
+
+import narwhals as nw
+import polars as pl
+from narwhals.dtypes import DType
+
+from falkirk.errors import DefinitionError
+
+Int8, Int16, Int32, Int64 = nw.Int8, nw.Int16, nw.Int32, nw.Int64
+UInt8, UInt16, UInt32, UInt64 = nw.UInt8, nw.UInt16, nw.UInt32, nw.UInt64
+Float32, Float64 = nw.Float32, nw.Float64
+String, Boolean, Binary, Date = nw.String, nw.Boolean, nw.Binary, nw.Date
+List, Struct = nw.List, nw.Struct
+
+Datetime = nw.Datetime("ms", "UTC")
+"""A moment, in milliseconds since 1970, UTC: what a Kafka timestamp is."""
+
+SchemaLike: TypeAlias = Mapping[str, Any] | type
+"""A dict of name to type, a dataclass or a TypedDict."""
+
+_PLAIN: dict[pl.DataType, str] = {
+    pl.Int8(): "Int8",
+    pl.Int16(): "Int16",
+    pl.Int32(): "Int32",
+    pl.Int64(): "Int64",
+    pl.UInt8(): "UInt8",
+    pl.UInt16(): "UInt16",
+    pl.UInt32(): "UInt32",
+    pl.UInt64(): "UInt64",
+    pl.Float32(): "Float32",
+    pl.Float64(): "Float64",
+    pl.String(): "String",
+    pl.Boolean(): "Boolean",
+    pl.Binary(): "Binary",
+    pl.Date(): "Date",
+    pl.Datetime("ms", "UTC"): "Datetime",
+}
+_PYTHON: dict[Any, pl.DataType] = {
+    int: pl.Int64(),
+    float: pl.Float64(),
+    str: pl.String(),
+    bool: pl.Boolean(),
+    bytes: pl.Binary(),
+    datetime: pl.Datetime("ms", "UTC"),
+    date: pl.Date(),
+}
+
+
+def schema_of(spec: SchemaLike) -> pl.Schema:
+    """The Polars schema that a user's description of columns means.
+
+    Fields are types of this module, Python's `int`, `float`, `str`, `bool`, `bytes`, `datetime`, `date`, `list[T]` and
+    `T | None`, or descriptions again, which become structs. Raises DefinitionError for anything else.
+
+    >>> dict(schema_of({"id": Int64, "tags": list[str]}))
+    {'id': Int64, 'tags': List(String)}
+    >>> @dataclasses.dataclass
+    ... class Bid:
+    ...     price: int
+    ...     at: datetime | None
+    >>> dict(schema_of(Bid))
+    {'price': Int64, 'at': Datetime(time_unit='ms', time_zone='UTC')}
+    """
+    fields = _fields(spec)
+    if fields is None:
+        raise DefinitionError(
+            f"{spec!r} does not describe columns", hint="give a dict of types, a dataclass or a TypedDict"
+        )
+    return pl.Schema(_columns(fields, where=""))
+
+
+def type_name(dtype: pl.DataType) -> str:
+    """The type in this module's words, for messages.
+
+    >>> type_name(pl.List(pl.Struct({"a": pl.Int64})))
+    'List(Struct({a: Int64}))'
+    """
+    if isinstance(dtype, pl.List):
+        return f"List({type_name(instance(dtype.inner))})"
+    if isinstance(dtype, pl.Struct):
+        return "Struct({" + ", ".join(f"{f.name}: {type_name(instance(f.dtype))}" for f in dtype.fields) + "})"
+    return _PLAIN.get(dtype, str(dtype))
+
+
+def _fields(spec: Any) -> Mapping[Any, Any] | None:
+    """Name to type, when `spec` describes columns; None when it is a type."""
+    if isinstance(spec, Mapping):
+        return spec
+    if isinstance(spec, type) and (dataclasses.is_dataclass(spec) or typing.is_typeddict(spec)):
+        try:
+            hints = typing.get_type_hints(spec)
+        except NameError as error:
+            raise DefinitionError(
+                f"a type of {spec.__name__} is not known: {error}", hint="define it at the top of the module"
+            ) from None
+        return {f.name: hints[f.name] for f in dataclasses.fields(spec)} if dataclasses.is_dataclass(spec) else hints
+    return None
+
+
+def _columns(fields: Mapping[Any, Any], where: str) -> dict[str, pl.DataType]:
+    if not fields:
+        raise DefinitionError(
+            "a schema without columns", where=where and f"field {where!r}", hint="name one column at least"
+        )
+    for name in fields:
+        if not isinstance(name, str):
+            raise DefinitionError(f"the name of a column is a string, not {name!r}")
+    return {name: _dtype(kind, f"{where}.{name}" if where else name) for name, kind in fields.items()}
+
+
+def _dtype(kind: Any, where: str) -> pl.DataType:
+    fields = _fields(kind)
+    if fields is not None:
+        return pl.Struct(_columns(fields, where))
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        rest = [a for a in args if a is not type(None)]
+        if len(rest) == 1:
+            return _dtype(rest[0], where)
+    elif origin is list:
+        return pl.List(_dtype(args[0], where))
+    elif kind in _PYTHON:
+        return _PYTHON[kind]
+    else:
+        dtype = _library_type(kind)
+        if isinstance(dtype, pl.List):
+            return pl.List(_dtype(dtype.inner, where))
+        if isinstance(dtype, pl.Struct):
+            return pl.Struct(_columns({f.name: f.dtype for f in dtype.fields}, where))
+        if dtype in _PLAIN:
+            return dtype
+    raise DefinitionError(
+        f"{kind!r} is not a type of a column",
+        where=f"field {where!r}",
+        hint=f"use one of {', '.join(_PLAIN.values())}, List(...), Struct({{...}})",
+    )
+
+
+def _library_type(kind: Any) -> pl.DataType | None:
+    """A Narwhals or Polars type as Polars'; None when it is neither."""
+    if isinstance(kind, DType) or (isinstance(kind, type) and issubclass(kind, DType)):
+        try:
+            return instance(nw.Schema([("", cast("DType", kind))]).to_polars()[""])
+        except TypeError:
+            # A class that needs an argument, such as List without its inner type.
+            return None
+    if isinstance(kind, pl.DataType) or (isinstance(kind, type) and issubclass(kind, pl.DataType)):
+        return instance(kind)
+    return None
+
+
+def instance(dtype: Any) -> pl.DataType:
+    """A Polars type, from its class where it has no parameters: Polars takes either, in its own results too."""
+    try:
+        made: pl.DataType = dtype() if isinstance(dtype, type) else dtype
+    except TypeError:
+        return pl.Unknown()
+    return made
