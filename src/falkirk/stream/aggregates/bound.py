@@ -1,0 +1,104 @@
+"""An aggregate, bound to one output column of one grouping.
+
+    state' = merge(state, partial(rows))         one row of state a group, one column a part
+    result = f(state)
+
+    merge(merge(s, partial(a)), partial(b)) = merge(s, partial(a ++ b))      so the division does not matter
+
+Where the input is not append-only, rows have weights of +1 or −1, and partial(−rows) takes back partial(rows).
+Everything is a column operation: one pass over the rows, one over the groups.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import narwhals as nw
+import polars as pl
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What an aggregate learns when the flow is built."""
+
+    name: str
+    """Its output column."""
+    schema: pl.Schema
+    """Of the rows that it will see."""
+    retract: bool
+    """May rows be taken back?"""
+    where: str
+
+
+class OutOfRange(Exception):
+    """A group's result does not fit its type."""
+
+    def __init__(self, row: int, value: object) -> None:
+        super().__init__(row, value)
+        self.row, self.value = row, value
+
+
+class AggregateLike(Protocol):
+    """What `agg` accepts: `fk.len()` and its like, and objects of subclasses of `fk.Aggregate`."""
+
+    def bind(self, context: Context) -> Bound:
+        """Check columns and types. Raises DefinitionError."""
+        ...
+
+
+class Bound(ABC):
+    """See the module. Columns: arguments are `name.argument`, partials `+name.part`, states `name.part`."""
+
+    def __init__(self, context: Context, *, arguments: Mapping[str, nw.Expr], words: str) -> None:
+        self.name, self.retract = context.name, context.retract
+        self.arguments = {f"{self.name}.{a}": e for a, e in arguments.items()}
+        """Columns to compute from the rows before they are grouped."""
+        self.words = words
+        """For the fingerprint: kind, version and types, but no code."""
+
+    @property
+    @abstractmethod
+    def returns(self) -> pl.DataType:
+        """The type of the output column."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> Mapping[str, pl.DataType]:
+        """The columns of the state, in an order that is part of the fingerprint."""
+
+    @abstractmethod
+    def partial(self, weight: pl.Expr | None) -> Mapping[str, pl.Expr]:
+        """By part: what a group's rows come to. `weight` is None where rows are only added."""
+
+    @abstractmethod
+    def merge(self, frame: pl.DataFrame) -> Mapping[str, pl.Expr | pl.Series]:
+        """By part: the new state, from a frame of partials and old states (null where the group is new)."""
+
+    @abstractmethod
+    def result(self, frame: pl.DataFrame) -> pl.Expr | pl.Series:
+        """The output, from a frame of states. Raises OutOfRange."""
+
+    def argument(self, name: str = "x") -> pl.Expr:
+        """An argument's column among the rows of a group."""
+        return pl.col(f"{self.name}.{name}")
+
+    def state(self, part: str) -> pl.Expr:
+        """A state's column."""
+        return pl.col(f"{self.name}.{part}")
+
+    def states(self) -> dict[str, pl.DataType]:
+        """The state's columns under their full names."""
+        return {f"{self.name}.{part}": dtype for part, dtype in self.parts.items()}
+
+
+def new(name: str, part: str) -> str:
+    """The column of a partial."""
+    return f"+{name}.{part}"
+
+
+def old(name: str, part: str) -> str:
+    """The column of a state."""
+    return f"{name}.{part}"

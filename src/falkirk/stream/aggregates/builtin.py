@@ -1,0 +1,236 @@
+"""len, sum, min, max and mean, as Polars defines them:
+
+    len        counts rows, null or not                     Int64
+    sum        of nothing, or of nulls, is 0                Int64 for integers and booleans, else the column's type
+    mean       of nothing, or of nulls, is null             Float64
+    min, max   of nothing, or of nulls, is null; NaN only where there is nothing else        the column's type
+
+Integers are summed in 128 bits. A sum that leaves Int64 stops the app with the group and the number; it never wraps.
+A sum of floats is rounded after every step, so that its last bits depend on the division; replays repeat divisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import narwhals as nw
+import polars as pl
+
+from falkirk.errors import DefinitionError
+from falkirk.stream.aggregates.bound import Bound, Context, OutOfRange, new
+from falkirk.stream.expressions import IntoExpr, evaluate
+
+_INT64 = range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class Len:
+    """The number of rows in the group."""
+
+    def bind(self, context: Context) -> Bound:
+        return BoundLen(context, arguments={}, words="len")
+
+
+class BoundLen(Bound):
+    returns = pl.Int64()
+    parts = {"rows": pl.Int64()}  # noqa: RUF012
+
+    def partial(self, weight: pl.Expr | None) -> Mapping[str, pl.Expr]:
+        return {"rows": (pl.len() if weight is None else weight.sum()).cast(pl.Int64)}
+
+    def merge(self, frame: pl.DataFrame) -> Mapping[str, pl.Expr]:
+        return {"rows": add(self.name, "rows")}
+
+    def result(self, frame: pl.DataFrame) -> pl.Expr:
+        return self.state("rows")
+
+
+@dataclass(frozen=True, slots=True)
+class OfColumn:
+    """An aggregate of one column or expression."""
+
+    kind: str
+    of: IntoExpr
+
+    def bind(self, context: Context) -> Bound:
+        where = f"{self.kind} in {context.where}"
+        expr = nw.col(self.of) if isinstance(self.of, str) else self.of
+        schema = evaluate([expr], context.schema, "select", where)
+        if len(schema) != 1:
+            raise DefinitionError(f"{self.kind} takes one column, and {expr} gives {len(schema)}", where=where)
+        ((column, dtype),) = schema.items()
+        bound = _bound(self.kind, context, dtype, {"x": expr})
+        if bound is None:
+            raise DefinitionError(f"{self.kind} of {column!r}, which is {dtype}, is not defined", where=where)
+        return bound
+
+
+def _bound(kind: str, context: Context, dtype: pl.DataType, arguments: Mapping[str, nw.Expr]) -> Bound | None:
+    words = f"{kind} of {dtype}"
+    if kind in ("min", "max"):
+        ordered = dtype.is_numeric() or dtype.is_temporal() or dtype in (pl.String(), pl.Boolean())
+        if not ordered or dtype.is_decimal():
+            return None
+        return BoundExtreme(context, dtype, greatest=kind == "max", arguments=arguments, words=words)
+    mean_wanted = kind == "mean"
+    if dtype.is_integer() or dtype == pl.Boolean():
+        return BoundIntegers(context, mean_wanted=mean_wanted, arguments=arguments, words=words)
+    if dtype.is_float():
+        return BoundFloats(context, dtype, mean_wanted=mean_wanted, arguments=arguments, words=words)
+    return None
+
+
+class BoundIntegers(Bound):
+    """Sum or mean of integers, exact: 128 bits hold 2⁶⁴ of the largest."""
+
+    def __init__(self, context: Context, *, mean_wanted: bool, arguments: Mapping[str, nw.Expr], words: str) -> None:
+        super().__init__(context, arguments=arguments, words=words)
+        self.mean_wanted = mean_wanted
+
+    @property
+    def returns(self) -> pl.DataType:
+        return pl.Float64() if self.mean_wanted else pl.Int64()
+
+    @property
+    def parts(self) -> Mapping[str, pl.DataType]:
+        return {"sum": pl.Int128()} | ({"count": pl.Int64()} if self.mean_wanted else {})
+
+    def partial(self, weight: pl.Expr | None) -> Mapping[str, pl.Expr]:
+        x = self.argument().cast(pl.Int128)
+        total = x.sum() if weight is None else (x * weight.cast(pl.Int128)).sum()
+        return {"sum": total} | ({"count": _count(self.argument(), weight)} if self.mean_wanted else {})
+
+    def merge(self, frame: pl.DataFrame) -> Mapping[str, pl.Expr]:
+        return {part: add(self.name, part) for part in self.parts}
+
+    def result(self, frame: pl.DataFrame) -> pl.Expr:
+        total = self.state("sum")
+        if self.mean_wanted:
+            return _divided(total.cast(pl.Float64), self.state("count"))
+        outside = frame.select((total > _INT64.stop - 1) | (total < _INT64.start)).to_series().arg_true()
+        if len(outside):
+            raise OutOfRange(outside[0], frame.select(total)[outside[0], 0])
+        return total.cast(pl.Int64)
+
+
+class BoundFloats(Bound):
+    """Sum or mean of floats. Where rows can be taken back, NaN and infinities are counted rather than added: nothing
+    else would bring the sum back to what it was before they came."""
+
+    def __init__(
+        self, context: Context, dtype: pl.DataType, *, mean_wanted: bool, arguments: Mapping[str, nw.Expr], words: str
+    ) -> None:
+        super().__init__(context, arguments=arguments, words=words)
+        self.mean_wanted, self.dtype = mean_wanted, dtype
+
+    @property
+    def returns(self) -> pl.DataType:
+        return pl.Float64() if self.mean_wanted else self.dtype
+
+    @property
+    def parts(self) -> Mapping[str, pl.DataType]:
+        counts = ("count", "nan", "above", "below") if self.retract else ("count",) if self.mean_wanted else ()
+        return {"sum": pl.Float64()} | {c: pl.Int64() for c in counts}
+
+    def partial(self, weight: pl.Expr | None) -> Mapping[str, pl.Expr]:
+        x = self.argument().cast(pl.Float64)
+        count = {"count": _count(x, weight)} if "count" in self.parts else {}
+        if weight is None:
+            return {"sum": x.sum()} | count
+        special = {"nan": x.is_nan(), "above": x == float("inf"), "below": x == float("-inf")}
+        return {
+            "sum": (x * weight).filter(x.is_finite()).sum(),
+            **count,
+            **{part: weight.filter(is_it).sum().cast(pl.Int64) for part, is_it in special.items()},
+        }
+
+    def merge(self, frame: pl.DataFrame) -> Mapping[str, pl.Expr]:
+        return {part: add(self.name, part) for part in self.parts}
+
+    def result(self, frame: pl.DataFrame) -> pl.Expr:
+        total = self.state("sum")
+        if self.retract:
+            nan, above, below = (self.state(part) > 0 for part in ("nan", "above", "below"))
+            # Of floats that came and went some dust may stay; of none, nothing does.
+            total = (
+                pl.when(nan | (above & below)).then(float("nan"))
+                .when(above).then(float("inf"))
+                .when(below).then(float("-inf"))
+                .when(self.state("count") == 0).then(0.0)
+                .otherwise(total)
+            )  # fmt: skip
+        return _divided(total, self.state("count")) if self.mean_wanted else total.cast(self.dtype)
+
+
+class BoundExtreme(Bound):
+    """min or max. Where rows can be taken back, an ordered table counts each value, for the next best."""
+
+    def __init__(
+        self, context: Context, dtype: pl.DataType, *, greatest: bool, arguments: Mapping[str, nw.Expr], words: str
+    ) -> None:
+        super().__init__(context, arguments=arguments, words=words)
+        self.greatest, self.dtype = greatest, dtype
+
+    @property
+    def returns(self) -> pl.DataType:
+        return self.dtype
+
+    @property
+    def parts(self) -> Mapping[str, pl.DataType]:
+        return {"best": self.dtype}
+
+    def partial(self, weight: pl.Expr | None) -> Mapping[str, pl.Expr]:
+        if weight is not None:
+            return {}
+        return {"best": self.argument().max() if self.greatest else self.argument().min()}
+
+    def merge(self, frame: pl.DataFrame) -> Mapping[str, pl.Expr]:
+        partial = pl.col(new(self.name, "best"))
+        # With weights, the partial comes from the ordered table, which knows the best before and what became of it.
+        return {"best": partial if self.retract else self.better(partial, self.state("best"))}
+
+    def better(self, *columns: str | pl.Expr) -> pl.Expr:
+        """The better of columns, null where all are."""
+        return pl.max_horizontal(*columns) if self.greatest else pl.min_horizontal(*columns)
+
+    def result(self, frame: pl.DataFrame) -> pl.Expr:
+        return self.state("best")
+
+
+def add(name: str, part: str) -> pl.Expr:
+    """Partial plus state, which is 0 for a new group."""
+    return pl.col(new(name, part)) + pl.col(f"{name}.{part}").fill_null(0)
+
+
+def _count(x: pl.Expr, weight: pl.Expr | None) -> pl.Expr:
+    return (x.count() if weight is None else weight.filter(x.is_not_null()).sum()).cast(pl.Int64)
+
+
+def _divided(total: pl.Expr, count: pl.Expr) -> pl.Expr:
+    return pl.when(count > 0).then(total / count)
+
+
+def len_() -> Len:
+    """The number of rows in a group, nulls included."""
+    return Len()
+
+
+def sum_(of: IntoExpr) -> OfColumn:
+    """The sum of a column or row-wise expression; 0 where all is null. Integers that leave Int64 stop the app."""
+    return OfColumn("sum", of)
+
+
+def min_(of: IntoExpr) -> OfColumn:
+    """The least value; null where all is null."""
+    return OfColumn("min", of)
+
+
+def max_(of: IntoExpr) -> OfColumn:
+    """The greatest value; null where all is null."""
+    return OfColumn("max", of)
+
+
+def mean(of: IntoExpr) -> OfColumn:
+    """The mean of what is not null; null where all is null."""
+    return OfColumn("mean", of)

@@ -1,0 +1,1 @@
+"""How a stage runs one step: the circuit of its operators."""

@@ -1,0 +1,84 @@
+"""What flows between the operators of a circuit in one step.
+
+Batch      rows with a timestamp each, and, where the edge is not append-only, a weight of +1 or −1: a Z-set
+Updates    what a grouped result changed: row by row, the old version and the new one
+
+Updates as a Z-set:  Σ (old row, −1) + Σ (new row, +1), without the rows that stayed as they were
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import polars as pl
+
+from falkirk.state.shards import Hashes
+from falkirk.stream.formats import Key
+
+TS = "__falkirk_ts"
+"""Milliseconds: the greatest timestamp among the input records that a row comes from in this step."""
+WEIGHT = "__falkirk_weight"
+"""+1 or −1."""
+ORIGIN = "__falkirk_origin"
+"""Which of the step's messages the row comes from; there only where a user's function may have to be blamed."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows, and beside them what the user does not see: timestamps, weights, origins. Both of one height."""
+
+    rows: pl.DataFrame
+    meta: pl.DataFrame
+
+    def __len__(self) -> int:
+        return self.meta.height
+
+    def filter(self, mask: pl.Series) -> Batch:
+        """The rows where the mask is true; null is false."""
+        return Batch(self.rows.filter(mask), self.meta.filter(mask))
+
+    def gather(self, index: pl.Series) -> Batch:
+        """The rows at these positions, in their order."""
+        return Batch(self.rows[index], self.meta[index])
+
+
+@dataclass(slots=True)
+class Updates:
+    """One row for each group that a step touched; `old` and `new` have the same schema and height."""
+
+    old: pl.DataFrame
+    new: pl.DataFrame
+    had: pl.Series
+    """Was there a row before?"""
+    has: pl.Series
+    """Is there one now?"""
+    meta: pl.DataFrame
+    columns: tuple[str, ...]
+    """Those of the group: the same in `old` and `new`."""
+    key: Key
+    """The spelling of `key_bytes`, which may be of fewer columns."""
+    key_bytes: Sequence[bytes | None]
+    hashes: Hashes
+    """murmur2 of `key_bytes`, so that a sink of the same key need not hash again."""
+
+    def __len__(self) -> int:
+        return self.meta.height
+
+    def changed(self) -> pl.Series:
+        """Where the visible row is another than before: new, gone, or of other values."""
+        compared = pl.DataFrame([a.ne_missing(b).alias(a.name) for a, b in zip(self.old, self.new, strict=True)])
+        return reduce(lambda a, b: a | b, compared, self.had != self.has)
+
+    def zset(self) -> Batch:
+        """The same as a Z-set: old rows leave, then new rows come."""
+        changed = self.changed()
+        gone, come = changed & self.had, changed & self.has
+        minus, plus = pl.lit(-1, pl.Int8).alias(WEIGHT), pl.lit(1, pl.Int8).alias(WEIGHT)
+        return Batch(
+            pl.concat([self.old.filter(gone), self.new.filter(come)], rechunk=True),
+            pl.concat(
+                [self.meta.filter(gone).with_columns(minus), self.meta.filter(come).with_columns(plus)], rechunk=True
+            ),
+        )

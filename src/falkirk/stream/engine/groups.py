@@ -1,0 +1,116 @@
+"""`group_by(…).agg(…)`, incrementally.
+
+state'[g] = merge(state[g], partial(rows of g))            for every group g that the step touches
+change[g] = (result(state[g]), −1) + (result(state'[g]), +1)
+
+rows ──▶ group_by, in order of first appearance ──▶ one get for all groups ──▶ merge ──▶ one put ──▶ Updates
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import narwhals as nw
+import polars as pl
+
+from falkirk.errors import UserCodeError
+from falkirk.state.codec import decode_values, encode_keys, encode_values
+from falkirk.state.shards import murmur2, shard_of
+from falkirk.stream.aggregates.bound import OutOfRange, new, old
+from falkirk.stream.engine.batch import TS, WEIGHT, Batch, Updates
+from falkirk.stream.engine.multiset import Multiset
+from falkirk.stream.engine.partitioners import Partitioners
+from falkirk.stream.engine.step import StepRun
+from falkirk.stream.operators import Group
+from falkirk.stream.tables import GROUPS, ROWS, bounds, group_schema, multiset_bounds
+
+
+class GroupRunner:
+    """One grouping in one task."""
+
+    def __init__(self, group: Group, tables: Mapping[str, int], partitioners: Partitioners | None) -> None:
+        self.group, self.partitioners = group, partitioners
+        self.table = tables[GROUPS]
+        self.retracts = group.inputs[0].changes
+        self.bounds = bounds(group)
+        self.arguments = [e.alias(name) for b in self.bounds for name, e in b.arguments.items()]
+        weight = pl.col(WEIGHT).cast(pl.Int64) if self.retracts else None
+        self.partials = [e.alias(new(b.name, part)) for b in self.bounds for part, e in b.partial(weight).items()]
+        self.schema = group_schema(group)
+        self.multisets = [Multiset(b, group.columns, tables[b.name]) for b in multiset_bounds(group)]
+
+    def run(self, run: StepRun, batch: Batch) -> Updates:
+        """Fold the rows into the groups' state, and say what changed."""
+        columns = list(self.group.columns)
+        frame = batch.rows.select(columns).hstack(batch.meta)
+        if self.arguments:
+            arguments = nw.from_native(batch.rows, eager_only=True).select(*self.arguments).to_native()
+            frame = frame.hstack(arguments)
+        grouped = frame.group_by(columns, maintain_order=True).agg(*self.partials, pl.col(TS).max())
+        keys = grouped.select(columns)
+
+        spelling = self.group.partitioned
+        assert spelling is not None
+        key_bytes = spelling.encode(keys)
+        hashes = murmur2([k or b"" for k in key_bytes])
+        shards = shard_of(hashes)
+        full = encode_keys(self.table, shards, keys.get_columns())
+        before, had = self._states(run.state.get(full))
+        if self.partitioners is not None and not had.all():
+            self.partitioners.check(key_bytes, hashes, ~had)
+
+        partials = grouped.select(pl.exclude(*columns, TS))
+        for multiset in self.multisets:
+            partials = partials.with_columns(multiset.best(run.state, frame, keys, shards, before))
+        merging = partials.hstack(before)
+        after = merging.select(
+            **{old(b.name, part): merged for b in self.bounds for part, merged in b.merge(merging).items()}
+        )
+        has = self._alive(after)
+        values: list[bytes | None] = list(encode_values(self.schema, after))
+        if self.retracts:
+            values = [v if alive else None for v, alive in zip(values, has, strict=True)]
+        run.state.put(full, values)
+        return Updates(
+            old=keys.hstack(self._results(keys, before)),
+            new=keys.hstack(self._results(keys, after)),
+            had=had,
+            has=has,
+            meta=grouped.select(TS),
+            columns=self.group.columns,
+            key=spelling,
+            key_bytes=key_bytes,
+            hashes=hashes,
+        )
+
+    def _states(self, found: list[bytes | None]) -> tuple[pl.DataFrame, pl.Series]:
+        """A row of state a group, null where there is none; and whether there is one."""
+        values = [v for v in found if v is not None]
+        if len(values) == len(found):
+            return decode_values(self.schema, values), pl.repeat(True, len(found), eager=True)
+        if not values:
+            return self.schema.to_frame().clear(len(found)), pl.repeat(False, len(found), eager=True)
+        there = pl.Series([v is not None for v in found])
+        rows = pl.select(pl.when(there).then(there.cum_sum().cast(pl.Int64) - 1)).to_series()
+        return decode_values(self.schema, values).select(pl.all().gather(rows)), there
+
+    def _alive(self, after: pl.DataFrame) -> pl.Series:
+        """Which groups have rows left."""
+        if not self.retracts:
+            return pl.repeat(True, after.height, eager=True)
+        rows = after[old(ROWS, "rows")]
+        assert rows.min() >= 0, "a row was taken back that never came: weights of a group add up to ≥ 0"  # type: ignore[operator]
+        return rows > 0
+
+    def _results(self, keys: pl.DataFrame, states: pl.DataFrame) -> list[pl.Series]:
+        columns: dict[str, pl.Expr | pl.Series] = {}
+        for name, bound in self.group.aggregates.items():
+            try:
+                columns[name] = bound.result(states)
+            except OutOfRange as error:
+                raise UserCodeError(
+                    f"{name} of group {keys.row(error.row, named=True)} comes to {error.value}, beyond {bound.returns}",
+                    where=self.group.where,
+                    hint="sum floats: fk.sum(fk.col(…).cast(fk.Float64))",
+                ) from error
+        return states.select(**columns).get_columns()

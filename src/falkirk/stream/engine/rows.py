@@ -1,0 +1,178 @@
+"""Operators without state: f(a ++ b) = f(a) ++ f(b)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import narwhals as nw
+import polars as pl
+
+from falkirk.errors import UserCodeError
+from falkirk.stream import operators as op
+from falkirk.stream.engine.batch import TS, WEIGHT, Batch
+from falkirk.stream.engine.step import StepRun
+
+_MISFITS = (TypeError, ValueError, OverflowError, AttributeError, pl.exceptions.PolarsError)
+"""What Polars raises for rows that do not fit a schema."""
+
+
+def filtered(operator: op.Filter, run: StepRun, batch: Batch) -> Batch:
+    """Rows for which all predicates are true."""
+    rows = nw.from_native(batch.rows, eager_only=True)
+    mask = rows.select(nw.all_horizontal(*operator.predicates, ignore_nulls=False).alias("mask")).to_native()["mask"]
+    return batch if mask.all(ignore_nulls=False) else batch.filter(mask)
+
+
+def selected(operator: op.Select, run: StepRun, batch: Batch) -> Batch:
+    """New columns only."""
+    return Batch(nw.from_native(batch.rows, eager_only=True).select(*operator.exprs).to_native(), batch.meta)
+
+
+def extended(operator: op.WithColumns, run: StepRun, batch: Batch) -> Batch:
+    """New columns beside the old."""
+    return Batch(nw.from_native(batch.rows, eager_only=True).with_columns(*operator.exprs).to_native(), batch.meta)
+
+
+def concatenated(batches: Sequence[Batch]) -> Batch:
+    """All rows, the first stream's first. A stream without weights or origins among others gets ones of its own."""
+    if len(batches) == 1:
+        return batches[0]
+    weighted = any(WEIGHT in b.meta.columns for b in batches)
+    metas = [
+        b.meta if not weighted or WEIGHT in b.meta.columns else b.meta.with_columns(pl.lit(1, pl.Int8).alias(WEIGHT))
+        for b in batches
+    ]
+    return Batch(pl.concat([b.rows for b in batches], rechunk=True), pl.concat(metas, how="diagonal", rechunk=True))
+
+
+def mapped(operator: op.Map, run: StepRun, batch: Batch) -> Batch:
+    """One row of a user's function for each row."""
+    made = []
+    for i, row in enumerate(batch.rows.iter_rows(named=True)):
+        made.append(_called(operator, run, batch, i, operator.function, row))
+    origins = range(len(made))
+    return Batch(_frame(operator, run, batch, made, origins), batch.meta)
+
+
+def flat_mapped(operator: op.FlatMap, run: StepRun, batch: Batch) -> Batch:
+    """Any number of rows of a user's function for each row."""
+    made: list[Any] = []
+    origins: list[int] = []
+    for i, row in enumerate(batch.rows.iter_rows(named=True)):
+        # Generators run while they are read: that belongs to the call too.
+        several = _called(operator, run, batch, i, lambda r: _listed(operator.function(r)), row)
+        made += several
+        origins += [i] * len(several)
+    return Batch(_frame(operator, run, batch, made, origins), batch.meta[origins])
+
+
+def batch_mapped(operator: op.MapBatches, run: StepRun, batch: Batch) -> Batch:
+    """A user's function of the whole frame: of rows that come, and of rows that are taken back, apart."""
+    if WEIGHT not in batch.meta.columns:
+        return _batch_mapped(operator, run, batch)
+    signs = [batch.filter(batch.meta[WEIGHT] < 0), batch.filter(batch.meta[WEIGHT] > 0)]
+    return concatenated([_batch_mapped(operator, run, part) for part in signs if len(part)])
+
+
+def _batch_mapped(operator: op.MapBatches, run: StepRun, batch: Batch) -> Batch:
+    try:
+        rows: Any = operator.function(batch.rows)
+    except Exception as error:
+        raise _blamed(operator, run, batch, _culprits(operator.function, batch.rows), error) from error
+    if not isinstance(rows, pl.DataFrame) or rows.schema != operator.schema:
+        given = dict(rows.schema) if isinstance(rows, pl.DataFrame) else type(rows).__name__
+        raise UserCodeError(
+            f"the function gave {given}, not a Polars frame with {dict(operator.schema)}",
+            where=_where(operator, run, batch, range(len(batch))),
+            hint="return these columns in this order, or name others with returns={…}",
+        )
+    if rows.height == len(batch):
+        return Batch(rows, batch.meta)
+    last = batch.meta[-1:].with_columns(pl.lit(batch.meta[TS].max()).alias(TS))
+    return Batch(rows, last[[0] * rows.height])
+
+
+def _culprits(function: Callable[[pl.DataFrame], Any], rows: pl.DataFrame) -> Sequence[int]:
+    """The rows that make the function raise: one, if one alone does; all, if only together they do."""
+    low, high = 0, rows.height
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _raises(function, rows[low:middle]):
+            high = middle
+        elif _raises(function, rows[middle:high]):
+            low = middle
+        else:
+            break
+    return range(low, high)
+
+
+def _raises(function: Callable[[pl.DataFrame], Any], rows: pl.DataFrame) -> bool:
+    try:
+        function(rows)
+    except Exception:  # noqa: BLE001
+        return True
+    return False
+
+
+def _listed(rows: Any) -> list[Any]:
+    if isinstance(rows, Mapping):
+        raise TypeError("flat_map gives an iterable of dicts, not one dict")
+    return list(rows)
+
+
+def _called(
+    operator: op.Operator,
+    run: StepRun,
+    batch: Batch,
+    i: int,
+    function: Callable[[dict[str, Any]], Any],
+    row: dict[str, Any],
+) -> Any:
+    try:
+        return function(row)
+    except Exception as error:
+        raise _blamed(operator, run, batch, [i], error) from error
+
+
+def _frame(
+    operator: op.Operator, run: StepRun, batch: Batch, made: Sequence[Any], origins: Sequence[int]
+) -> pl.DataFrame:
+    """Dicts as a frame of the operator's schema. Raises UserCodeError with the address of one that does not fit."""
+    schema = operator.schema
+    wrong = next((i for i, row in enumerate(made) if not isinstance(row, Mapping) or row.keys() - schema.keys()), None)
+    if wrong is None:
+        try:
+            return pl.DataFrame(list(made), schema=schema, strict=True, orient="row")
+        except _MISFITS:
+            wrong = next((i for i, row in enumerate(made) if not fits(row, schema)), 0)
+    raise UserCodeError(
+        f"the function gave {made[wrong]!r}, which is no row of {dict(schema)}",
+        where=_where(operator, run, batch, [origins[wrong]]),
+        hint="return dicts with these columns, or name others with returns={…}",
+    )
+
+
+def fits(row: Any, schema: pl.Schema) -> bool:
+    """Is this a dict whose values are of the schema's types? Missing ones are null."""
+    try:
+        return (
+            isinstance(row, Mapping)
+            and not row.keys() - schema.keys()
+            and bool(pl.DataFrame([dict(row)], schema=schema, strict=True).height)
+        )
+    except _MISFITS:
+        return False
+
+
+def _blamed(operator: op.Operator, run: StepRun, batch: Batch, rows: Sequence[int], error: Exception) -> UserCodeError:
+    return UserCodeError(
+        f"{operator.kind} {operator.id!r} raised {type(error).__name__}: {error}",
+        where=_where(operator, run, batch, rows),
+        hint="mend the function and start again: the app goes on from this record",
+    )
+
+
+def _where(operator: op.Operator, run: StepRun, batch: Batch, rows: Sequence[int]) -> str:
+    span = run.span(batch, rows)
+    return f"{operator.where}, {span}" if span else operator.where

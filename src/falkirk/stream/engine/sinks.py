@@ -1,0 +1,132 @@
+"""From rows to records of a topic.
+
+    append-only rows     one record a row; keys place them as Java's producers do, records without a key go round
+    updates of a table   one record for each key whose visible row changed, a tombstone for a row that is gone
+
+A null key of a table cannot go round, or its records would be out of order: it has partition 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from falkirk.errors import UserCodeError
+from falkirk.state.shards import Hashes, murmur2, murmur2_partition
+from falkirk.stream.circuit import Emitted
+from falkirk.stream.engine.batch import TS, WEIGHT, Batch, Updates
+from falkirk.stream.engine.step import StepRun
+from falkirk.stream.keys import same_key
+from falkirk.stream.operators import Sink
+
+
+class SinkRunner:
+    """Writes one sink for one task."""
+
+    def __init__(self, sink: Sink, partitions: int) -> None:
+        self.sink, self.partitions = sink, partitions
+
+    def run(self, run: StepRun, batch: Batch | Updates) -> None:
+        """Emit the records of this step."""
+        if isinstance(batch, Updates):
+            self._updates(run, batch)
+        elif WEIGHT in batch.meta.columns:
+            self._net(run, batch)
+        else:
+            self._append(run, batch)
+
+    def _append(self, run: StepRun, batch: Batch) -> None:
+        keys: Sequence[bytes | None] = [None] * len(batch)
+        if self.sink.key is not None:
+            keys = self.sink.key.encode(batch.rows)
+        # Where the round begins depends on the clock, so that steps of a row each do not fill one partition alone.
+        places = (np.arange(len(keys)) + run.step.clock) % self.partitions
+        self._emit(run, keys, self._placed(keys, None, places), self.sink.value.encode(batch.rows), batch.meta[TS])
+
+    def _updates(self, run: StepRun, updates: Updates) -> None:
+        key = self.sink.key
+        assert key is not None
+        if set(key.columns) != set(updates.columns):
+            # A key of more columns changes when they do: the record of the old key must go.
+            return self._net(run, updates.zset())
+        keys, hashes = (updates.key_bytes, updates.hashes) if same_key(key, updates.key) else (None, None)
+        rows, here, times = updates.new, updates.has, updates.meta[TS]
+        wanted = updates.changed()
+        if not wanted.all():
+            chosen = wanted.arg_true()
+            rows, here, times = rows[chosen], here[chosen], times[chosen]
+            if keys is not None and hashes is not None:
+                keys, hashes = [keys[i] for i in chosen.to_list()], hashes[chosen.to_numpy()]
+        if keys is None:
+            keys = key.encode(rows)
+        values: Sequence[bytes | None] = self.sink.value.encode(rows)
+        if not here.all():
+            values = [v if alive else None for v, alive in zip(values, here, strict=True)]
+        return self._emit(run, keys, self._placed(keys, hashes, np.zeros(len(keys), np.int64)), values, times)
+
+    def _net(self, run: StepRun, batch: Batch) -> None:
+        """A Z-set as updates: for each key, the row that came is what is visible now; if none came, it is gone."""
+        key = self.sink.key
+        assert key is not None
+        names = batch.rows.columns
+        rows = (
+            batch.rows.hstack(batch.meta.select(TS, pl.col(WEIGHT).cast(pl.Int64)))
+            .group_by(names, maintain_order=True)
+            .agg(pl.col(WEIGHT).sum(), pl.col(TS).max())
+            .filter(pl.col(WEIGHT) != 0)
+        )
+        columns = list(key.columns)
+        last = (
+            rows.with_row_index("__falkirk_row")
+            .group_by(columns, maintain_order=True)
+            .agg(
+                pl.col("__falkirk_row").filter(pl.col(WEIGHT) > 0).first().alias("come"),
+                pl.col("__falkirk_row").first().alias("any"),
+                pl.col(WEIGHT).filter(pl.col(WEIGHT) > 0).sum(),
+                pl.col(TS).max(),
+            )
+        )
+        if not last.height:
+            return
+        if last[WEIGHT].max() > 1:  # type: ignore[operator]
+            twice = last.filter(pl.col(WEIGHT) > 1).select(columns).row(0, named=True)
+            raise UserCodeError(
+                f"two rows have the key {twice}", where=self.sink.where, hint="key the sink by what tells rows apart"
+            )
+        here = last["come"].is_not_null()
+        shown = rows.select(names)[last["come"].fill_null(last["any"])]
+        encoded = self.sink.value.encode(shown)
+        values = [v if alive else None for v, alive in zip(encoded, here, strict=True)]
+        keys = key.encode(shown)
+        self._emit(run, keys, self._placed(keys, None, np.zeros(len(keys), np.int64)), values, last[TS])
+
+    def _placed(
+        self, keys: Sequence[bytes | None], hashes: Hashes | None, nulls: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """A partition a record: by the key's hash, or by `nulls` where there is no key."""
+        if hashes is None:
+            hashes = murmur2([k or b"" for k in keys])
+        places = murmur2_partition(hashes, self.partitions)
+        if None in keys:
+            places = np.where(np.fromiter((k is None for k in keys), np.bool_, len(keys)), nulls, places)
+        return places
+
+    def _emit(
+        self, run: StepRun, keys: Sequence[bytes | None], places: npt.NDArray[np.int64], values: Sequence[bytes | None],
+        timestamps: pl.Series,
+    ) -> None:  # fmt: skip
+        if not len(keys):
+            return
+        run.emitted.append(
+            Emitted(
+                output=self.sink.id,
+                topic=self.sink.topic,
+                partitions=places.tolist(),
+                keys=keys,
+                values=values,
+                timestamps=timestamps.to_list(),
+            )
+        )

@@ -1,0 +1,45 @@
+"""What the operators of a circuit share while one step runs."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from falkirk.stream.circuit import Emitted, Slice, State, StepInput
+from falkirk.stream.engine.batch import ORIGIN, Batch
+
+
+@dataclass(slots=True)
+class StepRun:
+    """One run of a circuit. Messages are numbered through all slices, in their order: those numbers are origins."""
+
+    step: StepInput
+    state: State
+    emitted: list[Emitted] = field(default_factory=list)
+    dead: int = 0
+    starts: list[int] = field(init=False)
+    """The number of each slice's first message."""
+
+    def __post_init__(self) -> None:
+        self.starts = list(accumulate((len(s.messages) for s in self.step.slices), initial=0))
+
+    def slices(self, name: str) -> list[tuple[int, Slice]]:
+        """The slices of one input that hold anything, each with the number of its first message."""
+        found = zip(self.starts, self.step.slices, strict=False)
+        return [(start, s) for start, s in found if s.input == name and s.messages]
+
+    def address(self, origin: int) -> str:
+        """Where a message is: topic, partition, offset."""
+        i = bisect_right(self.starts, origin) - 1
+        s = self.step.slices[i]
+        return f"topic {s.topic}, partition {s.partition}, offset {s.messages[origin - self.starts[i]].offset()}"
+
+    def span(self, batch: Batch, rows: Sequence[int]) -> str:
+        """The address of one row, or from the first to the last of several."""
+        if ORIGIN not in batch.meta.columns or not rows:
+            return ""
+        origins = batch.meta[ORIGIN]
+        first, last = self.address(origins[rows[0]]), self.address(origins[rows[-1]])
+        return first if first == last else f"{first} to {last}"

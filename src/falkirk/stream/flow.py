@@ -1,0 +1,133 @@
+"""A flow: the graph that a user defines, and the way to its plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import polars as pl
+
+from falkirk.errors import DefinitionError
+from falkirk.stream import operators as op
+from falkirk.stream.blame import did_you_mean, user_line
+from falkirk.stream.formats import Format, KeyLike
+from falkirk.stream.keys import checked_key
+from falkirk.stream.plan import Plan
+from falkirk.stream.regimes import EagerCheckpoint, Regime
+from falkirk.stream.streams import Stream
+
+METADATA: Mapping[str, pl.DataType] = {
+    "key": pl.Binary(),
+    "headers": pl.List(pl.Struct({"key": pl.String(), "value": pl.Binary()})),
+    "timestamp": pl.Datetime("ms", "UTC"),
+    "partition": pl.Int32(),
+    "offset": pl.Int64(),
+}
+"""What of a record, besides its value, can become a column."""
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+class Flow:
+    """A dataflow from topics to topics.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("auction-stats", regime=fk.EagerCheckpoint(step="100ms"))
+    >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": fk.Int64, "price": fk.Int64}))
+    >>> stats = bids.filter(fk.col("price") > 100).group_by("auction", id="stats").agg(n=fk.len(), top=fk.max("price"))
+    >>> stats.sink("auction-stats", key="auction", value=fk.Json())
+    >>> [stage.id for stage in flow.plan().stages]
+    ['stats']
+    """
+
+    def __init__(self, name: str, regime: Regime | None = None, *, dead_letters: str | None = None) -> None:
+        check_name(name, "flow", user_line())
+        self.name = name
+        self.graph = op.Graph(name, regime or EagerCheckpoint(), dead_letters or f"falkirk.{name}.dead-letters")
+
+    def source(
+        self,
+        name: str,
+        *,
+        value: Format,
+        key: KeyLike | None = None,
+        topic: str | None = None,
+        start: str | datetime | Mapping[int, int] = "earliest",
+        metadata: Sequence[str] | Mapping[str, str] = (),
+        repartition: bool = False,
+    ) -> Stream:
+        """Read a topic: a row a record.
+
+        `key` names the column by which the topic is keyed and partitioned; grouping by it needs no exchange. With
+        `repartition`, rows are sent to the task of their key first, however the topic is partitioned.
+        `start` is where an app that never ran begins: "earliest", "latest", a time, or an offset for each partition.
+        `metadata` makes columns of a record's `key`, `headers`, `timestamp`, `partition` or `offset`; a dict renames.
+        Raises DefinitionError.
+        """
+        line = user_line()
+        where = f"source {name!r} ({line})"
+        check_name(name, "source", line)
+        if value.schema is None:
+            raise DefinitionError(
+                "the source's format has no schema", where=where, hint='give it one: fk.Json({"price": fk.Int64})'
+            )
+        columns = _metadata(metadata, where)
+        if both := sorted(columns.keys() & value.schema.keys()):
+            raise DefinitionError(
+                f"{both[0]!r} is a column of the value and of the metadata",
+                where=where,
+                hint=f'rename the latter: metadata={{"record_{both[0]}": "{columns[both[0]]}"}}',
+            )
+        schema = pl.Schema({**value.schema, **{c: METADATA[m] for c, m in columns.items()}})
+        spelt = checked_key(key, schema, where) if key is not None else None
+        if repartition and spelt is None:
+            raise DefinitionError("repartition=True needs to know by what", where=where, hint='give key="auction"')
+        source = op.Source(
+            id=name, line=line, inputs=(), schema=schema, partitioned=spelt, root="", regime=self.graph.regime,
+            topic=topic or name, key=spelt, value=value, start=_start(start, where), metadata=columns,
+            dead_letters=self.graph.dead_letters, checked=spelt is not None and not repartition,
+        )  # fmt: skip
+        stream = Stream(self.graph, self.graph.add(source))
+        return stream.repartition(spelt, id=name) if repartition and spelt is not None else stream
+
+    def plan(self) -> Plan:
+        """The stages of the flow. Raises DefinitionError if it does nothing."""
+        from falkirk.stream.planner import plan
+
+        return plan(self.graph)
+
+
+def check_name(name: str, what: str, line: str) -> None:
+    """Raises DefinitionError unless the name can be part of a topic's name."""
+    if not _NAME.fullmatch(name):
+        raise DefinitionError(
+            f"{name!r} is no name for a {what}",
+            where=line,
+            hint="topics are named after it: use up to 100 letters, digits, dots, dashes and underscores",
+        )
+
+
+def _metadata(wanted: Sequence[str] | Mapping[str, str], where: str) -> dict[str, str]:
+    columns = dict(wanted) if isinstance(wanted, Mapping) else {name: name for name in wanted}
+    for name in columns.values():
+        if name not in METADATA:
+            raise DefinitionError(f"a record has no {name!r}", where=where, hint=did_you_mean(name, METADATA))
+    return columns
+
+
+def _start(start: Any, where: str) -> str | int | Mapping[int, int]:
+    if start in ("earliest", "latest"):
+        return str(start)
+    if isinstance(start, datetime):
+        if start.tzinfo is None:
+            raise DefinitionError(f"start={start!r} has no zone", where=where, hint="add tzinfo=datetime.UTC")
+        return int(start.timestamp() * 1000)
+    if isinstance(start, Mapping) and start and all(isinstance(n, int) and n >= 0 for p in start.items() for n in p):
+        return dict(start)
+    raise DefinitionError(
+        f"start={start!r} is no place to begin",
+        where=where,
+        hint='use "earliest", "latest", a datetime, or {partition: offset}',
+    )

@@ -1,0 +1,131 @@
+"""What can follow `group_by` and `key_by`: the operators with state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from falkirk.errors import DefinitionError
+from falkirk.state.codec import check_value_type
+from falkirk.stream import operators as op
+from falkirk.stream.aggregates.bound import AggregateLike, Context
+from falkirk.stream.blame import user_line
+from falkirk.stream.formats import Key, key_of
+from falkirk.stream.formats.types import SchemaLike, schema_of
+from falkirk.stream.process import FunctionProcess, KeyContext, Process, Row, Rows
+
+if TYPE_CHECKING:
+    from falkirk.stream.streams import Stream
+
+
+class Grouped:
+    """Rows grouped by columns, before it is said what to keep of them."""
+
+    def __init__(
+        self, graph: op.Graph, before: op.Operator, columns: tuple[str, ...], given: str | None, version: int, line: str
+    ) -> None:
+        self._graph, self._before, self._columns = graph, before, columns
+        self._id, self._version, self._line = given or f"by.{'.'.join(columns)}", version, line
+
+    def agg(self, **aggregates: AggregateLike) -> Stream:
+        """One row a group: its columns and these aggregates. `agg(n=fk.len(), top=fk.max("price"))`.
+
+        The stream that comes out is a changing table: a new row of a group takes the old one's place, downstream too.
+        """
+        from falkirk.stream.streams import Stream
+
+        where = f"group_by {self._id!r} ({self._line})"
+        before = self._before
+        if not aggregates:
+            raise DefinitionError("nothing is aggregated", where=where, hint="agg(n=fk.len())")
+        columns = {name: before.schema[name] for name in self._columns}
+        bound = {}
+        for name, aggregate in aggregates.items():
+            if name in columns:
+                raise DefinitionError(
+                    f"{name!r} is a column of the group already", where=where, hint="choose another name"
+                )
+            if not hasattr(aggregate, "bind"):
+                raise DefinitionError(
+                    f"{name}={aggregate!r} is no aggregate",
+                    where=where,
+                    hint="use fk.len(), fk.sum, fk.min, fk.max, fk.mean, or your own fk.Aggregate",
+                )
+            bound[name] = aggregate.bind(Context(name, before.schema, before.changes, where))
+            for column, dtype in bound[name].states().items():
+                check_value_type(dtype, where=f"state {column} of {where}")
+        key, root = _placed(before, self._columns, self._id)
+        group = op.Group(
+            id=self._id, line=self._line, inputs=(before,), changes=True, unique=frozenset(self._columns),
+            schema=pl.Schema({**columns, **{name: b.returns for name, b in bound.items()}}),
+            partitioned=key, root=root, regime=before.regime,
+            columns=self._columns, aggregates=bound, version=self._version,
+        )  # fmt: skip
+        return Stream(self._graph, self._graph.add(group, exchange=True))
+
+
+class Keyed:
+    """Rows by key, before it is said who sees them."""
+
+    def __init__(self, graph: op.Graph, before: op.Operator, columns: tuple[str, ...]) -> None:
+        self._graph, self._before, self._columns = graph, before, columns
+
+    def process(
+        self,
+        process: Process | Callable[[Row, KeyContext], Rows],
+        *,
+        id: str | None = None,  # noqa: A002
+        state: SchemaLike | None = None,
+        tables: Mapping[str, SchemaLike] | None = None,
+        returns: SchemaLike | None = None,
+        version: int | None = None,
+    ) -> Stream:
+        """Give each key's rows, in order, to a Process or a function `(row, key) -> rows`, with state and timers.
+
+        `state`, `tables`, `returns` and `version` may be given here or by the Process; see there.
+        """
+        from falkirk.stream.streams import Stream
+
+        line, before = user_line(), self._before
+        taken = process if isinstance(process, Process) else None
+        if taken is None:
+            if isinstance(process, type) or not callable(process):
+                raise DefinitionError(
+                    f"{process!r} is neither a function nor an object of a Process",
+                    where=f"process ({line})",
+                    hint="pass an object: Sessions(), not Sessions" if isinstance(process, type) else "",
+                )
+            taken = FunctionProcess(process)
+        name = id or f"{getattr(process, '__name__', type(process).__name__)}.by.{'.'.join(self._columns)}"
+        where = f"process {name!r} ({line})"
+        if before.changes:
+            raise DefinitionError(
+                "rows of a grouped result can be taken back, and a process cannot take them back",
+                where=where,
+                hint="process the rows before they are grouped",
+            )
+        schemas: dict[str, Any] = {**taken.tables, **(tables or {})}
+        own = state if state is not None else taken.state
+        if own is not None:
+            schemas = {"state": own, **schemas}
+        typed = {table: schema_of(spec) for table, spec in schemas.items()}
+        for table, schema in typed.items():
+            for column, dtype in schema.items():
+                check_value_type(dtype, where=f"column {column!r} of table {table!r} of {where}")
+        out = returns if returns is not None else taken.returns
+        key, root = _placed(before, self._columns, name)
+        made = op.Processing(
+            id=name, line=line, inputs=(before,), schema=before.schema if out is None else schema_of(out), root=root,
+            regime=before.regime, columns=self._columns, key=key, process=taken, tables=typed,
+            version=taken.version if version is None else version,
+        )  # fmt: skip
+        return Stream(self._graph, self._graph.add(made, exchange=True))
+
+
+def _placed(before: op.Operator, columns: tuple[str, ...], name: str) -> tuple[Key, str]:
+    """By what the operator's tasks are cut, and its root: its input's, if that brings all rows of a group together."""
+    if before.partitioned is not None and set(before.partitioned.columns) <= set(columns):
+        return before.partitioned, before.root
+    return key_of(list(columns) if len(columns) > 1 else columns[0]), name

@@ -1,0 +1,46 @@
+"""Keys that a user names, against the columns that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from falkirk.errors import DefinitionError
+from falkirk.state.codec import check_key_type
+from falkirk.stream.blame import did_you_mean
+from falkirk.stream.formats import Key, KeyLike, key_of
+
+
+def checked_key(spec: KeyLike, schema: pl.Schema, where: str) -> Key:
+    """The key, or DefinitionError if it is of columns that are missing or cannot be written."""
+    key = key_of(spec)
+    columns_of(key.columns, schema, where)
+    try:
+        key.encode(schema.to_frame())
+    except DefinitionError as error:
+        raise DefinitionError(error.what, where=where, hint=error.hint) from error
+    return key
+
+
+def columns_of(given: Sequence[str | Sequence[str]], schema: pl.Schema, where: str) -> tuple[str, ...]:
+    """Columns to group by, as one flat tuple. Raises DefinitionError if there are none, or one is missing or no key."""
+    names = [n for g in given for n in ([g] if isinstance(g, str) else g)]
+    if not names:
+        raise DefinitionError("no column is given", where=where)
+    for name in names:
+        if not isinstance(name, str):
+            raise DefinitionError(
+                f"{name!r} is no name of a column", where=where, hint="compute it with with_columns first, then name it"
+            )
+        if name not in schema:
+            raise DefinitionError(f"there is no column {name!r}", where=where, hint=did_you_mean(name, schema))
+        if names.count(name) > 1:
+            raise DefinitionError(f"column {name!r} is named twice", where=where)
+        check_key_type(schema[name], where=f"column {name!r} of {where}")
+    return tuple(names)
+
+
+def same_key(a: Key, b: Key) -> bool:
+    """Do both write the same bytes for the same row?"""
+    return repr(a) == repr(b)

@@ -1,0 +1,207 @@
+"""The logical graph of a flow: what the user asked for, checked, with nothing of how it runs.
+
+    Source ─▶ Filter ─▶ Group ─▶ Sink        each operator knows its inputs; a flow knows its sinks
+
+Operators are values compared by identity: the same object met twice is the same edge of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import narwhals as nw
+import polars as pl
+
+from falkirk.errors import DefinitionError
+from falkirk.stream.aggregates import Bound
+from falkirk.stream.formats import Format, Key
+from falkirk.stream.process import Process
+from falkirk.stream.regimes import Regime
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Operator:
+    """One operator."""
+
+    kind: ClassVar[str]
+    stateful: ClassVar[bool] = False
+
+    id: str
+    line: str
+    """`file:line` of the user's call."""
+    inputs: tuple[Operator, ...]
+    schema: pl.Schema
+    """The columns that it gives."""
+    changes: bool = False
+    """Can a row that it gave be taken back? False: its output is append-only, and carries no weights."""
+    unique: frozenset[str] | None = None
+    """Columns that tell the rows of a grouped result apart; None when that is not known."""
+    partitioned: Key | None = None
+    """What decides which task has a row: rows of one key are all in one task. None when that is not known."""
+    root: str
+    """Operators with the same root run in tasks that are cut the same way; between two roots lies an edge."""
+    regime: Regime
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.id!r}>"
+
+    @property
+    def where(self) -> str:
+        """For errors."""
+        return f"{self.kind} {self.id!r} ({self.line})"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Source(Operator):
+    """A topic's records as rows."""
+
+    kind: ClassVar[str] = "source"
+    topic: str
+    key: Key | None
+    value: Format
+    start: str | int | Mapping[int, int]
+    metadata: Mapping[str, str]
+    """What of a record's metadata becomes a column: name of the column → `key`, `headers`, `timestamp`…"""
+    dead_letters: str
+    checked: bool
+    """Must records have the key that their column spells? Not if they are brought to their key's task anyway."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Filter(Operator):
+    """Rows for which every predicate is true."""
+
+    kind: ClassVar[str] = "filter"
+    predicates: tuple[nw.Expr, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Select(Operator):
+    """New columns only."""
+
+    kind: ClassVar[str] = "select"
+    exprs: tuple[nw.Expr, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class WithColumns(Operator):
+    """New columns beside the old."""
+
+    kind: ClassVar[str] = "with_columns"
+    exprs: tuple[nw.Expr, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Map(Operator):
+    """A Python function of each row."""
+
+    kind: ClassVar[str] = "map"
+    function: Callable[[dict[str, Any]], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class FlatMap(Operator):
+    """A Python function of each row that gives any number of rows."""
+
+    kind: ClassVar[str] = "flat_map"
+    function: Callable[[dict[str, Any]], Iterable[Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class MapBatches(Operator):
+    """A Python function of the frame of a step's rows."""
+
+    kind: ClassVar[str] = "map_batches"
+    function: Callable[[pl.DataFrame], pl.DataFrame]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Concat(Operator):
+    """The rows of several streams."""
+
+    kind: ClassVar[str] = "concat"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Repartition(Operator):
+    """Rows move to the task that owns their key; without a key, they only pass through a topic."""
+
+    kind: ClassVar[str] = "repartition"
+    key: Key | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class WithRegime(Operator):
+    """From here on, another regime."""
+
+    kind: ClassVar[str] = "with_regime"
+    regime: Regime
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Group(Operator):
+    """One row for each group, kept up to date."""
+
+    kind: ClassVar[str] = "group_by"
+    stateful: ClassVar[bool] = True
+    columns: tuple[str, ...]
+    aggregates: Mapping[str, Bound]
+    version: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Processing(Operator):
+    """A Python object that sees the rows of a key one after another, with state and timers."""
+
+    kind: ClassVar[str] = "process"
+    stateful: ClassVar[bool] = True
+    columns: tuple[str, ...]
+    key: Key
+    """Its tasks are cut by it; what comes out may have other columns."""
+    process: Process
+    tables: Mapping[str, pl.Schema]
+    version: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Sink(Operator):
+    """Rows as records of a topic."""
+
+    kind: ClassVar[str] = "sink"
+    topic: str
+    key: Key | None
+    value: Format
+
+
+_O = TypeVar("_O", bound=Operator)
+
+
+class Graph:
+    """All operators of a flow in the order in which they were defined: inputs come before those who read them."""
+
+    def __init__(self, name: str, regime: Regime, dead_letters: str) -> None:
+        self.name, self.regime, self.dead_letters = name, regime, dead_letters
+        self.operators: list[Operator] = []
+        self._names: dict[tuple[str, str], Operator] = {}
+
+    def add(self, operator: _O, *, exchange: bool = False) -> _O:
+        """Add an operator. Raises DefinitionError if its id is taken: sources, sinks, and what has state or a topic of
+        its own are known by their ids from one version of the code to the next."""
+        if exchange or operator.stateful or isinstance(operator, Source | Sink):
+            space = operator.kind if isinstance(operator, Source | Sink) else "operator"
+            other = self._names.setdefault((space, operator.id), operator)
+            if other is not operator:
+                given = "its name" if space != "operator" else "id="
+                raise DefinitionError(
+                    f"two are called {operator.id!r}, and state and topics are found by that name",
+                    where=f"{other.where} and {operator.where}",
+                    hint=f"give one of them another: {given}",
+                )
+        self.operators.append(operator)
+        return operator
+
+    def consumers(self, operator: Operator) -> Sequence[Operator]:
+        """The operators that read this one, in the order of definition."""
+        return [o for o in self.operators if operator in o.inputs]

@@ -1,0 +1,145 @@
+"""From the operators of a flow to its stages.
+
+    an edge lies between two operators  ⇔  they have different roots, but a source is read by whoever needs it
+    a stage is what remains connected when the edges are cut
+
+A stage never waits for itself: a root is an operator, and all that share it come after it in the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from falkirk.errors import DefinitionError
+from falkirk.stream import operators as op
+from falkirk.stream.blame import user_line
+from falkirk.stream.formats import Format, Key
+from falkirk.stream.plan import Input, Output, Plan
+from falkirk.stream.stage import DEAD_LETTERS, Edge, PhysicalStage
+from falkirk.stream.tables import TABLES, state_words, tables_of
+
+
+def plan(graph: op.Graph) -> Plan:
+    """The stages, upstream first. Raises DefinitionError for a flow that does nothing."""
+    useful = _useful(graph)
+    edges = _edges(graph, useful)
+    stages = _ordered([_stage(graph, members, edges) for members in _connected(useful, edges)])
+    _check_ids(stages)
+    return Plan(graph.name, tuple(stages))
+
+
+def _useful(graph: op.Graph) -> list[op.Operator]:
+    """What has an effect, and all before it, in the order of definition."""
+    wanted: set[op.Operator] = set()
+    waiting: list[op.Operator] = [o for o in graph.operators if o.stateful or isinstance(o, op.Sink)]
+    while waiting:
+        operator = waiting.pop()
+        if operator not in wanted:
+            wanted.add(operator)
+            waiting += operator.inputs
+    if not wanted:
+        raise DefinitionError(
+            "the flow does nothing",
+            where=f"flow {graph.name!r} ({user_line()})",
+            hint='end a stream with .sink("topic", …)',
+        )
+    for source in graph.operators:
+        if isinstance(source, op.Source) and source not in wanted:
+            raise DefinitionError("nothing is done with the source", where=source.where, hint="use it, or drop it")
+    return [o for o in graph.operators if o in wanted]
+
+
+def _edges(graph: op.Graph, useful: Sequence[op.Operator]) -> list[Edge]:
+    edges = []
+    for after in useful:
+        cut = [b for b in dict.fromkeys(after.inputs) if b.root != after.root and not _read_directly(b, after)]
+        for i, before in enumerate(cut):
+            name = after.id if len(cut) == 1 else f"{after.id}.{i}"
+            edges.append(Edge(name, f"falkirk.{graph.name}.edge.{name}", before, after, _carried_by(after)))
+    return edges
+
+
+def _read_directly(before: op.Operator, after: op.Operator) -> bool:
+    """A change of regime right after a source needs no edge: the new stage reads the topic itself."""
+    return isinstance(before, op.Source) and isinstance(after, op.WithRegime)
+
+
+def _carried_by(after: op.Operator) -> Key | None:
+    """The key by which rows find their task on the way into an operator."""
+    return after.key if isinstance(after, op.Processing) else after.partitioned
+
+
+def _connected(useful: Sequence[op.Operator], edges: Iterable[Edge]) -> list[list[op.Operator]]:
+    """Operators by stage, each in the order of definition."""
+    stage_of: dict[op.Operator, list[op.Operator]] = {o: [o] for o in useful}
+    cut = {(e.before, e.after) for e in edges}
+    for after in useful:
+        for before in after.inputs:
+            left, right = stage_of[before], stage_of[after]
+            if (before, after) not in cut and not _read_directly(before, after) and left is not right:
+                left += right
+                stage_of.update(dict.fromkeys(right, left))
+    order = {operator: i for i, operator in enumerate(useful)}
+    return [sorted(group, key=order.__getitem__) for group in {id(g): g for g in stage_of.values()}.values()]
+
+
+def _stage(graph: op.Graph, members: Sequence[op.Operator], edges: Sequence[Edge]) -> PhysicalStage:
+    inside = set(members)
+    read = [o for o in members if isinstance(o, op.Source)]
+    read += [b for o in members for b in o.inputs if isinstance(b, op.Source) and _read_directly(b, o)]
+    sources: dict[op.Source, Format] = {source: source.value for source in read}
+    edges_in = tuple(e for e in edges if e.after in inside)
+    edges_out = tuple(e for e in edges if e.before in inside)
+    operators = tuple(o for o in members if not isinstance(o, op.Source))
+    inputs = [Input(s.id, s.topic, "source", s.start) for s in sources]
+    inputs += [Input(e.id, e.topic, "edge") for e in edges_in]
+    outputs = [Output(o.id, o.topic, "sink") for o in operators if isinstance(o, op.Sink)]
+    outputs += [Output(e.id, e.topic, "edge") for e in edges_out]
+    if sources:
+        outputs.append(Output(DEAD_LETTERS, graph.dead_letters, "dead_letters"))
+    stateful = [o for o in operators if o.stateful]
+    regime = (operators or tuple(members))[0].regime
+    return PhysicalStage(
+        app=graph.name, id=_name(stateful, operators, inputs), operators=operators, sources=sources,
+        edges_in=edges_in, edges_out=edges_out, regime=regime.plan(), inputs=tuple(inputs), outputs=tuple(outputs),
+        tables=_tables(stateful), state_schema="\n".join(sorted(state_words(o) for o in stateful)),
+    )  # fmt: skip
+
+
+def _name(stateful: Sequence[op.Operator], operators: Sequence[op.Operator], inputs: Sequence[Input]) -> str:
+    """A stage is known by its first operator with an id that lasts: one with state, or else what it begins with."""
+    if stateful:
+        return stateful[0].id
+    return operators[0].id if operators and isinstance(operators[0], op.WithRegime) else inputs[0].id
+
+
+def _tables(stateful: Sequence[op.Operator]) -> dict[tuple[str, str], int]:
+    """Tables of state, numbered in the order of their names, so that the order of definition does not matter."""
+    names = sorted((o.id, table) for o in stateful for table in tables_of(o))
+    if len(names) > TABLES:
+        raise DefinitionError(
+            f"a stage holds {len(names)} tables of state, and a key has room for {TABLES}",
+            where=stateful[0].where,
+            hint="cut the stage in two with repartition(…)",
+        )
+    return {name: number for number, name in enumerate(names, start=1)}
+
+
+def _ordered(stages: Iterable[PhysicalStage]) -> list[PhysicalStage]:
+    """Stages upstream first, else in the order of definition; those without an effect of their own are left out."""
+    waiting = [s for s in stages if s.operators or s.edges_out]
+    done: list[PhysicalStage] = []
+    ready: set[str] = set()
+    while waiting:
+        stage = next(s for s in waiting if all(e.id in ready for e in s.edges_in))
+        waiting.remove(stage)
+        done.append(stage)
+        ready |= {e.id for e in stage.edges_out}
+    return done
+
+
+def _check_ids(stages: Sequence[PhysicalStage]) -> None:
+    seen: dict[str, PhysicalStage] = {}
+    for stage in stages:
+        if seen.setdefault(stage.id, stage) is not stage:
+            raise DefinitionError(f"two stages would be called {stage.id!r}", hint="give one of its operators an id=")

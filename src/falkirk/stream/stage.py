@@ -1,0 +1,76 @@
+"""A stage as the planner makes it: operators fused between exchanges, and what they read and write."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from falkirk.stream.circuit import Circuit
+from falkirk.stream.formats import Format, Key
+from falkirk.stream.operators import Operator, Source
+from falkirk.stream.plan import Input, Layout, Output, RegimePlan
+
+DEAD_LETTERS = "dead-letters"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Edge:
+    """A topic between two stages."""
+
+    id: str
+    topic: str
+    before: Operator
+    after: Operator
+    key: Key | None
+    """What decides which task gets a row; None: the task with the sender's number."""
+
+    @property
+    def schema(self) -> pl.Schema:
+        """The columns of its rows."""
+        return self.before.schema
+
+    @property
+    def changes(self) -> bool:
+        """Does it carry weights?"""
+        return self.before.changes
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PhysicalStage:
+    """See `falkirk.stream.plan.Stage`."""
+
+    app: str
+    id: str
+    operators: tuple[Operator, ...]
+    """Without sources, in the order of definition."""
+    sources: Mapping[Source, Format]
+    """With the format that decodes the columns which are used here."""
+    edges_in: tuple[Edge, ...]
+    edges_out: tuple[Edge, ...]
+    regime: RegimePlan
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    tables: Mapping[tuple[str, str], int]
+    """Operator's id and table's name → the table's number in keys of state."""
+    state_schema: str
+
+    @property
+    def stateful(self) -> bool:
+        return bool(self.tables)
+
+    @property
+    def partitioned_by(self) -> Literal["topic", "shards"]:
+        return "topic" if self.sources else "shards"
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.blake2b(self.state_schema.encode(), digest_size=16).hexdigest()
+
+    def circuit(self, partition: int, layout: Layout) -> Circuit:
+        from falkirk.stream.engine.circuit import StageCircuit
+
+        return StageCircuit(self, partition, layout)

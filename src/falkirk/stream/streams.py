@@ -1,0 +1,211 @@
+"""A stream: the output of one operator, and the operators that can follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from falkirk.errors import DefinitionError
+from falkirk.stream import operators as op
+from falkirk.stream.blame import did_you_mean, user_line
+from falkirk.stream.expressions import IntoExpr, computed_columns, evaluate, expressions, passed_through, words
+from falkirk.stream.formats import Format, Key, KeyLike
+from falkirk.stream.formats.types import SchemaLike, schema_of
+from falkirk.stream.keyed import Grouped, Keyed
+from falkirk.stream.keys import checked_key, columns_of
+from falkirk.stream.regimes import Regime
+
+
+class Stream:
+    """Rows of one schema, from here on. Every method gives a new stream and leaves this one as it is."""
+
+    def __init__(self, graph: op.Graph, operator: op.Operator) -> None:
+        self._graph, self._op = graph, operator
+
+    @property
+    def schema(self) -> pl.Schema:
+        """The columns."""
+        return self._op.schema
+
+    def __repr__(self) -> str:
+        return f"<Stream of {self._op.kind} {self._op.id!r}: {words(self.schema)}>"
+
+    def filter(self, *predicates: IntoExpr) -> Stream:
+        """Keep the rows for which all predicates are true."""
+        line = user_line()
+        where = f"filter ({line})"
+        exprs = expressions(predicates, {}, where)
+        for name, dtype in evaluate(exprs, self.schema, "select", where).items():
+            if dtype != pl.Boolean():
+                raise DefinitionError(
+                    f"a predicate is {dtype} (column {name!r}), not Boolean",
+                    where=where,
+                    hint="compare it to something",
+                )
+        return self._then(op.Filter, line, predicates=exprs)
+
+    def branch(self, *predicates: IntoExpr) -> tuple[Stream, ...]:
+        """One stream a predicate: each row goes to the first whose predicate is true, and nowhere if none is."""
+        streams = []
+        before: list[Any] = []
+        for expr in expressions(predicates, {}, f"branch ({user_line()})"):
+            streams.append(self.filter(expr, *[~p.fill_null(False) for p in before]))
+            before.append(expr)
+        return tuple(streams)
+
+    def select(self, *exprs: IntoExpr, **named: Any) -> Stream:
+        """Only these columns, as Narwhals' select."""
+        line = user_line()
+        given = expressions(exprs, named, f"select ({line})")
+        schema = evaluate(given, self.schema, "select", f"select ({line})")
+        return self._then(op.Select, line, schema, passed_through(given, self.schema), exprs=given)
+
+    def with_columns(self, *exprs: IntoExpr, **named: Any) -> Stream:
+        """These columns beside the others, as Narwhals' with_columns."""
+        line = user_line()
+        given = expressions(exprs, named, f"with_columns ({line})")
+        schema = evaluate(given, self.schema, "with_columns", f"with_columns ({line})")
+        computed = computed_columns(given, self.schema)
+        kept = (self.schema.keys() - computed) | passed_through(given, self.schema)
+        return self._then(op.WithColumns, line, schema, frozenset(kept), exprs=given)
+
+    def map(
+        self, function: Callable[[dict[str, Any]], Mapping[str, Any]], *, returns: SchemaLike | None = None
+    ) -> Stream:
+        """A row for each row: a Python function from dict to dict. `returns` is the schema, if it is another."""
+        return self._function(op.Map, function, returns)
+
+    def flat_map(
+        self, function: Callable[[dict[str, Any]], Iterable[Mapping[str, Any]]], *, returns: SchemaLike | None = None
+    ) -> Stream:
+        """Any number of rows for each row: a Python function from dict to an iterable of dicts."""
+        return self._function(op.FlatMap, function, returns)
+
+    def map_batches(
+        self, function: Callable[[pl.DataFrame], pl.DataFrame], *, returns: SchemaLike | None = None
+    ) -> Stream:
+        """A Polars frame for the frame of a step's rows. How rows are cut into frames is not for the function to
+        depend on: f(a ++ b) = f(a) ++ f(b). Rows keep their timestamps if there are as many as before; else each gets
+        the greatest."""
+        return self._function(op.MapBatches, function, returns)
+
+    def concat(self, *others: Stream, id: str | None = None) -> Stream:  # noqa: A002
+        """The rows of this stream and of others with the same columns."""
+        line = user_line()
+        inputs = [self._op, *[other._op for other in others]]
+        for other in others:
+            if other._graph is not self._graph:
+                raise DefinitionError("streams of two flows cannot be one", where=f"concat ({line})")
+            if other.schema != self.schema:
+                raise DefinitionError(
+                    f"the streams have other columns: {words(self.schema)} and {words(other.schema)}",
+                    where=f"concat ({line})",
+                    hint="select the same columns in the same order first",
+                )
+        together = len({i.root for i in inputs}) == 1
+        keys = {i.partitioned for i in inputs}
+        name = id or "concat." + "+".join(dict.fromkeys(i.id for i in inputs))
+        concat = op.Concat(
+            id=name, line=line, inputs=tuple(inputs), schema=self.schema, changes=any(i.changes for i in inputs),
+            partitioned=keys.pop() if together and len(keys) == 1 else None,
+            root=self._op.root if together else name, regime=self._op.regime,
+        )  # fmt: skip
+        return Stream(self._graph, self._graph.add(concat, exchange=not together))
+
+    def repartition(self, by: KeyLike, *, id: str | None = None) -> Stream:  # noqa: A002
+        """Send each row, through a topic, to the task that owns its key."""
+        line = user_line()
+        key = checked_key(by, self.schema, f"repartition ({line})")
+        name = id or f"{self._op.id}.by.{'.'.join(key.columns)}"
+        moved = self._made(op.Repartition, line, id=name, key=key, partitioned=key, root=name)
+        return Stream(self._graph, self._graph.add(moved, exchange=True))
+
+    def with_regime(self, regime: Regime, *, id: str | None = None) -> Stream:  # noqa: A002
+        """From here on, another regime. Unless this is a source, rows pass through a topic."""
+        line = user_line()
+        if not hasattr(regime, "plan"):
+            raise DefinitionError(f"{regime!r} is no regime", where=f"with_regime ({line})", hint="fk.LazyCheckpoint()")
+        name = id or f"{self._op.id}.{regime.kind}"
+        changed = self._made(op.WithRegime, line, id=name, root=name, regime=regime)
+        return Stream(self._graph, self._graph.add(changed, exchange=True))
+
+    def group_by(self, *columns: str | Sequence[str], id: str | None = None, version: int = 1) -> Grouped:  # noqa: A002
+        """Group rows by columns; `.agg(…)` says what to keep. The id names the state, across changes of the code: it
+        is derived from the columns if it is not given."""
+        line = user_line()
+        names = columns_of(columns, self.schema, f"group_by ({line})")
+        return Grouped(self._graph, self._op, names, id, version, line)
+
+    def key_by(self, *columns: str | Sequence[str]) -> Keyed:
+        """Give the rows of each key, in order, to a Python object: `.process(…)`."""
+        line = user_line()
+        return Keyed(self._graph, self._op, columns_of(columns, self.schema, f"key_by ({line})"))
+
+    def sink(self, name: str, *, value: Format, key: KeyLike | None = None, topic: str | None = None) -> None:
+        """Write rows to a topic. A grouped result writes one record a changed key and step, and a tombstone for a
+        group that is gone; its `key` must tell its rows apart."""
+        from falkirk.stream.flow import check_name
+
+        line = user_line()
+        where = f"sink {name!r} ({line})"
+        check_name(name, "sink", line)
+        spelt = checked_key(key, self.schema, where) if key is not None else None
+        if self._op.changes:
+            self._check_upserts(spelt, where)
+        _check_encodes(value, self.schema, where)
+        sink = self._made(op.Sink, line, id=name, topic=topic or name, key=spelt, value=value)
+        self._graph.add(sink)
+
+    def _check_upserts(self, key: Key | None, where: str) -> None:
+        if key is None:
+            raise DefinitionError(
+                "a grouped result is written by key, and the sink has none", where=where, hint='key="…"'
+            )
+        unique = self._op.unique
+        if unique is not None and not unique <= set(key.columns):
+            raise DefinitionError(
+                f"the sink's key {', '.join(key.columns)} does not tell the rows apart",
+                where=where,
+                hint=f"a row for each {', '.join(sorted(unique))} arrives here: use these columns as the key",
+            )
+
+    def _function(self, kind: type[Any], function: Callable[..., Any], returns: SchemaLike | None) -> Stream:
+        line = user_line()
+        if not callable(function):
+            raise DefinitionError(f"{function!r} is no function", where=f"{kind.kind} ({line})")
+        schema = self.schema if returns is None else schema_of(returns)
+        name = getattr(function, "__name__", type(function).__name__)
+        return self._then(kind, line, schema, frozenset(), id=name, function=function)
+
+    def _then(
+        self,
+        kind: type[Any],
+        line: str,
+        schema: pl.Schema | None = None,
+        kept: frozenset[str] | None = None,
+        **more: Any,
+    ) -> Stream:
+        """The next operator in the same task. `kept` are the columns that it hands on unchanged; None: all."""
+        partitioned, unique = self._op.partitioned, self._op.unique
+        if kept is not None:
+            partitioned = partitioned if partitioned is not None and set(partitioned.columns) <= kept else None
+            unique = unique if unique is not None and unique <= kept else None
+        made = self._made(kind, line, schema=schema or self.schema, partitioned=partitioned, unique=unique, **more)
+        return Stream(self._graph, self._graph.add(made))
+
+    def _made(self, kind: type[Any], line: str, **more: Any) -> Any:
+        before = self._op
+        given = {
+            "id": kind.kind, "schema": before.schema, "changes": before.changes, "unique": before.unique,
+            "partitioned": before.partitioned, "root": before.root, "regime": before.regime,
+        }  # fmt: skip
+        return kind(line=line, inputs=(before,), **{**given, **more})
+
+
+def _check_encodes(value: Format, schema: pl.Schema, where: str) -> None:
+    try:
+        value.encode(schema.to_frame())
+    except DefinitionError as error:
+        raise DefinitionError(error.what, where=where, hint=error.hint or did_you_mean("", schema)) from error
