@@ -14,7 +14,7 @@ from typing import NamedTuple
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.testing.simulator.coordinator import Concurrent, Coordinator, Fenced
 from falkirk.testing.simulator.group import Group, IllegalGeneration, InstanceFenced, Membership, UnknownMember
-from falkirk.testing.simulator.partition import Fate, Partition, Txn
+from falkirk.testing.simulator.partition import Entry, Fate, Partition, Txn
 
 OFFSETS = TopicPartition("__consumer_offsets", 0)
 """Where offsets committed in a transaction wait for their marker."""
@@ -96,6 +96,18 @@ class SimBroker:
         txn = self.coordinator.register(owner, epoch, [OFFSETS])
         self.group.validate(sender)
         self._offsets.setdefault(txn, {}).update(offsets)
+
+    def decided(self, partition: TopicPartition) -> list[Entry]:
+        """The records that are committed, whether or not their marker is there yet."""
+        return [e for e in self[partition].entries if not e.marker and self._is_decided(partition, e)]
+
+    def _is_decided(self, partition: TopicPartition, entry: Entry) -> bool:
+        fate = self[partition].fate(entry)
+        return fate is Fate.COMMITTED or (fate is Fate.OPEN and entry.txn in self.coordinator.committing())
+
+    def marker_is_missing(self, partition: TopicPartition) -> bool:
+        """What the last stable offset stands at is decided, but has no marker there yet."""
+        return any(tp == partition for _, tp in self.coordinator.unmarked())
 
     # what happens by itself
 

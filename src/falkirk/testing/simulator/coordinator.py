@@ -110,9 +110,9 @@ class Coordinator:
         """Is the id's decided transaction a committed one?"""
         return self.phase(owner) is Phase.COMMITTING
 
-    def in_phase(self, phase: Phase) -> list[str]:
-        """The ids that are there, in order."""
-        return sorted(o for o, p in self._producers.items() if p.phase is phase)
+    def committing(self) -> set[Txn]:
+        """The transactions that are decided to commit and lack markers."""
+        return {p.txn for p in self._producers.values() if p.txn is not None and p.phase is Phase.COMMITTING}
 
     def unmarked(self) -> list[tuple[str, TopicPartition]]:
         """The markers still to be written, in order."""

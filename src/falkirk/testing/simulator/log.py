@@ -7,7 +7,9 @@ So the offsets of a transaction may be accepted before its records are there, or
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
@@ -28,6 +30,15 @@ class Misuse(AssertionError):
 
 
 @dataclass(slots=True, eq=False)
+class _Batch:
+    """Records on their way to one partition."""
+
+    partition: TopicPartition
+    records: list[Sent]
+    arrived: bool = False
+
+
+@dataclass(slots=True, eq=False)
 class SimLog:
     """One worker's producer, and its readers.
 
@@ -45,12 +56,14 @@ class SimLog:
     owner: OwnerId
     member: Member | None = None
     """The worker's membership; None: its commits of offsets are accepted unchecked, as those of generation −1 are."""
+    on_fence: Callable[[str], None] = lambda _: None
+    """Called with the id of another worker that is about to be fenced."""
     _epoch: int | None = None
     """Of the producer; None when there is none that may be used."""
     _open: bool = False
     _sent: bool = False
     """Has the transaction reached the coordinator? One that has not is ended without a request."""
-    _queue: list[tuple[TopicPartition, list[Sent]]] = field(default_factory=list)
+    _queue: list[_Batch] = field(default_factory=list)
     _written: dict[TopicPartition, Offset] = field(default_factory=dict)
 
     # the producer
@@ -71,29 +84,28 @@ class SimLog:
                 None if writes.timestamps is None else writes.timestamps[i],
                 [] if writes.headers is None else writes.headers[i],
             )
-            if self._queue and self._queue[-1][0] == tp:
-                self._queue[-1][1].append(record)
+            if self._queue and self._queue[-1].partition == tp:
+                self._queue[-1].records.append(record)
             else:
-                self._queue.append((tp, [record]))
+                self._queue.append(_Batch(tp, [record]))
         await reach(Point(f"has queued records for {writes.topic}"))
 
     def queued(self) -> str:
         """What the background thread would send next; empty when there is nothing."""
-        return f"{self._queue[0][0].topic}-{self._queue[0][0].partition}" if self._queue else ""
+        return _name(self._queue[0].partition) if self._queue else ""
 
     def deliver(self) -> None:
         """The background thread sends the first batch of the queue. Nothing happens while an older transaction ends."""
-        if not self._queue or self._epoch is None:
-            return
-        tp, records = self._queue[0]
-        try:
-            self._written[tp] = Offset(self.broker.produce(self.owner, self._epoch, tp, records))
-        except Concurrent:
-            return
-        except Fenced:
-            return  # the next call of the application learns of it
-        self._sent = True
-        self._queue.pop(0)
+        if self._queue and self._epoch is not None:
+            with suppress(Concurrent, Fenced):  # fenced: the application's next call learns of it
+                self._produce(self._queue[0], self._epoch)
+
+    def _produce(self, batch: _Batch, epoch: int) -> None:
+        if not batch.arrived:
+            last = self.broker.produce(self.owner, epoch, batch.partition, batch.records)
+            self._sent = batch.arrived = True
+            self._written[batch.partition] = Offset(last)
+            self._queue = [b for b in self._queue if b is not batch]
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Commit offsets. As librdkafka does, send nothing when there are none: nothing is checked then."""
@@ -121,16 +133,8 @@ class SimLog:
         """Send what is queued, then end the transaction."""
         epoch = self._producer(within=True)
         while self._queue:
-            tp, records = self._queue[0]
-
-            def produce(tp: TopicPartition = tp, records: list[Sent] = records) -> int:
-                return self.broker.produce(self.owner, epoch, tp, records)
-
-            last = await self._ask(f"sends records to {tp.topic}-{tp.partition}", produce)
-            self._sent = True
-            self._written[tp] = Offset(last)
-            if self._queue and self._queue[0][1] is records:
-                self._queue.pop(0)
+            batch = self._queue[0]
+            await self._ask(f"sends records to {_name(batch.partition)}", partial(self._produce, batch, epoch))
         if self._sent:
             await self._ask("sends EndTxn(commit)", lambda: self.broker.coordinator.end(self.owner, epoch, commit=True))
         self._open = False
@@ -151,6 +155,7 @@ class SimLog:
 
     async def fence(self, owner: OwnerId) -> None:
         """A new producer with another worker's id, and away with it."""
+        self.on_fence(owner)
         await self._init(owner, f"fences {owner}")
 
     async def _init(self, owner: OwnerId, what: str) -> int:
@@ -217,10 +222,17 @@ class SimLog:
         }
 
     async def read_committed(self, ranges: Ranges) -> Mapping[TopicPartition, Read]:
-        """What is committed."""
-        return {
-            tp: _read(await self._each("reads", tp, lambda tp: self.broker[tp].committed(*ranges[tp]))) for tp in ranges
-        }
+        """What is committed. Where only a marker is missing it waits, and seldom gives up before that is there."""
+        found = {}
+        for tp, (start, end) in ranges.items():
+            read = _read(await self._each("reads", tp, lambda tp: self.broker[tp].committed(*ranges[tp])))
+            while read.position == start < end and self.broker.marker_is_missing(tp):
+                waits = Point(f"reads {_name(tp)}: a marker is missing", request=lambda: None, waits=True)
+                if await reach(waits) is not Order.GO:
+                    break
+                read = _read(self.broker[tp].committed(start, end))
+            found[tp] = read
+        return found
 
     async def read_changes(self, partition: TopicPartition, start: Offset, end: Offset) -> tuple[Changes, Offset]:
         """The last committed change of each key."""
@@ -229,8 +241,12 @@ class SimLog:
         return {e.key: e.value for e in entries if e.key is not None}, Offset(position)
 
     async def _each(self, what: str, tp: TopicPartition, ask: Callable[[TopicPartition], T]) -> T:
-        await reach(Point(f"{what} {tp.topic}-{tp.partition}"))
+        await reach(Point(f"{what} {_name(tp)}"))
         return ask(tp)
+
+
+def _name(tp: TopicPartition) -> str:
+    return f"{tp.topic}-{tp.partition}"
 
 
 def _read(found: tuple[list[Entry], int]) -> Read:

@@ -1,0 +1,151 @@
+"""What must hold of every run, computed from the log alone, as equations.
+
+chain      the committed step records of a task are 0, 1, 2…, each going on where the last one stopped
+names      owners of step records follow the order of names
+cover      ⋃ divisions = the input, and no two overlap
+output     visible output = Σ circuit(division(n), clock(n), state(n−1)), in this order, for n = 0..last
+store      the owner's store = fold of the circuit over divisions 0..last; no store is ever ahead of the commits
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from falkirk.checkpoint import invariants
+from falkirk.checkpoint.digest import digest
+from falkirk.checkpoint.ids import TaskId
+from falkirk.checkpoint.overlay import EmptyReader, Overlay
+from falkirk.checkpoint.records import StepRecord, TaskRecord, decode
+from falkirk.checkpoint.steps import HEADER
+from falkirk.checkpoint.tasks import Phase
+from falkirk.state.store import Progress
+from falkirk.testing.simulator.broker import SimBroker
+from falkirk.testing.simulator.plan import Leave, Move, Plan
+from falkirk.testing.simulator.toy import Toy
+from falkirk.testing.simulator.world import World
+
+
+class Broken(AssertionError):
+    """A run broke an invariant; which one, and how."""
+
+
+@dataclass(slots=True)
+class Expected:
+    """What a chain of step records must have left behind."""
+
+    state: dict[bytes, bytes] = field(default_factory=dict)
+    visible: dict[int, list[tuple[object, ...]]] = field(default_factory=dict)
+    """By partition of the output: (key, value, provenance)."""
+
+
+def records(broker: SimBroker, toy: Toy, t: int) -> list[TaskRecord]:
+    """The committed records of a task."""
+    return [decode(e.value) for e in broker.decided(toy.task(t).steps) if e.value is not None]
+
+
+def steps(broker: SimBroker, toy: Toy, t: int) -> list[StepRecord]:
+    """The committed step records of a task."""
+    return [r for r in records(broker, toy, t) if isinstance(r, StepRecord)]
+
+
+def fold(broker: SimBroker, toy: Toy, t: int) -> Expected:
+    """Run the circuit over the recorded divisions. Raises Broken where an output's digest differs."""
+    overlay, expected = Overlay(EmptyReader()), Expected()
+    for record in steps(broker, toy, t):
+        ranges = [(r.partition.partition, int(r.start), int(r.end)) for r in record.division]
+        outputs, _ = toy.run(broker, ranges, record.clock, overlay)
+        if digest([o.writes for o in outputs]) != record.digest:
+            raise Broken(f"output: step {record.step} of task {t} recorded another digest")
+        for output in outputs:
+            w, count = output.writes, dict.fromkeys((0, 1), 0)
+            for p, key, value in zip(w.partitions, w.keys, w.values, strict=True):
+                origin = f"{toy.task(t).id} {record.step} {count[p]}".encode()
+                expected.visible.setdefault(p, []).append((key, value, origin))
+                count[p] += 1
+    expected.state = {k: v for k, v in overlay.changes.items() if v is not None}
+    return expected
+
+
+def chain(broker: SimBroker, toy: Toy, t: int) -> None:
+    """The records of a task are a chain that begins at step 0, at the start of the input. Raises Broken."""
+    found = steps(broker, toy, t)
+    try:
+        invariants.chain(found)
+        invariants.names(records(broker, toy, t))
+    except Exception as error:
+        raise Broken(f"chain: {error}") from error
+    if found and (found[0].step != 0 or any(r.start for r in found[0].division)):
+        raise Broken(f"chain: task {t} begins with {found[0]}")
+
+
+def covered(broker: SimBroker, toy: Toy, t: int) -> bool:
+    """All of the task's input is in committed steps."""
+    found = steps(broker, toy, t)
+    return bool(found) and {r.partition: r.end for r in found[-1].division} == toy.ends(broker, t)
+
+
+def output(broker: SimBroker, toy: Toy) -> None:
+    """Visible output = the fold's, task by task, in order. Raises Broken."""
+    for t in range(toy.tasks):
+        expected = fold(broker, toy, t).visible
+        for p in broker.partitions("out"):
+            found = [
+                (e.key, e.value, dict(e.headers)[HEADER])
+                for e in p.committed(p.start, p.end)[0]
+                if dict(e.headers)[HEADER].startswith(f"{toy.task(t).id} ".encode())
+            ]
+            if found != expected.get(p.name.partition, []):
+                raise Broken(f"output: task {t}, partition {p.name.partition}: {found} is not {expected}")
+
+
+def store_is_not_ahead(broker: SimBroker, toy: Toy, task: TaskId, progress: Progress) -> None:
+    """store.step ≤ last committed step, whenever a store is written. Raises Broken."""
+    last = max((r.step for r in steps(broker, toy, task.partition)), default=-1)
+    if progress.step > last:
+        raise Broken(f"store: {task} is written at step {progress.step}, but {last} is committed")
+
+
+def stores(world: World) -> None:
+    """Every task has one owner that runs, and its store is the fold. Raises Broken."""
+    for t in range(world.toy.tasks):
+        running = [
+            owned
+            for host in world.hosts
+            if host.process is not None
+            for number, owned in host.process.worker.owned.items()
+            if number == t and owned.phase is Phase.RUNNING
+        ]
+        if len(running) != 1:
+            raise Broken(f"store: task {t} is run by {len(running)} workers")
+        owned, last = running[0], steps(world.broker, world.toy, t)[-1]
+        store, state = owned.opened(), fold(world.broker, world.toy, t).state
+        found = dict(store.scan(b"", b"\xff"))
+        if (found, store.progress.step) != (state, last.step):
+            raise Broken(f"store: of task {t}, at {store.progress}, holds {found}; {state} at step {last.step} was due")
+
+
+def run(toy: Toy, plan: Plan, world: World | None = None) -> World:
+    """Run a plan to its end, wake the sleepers, run on, and check. Raises Broken, and what the protocol raises.
+
+    >>> len(run(Toy(), Plan()).fences)
+    0
+    """
+    world = world or World(toy, plan)
+    world.on_write = lambda task, progress: store_is_not_ahead(world.broker, toy, task, progress)
+
+    def finished() -> bool:
+        return world.deserted() or (world.quiet() and all(covered(world.broker, toy, t) for t in range(toy.tasks)))
+
+    budget = 2500
+    for _ in range(3):  # to the end; with the sleepers awake; and whatever their waking has set off
+        if not world.run_until(finished, budget):
+            raise Broken(f"finish: the run has not ended after {budget} turns")
+        for t in range(toy.tasks):
+            chain(world.broker, toy, t)
+        output(world.broker, toy)
+        if not world.wake():
+            break
+    stores(world)
+    if world.fences and all(isinstance(f, Move | Leave) for f in plan.faults):
+        raise Broken(f"clean: {world.fences[0][0]} fences {world.fences[0][1]}")
+    return world

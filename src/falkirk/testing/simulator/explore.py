@@ -1,0 +1,140 @@
+"""Which runs to try: a fault at every point, several at random points, and the smallest plan that still fails.
+
+every_point    for each fault that can befall a worker, at each of its points: exhaustive
+sample         several faults and departures from the usual order, drawn from a seed
+shrink         of a plan that fails, a part that still fails and of which no smaller part does
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from falkirk.testing.simulator import check
+from falkirk.testing.simulator.plan import (
+    FOREVER,
+    Age,
+    Chooser,
+    Crash,
+    Doubt,
+    Expel,
+    Fault,
+    Item,
+    Jump,
+    Leave,
+    Move,
+    Pause,
+    Plan,
+    TimeOut,
+    Turn,
+)
+from falkirk.testing.simulator.points import Order
+from falkirk.testing.simulator.toy import Toy
+from falkirk.testing.simulator.world import World
+
+MakeToy = Callable[[], Toy]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A plan that breaks something, what it breaks, and how it came about."""
+
+    plan: Plan
+    what: str
+    trace: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([self.what, str(self.plan), *self.trace])
+
+
+def attempt(make: MakeToy, plan: Plan, workers: int = 2, seed: int | None = None, rate: float = 0.0) -> Failure | None:
+    """Run a plan; None if all holds. A seed draws further turns, which are part of the failure's plan."""
+    toy = make()
+    rng = None if seed is None else random.Random(seed)
+    world = World(toy, plan, Chooser(rng=rng, rate=rate), workers)
+    try:
+        check.run(toy, plan, world)
+    except Exception as error:  # noqa: BLE001 — whatever a run raises is what is looked for
+        drawn = [Turn(at=at, choice=choice) for at, choice in sorted(world.chooser.turns.items())]
+        full = plan.only([*plan.faults, *drawn])
+        return Failure(full, f"{type(error).__name__}: {error}", tuple(world.trace))
+    return None
+
+
+def crashes(worker: int, at: int) -> Iterator[Fault]:
+    """Ways to crash there: what survives on disk, what travels on, and whether the session outlives the process."""
+    for keep in (0, 1, FOREVER):
+        for travels in (False, True):
+            for back_after in (12, 100):
+                yield Crash(worker=worker, at=at, keep=keep, travels=travels, back_after=back_after)
+
+
+def pauses(worker: int, at: int) -> Iterator[Fault]:
+    """Ways to pause there: shorter than the session, longer, and until the others have finished."""
+    for turns in (20, 60, FOREVER):
+        for travels in (False, True):
+            yield Pause(worker=worker, at=at, turns=turns, travels=travels)
+
+
+def others(worker: int, at: int) -> Iterator[Fault]:
+    """Everything else that can happen there, in an application of two tasks."""
+    yield from (Doubt(worker=worker, at=at, order=order) for order in (Order.LOSE, Order.DELAY, Order.REFUSE))
+    yield from (Move(worker=worker, at=at, task=t, to=1 - worker) for t in (0, 1))
+    yield Expel(worker=worker, at=at)
+    yield Leave(worker=worker, at=at)
+    yield TimeOut(worker=worker, at=at, owner=worker)
+    yield Jump(worker=worker, at=at, millis=-1_000)
+    yield Age(worker=worker, at=at)
+
+
+def every_point(
+    make: MakeToy, kinds: Callable[[int, int], Iterator[Fault]], base: Plan, worker: int = 0
+) -> Iterator[Plan]:
+    """Every fault of these kinds at every point that the worker comes to when nothing but `base` happens."""
+    toy = make()
+    points = check.run(toy, base, World(toy, base)).hosts[worker].points
+    for at in range(points):
+        for fault in kinds(worker, at):
+            yield base.only([*base.items, fault])
+
+
+def sample(seed: int, points: int = 150, workers: int = 2) -> Plan:
+    """A plan with one to five faults at random points of random workers."""
+    rng = random.Random(seed)
+    items: list[Item] = []
+    for _ in range(rng.randint(1, 5)):
+        worker = 0 if rng.random() < 0.6 else rng.randrange(workers)
+        at = rng.randrange(points)
+        kind = rng.choices((crashes, pauses, others), (3, 4, 6))[0]
+        items.append(rng.choice(list(kind(worker, at))))
+    return Plan(tuple(items), lazy_broker=rng.random() < 0.5)
+
+
+def shrink(plan: Plan, fails: Callable[[Plan], bool]) -> Plan:
+    """A plan that fails, none of whose parts with one item less, or a chunk of items less, fails.
+
+    >>> faults = [Expel(worker=0, at=i) for i in range(9)]
+    >>> [f.at for f in shrink(Plan(tuple(faults)), lambda p: {faults[3], faults[7]} <= set(p.items)).faults]
+    [3, 7]
+    """
+    items: Sequence[Item] = plan.items
+    size = max(1, len(items) // 2)
+    while True:
+        for start in range(0, len(items), size):
+            fewer = [*items[:start], *items[start + size :]]
+            if fails(plan.only(fewer)):
+                items = fewer
+                break
+        else:
+            if size == 1:
+                return plan.only(items)
+            size = max(1, size // 2)
+
+
+def smallest(make: MakeToy, failure: Failure, workers: int = 2) -> Failure:
+    """The failure's plan, shrunk. The smaller plan may break another invariant than the larger: any will do."""
+    plan = shrink(failure.plan, lambda p: attempt(make, p, workers) is not None)
+    found = attempt(make, plan, workers)
+    assert found is not None
+    return found

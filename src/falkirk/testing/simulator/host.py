@@ -1,0 +1,129 @@
+"""A host, the life of a process on it, and what may befall that process at a point."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from falkirk.checkpoint.ids import Millis
+from falkirk.checkpoint.rollforward import TOMBSTONE_RETENTION
+from falkirk.testing.simulator.broker import Pending, SimBroker
+from falkirk.testing.simulator.coordinator import Phase
+from falkirk.testing.simulator.disk import Disk
+from falkirk.testing.simulator.group import Member
+from falkirk.testing.simulator.log import SimLog
+from falkirk.testing.simulator.plan import Age, Crash, Doubt, Expel, Fault, Jump, Leave, Move, Pause, TimeOut
+from falkirk.testing.simulator.points import Order, Point
+from falkirk.testing.simulator.worker import Worker
+
+BEGINNING = Point("starts")
+
+
+@dataclass(slots=True, eq=False)
+class Thread:
+    """A coroutine of a process, and where it stands."""
+
+    name: str
+    work: Coroutine[Any, Any, Any]
+    order: Order | None = None
+    at: Point = BEGINNING
+    done: bool = False
+    result: Any = None
+
+
+@dataclass(slots=True)
+class SimClock:
+    """The wall clock of one host."""
+
+    broker: SimBroker
+    skew: int = 0
+
+    def now(self) -> Millis:
+        """Milliseconds."""
+        return Millis(self.broker.now + self.skew)
+
+
+@dataclass(slots=True, eq=False)
+class Process:
+    """One life of a worker."""
+
+    worker: Worker
+    log: SimLog
+    member: Member
+    threads: list[Thread]
+
+
+@dataclass(slots=True, eq=False)
+class Host:
+    """What outlives a worker's process: its disk, its clock, its identity."""
+
+    number: int
+    disk: Disk
+    clock: SimClock
+    points: int = 0
+    process: Process | None = None
+    silent_since: int = 0
+    paused_until: int = 0
+    back_at: int = 0
+    """The turn at which a process is started, if none runs."""
+
+    @property
+    def name(self) -> str:
+        """Instance id and transactional id."""
+        return f"w{self.number}"
+
+    def end(self, turn: int, keep: int, back_after: int) -> None:
+        """The process is gone, with the unflushed writes after the first `keep`."""
+        assert self.process is not None
+        for thread in self.process.threads:
+            thread.work.close()
+        self.process, self.paused_until = None, 0
+        self.silent_since, self.back_at = turn, turn + back_after
+        self.disk.crash(keep)
+
+
+def befall(host: Host, thread: Thread, fault: Fault, broker: SimBroker, turn: int) -> None:
+    """A fault happens to the process at the point where one of its threads stands."""
+    assert host.process is not None
+    match fault:
+        case Crash():
+            _let_travel(host, thread, broker, fault.travels)
+            host.end(turn, fault.keep, fault.back_after)
+        case Pause():
+            _let_travel(host, thread, broker, fault.travels)
+            host.silent_since, host.paused_until = turn, turn + fault.turns
+        case Doubt() if thread.at.request is not None:
+            _let_travel(host, thread, broker, fault.order is Order.DELAY)
+            thread.order = fault.order
+        case Leave():
+            host.process.worker.leaving = True
+        case Jump():
+            host.clock.skew += fault.millis
+        case _:
+            befall_cluster(host, fault, broker)
+
+
+def _let_travel(host: Host, thread: Thread, broker: SimBroker, travels: bool) -> None:
+    """The thread's request is under way; whoever sent it will not see the answer."""
+    if travels and thread.at.request is not None:
+        broker.under_way.append(Pending(f"late: {host.name} {thread.at.what}", thread.at.request))
+        thread.order = Order.LOSE
+
+
+def befall_cluster(host: Host, fault: Fault, broker: SimBroker) -> None:
+    """What happens not to the process but in the cluster."""
+    match fault:
+        case Expel():
+            broker.group.expire(host.name)
+        case Move():
+            broker.group.move(fault.task, f"w{fault.to}")
+        case TimeOut() if broker.coordinator.phase(f"w{fault.owner}") is Phase.OPEN:
+            broker.coordinator.time_out(f"w{fault.owner}")
+        case Age():
+            changelogs = broker.partitions("changes")
+            for p in changelogs:
+                p.compact(broker.now, TOMBSTONE_RETENTION)
+            broker.now += TOMBSTONE_RETENTION * 8 // 7
+            for p in changelogs:
+                p.compact(broker.now, TOMBSTONE_RETENTION)

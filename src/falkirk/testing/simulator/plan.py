@@ -1,0 +1,142 @@
+"""What befalls a run: faults at numbered points, and departures from the usual order of turns.
+
+A run is a function of its plan. A seed only makes a plan up; the plan alone replays the run, and a part of it is a plan
+too, which is what makes shrinking possible.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from falkirk.testing.simulator.points import Order
+
+FOREVER = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class At:
+    """When: `worker` comes to its point number `at` (they are counted over all its lives, from 0)."""
+
+    worker: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crash(At):
+    """The process dies. Of the writes that its stores had not flushed, the first `keep` survive."""
+
+    keep: int = 0
+    travels: bool = False
+    """The request it was about to send is under way."""
+    back_after: int = 12
+    """Turns until the process is started again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause(At):
+    """The process stops for so many turns, its background threads too; FOREVER: until the others have finished."""
+
+    turns: int = FOREVER
+    travels: bool = False
+    """The request it was about to send is under way; its answer, unless it comes during the pause, will be late."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt(At):
+    """The request at this point does not go as usual. Does nothing where no request is at stake."""
+
+    order: Order = Order.LOSE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expel(At):
+    """The worker's session expires while it runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move(At):
+    """The group wants a task to go to another worker."""
+
+    task: int
+    to: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave(At):
+    """The worker is asked to end (SIGTERM)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeOut(At):
+    """The coordinator times out a transaction of `owner`, if one is open."""
+
+    owner: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jump(At):
+    """The worker's clock goes forward or back by `millis`."""
+
+    millis: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Age(At):
+    """Eight days pass, and the cleaner runs over the changelogs before and after: tombstones are gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """At the `at`-th choice of the run, take `choice` where there are so many, and not the first."""
+
+    at: int
+    choice: int
+
+
+Fault = Crash | Pause | Doubt | Expel | Move | Leave | TimeOut | Jump | Age
+Item = Fault | Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that makes a run differ from the usual one."""
+
+    items: tuple[Item, ...] = ()
+    lazy_broker: bool = False
+    """Markers, deliveries and heartbeats come late by default, not at once."""
+
+    @property
+    def faults(self) -> list[Fault]:
+        """The items that are not mere turns."""
+        return [i for i in self.items if not isinstance(i, Turn)]
+
+    def only(self, items: Sequence[Item]) -> Plan:
+        """The same with other items."""
+        return replace(self, items=tuple(items))
+
+    def __str__(self) -> str:
+        lines = "".join(f"    {item},\n" for item in self.items)
+        return f"Plan((\n{lines}), lazy_broker={self.lazy_broker})"
+
+
+@dataclass(slots=True)
+class Chooser:
+    """Makes the choices of a run: the plan's, or now and then, with a seed, one at random, which it writes down.
+
+    >>> Chooser({1: 2}).choose(3), [Chooser({0: 5}).choose(3)]
+    (0, [2])
+    """
+
+    turns: dict[int, int] = field(default_factory=dict)
+    rng: random.Random | None = None
+    rate: float = 0.2
+    made: int = 0
+
+    def choose(self, among: int) -> int:
+        """A number in 0 ≤ n < among. 0 is the usual choice."""
+        at, self.made = self.made, self.made + 1
+        if self.rng is not None and among > 1 and self.rng.random() < self.rate:
+            self.turns[at] = self.rng.randrange(1, among)
+        return self.turns.get(at, 0) % among

@@ -1,0 +1,159 @@
+"""The application that runs in the simulation: keyed counts, small but as real as the seams ask.
+
+Task t reads two partitions of the topic `in`, keeps how often it has seen each key, and for every record writes the
+key's new count to the topic `out`. Every third record of a key deletes a companion of the count, so that the changes
+hold tombstones.
+A record lost, doubled or swapped shows in the counts; a replay at another clock shows in the digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from falkirk.checkpoint.digest import digest
+from falkirk.checkpoint.ids import InputPartition, Offset, TaskId, TopicPartition
+from falkirk.checkpoint.overlay import Overlay
+from falkirk.checkpoint.ports import Writes
+from falkirk.checkpoint.records import StepRecord
+from falkirk.checkpoint.steps import Output
+from falkirk.checkpoint.tasks import Task
+from falkirk.stream.circuit import Emitted, Slice, State, StepInput, StepOutput
+from falkirk.testing.simulator.broker import SimBroker
+
+STAGE = "counts"
+INPUTS_PER_TASK = 2
+KEYS = (b"x", b"y", b"z")
+
+
+class Counted(msgspec.Struct, frozen=True, array_like=True):
+    """One record of the output: this key's n-th record came from there."""
+
+    n: int
+    partition: int
+    offset: int
+    clock: int
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A record of the input."""
+
+    _key: bytes
+    _offset: int
+    _partition: int
+
+    def key(self) -> bytes:
+        return self._key
+
+    def value(self) -> None:
+        return None
+
+    def offset(self) -> int:
+        return self._offset
+
+    def partition(self) -> int:
+        return self._partition
+
+    def timestamp(self) -> tuple[int, int]:
+        return 0, 0
+
+    def headers(self) -> None:
+        return None
+
+
+class Counts:
+    """The circuit."""
+
+    def run(self, step: StepInput, state: State) -> StepOutput:
+        """Count."""
+        out = Emitted("out", "out", [], [], [], [])
+        partitions, keys, values = [], [], []
+        for piece in step.slices:
+            for m in piece.messages:
+                key = m.key() or b""
+                found = state.get([b"n" + key])[0]
+                n = int(found or b"0") + 1
+                state.put([b"n" + key, b"odd" + key], [b"%d" % n, b"1" if n % 3 else None])
+                partitions.append(m.key() == KEYS[0])
+                keys.append(key)
+                values.append(msgspec.json.encode(Counted(n, m.partition(), m.offset(), step.clock)))
+        out.partitions, out.keys, out.values = [int(p) for p in partitions], keys, values
+        out.timestamps = [step.clock] * len(keys)
+        return StepOutput([out] if keys else [], rows=len(keys))
+
+    def wake_at(self, state: State) -> int | None:
+        """It has no timers."""
+        return None
+
+
+@dataclass(slots=True)
+class Toy:
+    """The application: its topics, tasks and input.
+
+    `inputs` says how many records each input partition gets. Keys of different tasks never meet.
+    """
+
+    tasks: int = 2
+    eager: bool = True
+    inputs: int = 2
+    circuit: Counts = field(default_factory=Counts)
+
+    def create(self, broker: SimBroker) -> None:
+        """Make the topics and write the input."""
+        broker.create("in", self.tasks * INPUTS_PER_TASK)
+        broker.create("out", 2)
+        broker.create("steps", self.tasks)
+        broker.create("changes", self.tasks)
+        for p in broker.partitions("in"):
+            for i in range(self.inputs):
+                p.append(self.key_of(p.name.partition, i), None, 0, None)
+
+    def key_of(self, partition: int, i: int) -> bytes:
+        """The key of the i-th record of an input partition: shared by the partitions of a task, and by no two tasks."""
+        return KEYS[i % len(KEYS)] + b"%d" % (partition // INPUTS_PER_TASK)
+
+    def task(self, t: int) -> Task:
+        """Task t."""
+        changelog = TopicPartition("changes", t) if self.eager else None
+        return Task(TaskId(STAGE, t), TopicPartition("steps", t), changelog)
+
+    def reads(self, t: int) -> list[InputPartition]:
+        """What task t reads."""
+        first = t * INPUTS_PER_TASK
+        return [InputPartition("", "in", "in's id", p) for p in range(first, first + INPUTS_PER_TASK)]
+
+    def run(
+        self, broker: SimBroker, ranges: Sequence[tuple[int, int, int]], clock: int, state: State
+    ) -> tuple[list[Output], int]:
+        """Run one step over (partition, start, end) ranges; what it emits, and how many rows it read."""
+        slices = [
+            Slice("in", "in", p, [Message(e.key or b"", e.offset, p) for e in found])
+            for p, start, end in ranges
+            for found, _ in [broker[TopicPartition("in", p)].committed(start, end)]
+        ]
+        result = self.circuit.run(StepInput(clock, slices), state)
+        outputs = [
+            Output(e.output, Writes(e.topic, e.partitions, e.keys, e.values, e.timestamps)) for e in result.emitted
+        ]
+        return outputs, result.rows
+
+    def ends(self, broker: SimBroker, t: int) -> dict[InputPartition, Offset]:
+        """How far there is input for task t."""
+        return {i: Offset(broker[TopicPartition(i.topic, i.partition)].end) for i in self.reads(t)}
+
+
+@dataclass(frozen=True, slots=True)
+class ToyReplayer:
+    """The port `Replayer`."""
+
+    toy: Toy
+    broker: SimBroker
+
+    async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> str:
+        """Run a recorded step again; the digest of its output."""
+        ranges = [(r.partition.partition, int(r.start), int(r.end)) for r in record.division]
+        outputs, _ = self.toy.run(self.broker, ranges, record.clock, state)
+        return digest([o.writes for o in outputs])

@@ -1,0 +1,228 @@
+"""Hosts with their processes, and the turns that they and the cluster take.
+
+One turn is one action: a thread runs from one point to its next, the client's background thread sends a batch or a
+heartbeat, the cluster does one pending thing, a session expires, a dead process is started again. The usual choice is
+the action that has waited longest, which is fair; a plan departs from it here and there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+from falkirk.checkpoint.ids import Nonce, OwnerId, TaskId
+from falkirk.errors import IdentityError
+from falkirk.state.store import Progress
+from falkirk.testing.simulator.broker import Pending, SimBroker
+from falkirk.testing.simulator.disk import Disk
+from falkirk.testing.simulator.group import Group, Member
+from falkirk.testing.simulator.host import Host, Process, SimClock, Thread, befall
+from falkirk.testing.simulator.log import SimLog
+from falkirk.testing.simulator.plan import FOREVER, Chooser, Fault, Plan, Turn
+from falkirk.testing.simulator.points import Order
+from falkirk.testing.simulator.toy import Toy
+from falkirk.testing.simulator.worker import IDLE, Worker
+
+SESSION = 40
+"""Turns that a session outlives its worker's silence."""
+AWAY = 120
+"""Turns until a worker that left is started again."""
+BACKGROUND_EVERY = 9
+"""With a lazy broker: how often what waits in the background goes first after all."""
+
+
+class Action(NamedTuple):
+    """Something that may happen next."""
+
+    what: str
+    do: Callable[[], object]
+    background: bool
+
+
+@dataclass(slots=True)
+class World:
+    """A run: `World(toy, plan).run_until(lambda: …)`."""
+
+    toy: Toy
+    plan: Plan
+    chooser: Chooser = field(default_factory=Chooser)
+    workers: int = 2
+    broker: SimBroker = field(default_factory=SimBroker)
+    hosts: list[Host] = field(default_factory=list)
+    turn: int = 0
+    trace: list[str] = field(default_factory=list)
+    on_write: Callable[[TaskId, Progress], None] = lambda _, __: None
+    fences: list[tuple[str, str]] = field(default_factory=list)
+    """Who fenced whom."""
+    _last: dict[str, int] = field(default_factory=dict)
+    _nonces: int = 0
+    _faults: dict[tuple[int, int], list[Fault]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.broker.group = Group(self.toy.tasks)
+        self.toy.create(self.broker)
+        for fault in self.plan.faults:
+            self._faults.setdefault((fault.worker, fault.at), []).append(fault)
+        self.chooser.turns |= {i.at: i.choice for i in self.plan.items if isinstance(i, Turn)}
+        for n in range(self.workers):
+            disk = Disk(lambda task, progress: self.on_write(task, progress))  # noqa: PLW0108 — it is set later
+            self.hosts.append(Host(n, disk, SimClock(self.broker, skew=-50 * n)))
+            self.start(self.hosts[n])
+
+    # processes
+
+    def start(self, host: Host) -> None:
+        """Begin a life."""
+        member = Member(self.broker.group, host.name, self.broker.group.join(host.name))
+        log = SimLog(
+            self.broker, OwnerId(host.name), member, on_fence=lambda whom: self.fences.append((host.name, whom))
+        )
+        threads: list[Thread] = []
+
+        def spawn(name: str, work: Coroutine[Any, Any, Any]) -> Thread:
+            threads.append(Thread(name, work))
+            return threads[-1]
+
+        worker = Worker(
+            self.toy, self.broker, log, member, host.disk, host.clock, self.nonce, self.chooser.choose, spawn
+        )
+        spawn("main", worker.main())
+        host.process = Process(worker, log, member, threads)
+        member.heartbeat()
+
+    def nonce(self) -> Nonce:
+        """A fresh one."""
+        self._nonces += 1
+        return Nonce(f"n{self._nonces}")
+
+    # turns
+
+    def run_until(self, finished: Callable[[], bool], turns: int) -> bool:
+        """Take turns until `finished`, or until there were too many; says which."""
+        last = self.turn + turns
+        while not finished():
+            if self.turn >= last:
+                return False
+            self.take_turn()
+        return True
+
+    def take_turn(self) -> None:
+        """One action."""
+        self.turn += 1
+        self.broker.now += 1
+        if actions := self.actions():
+            action = actions[self.chooser.choose(len(actions))]
+            self._last[action.what] = self.turn
+            action.do()
+
+    def actions(self) -> list[Action]:
+        """What may happen now, the usual choice first."""
+        found = [a for host in self.hosts for a in self._of(host)]
+        found += [Action(p.what, partial(self._pending, p), background=True) for p in self.broker.pending()]
+        late = self.plan.lazy_broker and self.turn % BACKGROUND_EVERY != 0
+        return sorted(found, key=lambda a: (late and a.background, self._last.get(a.what, -1), a.what))
+
+    def _of(self, host: Host) -> list[Action]:
+        found = []
+        process, name = host.process, host.name
+        silent = process is None or host.paused_until > self.turn
+        if silent and name in self.broker.group.members and self.turn - host.silent_since >= SESSION:
+            found.append(Action(f"session of {name} expires", lambda: self._expire(host), background=False))
+        if process is None:
+            if self.turn >= host.back_at:
+                found.append(Action(f"{name} is started again", lambda: self._restart(host), background=False))
+        elif not silent:
+            found += [self._turn_of(host, process, t) for t in process.threads if not t.done]
+            if queued := process.log.queued():
+                found.append(Action(f"{name} sends to {queued}", lambda: self._deliver(host), background=True))
+            if process.member.stale():
+                found.append(Action(f"{name} heartbeats", lambda: self._heartbeat(host), background=True))
+        return found
+
+    def _turn_of(self, host: Host, process: Process, thread: Thread) -> Action:
+        return Action(f"{host.name} {thread.name}", lambda: self._step(host, process, thread), background=False)
+
+    def _note(self, line: str) -> None:
+        self.trace.append(f"{self.turn:5} {line}")
+
+    def _pending(self, pending: Pending) -> None:
+        self._note(f"broker: {pending.what}")
+        self.broker.do(pending)
+
+    def _expire(self, host: Host) -> None:
+        self._note(f"group: session of {host.name} expires")
+        self.broker.group.expire(host.name)
+
+    def _restart(self, host: Host) -> None:
+        self._note(f"{host.name}: is started again")
+        self.start(host)
+
+    def _deliver(self, host: Host) -> None:
+        assert host.process is not None
+        self._note(f"{host.name}: its records for {host.process.log.queued()} reach the broker")
+        host.process.log.deliver()
+
+    def _heartbeat(self, host: Host) -> None:
+        assert host.process is not None
+        host.process.member.heartbeat()
+        self._note(f"{host.name}: heartbeat, generation {host.process.member.joined.generation}")
+
+    def _step(self, host: Host, process: Process, thread: Thread) -> None:
+        """Run a thread to its next point, and let happen there what the plan says."""
+        order, thread.order = thread.order, Order.GO
+        before = thread.at
+        try:
+            thread.at = thread.work.send(order)
+        except StopIteration as end:
+            thread.done, thread.result = True, end.value
+            if thread.name == "main":
+                self._note(f"{host.name}: has left")
+                host.end(self.turn, keep=FOREVER, back_after=AWAY)
+            return
+        except IdentityError:
+            self._note(f"{host.name}: another process has its identity")
+            host.end(self.turn, keep=FOREVER, back_after=FOREVER)
+            return
+        if thread.at.what == before.what and thread.at.waits:
+            return
+        self._note(f"{host.name}.{host.points} {thread.name}: {thread.at.what}")
+        faults = self._faults.get((host.number, host.points), [])
+        host.points += 1
+        for fault in faults:
+            if host.process is process:
+                self._note(f"      {fault}")
+                befall(host, thread, fault, self.broker, self.turn)
+
+    # the end
+
+    def wake(self) -> bool:
+        """Wake every paused process; says whether there was one."""
+        sleepers = [h for h in self.hosts if h.process is not None and h.paused_until > self.turn]
+        for host in sleepers:
+            self._note(f"{host.name}: wakes")
+            host.paused_until = 0
+        return bool(sleepers)
+
+    def deserted(self) -> bool:
+        """Every worker is paused or gone for good: nothing more will happen before one wakes."""
+        return not self.broker.pending() and all(
+            host.paused_until > self.turn if host.process is not None else host.back_at >= FOREVER
+            for host in self.hosts
+        )
+
+    def quiet(self) -> bool:
+        """Nothing is pending, and every process that is not paused has nothing to do; none is due to be started."""
+        if self.broker.pending():
+            return False
+        for host in self.hosts:
+            if host.process is None:
+                if host.back_at < FOREVER:
+                    return False
+            elif host.paused_until <= self.turn:
+                log, member = host.process.log, host.process.member
+                waits = all(t.done or t.at.what == IDLE for t in host.process.threads)
+                if not waits or member.stale() or member.events or log.queued():
+                    return False
+        return True

@@ -1,0 +1,95 @@
+"""Whatever befalls the workers, the visible output is that of a run in which nothing does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from falkirk.testing.simulator import check
+from falkirk.testing.simulator.explore import (
+    attempt,
+    crashes,
+    every_point,
+    others,
+    pauses,
+    sample,
+    shrink,
+    smallest,
+)
+from falkirk.testing.simulator.plan import Crash, Expel, Fault, Pause, Plan
+from falkirk.testing.simulator.toy import Toy
+from falkirk.testing.simulator.world import World
+
+Kinds = Callable[[int, int], Iterator[Fault]]
+
+eager = partial(Toy, eager=True)
+lazy = partial(Toy, eager=False)
+regimes = pytest.mark.parametrize("make", [eager, lazy], ids=["eager", "lazy"])
+brokers = pytest.mark.parametrize("late", [False, True], ids=["prompt broker", "late broker"])
+
+
+@regimes
+@brokers
+def test_a_run_without_faults_counts_every_record_once(make: Callable[[], Toy], late: bool) -> None:
+    toy = make()
+    world = check.run(toy, Plan(lazy_broker=late))
+    for t in range(toy.tasks):
+        counts = {k: int(v) for k, v in check.fold(world.broker, toy, t).state.items() if k.startswith(b"n")}
+        assert counts == {b"nx%d" % t: 2, b"ny%d" % t: 2}
+
+
+@regimes
+@brokers
+@pytest.mark.parametrize("kinds", [crashes, pauses, others])
+def test_one_fault_at_every_point(make: Callable[[], Toy], late: bool, kinds: Kinds) -> None:
+    plans = list(every_point(make, kinds, Plan(lazy_broker=late)))
+    assert len(plans) > 100
+    assert [f for plan in plans if (f := attempt(make, plan))] == []
+
+
+@regimes
+@pytest.mark.parametrize(
+    "first", [Crash(worker=0, at=40, back_after=100), Pause(worker=0, at=40), Expel(worker=0, at=40)]
+)
+def test_a_successor_that_fails_in_turn_at_every_point(make: Callable[[], Toy], first: Fault) -> None:
+    for kinds in (crashes, pauses):
+        plans = list(every_point(make, kinds, Plan((first,)), worker=1))
+        assert len(plans) > 100
+        assert [f for plan in plans if (f := attempt(make, plan))] == []
+
+
+def sampled(seed: int) -> str:
+    """Several faults and unusual turns; what broke, or nothing."""
+    make = partial(Toy, tasks=1 + seed % 3, eager=bool(seed % 2), inputs=2 + seed % 4)
+    workers = 2 + seed % 5 // 3
+    failure = attempt(make, sample(seed, workers=workers), workers, seed, rate=(0.0, 0.1, 0.4)[seed % 3])
+    return "" if failure is None else f"seed {seed}: {smallest(make, failure, workers)}"
+
+
+def test_several_faults_at_random_points() -> None:
+    assert [broken for seed in range(1_500) if (broken := sampled(seed))] == []
+
+
+@pytest.mark.slow
+def test_several_faults_at_random_points_at_length() -> None:
+    assert [broken for seed in range(1_500, 30_000) if (broken := sampled(seed))] == []
+
+
+def test_a_run_is_replayed_from_its_plan_alone() -> None:
+    plan = sample(7)
+    drawn = World(eager(), plan)
+    drawn.chooser.rng, drawn.chooser.rate = __import__("random").Random(7), 0.4
+    check.run(drawn.toy, plan, drawn)
+    assert drawn.chooser.turns
+    again = World(eager(), plan)
+    again.chooser.turns = dict(drawn.chooser.turns)
+    check.run(again.toy, plan, again)
+    assert again.trace == drawn.trace
+
+
+def test_shrinking_leaves_nothing_that_is_not_needed() -> None:
+    faults = tuple(Expel(worker=0, at=i) for i in range(20))
+    needed = {faults[2], faults[3], faults[17]}
+    assert set(shrink(Plan(faults), lambda p: needed <= set(p.items)).items) == needed
