@@ -15,9 +15,6 @@ one value at a time.
 
 from __future__ import annotations
 
-import functools
-import operator
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 import polars as pl
@@ -65,33 +62,47 @@ def converted(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
         return e.str.decode("base64", strict=False)
     if dtype == pl.Date():
         return pl.when(e.str.contains(r"^\d{4}-\d\d-\d\d$")).then(e).str.to_date("%Y-%m-%d", strict=False)
-    return moment(e)
+    return e.map_batches(moments, return_dtype=_MOMENT, is_elementwise=True)
 
 
-def moment(e: pl.Expr) -> pl.Expr:
-    """Text as a Datetime: ISO 8601, or milliseconds since 1970. Null for what is neither, or out of years 1 to 9999.
+def moments(text: pl.Series) -> pl.Series:
+    """Text as Datetime: ISO 8601, or milliseconds since 1970. Null for what is neither, or out of years 1 to 9999.
 
     Digits beyond the millisecond are cut off. Formats are spelled out, for one that Polars infers from the first row
     would make a row's value depend on another row.
+
+    >>> moments(pl.Series(["1970-01-01T00:00:01.2345Z", "1970-01-01 00:00:00", "-1", "soon"])).cast(pl.Int64).to_list()
+    [1234, 0, -1, None]
     """
-    iso = pl.when(e.str.contains(_ISO)).then(e.str.replace(" ", "T", literal=True))
-    parsed = pl.coalesce(
-        iso.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%#z", time_unit="ms", time_zone="UTC", strict=False),
-        iso.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", time_unit="ms", strict=False).dt.replace_time_zone("UTC"),
-        iso.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("ms")).dt.replace_time_zone("UTC"),
-    ).to_physical()
-    number = pl.when(e.str.contains(r"^-?\d+$")).then(e).cast(pl.Int64, strict=False)
-    at = pl.coalesce(parsed, number)
-    return pl.when(at.is_between(_FIRST, _LAST)).then(at).cast(_MOMENT)
+    t = pl.col("t")
+    iso = text.alias("t").to_frame().select(pl.when(t.str.contains(_ISO)).then(t.str.replace(" ", "T", literal=True)))
+    at = iso.select(t.str.to_datetime("%+", time_unit="ms", time_zone="UTC", strict=False).to_physical()).to_series()
+    if at.null_count() > text.null_count():
+        rest = pl.DataFrame({"at": at, "t": iso["t"], "text": text}).with_columns(
+            pl.when(pl.col("at").is_null()).then(pl.col("t", "text"))
+        )
+        digits = pl.when(pl.col("text").str.contains(r"^-?\d+$")).then("text")
+        at = rest.select(
+            pl.coalesce(
+                "at",
+                t.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", time_unit="ms", strict=False).to_physical(),
+                t.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("ms")).to_physical(),
+                digits.cast(pl.Int64, strict=False),
+            )
+        ).to_series()
+    return pl.select(pl.when(at.is_between(_FIRST, _LAST)).then(at)).to_series().cast(_MOMENT)
 
 
-def lost(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """Where `e`, of type as_read(dtype), holds something that `converted` makes null."""
+def present(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """How many scalars that are not null a value of `dtype` holds.
 
-    def scalar(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-        return e.is_not_null() & converted(e, dtype).is_null()
-
-    return _anywhere(e, dtype, lambda t: as_read(t) != t, scalar)
+    present(converted(x)) = present(x), or else x holds something that is no value of its type.
+    """
+    if isinstance(dtype, pl.List):
+        return e.list.eval(present(pl.element(), instance(dtype.inner))).list.sum().fill_null(0)
+    if isinstance(dtype, pl.Struct):
+        return pl.sum_horizontal(present(e.struct.field(f.name), instance(f.dtype)) for f in dtype.fields)
+    return e.is_not_null().cast(pl.UInt32)
 
 
 def doubtful(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
@@ -101,22 +112,29 @@ def doubtful(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     two runs of one step would not give the same bytes. A number may pass for base64.
     """
 
-    def scalar(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-        if dtype == pl.Binary():
-            return e.str.contains(r"^(?:\d+|true)$")
-        braces = e.str.starts_with("{") & e.str.ends_with("}")
-        return braces | (e.str.starts_with("[") & e.str.ends_with("]"))
-
-    return _anywhere(e, dtype, lambda t: t in (pl.String(), pl.Binary()), scalar)
-
-
-def to_check(dtype: pl.DataType) -> bool:
-    """May `lost` or `doubtful` hold for anything of this type?"""
     if isinstance(dtype, pl.List):
-        return to_check(instance(dtype.inner))
+        return e.list.eval(doubtful(pl.element(), instance(dtype.inner))).list.any().fill_null(False)
     if isinstance(dtype, pl.Struct):
-        return any(to_check(instance(f.dtype)) for f in dtype.fields)
-    return dtype == pl.String() or as_read(dtype) != dtype
+        return pl.any_horizontal(doubtful(e.struct.field(f.name), instance(f.dtype)) for f in dtype.fields)
+    if dtype == pl.Binary():
+        return e.str.contains(r"^(?:\d+|true)$").fill_null(False)
+    if dtype == pl.String():
+        braces = e.str.starts_with("{") & e.str.ends_with("}")
+        return (braces | (e.str.starts_with("[") & e.str.ends_with("]"))).fill_null(False)
+    return pl.lit(False)
+
+
+def holds(dtype: pl.DataType, *kinds: pl.DataType) -> bool:
+    """Is `dtype` one of these scalars, or has it one of them within?
+
+    >>> holds(pl.List(pl.Struct({"a": pl.String})), pl.String())
+    True
+    """
+    if isinstance(dtype, pl.List):
+        return holds(instance(dtype.inner), *kinds)
+    if isinstance(dtype, pl.Struct):
+        return any(holds(instance(f.dtype), *kinds) for f in dtype.fields)
+    return dtype in kinds
 
 
 def written(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
@@ -135,19 +153,3 @@ def written(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     if dtype == pl.Binary():
         return e.bin.encode("base64")
     return e
-
-
-def _anywhere(
-    e: pl.Expr,
-    dtype: pl.DataType,
-    wanted: Callable[[pl.DataType], bool],
-    scalar: Callable[[pl.Expr, pl.DataType], pl.Expr],
-) -> pl.Expr:
-    """Where `scalar` holds for a value of a wanted scalar type, at any depth of lists and structs. Never null."""
-    if isinstance(dtype, pl.List):
-        inner = _anywhere(pl.element(), instance(dtype.inner), wanted, scalar)
-        return e.list.eval(inner).list.any().fill_null(False)
-    if isinstance(dtype, pl.Struct):
-        fields = [_anywhere(e.struct.field(f.name), instance(f.dtype), wanted, scalar) for f in dtype.fields]
-        return functools.reduce(operator.or_, fields)
-    return scalar(e, dtype).fill_null(False) if wanted(dtype) else pl.lit(False)

@@ -79,8 +79,9 @@ def unreadable(where: str, value: Any, dtype: pl.DataType) -> str:
     elif isinstance(dtype, pl.Struct):
         parts = [(f"{where}.{f.name}", value[f.name], instance(f.dtype)) for f in dtype.fields]
     for place, part, kind in parts:
-        read = pl.Series([part], dtype=fields.as_read(kind))
-        if pl.select(fields.lost(pl.lit(read), kind)).item():
+        read = pl.DataFrame({"": pl.Series([part], dtype=fields.as_read(kind))})
+        kept = read.select(fields.present(fields.converted(pl.col(""), kind), kind)).item()
+        if kept != read.select(fields.present(pl.col(""), fields.as_read(kind))).item():
             return unreadable(place, part, kind)
     return _cannot_read(where, value, dtype)
 
