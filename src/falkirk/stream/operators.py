@@ -126,10 +126,10 @@ class Concat(Operator):
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Repartition(Operator):
-    """Rows move to the task that owns their key; without a key, they only pass through a topic."""
+    """Rows move to the task that owns their key."""
 
     kind: ClassVar[str] = "repartition"
-    key: Key | None
+    key: Key
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)

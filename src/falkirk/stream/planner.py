@@ -8,13 +8,14 @@ A stage never waits for itself: a root is an operator, and all that share it com
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.blame import user_line
-from falkirk.stream.formats import Format, Key
+from falkirk.stream.formats import Key
 from falkirk.stream.plan import Input, Output, Plan
+from falkirk.stream.projection import columns_needed
 from falkirk.stream.stage import DEAD_LETTERS, Edge, PhysicalStage
 from falkirk.stream.tables import TABLES, state_words, tables_of
 
@@ -22,10 +23,14 @@ from falkirk.stream.tables import TABLES, state_words, tables_of
 def plan(graph: op.Graph) -> Plan:
     """The stages, upstream first. Raises DefinitionError for a flow that does nothing."""
     useful = _useful(graph)
-    edges = _edges(graph, useful)
-    stages = _ordered([_stage(graph, members, edges) for members in _connected(useful, edges)])
+    needed = columns_needed(useful)
+    edges = _edges(graph, useful, needed)
+    stages = _ordered([_stage(graph, members, edges, needed) for members in _connected(useful, edges)])
     _check_ids(stages)
     return Plan(graph.name, tuple(stages))
+
+
+Needed = Mapping[op.Operator, frozenset[str]]
 
 
 def _useful(graph: op.Graph) -> list[op.Operator]:
@@ -49,13 +54,16 @@ def _useful(graph: op.Graph) -> list[op.Operator]:
     return [o for o in graph.operators if o in wanted]
 
 
-def _edges(graph: op.Graph, useful: Sequence[op.Operator]) -> list[Edge]:
+def _edges(graph: op.Graph, useful: Sequence[op.Operator], needed: Needed) -> list[Edge]:
     edges = []
     for after in useful:
         cut = [b for b in dict.fromkeys(after.inputs) if b.root != after.root and not _read_directly(b, after)]
         for i, before in enumerate(cut):
             name = after.id if len(cut) == 1 else f"{after.id}.{i}"
-            edges.append(Edge(name, f"falkirk.{graph.name}.edge.{name}", before, after, _carried_by(after)))
+            # A row without columns would not be a row: one is carried even if none is needed.
+            columns = [c for c in before.schema if c in needed[before]] or list(before.schema)[:1]
+            topic = f"falkirk.{graph.name}.edge.{name}"
+            edges.append(Edge(name, topic, before, after, _carried_by(after), tuple(columns)))
     return edges
 
 
@@ -83,11 +91,11 @@ def _connected(useful: Sequence[op.Operator], edges: Iterable[Edge]) -> list[lis
     return [sorted(group, key=order.__getitem__) for group in {id(g): g for g in stage_of.values()}.values()]
 
 
-def _stage(graph: op.Graph, members: Sequence[op.Operator], edges: Sequence[Edge]) -> PhysicalStage:
+def _stage(graph: op.Graph, members: Sequence[op.Operator], edges: Sequence[Edge], needed: Needed) -> PhysicalStage:
     inside = set(members)
     read = [o for o in members if isinstance(o, op.Source)]
     read += [b for o in members for b in o.inputs if isinstance(b, op.Source) and _read_directly(b, o)]
-    sources: dict[op.Source, Format] = {source: source.value for source in read}
+    sources = {source: source.value.project([c for c in needed[source] if c not in source.metadata]) for source in read}
     edges_in = tuple(e for e in edges if e.after in inside)
     edges_out = tuple(e for e in edges if e.before in inside)
     operators = tuple(o for o in members if not isinstance(o, op.Source))

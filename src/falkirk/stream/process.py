@@ -8,6 +8,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from falkirk.stream.formats.types import SchemaLike
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
 Row = dict[str, Any]
 Rows = Iterable[Mapping[str, Any]] | Mapping[str, Any] | None
 """What a process may return or yield: rows, one row, or nothing."""
@@ -18,6 +21,15 @@ class Timer(NamedTuple):
 
     name: str
     at: datetime
+
+
+def moment(millis: int) -> datetime:
+    """A time in milliseconds since 1970, as a datetime.
+
+    >>> moment(1500)
+    datetime.datetime(1970, 1, 1, 0, 0, 1, 500000, tzinfo=datetime.timezone.utc)
+    """
+    return _EPOCH + millis * _MILLISECOND
 
 
 class KeyedState(Protocol):
@@ -41,7 +53,7 @@ class KeyContext:
 
     def now(self) -> datetime:
         """The step's clock, in UTC: the same for all rows of a step, and the same when the step is replayed."""
-        return datetime.fromtimestamp(self._state.clock / 1000, UTC)
+        return moment(self._state.clock)
 
     def get(self, table: str = "state") -> Row | None:
         """The key's row in a table, or None."""
@@ -56,13 +68,17 @@ class KeyContext:
         self._state.put(table, None)
 
     def set_timer(self, at: datetime | timedelta, name: str = "timer") -> None:
-        """Call `on_timer` at a time (with a zone), or after a while. A timer of the same name moves."""
+        """Call `on_timer` at a time (with a zone), or after a while. A timer of the same name moves.
+
+        It fires in the first step whose clock has reached the time, before that step's rows; if the time is past
+        already, in the next step. Raises ValueError for a time without a zone.
+        """
         if isinstance(at, timedelta):
-            millis = self._state.clock + at // timedelta(milliseconds=1)
+            millis = self._state.clock + at // _MILLISECOND
         elif at.tzinfo is None:
             raise ValueError(f"a timer's time needs a zone: {at!r}")
         else:
-            millis = (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+            millis = (at - _EPOCH) // _MILLISECOND
         self._state.set_timer(name, millis)
 
     def delete_timer(self, name: str = "timer") -> None:

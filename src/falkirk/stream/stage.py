@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import polars as pl
-
 from falkirk.stream.circuit import Circuit
 from falkirk.stream.formats import Format, Key
 from falkirk.stream.operators import Operator, Source
@@ -27,11 +25,8 @@ class Edge:
     after: Operator
     key: Key | None
     """What decides which task gets a row; None: the task with the sender's number."""
-
-    @property
-    def schema(self) -> pl.Schema:
-        """The columns of its rows."""
-        return self.before.schema
+    columns: tuple[str, ...]
+    """Those that are needed behind it."""
 
     @property
     def changes(self) -> bool:

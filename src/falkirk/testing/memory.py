@@ -83,7 +83,9 @@ class MemoryApp:
     def __init__(self, flow: Flow, partitions: Mapping[str, int] | None = None, *, tasks: int = 1) -> None:
         """`partitions` counts those of topics; all others have one, and edges have `tasks`."""
         self.plan = flow.plan()
-        topics: list[Input | Output] = [t for s in self.plan.stages for t in (*s.inputs, *s.outputs)]
+        topics: list[Input | Output] = []
+        for stage in self.plan.stages:
+            topics += [*stage.inputs, *stage.outputs]
         counts = {t.topic: tasks if t.kind == "edge" else (partitions or {}).get(t.topic, 1) for t in topics}
         self.layout = Layout(counts)
         self.topics: dict[str, list[list[Record]]] = {topic: [[] for _ in range(n)] for topic, n in counts.items()}

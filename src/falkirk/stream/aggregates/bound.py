@@ -56,7 +56,7 @@ class Bound(ABC):
         self.name, self.retract = context.name, context.retract
         self.arguments = {f"{self.name}.{a}": e for a, e in arguments.items()}
         """Columns to compute from the rows before they are grouped."""
-        self.words = words
+        self.kind, self.words = words.partition(" of ")[0], words
         """For the fingerprint: kind, version and types, but no code."""
 
     @property

@@ -7,11 +7,12 @@ slices ──▶ decode ──▶ one frame an input ──▶ operators in the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from falkirk.errors import SourceError
+from falkirk.state.shards import shard_range
 from falkirk.stream import operators as op
 from falkirk.stream.circuit import State, StepInput, StepOutput
 from falkirk.stream.engine import rows
@@ -19,6 +20,7 @@ from falkirk.stream.engine.batch import Batch, Updates
 from falkirk.stream.engine.edges import EdgeReader, EdgeWriter
 from falkirk.stream.engine.groups import GroupRunner
 from falkirk.stream.engine.partitioners import Partitioners
+from falkirk.stream.engine.processes import ProcessRunner
 from falkirk.stream.engine.sinks import SinkRunner
 from falkirk.stream.engine.sources import SourceReader
 from falkirk.stream.engine.step import StepRun
@@ -56,7 +58,12 @@ class StageCircuit:
         self.writers = [EdgeWriter(e, partition, counts) for e in stage.edges_out]
         self.sinks = {o: SinkRunner(o, counts.get(o.topic, 1)) for o in stage.operators if isinstance(o, op.Sink)}
         partitioners = self._partitioners()
-        self.runners = {o: self._runner(o, partitioners) for o in stage.operators if not isinstance(o, op.Sink)}
+        self.processes = {
+            o: ProcessRunner(o, self._tables(o), self._first_shard(), partitioners)
+            for o in stage.operators
+            if isinstance(o, op.Processing)
+        }
+        self.runners = {o: self._runner(o, partitioners) for o in stage.operators}
 
     def run(self, step: StepInput, state: State) -> StepOutput:
         """Run one step."""
@@ -65,30 +72,44 @@ class StageCircuit:
         for operator in self.stage.operators:
             inputs = [flowing[self.incoming.get((before, operator), before)] for before in operator.inputs]
             present = [i for i in inputs if i is not None and len(i)]
-            if isinstance(operator, op.Sink):
+            if operator in self.sinks:
                 if present:
                     self.sinks[operator].run(run, present[0])
+                continue
+            batch = _joined(present, weighted=any(before.changes for before in operator.inputs))
+            if operator in self.processes:
+                flowing[operator] = self.processes[operator].run(run, batch)
             else:
-                batches = [i.zset() if isinstance(i, Updates) else i for i in present]
-                flowing[operator] = self.runners[operator](run, rows.concatenated(batches)) if batches else None
+                flowing[operator] = None if batch is None else self.runners[operator](run, batch)
         for writer in self.writers:
             out = flowing[writer.edge.before]
-            batch = out.zset() if isinstance(out, Updates) else out
-            if batch is not None and len(batch):
+            batch = None if out is None else _joined([out], weighted=writer.edge.changes)
+            if batch is not None:
                 writer.run(run, batch)
-        return StepOutput(run.emitted, rows=run.starts[-1], dead=run.dead)
+        return StepOutput(run.emitted, rows=run.starts[-1], dead=run.dead, wake_at=self.wake_at(state))
 
     def wake_at(self, state: State) -> int | None:
         """When the first timer is due."""
-        return None
+        times = [process.wake_at(state) for process in self.processes.values()]
+        return min((t for t in times if t is not None), default=None)
 
     def _runner(self, operator: op.Operator, partitioners: Partitioners | None) -> Runner:
         if isinstance(operator, op.Group):
-            tables = {table: n for (name, table), n in self.stage.tables.items() if name == operator.id}
-            return GroupRunner(operator, tables, partitioners).run
+            return GroupRunner(operator, self._tables(operator), partitioners).run
         plain = _PLAIN.get(type(operator))
         # What only marks a place in the graph hands on what it gets.
         return partial(plain, operator) if plain else lambda run, batch: batch
+
+    def _tables(self, operator: op.Operator) -> dict[str, int]:
+        return {table: n for (name, table), n in self.stage.tables.items() if name == operator.id}
+
+    def _first_shard(self) -> int:
+        """A shard of the task's own, for what belongs to the task rather than to a key. Where a topic's partitions cut
+        the keys, every task has all shards."""
+        if self.stage.partitioned_by == "topic":
+            return 0
+        tasks = max(self.layout.partitions.get(e.topic, 1) for e in self.stage.edges_in)
+        return shard_range(self.partition, tasks).start
 
     def _partitioners(self) -> Partitioners | None:
         """The check of where the sources' keys lie; None where an exchange has put them there."""
@@ -105,3 +126,10 @@ class StageCircuit:
                 hint="give the sources repartition=True",
             )
         return Partitioners(where, self.partition, counts.pop())
+
+
+def _joined(flowing: Sequence[Flowing], *, weighted: bool) -> Batch | None:
+    """All of it as one batch, with weights where any of it could have them; None if there is nothing."""
+    batches = [f.zset() if isinstance(f, Updates) else f for f in flowing]
+    batches = [b for b in batches if len(b)]
+    return rows.concatenated(batches, weighted=weighted) if batches else None

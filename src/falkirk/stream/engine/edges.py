@@ -17,7 +17,7 @@ import polars as pl
 from falkirk.errors import StateError
 from falkirk.state.shards import murmur2, shard_of, task_of
 from falkirk.stream.circuit import Emitted
-from falkirk.stream.engine.batch import ORIGIN, TS, WEIGHT, Batch
+from falkirk.stream.engine.batch import ORIGIN, TS, Batch
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.stage import Edge
 
@@ -34,7 +34,7 @@ class EdgeWriter:
 
     def run(self, run: StepRun, batch: Batch) -> None:
         """Emit the rows, each to its destination, in their order."""
-        frame = batch.rows.hstack(batch.meta.select(pl.exclude(ORIGIN)))
+        frame = batch.rows.select(self.edge.columns).hstack(batch.meta.select(pl.exclude(ORIGIN)))
         sent: list[tuple[int, bytes, int]] = []
         for task, part in self._divided(frame):
             sent += [(task, data, latest) for data, latest in _encode(part)]
@@ -63,8 +63,7 @@ class EdgeReader:
 
     def __init__(self, edge: Edge, *, traced: bool) -> None:
         self.edge, self.traced = edge, traced
-        meta = [TS, WEIGHT] if edge.changes else [TS]
-        self.meta, self.columns = meta, list(edge.schema)
+        self.columns = list(edge.columns)
 
     def read(self, run: StepRun) -> Batch | None:
         """One contiguous frame of all batches, in the order of records."""

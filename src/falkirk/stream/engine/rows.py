@@ -12,6 +12,7 @@ from falkirk.errors import UserCodeError
 from falkirk.stream import operators as op
 from falkirk.stream.engine.batch import TS, WEIGHT, Batch
 from falkirk.stream.engine.step import StepRun
+from falkirk.stream.expressions import words
 
 _MISFITS = (TypeError, ValueError, OverflowError, AttributeError, pl.exceptions.PolarsError)
 """What Polars raises for rows that do not fit a schema."""
@@ -34,16 +35,16 @@ def extended(operator: op.WithColumns, run: StepRun, batch: Batch) -> Batch:
     return Batch(nw.from_native(batch.rows, eager_only=True).with_columns(*operator.exprs).to_native(), batch.meta)
 
 
-def concatenated(batches: Sequence[Batch]) -> Batch:
-    """All rows, the first stream's first. A stream without weights or origins among others gets ones of its own."""
+def concatenated(batches: Sequence[Batch], *, weighted: bool) -> Batch:
+    """All rows, the first batch's first. With `weighted`, those of append-only batches weigh +1."""
+    come = pl.lit(1, pl.Int8).alias(WEIGHT)
+    metas = [b.meta.with_columns(come) if weighted and WEIGHT not in b.meta.columns else b.meta for b in batches]
     if len(batches) == 1:
-        return batches[0]
-    weighted = any(WEIGHT in b.meta.columns for b in batches)
-    metas = [
-        b.meta if not weighted or WEIGHT in b.meta.columns else b.meta.with_columns(pl.lit(1, pl.Int8).alias(WEIGHT))
-        for b in batches
-    ]
-    return Batch(pl.concat([b.rows for b in batches], rechunk=True), pl.concat(metas, how="diagonal", rechunk=True))
+        return Batch(batches[0].rows, metas[0])
+    # What one of them lacks is needed by nobody behind them.
+    shared = [c for c in batches[0].rows.columns if all(c in b.rows.columns for b in batches)]
+    rows = pl.concat([b.rows.select(shared) for b in batches], rechunk=True)
+    return Batch(rows, pl.concat(metas, how="diagonal", rechunk=True))
 
 
 def mapped(operator: op.Map, run: StepRun, batch: Batch) -> Batch:
@@ -51,8 +52,7 @@ def mapped(operator: op.Map, run: StepRun, batch: Batch) -> Batch:
     made = []
     for i, row in enumerate(batch.rows.iter_rows(named=True)):
         made.append(_called(operator, run, batch, i, operator.function, row))
-    origins = range(len(made))
-    return Batch(_frame(operator, run, batch, made, origins), batch.meta)
+    return Batch(frame_of(operator, made, lambda i: _where(operator, run, batch, [i])), batch.meta)
 
 
 def flat_mapped(operator: op.FlatMap, run: StepRun, batch: Batch) -> Batch:
@@ -64,7 +64,7 @@ def flat_mapped(operator: op.FlatMap, run: StepRun, batch: Batch) -> Batch:
         several = _called(operator, run, batch, i, lambda r: _listed(operator.function(r)), row)
         made += several
         origins += [i] * len(several)
-    return Batch(_frame(operator, run, batch, made, origins), batch.meta[origins])
+    return Batch(frame_of(operator, made, lambda i: _where(operator, run, batch, [origins[i]])), batch.meta[origins])
 
 
 def batch_mapped(operator: op.MapBatches, run: StepRun, batch: Batch) -> Batch:
@@ -72,7 +72,7 @@ def batch_mapped(operator: op.MapBatches, run: StepRun, batch: Batch) -> Batch:
     if WEIGHT not in batch.meta.columns:
         return _batch_mapped(operator, run, batch)
     signs = [batch.filter(batch.meta[WEIGHT] < 0), batch.filter(batch.meta[WEIGHT] > 0)]
-    return concatenated([_batch_mapped(operator, run, part) for part in signs if len(part)])
+    return concatenated([_batch_mapped(operator, run, part) for part in signs if len(part)], weighted=True)
 
 
 def _batch_mapped(operator: op.MapBatches, run: StepRun, batch: Batch) -> Batch:
@@ -81,9 +81,9 @@ def _batch_mapped(operator: op.MapBatches, run: StepRun, batch: Batch) -> Batch:
     except Exception as error:
         raise _blamed(operator, run, batch, _culprits(operator.function, batch.rows), error) from error
     if not isinstance(rows, pl.DataFrame) or rows.schema != operator.schema:
-        given = dict(rows.schema) if isinstance(rows, pl.DataFrame) else type(rows).__name__
+        given = f"a frame of {words(rows.schema)}" if isinstance(rows, pl.DataFrame) else type(rows).__name__
         raise UserCodeError(
-            f"the function gave {given}, not a Polars frame with {dict(operator.schema)}",
+            f"the function gave {given}, not a Polars frame of {words(operator.schema)}",
             where=_where(operator, run, batch, range(len(batch))),
             hint="return these columns in this order, or name others with returns={…}",
         )
@@ -135,10 +135,8 @@ def _called(
         raise _blamed(operator, run, batch, [i], error) from error
 
 
-def _frame(
-    operator: op.Operator, run: StepRun, batch: Batch, made: Sequence[Any], origins: Sequence[int]
-) -> pl.DataFrame:
-    """Dicts as a frame of the operator's schema. Raises UserCodeError with the address of one that does not fit."""
+def frame_of(operator: op.Operator, made: Sequence[Any], where: Callable[[int], str]) -> pl.DataFrame:
+    """Dicts as a frame of the operator's schema. Raises UserCodeError with `where(i)` of the one that does not fit."""
     schema = operator.schema
     wrong = next((i for i, row in enumerate(made) if not isinstance(row, Mapping) or row.keys() - schema.keys()), None)
     if wrong is None:
@@ -147,8 +145,8 @@ def _frame(
         except _MISFITS:
             wrong = next((i for i, row in enumerate(made) if not fits(row, schema)), 0)
     raise UserCodeError(
-        f"the function gave {made[wrong]!r}, which is no row of {dict(schema)}",
-        where=_where(operator, run, batch, [origins[wrong]]),
+        f"the function gave {made[wrong]!r}, which is no row of {words(schema)}",
+        where=where(wrong),
         hint="return dicts with these columns, or name others with returns={…}",
     )
 

@@ -40,6 +40,7 @@ class StepRun:
         """The address of one row, or from the first to the last of several."""
         if ORIGIN not in batch.meta.columns or not rows:
             return ""
-        origins = batch.meta[ORIGIN]
-        first, last = self.address(origins[rows[0]]), self.address(origins[rows[-1]])
-        return first if first == last else f"{first} to {last}"
+        ends = [batch.meta[ORIGIN][rows[0]], batch.meta[ORIGIN][rows[-1]]]
+        # What a timer gave comes from no message.
+        addresses = [self.address(origin) for origin in ends if origin is not None]
+        return " to ".join(dict.fromkeys(addresses))

@@ -1,0 +1,15 @@
+"""`falkirk explain`: what a flow will do, before it does anything."""
+
+from __future__ import annotations
+
+import click
+
+from falkirk.stream.explain import explain as in_words
+from falkirk.stream.load import load_flow
+
+
+@click.command()
+@click.argument("target", metavar="APP:FLOW")
+def explain(target: str) -> None:
+    """Print a flow's stages, operators, edges, regimes, topics and tasks. Asks no cluster."""
+    click.echo(in_words(load_flow(target)))

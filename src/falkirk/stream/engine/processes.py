@@ -1,0 +1,125 @@
+"""`key_by(…).process(…)`: rows and timers of each key, one after another, through a user's Python object.
+
+1. due timers (≤ clock) are read from an index in the order of time
+2. state and timers of all keys that have a row or a due timer are read, in one call a table
+3. timers fire, in (time, key) order; then rows are seen, in theirs
+4. what changed is written, in one call a table
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from falkirk.errors import UserCodeError
+from falkirk.state.shards import murmur2, shard_of
+from falkirk.stream.circuit import State
+from falkirk.stream.engine.batch import ORIGIN, TS, Batch
+from falkirk.stream.engine.keystate import KeyState, KeyTables
+from falkirk.stream.engine.partitioners import Partitioners
+from falkirk.stream.engine.rows import frame_of
+from falkirk.stream.engine.step import StepRun
+from falkirk.stream.operators import Processing
+from falkirk.stream.process import KeyContext, Rows, Timer, moment
+from falkirk.stream.tables import TIMERS
+
+
+class ProcessRunner:
+    """One process in one task."""
+
+    def __init__(
+        self, operator: Processing, numbers: Mapping[str, int], first_shard: int, partitioners: Partitioners | None
+    ) -> None:
+        self.operator, self.partitioners = operator, partitioners
+        self.tables = KeyTables(operator, numbers, first_shard)
+
+    def wake_at(self, state: State) -> int | None:
+        """When the first timer is due."""
+        return self.tables.wake_at(state)
+
+    def run(self, run: StepRun, batch: Batch | None) -> Batch | None:
+        """Fire what is due, then see the rows; what both gave, in that order."""
+        columns = list(self.operator.columns)
+        due = self.tables.due(run.state, run.step.clock)
+        rows = self.tables.keys.to_frame() if batch is None else batch.rows.select(columns)
+        met = pl.concat([due.select(columns), rows])
+        if not met.height:
+            return None
+        spelt = self.operator.key.encode(met)
+        hashes = murmur2([k or b"" for k in spelt])
+        if self.partitioners is not None:
+            self.partitioners.check(spelt, hashes, pl.repeat(True, len(spelt), eager=True))
+        shards = shard_of(hashes)
+        # Bytes tell keys apart as state does; as values, a NaN would not equal itself.
+        numbers: dict[bytes, int] = {}
+        key_of = [numbers.setdefault(k, len(numbers)) for k in self.tables.full_keys(TIMERS, shards, met)]
+        _, first = np.unique(key_of, return_index=True)
+        keys, shards = met[first], shards[first]
+        known = self.tables.read(run.state, run.step.clock, shards, keys)
+        contexts = [KeyContext(key, of_key) for key, of_key in zip(keys.rows(), known, strict=True)]
+        out = _Out(self.operator, run, batch)
+        for i, at, name in zip(key_of, due[".at"], due[".name"], strict=False):
+            out.fire(contexts[i], known[i], name, at)
+        if batch is not None:
+            for i, row in enumerate(batch.rows.iter_rows(named=True)):
+                number = key_of[due.height + i]
+                out.see(contexts[number], known[number], i, row)
+        self.tables.write(run.state, known, shards, keys)
+        return out.batch()
+
+
+class _Out:
+    """The user's calls of one step, and what they gave."""
+
+    def __init__(self, operator: Processing, run: StepRun, batch: Batch | None) -> None:
+        self.operator, self.run, self.source = operator, run, batch
+        self.rows: list[Any] = []
+        self.times: list[int] = []
+        self.origins: list[int | None] = []
+        self.wheres: list[Callable[[], str]] = []
+
+    def fire(self, context: KeyContext, state: KeyState, name: str, at: int) -> None:
+        """A due timer, unless a timer before it deleted or moved it."""
+        if state.timers.get(name) != at:
+            return
+        del state.timers[name]
+        timer = Timer(name, moment(at))
+        where = f"{self.operator.where}, timer {name!r} of key {context.key}"
+        self._call(state, lambda: self.operator.process.on_timer(timer, context), lambda: where, at, None)
+
+    def see(self, context: KeyContext, state: KeyState, i: int, row: dict[str, Any]) -> None:
+        """A row of the batch."""
+        batch = self.source
+        assert batch is not None
+        meta = batch.meta
+        where = lambda: f"{self.operator.where}, {self.run.span(batch, [i])}"  # noqa: E731
+        self._call(state, lambda: self.operator.process.on_row(row, context), where, meta[TS][i], meta[ORIGIN][i])
+
+    def batch(self) -> Batch | None:
+        """All rows that came out."""
+        if not self.rows:
+            return None
+        meta = {TS: pl.Series(self.times, dtype=pl.Int64), ORIGIN: pl.Series(self.origins, dtype=pl.UInt32)}
+        return Batch(frame_of(self.operator, self.rows, lambda i: self.wheres[i]()), pl.DataFrame(meta))
+
+    def _call(
+        self, state: KeyState, call: Callable[[], Rows], where: Callable[[], str], time: int, origin: int | None
+    ) -> None:
+        state.where = where
+        try:
+            given = call()
+            # A generator runs while it is read.
+            rows = [] if given is None else [given] if isinstance(given, Mapping) else list(given)
+        except Exception as error:
+            raise UserCodeError(
+                f"process {self.operator.id!r} raised {type(error).__name__}: {error}",
+                where=where(),
+                hint="mend it and start again: the app goes on from this record",
+            ) from error
+        self.rows += rows
+        self.times += [time] * len(rows)
+        self.origins += [origin] * len(rows)
+        self.wheres += [where] * len(rows)

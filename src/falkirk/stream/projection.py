@@ -1,0 +1,45 @@
+"""Which columns are looked at: the others are neither decoded nor sent between stages.
+
+needed(o) = ∪ over the readers r of o:  what r reads itself  ∪  what r hands on of needed(r)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from falkirk.stream import operators as op
+from falkirk.stream.expressions import columns_read
+
+
+def columns_needed(operators: Sequence[op.Operator]) -> Mapping[op.Operator, frozenset[str]]:
+    """For each operator, given in the order of definition, which of its output columns are needed."""
+    needed: dict[op.Operator, set[str]] = {o: set() for o in operators}
+    for reader in reversed(operators):
+        for before in reader.inputs:
+            needed[before] |= _read_by(reader, before, needed[reader]) & before.schema.keys()
+    return {
+        o: frozenset(columns | (set(o.key.columns) if isinstance(o, op.Source) and o.checked and o.key else set()))
+        for o, columns in needed.items()
+    }
+
+
+def _read_by(reader: op.Operator, before: op.Operator, handed_on: set[str]) -> set[str]:
+    match reader:
+        case op.Filter():
+            return handed_on | columns_read(reader.predicates, before.schema)
+        case op.WithColumns():
+            return handed_on | columns_read(reader.exprs, before.schema)
+        case op.Select():
+            return set(columns_read(reader.exprs, before.schema))
+        case op.Group():
+            arguments = [e for bound in reader.aggregates.values() for e in bound.arguments.values()]
+            return set(reader.columns) | columns_read(arguments, before.schema)
+        case op.Repartition():
+            return handed_on | set(reader.key.columns)
+        case op.WithRegime():
+            return handed_on | set(reader.partitioned.columns if reader.partitioned else ())
+        case op.Concat():
+            return handed_on
+        case _:
+            # Sinks write all columns, and functions may look at any.
+            return set(before.schema)
