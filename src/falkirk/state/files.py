@@ -1,0 +1,94 @@
+"""File operations on a store's folder. Each raises DiskError when the disk is full, or refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import ParamSpec
+
+from falkirk.errors import DiskError
+
+P = ParamSpec("P")
+
+
+def _raises_disk_error(operation: Callable[P, None]) -> Callable[P, None]:
+    """Turns an operation's OSError into a DiskError that says what to do."""
+
+    @wraps(operation)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            operation(*args, **kwargs)
+        except OSError as error:
+            raise disk_error(error.strerror or str(error), Path(str(error.filename or args[0]))) from error
+
+    return run
+
+
+def disk_error(why: str, path: Path) -> DiskError:
+    """A DiskError for `path`, with a hint that fits the reason."""
+    full = any(os.strerror(code) in why for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+    hint = "make room there and start again: nothing is lost" if full else "check the folder's disk and permissions"
+    return DiskError(f"state cannot be written: {why}", where=str(path), hint=hint)
+
+
+@_raises_disk_error
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder survive a crash of the machine."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@_raises_disk_error
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file, on the disk when this returns."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@_raises_disk_error
+def replace_file(path: Path, data: bytes) -> None:
+    """Give a file new contents: after a crash it holds the old ones or the new ones."""
+    new = path.with_name(path.name + ".new")
+    write_file(new, data)
+    rename(new, path)
+    sync_folder(path.parent)
+
+
+@_raises_disk_error
+def rename(old: Path, new: Path) -> None:
+    """Atomic within one folder."""
+    old.replace(new)
+
+
+@_raises_disk_error
+def make_folder(path: Path) -> None:
+    """Make a folder, and the ones above it; one that is there already is kept."""
+    path.mkdir(parents=True, exist_ok=True)
+
+
+@_raises_disk_error
+def link_file(source: Path, target: Path) -> None:
+    """A second name for a file that never changes."""
+    os.link(source, target)
+
+
+@_raises_disk_error
+def copy_file(source: Path, target: Path) -> None:
+    """A copy of a file that will change."""
+    write_file(target, source.read_bytes())
+
+
+@_raises_disk_error
+def remove_folder(path: Path) -> None:
+    """Remove a folder with all that is in it; one that is not there is fine."""
+    if path.exists():
+        shutil.rmtree(path)

@@ -1,0 +1,115 @@
+"""What a store says about itself: whose state it holds, and how far it is.
+
+Both lie in the database under keys above every shard's, so that they are part of each atomic write and each version.
+"""
+
+from __future__ import annotations
+
+import difflib
+import struct
+
+import msgspec
+
+from falkirk.errors import StateError
+from falkirk.state.store import Identity, Progress
+
+META = b"\xff\xff"
+"""Where keys about the store begin: shards end far below."""
+
+PROGRESS_KEY = META + b"progress"
+IDENTITY_KEY = META + b"identity"
+
+_PROGRESS = struct.Struct(">Bqqqq")
+_PROGRESS_FORMAT = 1
+
+
+def encode_progress(progress: Progress) -> bytes:
+    """Progress as bytes.
+
+    >>> decode_progress(encode_progress(Progress(7, 8, 9, 10)), where="")
+    Progress(step=7, step_offset=8, log_offset=9, clock=10)
+    """
+    return _PROGRESS.pack(_PROGRESS_FORMAT, progress.step, progress.step_offset, progress.log_offset, progress.clock)
+
+
+def decode_progress(data: bytes | None, *, where: str) -> Progress:
+    """The inverse. Raises StateError."""
+    if data is None or len(data) != _PROGRESS.size or data[0] != _PROGRESS_FORMAT:
+        raise damaged("it does not say how far it is", where)
+    return Progress(*_PROGRESS.unpack(data)[1:])
+
+
+def encode_identity(identity: Identity) -> bytes:
+    """Identity as JSON.
+
+    >>> encode_identity(Identity("app", "stats/3", "f00", "stats v1"))
+    b'{"app":"app","task":"stats/3","fingerprint":"f00","schema":"stats v1"}'
+    """
+    return msgspec.json.encode(identity)
+
+
+def decode_identity(data: bytes | None, *, where: str) -> Identity:
+    """The inverse. Raises StateError."""
+    try:
+        return msgspec.json.decode(data or b"", type=Identity)
+    except msgspec.DecodeError as error:
+        raise damaged("it does not say whose state it holds", where) from error
+
+
+def damaged(why: str, where: str) -> StateError:
+    """A StateError for a store that is there but cannot be used."""
+    return StateError(
+        f"the state cannot be read: {why}",
+        where=where,
+        hint="move the folder away: the task is then restored from its checkpoint or its changelog",
+    )
+
+
+def check_identity(found: Identity, wanted: Identity, *, where: str) -> None:
+    """A store is opened only by the task whose state it holds, and only with the schemas it was written with:
+
+        found.app = wanted.app,  found.task = wanted.task,  found.fingerprint = wanted.fingerprint
+
+    Raises StateError otherwise, with the operators whose state differs.
+    """
+    if (found.app, found.task) != (wanted.app, wanted.task):
+        raise StateError(
+            f"this is the state of task {found.task} of app '{found.app}', not of {wanted.task} of '{wanted.app}'",
+            where=where,
+            hint="give each app a state folder or a name of its own",
+        )
+    if found.fingerprint != wanted.fingerprint:
+        raise StateError(
+            f"the state's schema has changed:\n{schema_difference(found.schema, wanted.schema)}",
+            where=where,
+            hint="undo the change, or give up the operator's state with --rebuild ID",
+        )
+
+
+def schema_difference(old: str, new: str) -> str:
+    """The operators that differ, a line each, as they were (−) and as they are (+).
+
+    >>> print(schema_difference("a v1 n:Int64\\nb v1 s:String", "a v1 n:Float64\\nb v1 s:String"))
+      − a v1 n:Int64
+      + a v1 n:Float64
+    """
+    signs = {"- ": "  − ", "+ ": "  + "}
+    lines = difflib.ndiff(old.splitlines(), new.splitlines())
+    changed = [signs[line[:2]] + line[2:] for line in lines if line[:2] in signs]
+    return "\n".join(changed) or "  the operators' ids or versions differ"
+
+
+def check_advances(before: Progress, after: Progress) -> None:
+    """A write never takes a store back:
+
+        before.step ≤ after.step,  before.step_offset ≤ after.step_offset,  before.log_offset ≤ after.log_offset
+
+    Raises StateError otherwise: applied once more, an old step would undo the newer ones.
+    """
+    if not (
+        before.step <= after.step and before.step_offset <= after.step_offset and before.log_offset <= after.log_offset
+    ):
+        raise StateError(
+            f"a write would take the state back from {before} to {after}",
+            hint="this is a fault in Falkirk; restart: the state on disk is whole",
+        )

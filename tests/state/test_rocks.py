@@ -1,0 +1,356 @@
+"""What RocksStore adds to the contract: real crashes, damaged files, full disks, locks, threads."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from falkirk.errors import DiskError, IdentityError, StateError
+from falkirk.state import codec, manifest
+from falkirk.state.engine import Memory
+from falkirk.state.rocks import RocksStore, install_version
+from falkirk.state.store import EMPTY, Identity, Progress
+
+WHOSE = Identity("app", "stats/0", "f00", "stats v1")
+LAST_KEY = b"\xfe"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "stats-0"
+
+
+@pytest.fixture
+def store(folder: Path) -> Iterator[RocksStore]:
+    store = RocksStore(folder, WHOSE)
+    yield store
+    store.close()
+
+
+def at(step: int) -> Progress:
+    return Progress(step, step + 1, step)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from falkirk.state.engine import Memory
+from falkirk.state.rocks import RocksStore
+from falkirk.state.store import Identity, Progress
+store = RocksStore(Path(sys.argv[1]), Identity("app", "stats/0", "f00", "stats v1"), Memory(write_buffers=1 << 20))
+first = step = store.progress.step + 1
+while True:
+    store.write({b"%d" % i: b"%d" % step * 50 for i in range(200)}, Progress(step, step + 1, step))
+    if step % 100 == 0:
+        store.flush()
+        print(step, flush=True)
+    if step % 150 == 0:
+        store.commit()
+    step += 1
+"""
+
+
+def test_kill_9_leaves_a_prefix_that_holds_what_was_flushed(folder: Path) -> None:
+    reached = -1
+    for life in range(5):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(folder)], stdout=subprocess.PIPE, text=True)
+        assert writer.stdout is not None
+        flushed = int(writer.stdout.readline())
+        time.sleep(0.02 + 0.05 * life)
+        writer.send_signal(signal.SIGKILL)
+        flushed = max([flushed, *map(int, writer.stdout.read().split())])
+        writer.wait()
+        writer.stdout.close()
+        store = RocksStore(folder, WHOSE)
+        step = store.progress.step
+        assert step >= flushed > reached
+        assert {value for _, value in store.scan(b"", LAST_KEY)} == {b"%d" % step * 50}
+        for version in reversed(store.versions()):
+            store.open(version)
+            step = store.progress.step
+            assert {value for _, value in store.scan(b"", LAST_KEY)} == ({b"%d" % step * 50} if step >= 0 else set())
+        reached = store.progress.step
+        store.close()
+
+
+def test_flush_and_commit_run_beside_writes(store: RocksStore) -> None:
+    done = threading.Event()
+    errors: list[BaseException] = []
+
+    def maintain() -> None:
+        try:
+            while not done.is_set():
+                store.flush()
+                store.commit()
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    thread = threading.Thread(target=maintain)
+    thread.start()
+    for step in range(400):
+        store.write({b"%d" % i: b"%d" % step for i in range(50)}, at(step))
+    done.set()
+    thread.join()
+    assert not errors
+    assert len(store.versions()) == 2
+    for version in reversed(store.versions()):
+        promised = store.version_progress(version)
+        store.open(version)
+        assert store.progress == promised
+        assert {value for _, value in store.scan(b"", LAST_KEY)} <= {b"%d" % promised.step}
+
+
+def test_two_processes_cannot_open_one_store(store: RocksStore, folder: Path) -> None:
+    with pytest.raises(IdentityError, match="in use") as caught:
+        RocksStore(folder, WHOSE)
+    assert str(folder) in str(caught.value)
+    with pytest.raises(IdentityError):
+        install_version(folder, WHOSE, 3, lambda _: None)
+    store.close()
+    RocksStore(folder, WHOSE).close()
+
+
+def test_a_closed_store_says_so(store: RocksStore) -> None:
+    store.close()
+    with pytest.raises(ValueError, match="closed"):
+        store.get([b"a"])
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"format": [1, 1]}', '{"format": [1, 1], "identity": 3}', "\0\0", '{"format": "1"}']
+)
+def test_a_damaged_manifest_is_an_error(store: RocksStore, folder: Path, text: str) -> None:
+    store.close()
+    (folder / manifest.FILE).write_text(text)
+    with pytest.raises(StateError, match="damaged"):
+        RocksStore(folder, WHOSE)
+
+
+def test_a_lost_manifest_is_an_error_and_not_an_empty_store(store: RocksStore, folder: Path) -> None:
+    store.close()
+    (folder / manifest.FILE).unlink()
+    with pytest.raises(StateError, match="missing"):
+        RocksStore(folder, WHOSE)
+
+
+def test_another_format_is_refused(store: RocksStore, folder: Path) -> None:
+    store.close()
+    file = folder / manifest.FILE
+    content = json.loads(file.read_text())
+    assert content["format"] == [manifest.LAYOUT, codec.FORMAT]
+    content["format"] = [manifest.LAYOUT, codec.FORMAT + 1]
+    content["versions"] = "of another shape"
+    file.write_text(json.dumps(content))
+    with pytest.raises(StateError, match="format") as caught:
+        RocksStore(folder, WHOSE)
+    assert "release" in caught.value.hint
+
+
+def fill(store: RocksStore) -> None:
+    noise = random.Random(0)
+    for step in range(2):
+        store.write({b"%d" % i: noise.randbytes(20) for i in range(20_000)}, at(step))
+        store.flush()
+
+
+@pytest.mark.parametrize("damage", ["sst gone", "sst cut", "CURRENT gone", "MANIFEST garbled", "live gone"])
+def test_damaged_files_are_an_error_and_not_an_empty_store(store: RocksStore, folder: Path, damage: str) -> None:
+    fill(store)
+    store.close()
+    live = folder / "live-0"
+    sst = min(live.glob("*.sst"))
+    match damage:
+        case "sst gone":
+            sst.unlink()
+        case "sst cut":
+            sst.write_bytes(sst.read_bytes()[:100])
+        case "CURRENT gone":
+            (live / "CURRENT").unlink()
+        case "MANIFEST garbled":
+            (file,) = live.glob("MANIFEST-*")
+            file.write_bytes(b"\xff" * file.stat().st_size)
+        case "live gone":
+            live.rename(folder.parent / "elsewhere")
+    with pytest.raises(StateError, match="cannot be read"):
+        RocksStore(folder, WHOSE)
+    assert (folder / manifest.FILE).exists()
+
+
+def test_a_damaged_block_is_an_error_to_gets_and_to_scans(store: RocksStore, folder: Path) -> None:
+    """RocksDB's iterators end at a damaged block as if nothing came after it."""
+    fill(store)
+    store.close()
+    for sst in (folder / "live-0").glob("*.sst"):
+        if sst.stat().st_size < 200_000:
+            continue
+        content = bytearray(sst.read_bytes())
+        content[100_000:150_000] = b"\xff" * 50_000
+        sst.write_bytes(content)
+    store = RocksStore(folder, WHOSE)
+    with pytest.raises(StateError, match="mismatch"):
+        list(store.scan(b"", LAST_KEY))
+    with pytest.raises(StateError, match="mismatch"):
+        store.get([b"%d" % i for i in range(20_000)])
+    store.close()
+
+
+@pytest.mark.parametrize("key", [b"identity", b"progress"])
+def test_a_live_copy_that_does_not_say_what_it_is_is_an_error(store: RocksStore, folder: Path, key: bytes) -> None:
+    store._live.write([(b"\xff\xff" + key, None)])
+    store.close()
+    with pytest.raises(StateError, match="does not say"):
+        RocksStore(folder, WHOSE)
+    with pytest.raises(StateError, match="does not say"):  # and nothing keeps the files
+        RocksStore(folder, WHOSE)
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from falkirk.errors import DiskError
+from falkirk.state.engine import Memory
+from falkirk.state.rocks import RocksStore
+from falkirk.state.store import Identity, Progress
+import random
+store = RocksStore(Path(sys.argv[1]), Identity("app", "stats/0", "f00", "stats v1"), Memory(write_buffers=1 << 20))
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+step = 0
+try:
+    while True:
+        value = b"%6d" % step + random.randbytes(50)
+        store.write({b"%d" % i: value for i in range(2000)} | {b"r%d" % step: random.randbytes(20_000)},
+                    Progress(step, step + 1, step))
+        step += 1
+except DiskError as error:
+    assert "make room" in error.hint, error
+assert store.progress.step == step - 1
+assert {v[:6] for k, v in store.scan(b"0", b"a")} == {b"%6d" % (step - 1)}
+versions = store.versions()
+for call in (store.flush, store.commit, lambda: store.bulk_load([[(b"k%d" % i, random.randbytes(200))
+             for i in range(5000)]], Progress(step, step, step))):
+    try:
+        call()
+    except DiskError:
+        assert store.versions() == versions and store.progress.step == step - 1
+    else:
+        raise AssertionError(call)
+print(step - 1)
+"""
+
+
+def test_a_full_disk_is_an_error_and_nothing_is_applied(folder: Path) -> None:
+    """A limit on file size stands in for the disk: writing beyond it fails in the same calls."""
+    done = subprocess.run([sys.executable, "-c", FULL, str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    store = RocksStore(folder, WHOSE)
+    assert -1 <= store.progress.step <= int(done.stdout)
+    seen = {value[:6] for _, value in store.scan(b"0", b"a")}
+    assert seen == ({b"%6d" % store.progress.step} if store.progress.step >= 0 else set())
+    store.write({b"a": b"1"}, Progress(10**6, 10**6, 10**6))
+    store.commit()
+    store.close()
+
+
+def test_a_folder_that_cannot_be_made_is_a_disk_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DiskError, match="cannot be written"):
+        RocksStore(tmp_path / "file" / "store", WHOSE)
+
+
+def test_bulk_load_replaces_the_live_copy(store: RocksStore) -> None:
+    store.write({b"old": b"1", b"x": b"1"}, at(0))
+    store.commit()
+    batches: list[list[tuple[bytes, bytes | None]]] = [
+        [(b"x", b"2"), (b"b", b"2"), (b"c", b"2")],
+        [],
+        [(b"b", None), (b"a", b"3")],
+    ]
+    store.bulk_load(batches, at(9))
+    assert list(store.scan(b"", LAST_KEY)) == [(b"a", b"3"), (b"c", b"2"), (b"x", b"2")]
+    assert store.progress == at(9)
+    assert store.versions() == range(2)
+    store.open(1)
+    assert list(store.scan(b"", LAST_KEY)) == [(b"old", b"1"), (b"x", b"1")]
+
+
+def test_bulk_load_that_fails_changes_nothing(store: RocksStore) -> None:
+    store.write({b"old": b"1"}, at(0))
+
+    def batches() -> Iterator[list[tuple[bytes, bytes | None]]]:
+        yield [(b"new", b"1")]
+        raise ConnectionError("the changelog is gone")
+
+    with pytest.raises(ConnectionError):
+        store.bulk_load(batches(), at(9))
+    assert list(store.scan(b"", LAST_KEY)) == [(b"old", b"1")]
+    store.write({b"old": b"2"}, at(1))
+    store.bulk_load([[(b"new", b"1")]], at(9))
+    assert list(store.scan(b"", LAST_KEY)) == [(b"new", b"1")]
+
+
+def test_a_version_from_elsewhere_can_be_installed(store: RocksStore, tmp_path: Path) -> None:
+    store.write({b"a": b"1"}, at(0))
+    store.commit()
+    there = store.version_folder(1)
+
+    def fetch(target: Path) -> None:
+        for file in there.iterdir():
+            (target / file.name).write_bytes(file.read_bytes())
+
+    install_version(tmp_path / "new", WHOSE, 41, fetch)
+    with pytest.raises(StateError, match="app"):
+        install_version(tmp_path / "new", Identity("other", "stats/0", "f00"), 1, fetch)
+    with pytest.raises(StateError, match="schema"):
+        install_version(tmp_path / "other", Identity("app", "stats/0", "f01"), 1, fetch)
+    assert not (tmp_path / "other" / manifest.FILE).exists()
+    for installed in (42, 44):
+        new = RocksStore(tmp_path / "new", WHOSE)
+        assert new.versions() == range(installed - 1, installed)
+        assert new.progress == at(0)
+        assert new.get([b"a"]) == [b"1"]
+        new.write({b"a": b"2"}, at(1))
+        assert new.commit() == installed
+        new.close()
+        with pytest.raises(StateError, match="already"):
+            install_version(tmp_path / "new", WHOSE, installed, fetch)
+        install_version(tmp_path / "new", WHOSE, installed + 1, fetch)
+
+
+def test_an_install_that_fails_changes_nothing(store: RocksStore, folder: Path, tmp_path: Path) -> None:
+    store.write({b"a": b"1"}, at(0))
+    store.close()
+
+    def fetch(target: Path) -> None:
+        (target / "half").touch()
+        raise ConnectionError("the object store is gone")
+
+    for place in (folder, tmp_path / "new"):
+        with pytest.raises(ConnectionError):
+            install_version(place, WHOSE, 7, fetch)
+    assert RocksStore(folder, WHOSE).progress == at(0)
+    assert RocksStore(tmp_path / "new", WHOSE).progress == EMPTY
+    assert not list(tmp_path.glob("*/incoming*"))
+
+
+def test_stores_share_bounded_memory(tmp_path: Path) -> None:
+    memory = Memory(cache=32 << 20, write_buffers=8 << 20)
+    stores = [RocksStore(tmp_path / str(n), Identity("app", f"stats/{n}", "f00"), memory) for n in range(3)]
+    for step in range(20):
+        for store in stores:
+            store.write({b"%d-%d" % (step, i): b"v" * 400 for i in range(2000)}, at(step))
+    assert memory.write_buffers.get_usage() <= (8 << 20) + len(stores) * (2 << 20)
+    assert memory.cache.get_usage() <= 32 << 20
+    for store in stores:
+        assert 1 << 20 < store.approximate_size() < 32 << 20
+        store.close()
