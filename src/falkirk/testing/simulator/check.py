@@ -15,7 +15,7 @@ from falkirk.checkpoint import invariants
 from falkirk.checkpoint.digest import digest
 from falkirk.checkpoint.ids import TaskId
 from falkirk.checkpoint.overlay import EmptyReader, Overlay
-from falkirk.checkpoint.records import StepRecord, TaskRecord, decode
+from falkirk.checkpoint.records import Named, StepRecord, TaskRecord, decode
 from falkirk.checkpoint.steps import HEADER
 from falkirk.checkpoint.tasks import Phase
 from falkirk.state.store import Progress
@@ -124,6 +124,19 @@ def stores(world: World) -> None:
             raise Broken(f"store: of task {t}, at {store.progress}, holds {found}; {state} at step {last.step} was due")
 
 
+def clean(world: World) -> None:
+    """Where tasks change hands only as the group asks, nobody fences a worker whose every task ran. Raises Broken."""
+    if not all(isinstance(f, Move | Leave) for f in world.plan.faults):
+        return
+    unfinished = set()
+    for t in range(world.toy.tasks):
+        found = records(world.broker, world.toy, t)
+        ran = {r.nonce for r in found if isinstance(r, StepRecord)}
+        unfinished |= {r.owner for r in found if isinstance(r, Named) and r.nonce not in ran}
+    if rude := [f for f in world.fences if f[1] not in unfinished]:
+        raise Broken(f"clean: {rude[0][0]} fences {rude[0][1]}")
+
+
 def run(toy: Toy, plan: Plan, world: World | None = None) -> World:
     """Run a plan to its end, wake the sleepers, run on, and check. Raises Broken, and what the protocol raises.
 
@@ -146,6 +159,5 @@ def run(toy: Toy, plan: Plan, world: World | None = None) -> World:
         if not world.wake():
             break
     stores(world)
-    if world.fences and all(isinstance(f, Move | Leave) for f in plan.faults):
-        raise Broken(f"clean: {world.fences[0][0]} fences {world.fences[0][1]}")
+    clean(world)
     return world

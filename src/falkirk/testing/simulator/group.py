@@ -61,6 +61,8 @@ class Group:
     generation: int = 0
     owner: dict[int, str] = field(default_factory=dict)
     to_be: dict[int, str] = field(default_factory=dict)
+    changes: int = 0
+    """How often anything has changed that a member may have to hear of."""
     _members: dict[str, int] = field(default_factory=dict)
     _joined: int = 0
 
@@ -71,7 +73,7 @@ class Group:
 
     def join(self, instance: str) -> Membership:
         """Become a member, or take the place of the older process with this instance id."""
-        self._joined += 1
+        self._joined, self.changes = self._joined + 1, self.changes + 1
         known = instance in self._members
         self._members[instance] = self._joined
         if not known:
@@ -101,7 +103,7 @@ class Group:
 
     def _rebalance(self) -> None:
         """A new generation. What is not owned goes where it is to be, or to the member with the fewest partitions."""
-        self.generation += 1
+        self.generation, self.changes = self.generation + 1, self.changes + 1
         for p in range(self.partitions):
             if p not in self.owner and self._members:
                 load = {m: list(self.owner.values()).count(m) for m in self.members}
@@ -135,21 +137,17 @@ class Member:
     """What the application has been told that it owns, and has not answered to have lost."""
     events: list[Event] = field(default_factory=list)
     _out: bool = False
+    _heard: int = -1
 
     def stale(self) -> bool:
-        """Is there something to learn from the next heartbeat?"""
-        try:
-            self.group.validate(self.joined)
-        except (UnknownMember, InstanceFenced):
-            return not self._out
-        except IllegalGeneration:
-            return True
-        return self._news() != [] or not self._asked() <= self.assigned | self._told("assigned")
+        """May there be something to learn from the next heartbeat?"""
+        return not self._out and self._heard != self.group.changes
 
     def heartbeat(self) -> None:
         """Learn of a new generation, of partitions asked for or gained, or of the end of this membership."""
         if self._out:
             return
+        self._heard = self.group.changes
         try:
             self.group.validate(self.joined)
         except InstanceFenced:

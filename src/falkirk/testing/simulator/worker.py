@@ -16,7 +16,7 @@ from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.pipeline import Pipeline
 from falkirk.checkpoint.ports import Aborted, Clock, Stores, Unknown
 from falkirk.checkpoint.steps import close_step
-from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase, ends, next_clock
+from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase, Revoked, ends, next_clock
 from falkirk.testing.simulator.broker import SimBroker
 from falkirk.testing.simulator.group import Event, Member
 from falkirk.testing.simulator.log import SimLog
@@ -80,28 +80,44 @@ class Worker:
         self.member.answered(event)
 
     async def let_go(self, tasks: Iterable[int], *, clean: bool) -> None:
-        """Resolve the open transaction; say `released` where the task ran and leaves cleanly; forget the tasks."""
-        gone = [self.owned.pop(t) for t in tasks if t in self.owned]
-        await self.rest()
-        for owned in gone:
+        """Give tasks up. Clean: commit what is staged and say `released`, but only of tasks that ran."""
+        gone = [t for t in tasks if t in self.owned]
+        for t in gone:
+            if self.owned[t].phase is not Phase.RUNNING:
+                self.owned[t].revoked = True
+        while self._recovery is not None and any(self.owned[t].revoked for t in gone):
+            await self.waits(self._recovery)
+        await self.committed()
+        if clean and self.begun():
+            await self.committed()
+        ran = [self.owned[t] for t in gone if self.owned[t].phase is Phase.RUNNING and not self.owned[t].revoked]
+        for owned in ran:
             self._pipeline.forget(owned.task.id)
-        leaving = [o for o in gone if clean and o.phase is Phase.RUNNING]
-        if leaving:
-            try:
-                await transaction.release(self.log, leaving)
-            except Aborted:
-                pass
-            except Unknown:
-                await self.log.renew()
-        for owned in gone:
-            if owned.phase is not Phase.IDLE:
+        if clean and ran:
+            await self.release(ran)
+        for t in gone:
+            if (owned := self.owned.pop(t)).phase is not Phase.IDLE:
                 takeover.abandon(owned)
 
-    async def rest(self) -> None:
-        """Until no transaction and no recovery is under way."""
-        while self._commit is not None or self._recovery is not None:
-            if not self.settled():
-                await reach(Point("waits for its transaction or recovery", waits=True))
+    async def release(self, tasks: list[Owned]) -> None:
+        """Say `released`; where that fails the successor fences this worker."""
+        try:
+            await transaction.release(self.log, tasks)
+        except Aborted:
+            pass
+        except Unknown:
+            await self.log.renew()
+
+    async def committed(self) -> None:
+        """Until no transaction is under way."""
+        if self._commit is not None:
+            await self.waits(self._commit[1])
+
+    async def waits(self, thread: Thread) -> None:
+        """Until a thread has finished, and what follows from that is done."""
+        while not thread.done:
+            await reach(Point("waits for its committer or recovery", waits=True))
+        self.settled()
 
     # taking over
 
@@ -111,10 +127,17 @@ class Worker:
         if not todo or self._commit is not None or self._recovery is not None:
             return False
         if await takeover.name(self.log, todo, self.fresh):
-            replayer = ToyReplayer(self.toy, self.broker)
-            work = takeover.recover(self.log, self.stores, replayer, self.clock, todo)
-            self._recovery = self.spawn("recovery", work)
+            self._recovery = self.spawn("recovery", self.recover(todo))
         return True
+
+    async def recover(self, tasks: list[Owned]) -> None:
+        """Clauses 5b to 5d. If one of the tasks is revoked meanwhile, all begin again."""
+        try:
+            await takeover.recover(self.log, self.stores, ToyReplayer(self.toy, self.broker), self.clock, tasks)
+        except Revoked:
+            for owned in tasks:
+                if owned.phase is not Phase.IDLE:
+                    takeover.abandon(owned)
 
     # steps
 

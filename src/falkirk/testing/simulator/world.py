@@ -214,8 +214,6 @@ class World:
 
     def quiet(self) -> bool:
         """Nothing is pending, and every process that is not paused has nothing to do; none is due to be started."""
-        if self.broker.pending():
-            return False
         for host in self.hosts:
             if host.process is None:
                 if host.back_at < FOREVER:
@@ -225,4 +223,4 @@ class World:
                 waits = all(t.done or t.at.what == IDLE for t in host.process.threads)
                 if not waits or member.stale() or member.events or log.queued():
                     return False
-        return True
+        return not self.broker.pending()
