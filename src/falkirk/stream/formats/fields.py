@@ -5,11 +5,12 @@
     Date       "2026-01-31"                           that
     Binary     base64, with padding                   that
     String     a string                               a string; a number or a boolean becomes its text
-    Float      a number; NaN and infinity: null       a number
+    Float      a number; NaN and infinity: null       a number; beyond the type's range it is bad
+    Decimal    a string                               (not read)
     the rest   as one expects                         exactly the type: 1.0 is not an integer, "1" is not a number
 
 Polars reads a batch of JSON in one go, but of these types it knows some only, and by rules that look at the whole
-batch. So they are read as text, small integers as large ones (`as_read`), and converted here, by expressions that see
+batch. So they are read as text, small numbers as large ones (`as_read`), and converted here, by expressions that see
 one value at a time.
 """
 
@@ -40,6 +41,8 @@ def as_read(dtype: pl.DataType) -> pl.DataType:
         return pl.Struct({f.name: as_read(instance(f.dtype)) for f in dtype.fields})
     if dtype in _SMALL:
         return pl.Int64()
+    if dtype == pl.Float32():
+        return pl.Float64()
     return pl.String() if dtype in (_MOMENT, pl.Date(), pl.Binary()) else dtype
 
 
@@ -58,6 +61,9 @@ def converted(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
         return pl.when(e.is_not_null()).then(pl.struct(fields))
     if dtype in _SMALL:
         return e.cast(dtype, strict=False)
+    if dtype == pl.Float32():
+        narrow = e.cast(dtype)
+        return pl.when(narrow.is_finite()).then(narrow)
     if dtype == pl.Binary():
         return e.str.decode("base64", strict=False)
     if dtype == pl.Date():
@@ -139,6 +145,8 @@ def holds(dtype: pl.DataType, *kinds: pl.DataType) -> bool:
 
 def written(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     """`e`, of type `dtype`, as what Polars' JSON writer writes in the way that this module's table says."""
+    if not _rewritten(dtype):
+        return e
     if isinstance(dtype, (pl.List, pl.Array)):
         inner = instance(dtype.inner)
         e = e.arr.to_list() if isinstance(dtype, pl.Array) else e
@@ -153,3 +161,11 @@ def written(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     if dtype == pl.Binary():
         return e.bin.encode("base64")
     return e
+
+
+def _rewritten(dtype: pl.DataType) -> bool:
+    if isinstance(dtype, (pl.List, pl.Array)):
+        return _rewritten(instance(dtype.inner))
+    if isinstance(dtype, pl.Struct):
+        return any(_rewritten(instance(f.dtype)) for f in dtype.fields)
+    return isinstance(dtype, (pl.Datetime, pl.Binary))

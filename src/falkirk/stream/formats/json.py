@@ -15,7 +15,7 @@ import polars as pl
 from falkirk.errors import DefinitionError
 from falkirk.stream.formats import fields, ndjson
 from falkirk.stream.formats.base import Decoded
-from falkirk.stream.formats.types import SchemaLike, schema_of
+from falkirk.stream.formats.types import SchemaLike, schema_of, type_name
 
 
 class Json:
@@ -36,7 +36,9 @@ class Json:
         self.schema = None if schema is None else schema_of(schema)
 
     def __repr__(self) -> str:
-        return f"Json({'' if self.schema is None else dict(self.schema)})"
+        if self.schema is None:
+            return "Json()"
+        return "Json({" + ", ".join(f"{name!r}: {type_name(dtype)}" for name, dtype in self.schema.items()) + "})"
 
     def project(self, columns: Sequence[str]) -> Json:
         """Decode these columns alone. At least one is decoded, so that rows can be counted.
@@ -84,12 +86,27 @@ class Json:
         return self.schema
 
     def _fitted(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The schema's columns, in its order, of its types where that changes no value."""
         schema = self._schema()
         if set(frame.columns) != set(schema):
             raise DefinitionError(
                 f"columns {', '.join(frame.columns)} are not those of {self!r}", hint="select them before the sink"
             )
+        for name, dtype in schema.items():
+            if not _widens(frame.schema[name], dtype):
+                raise DefinitionError(
+                    f"column {name!r} is {type_name(frame.schema[name])}, not {type_name(dtype)}",
+                    hint="cast it before the sink",
+                )
         try:
             return frame.select(schema.names()).cast(schema)
-        except pl.exceptions.PolarsError as error:
-            raise DefinitionError(f"rows do not fit {self!r}: {error}") from None
+        except pl.exceptions.InvalidOperationError as error:
+            raise DefinitionError(f"a number does not fit {self!r}: {error}", hint="name a wider type") from None
+
+
+def _widens(given: pl.DataType, wanted: pl.DataType) -> bool:
+    """Does a cast keep each value, or fail?"""
+    if isinstance(given, pl.Datetime) and isinstance(wanted, pl.Datetime):
+        return given.time_zone is not None
+    numbers = given.is_integer() and wanted.is_numeric()
+    return given == wanted or given == pl.Null() or numbers or (given.is_float() and wanted == pl.Float64())

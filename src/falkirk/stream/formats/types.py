@@ -132,7 +132,7 @@ def _dtype(kind: Any, where: str) -> pl.DataType:
             return _dtype(rest[0], where)
     elif origin is list:
         return pl.List(_dtype(args[0], where))
-    elif kind in _PYTHON:
+    elif isinstance(kind, type) and kind in _PYTHON:
         return _PYTHON[kind]
     else:
         dtype = _library_type(kind)
