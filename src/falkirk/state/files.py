@@ -46,6 +46,18 @@ def sync_folder(path: Path) -> None:
 
 
 @_raises_disk_error
+def sync_tree(root: Path, path: str) -> None:
+    """Make a file that others wrote survive a crash, and the names that lead to it from `root`."""
+    file = root / path
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
+    for parent in file.parents:
+        sync_folder(parent)
+        if parent == root:
+            break
+
+
+@_raises_disk_error
 def write_file(path: Path, data: bytes) -> None:
     """Write a file, on the disk when this returns."""
     with path.open("wb") as file:

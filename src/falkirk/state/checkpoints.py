@@ -1,0 +1,257 @@
+"""Copies of versions in a checkpoint store: a folder, S3, GCS or Azure, named by a URL.
+
+    URL/app/task/files/HASH              one file of a version, named by what is in it
+                 versions/NUMBER.json    a version: its files, whose state it is, and how far
+
+    a version is there  ⇔  its json is there  ⇒  all its files are there
+
+An upload writes files first, those not there already, and the json last; a deletion goes the other way. Killed
+anywhere in between, either leaves the other versions whole, and files that the next deletion finds unreferenced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import LocalStore, ObjectStore, from_url
+
+from falkirk.errors import ConfigError, DiskError, StateError
+from falkirk.state import codec, files
+from falkirk.state.manifest import LAYOUT
+from falkirk.state.meta import check_identity
+from falkirk.state.store import Identity, Progress
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta  # which exists in the stubs alone
+
+GRACE = timedelta(hours=1)
+"""How long a file that no version names is left alone: an upload that needs it may be under way."""
+
+Report = Callable[[int, int], None]
+"""Called with bytes done and bytes in all, as a copy goes on."""
+
+_CHUNK = 8 << 20
+
+
+class RemoteFile(msgspec.Struct, frozen=True):
+    """One file of a version."""
+
+    name: str
+    hash: str
+    size: int
+
+
+class RemoteVersion(msgspec.Struct, frozen=True):
+    """A version in the checkpoint store."""
+
+    number: int
+    identity: Identity
+    progress: Progress
+    files: tuple[RemoteFile, ...]
+    format: tuple[int, int] = (LAYOUT, codec.FORMAT)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(file.size for file in self.files)
+
+
+class _Format(msgspec.Struct):
+    format: tuple[int, int]
+
+
+def connect(url: str) -> ObjectStore:
+    """The object store behind a URL; credentials come from the environment. Raises ConfigError.
+
+    >>> connect("memory:///").__class__.__name__
+    'MemoryStore'
+    """
+    try:
+        store: ObjectStore = from_url(url, mkdir=True) if url.startswith("file:") else from_url(url)
+    except (BaseError, OSError, ValueError) as error:
+        raise ConfigError(
+            f"checkpoint store '{url}' cannot be used: {_first_line(error)}",
+            hint="give a URL such as file:///folder, s3://bucket/path, gs://bucket/path or az://container/path",
+        ) from error
+    return store
+
+
+class CheckpointStore:
+    """The versions of one task's state in a checkpoint store.
+
+    Raises DiskError when the store cannot be reached or written, StateError when what is there cannot be read.
+
+    >>> checkpoints = CheckpointStore(connect("memory:///"), Identity("app", "stats/0", "f00"))
+    >>> checkpoints.versions()
+    []
+    """
+
+    def __init__(self, store: ObjectStore, identity: Identity) -> None:
+        self._store = store
+        self._identity = identity
+        self._prefix = f"{identity.app}/{identity.task}"
+        self._hashes: dict[tuple[int, int, int], str] = {}
+
+    def versions(self) -> list[int]:
+        """Numbers of the versions that are there, lowest first."""
+        paths = [Path(meta["path"]) for meta in self._list("versions")]
+        return sorted(int(path.stem) for path in paths if path.stem.isdigit() and path.suffix == ".json")
+
+    def newest(self, limit: int | None = None) -> RemoteVersion | None:
+        """The newest version, at most `limit`; None if there is none. Raises StateError if it cannot be used."""
+        numbers = [number for number in self.versions() if limit is None or number <= limit]
+        return self.read(numbers[-1]) if numbers else None
+
+    def read(self, number: int) -> RemoteVersion:
+        """What a version says about itself. Raises StateError if it cannot be used, by this task or at all."""
+        path = self._version_path(number)
+        data = self._get(path)
+        try:
+            found = msgspec.json.decode(data, type=_Format).format
+            if found != (LAYOUT, codec.FORMAT):
+                raise StateError(
+                    f"version {number} is of format {found}, and this release reads {(LAYOUT, codec.FORMAT)}",
+                    where=path,
+                    hint="use the release that wrote it",
+                )
+            version = msgspec.json.decode(data, type=RemoteVersion)
+        except msgspec.DecodeError as error:
+            raise self._damaged(path, str(error)) from error
+        check_identity(version.identity, self._identity, where=path)
+        return version
+
+    def upload(self, folder: Path, number: int, progress: Progress, report: Report | None = None) -> RemoteVersion:
+        """Copy a version's files to the store, those that are not there already.
+
+        1. the files that are missing   2. the version's json   3. is every file still there?
+        """
+        found = [self._describe(file) for file in sorted(folder.iterdir()) if file.name not in ("LOCK", "LOG")]
+        version = RemoteVersion(number, self._identity, progress, tuple(found))
+        there = self._there()
+        missing = {file.hash: file for file in version.files if there.get(file.hash) != file.size}
+        total, done = sum(file.size for file in missing.values()), 0
+        for file in missing.values():
+            self._put(self._file_path(file.hash), folder / file.name)
+            done += file.size
+            if report:
+                report(done, total)
+        self._put(self._version_path(number), msgspec.json.encode(version))
+        # Another worker, that had not heard of this upload, may have deleted a file that was there at first.
+        there = self._there()
+        if any(there.get(file.hash) != file.size for file in version.files):
+            self._delete([self._version_path(number)])
+            raise DiskError(
+                f"version {number} could not be uploaded: files that it needs were deleted meanwhile",
+                where=self._prefix,
+                hint="the next version is uploaded whole",
+            )
+        return version
+
+    def download(self, version: RemoteVersion, folder: Path, report: Report | None = None) -> None:
+        """Copy a version's files to an empty folder. Raises StateError if one is missing or has changed."""
+        done = 0
+        for file in version.files:
+            target = folder / file.name
+            if Path(file.name).name != file.name:
+                raise self._damaged(self._version_path(version.number), f"'{file.name}' is not a file's name")
+            found = hashlib.blake2b(digest_size=16)
+            with self._errors(self._file_path(file.hash)), target.open("wb") as out:
+                for chunk in obstore.get(self._store, self._file_path(file.hash)).stream(min_chunk_size=_CHUNK):
+                    data = bytes(chunk)
+                    found.update(data)
+                    out.write(data)
+                    done += len(data)
+                    if report:
+                        report(done, version.size)
+            if found.hexdigest() != file.hash:
+                raise self._damaged(self._file_path(file.hash), "its contents have changed")
+
+    def delete_below(self, watermark: int, grace: timedelta = GRACE) -> list[int]:
+        """Delete the versions below `watermark` but for the newest of all, then the files that no version names.
+
+        Returns the numbers deleted. A file younger than `grace` is left: an upload may be about to name it.
+        """
+        *older, _newest = self.versions() or [0]
+        gone = [number for number in older if number < watermark]
+        self._delete([self._version_path(number) for number in gone])
+        before = datetime.now(UTC) - grace
+        candidates = [meta["path"] for meta in self._list("files") if meta["last_modified"] <= before]
+        kept = {self._file_path(file.hash) for number in self.versions() for file in self.read(number).files}
+        self._delete([path for path in candidates if path not in kept])
+        return gone
+
+    def clear(self) -> None:
+        """Delete every version, of whatever schema, and every file."""
+        for what in ("versions", "files"):
+            self._delete([meta["path"] for meta in self._list(what)])
+
+    def _describe(self, file: Path) -> RemoteFile:
+        """Name, hash and size; a table file never changes, and is hashed once however many versions link to it."""
+        stat = file.stat()
+        known = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        if known not in self._hashes:
+            with file.open("rb") as data:
+                self._hashes[known] = hashlib.file_digest(data, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+        return RemoteFile(file.name, self._hashes[known], stat.st_size)
+
+    def _version_path(self, number: int) -> str:
+        return f"{self._prefix}/versions/{number}.json"
+
+    def _file_path(self, content: str) -> str:
+        return f"{self._prefix}/files/{content}"
+
+    def _there(self) -> dict[str, int]:
+        """Sizes of the files in the store, by hash."""
+        return {Path(meta["path"]).name: meta["size"] for meta in self._list("files")}
+
+    def _list(self, what: str) -> list[ObjectMeta]:
+        with self._errors(self._prefix):
+            return [meta for page in obstore.list(self._store, f"{self._prefix}/{what}/") for meta in page]
+
+    def _get(self, path: str) -> bytes:
+        with self._errors(path):
+            return bytes(obstore.get(self._store, path).bytes())
+
+    def _put(self, path: str, data: bytes | Path) -> None:
+        with self._errors(path):
+            obstore.put(self._store, path, data)
+        if isinstance(self._store, LocalStore):
+            files.sync_tree(Path(str(self._store.prefix)), path)
+
+    def _delete(self, paths: list[str]) -> None:
+        for path in paths:
+            # Another worker may have deleted it first.
+            with self._errors(path), suppress(FileNotFoundError):
+                obstore.delete(self._store, path)
+
+    @contextmanager
+    def _errors(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise self._damaged(path, "it is not there") from error
+        except (BaseError, OSError) as error:
+            raise DiskError(
+                f"the checkpoint store cannot be used: {_first_line(error)}",
+                where=path,
+                hint="check its address, credentials and space: nothing is lost, and the copy is tried again",
+            ) from error
+
+    def _damaged(self, path: str, why: str) -> StateError:
+        return StateError(
+            f"a checkpoint cannot be read: {why}",
+            where=path,
+            hint="restore that object, or delete the version to have the task restored from its changelog",
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,342 @@
+"""Versions in a checkpoint store: whole or absent, wherever an upload or a deletion is killed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import obstore
+import pytest
+from obstore.store import MemoryStore, ObjectStore
+
+from falkirk.errors import ConfigError, DiskError, StateError
+from falkirk.state.checkpoints import CheckpointStore, RemoteVersion, connect
+from falkirk.state.rocks import RocksStore, install_version
+from falkirk.state.store import Identity, Progress
+
+WHOSE = Identity("app", "stats/0", "f00", "stats v1")
+NOW = timedelta(0)
+
+
+class Crash(BaseException):
+    pass
+
+
+@pytest.fixture(params=["file", "memory"])
+def remote(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    return connect("memory:///" if request.param == "memory" else (tmp_path / "re mote" / "checkpoints").as_uri())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RocksStore]:
+    store = RocksStore(tmp_path / "local", WHOSE)
+    yield store
+    store.close()
+
+
+def contents(step: int) -> dict[bytes, bytes]:
+    return {b"base": b"x" * 1000, **{b"%d" % i: b"%d" % step for i in range(step + 1)}}
+
+
+def advance(store: RocksStore, step: int) -> int:
+    store.write(contents(step), Progress(step, step, step))
+    return store.commit()
+
+
+def upload(store: RocksStore, to: ObjectStore, number: int, **options: Any) -> RemoteVersion:
+    folder, progress = store.version_folder(number), store.version_progress(number)
+    return CheckpointStore(to, WHOSE).upload(folder, number, progress, **options)
+
+
+def restored(from_: ObjectStore, number: int, folder: Path) -> tuple[dict[bytes, bytes], Progress]:
+    """What a host without the store gets."""
+    source = CheckpointStore(from_, WHOSE)
+    install_version(folder, WHOSE, number, lambda empty: source.download(source.read(number), empty))
+    store = RocksStore(folder, WHOSE)
+    try:
+        assert store.versions() == range(number, number + 1)
+        return dict(store.scan(b"", b"\xfe")), store.progress
+    finally:
+        store.close()
+
+
+def test_the_newest_version_is_restored_on_a_host_without_the_store(
+    store: RocksStore, remote: ObjectStore, tmp_path: Path
+) -> None:
+    there = CheckpointStore(remote, WHOSE)
+    assert (there.versions(), there.newest()) == ([], None)
+    for step in range(3):
+        upload(store, remote, advance(store, step))
+    assert there.versions() == [1, 2, 3]
+    for limit, number in [(None, 3), (9, 3), (2, 2)]:
+        newest = there.newest(limit)
+        assert newest is not None
+        assert (newest.number, newest.progress.step) == (number, number - 1)
+    assert there.newest(0) is None
+    for number in there.versions():
+        step = number - 1
+        assert restored(remote, number, tmp_path / str(number)) == (contents(step), Progress(step, step, step))
+
+
+def test_only_new_files_are_uploaded_and_progress_is_told(
+    store: RocksStore, remote: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.write({b"big%d" % i: bytes([i % 256]) * 1000 for i in range(1000)}, Progress(0, 0, 0))
+    upload(store, remote, store.commit())
+    puts: list[str] = []
+    put = obstore.put
+
+    def noting(to: ObjectStore, path: str, data: Any) -> object:
+        puts.append(path)
+        return put(to, path, data)
+
+    monkeypatch.setattr(obstore, "put", noting)
+    told: list[tuple[int, int]] = []
+    version = upload(store, remote, advance(store, 1), report=lambda done, total: told.append((done, total)))
+    new = {f"app/stats/0/files/{file.hash}" for file in version.files}
+    assert puts[-1] == "app/stats/0/versions/2.json"
+    assert set(puts[:-1]) < new
+    assert told == sorted(told)
+    assert told[-1][0] == told[-1][1] < version.size / 2
+
+
+def test_a_download_tells_how_far_it_is(store: RocksStore, remote: ObjectStore, tmp_path: Path) -> None:
+    version = upload(store, remote, advance(store, 0))
+    told: list[tuple[int, int]] = []
+    (tmp_path / "there").mkdir()
+    CheckpointStore(remote, WHOSE).download(version, tmp_path / "there", lambda done, total: told.append((done, total)))
+    assert told[-1] == (version.size, version.size)
+    assert told == sorted(told)
+
+
+def test_a_table_file_is_hashed_once(store: RocksStore, remote: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = CheckpointStore(remote, WHOSE)
+    hashed: list[str] = []
+    digest = hashlib.file_digest
+
+    def noting(file: Any, kind: Any) -> object:
+        hashed.append(Path(file.name).name)
+        return digest(file, kind)
+
+    monkeypatch.setattr(hashlib, "file_digest", noting)
+    for step in range(3):
+        number = advance(store, step)
+        there.upload(store.version_folder(number), number, store.version_progress(number))
+    tables = [name for name in hashed if name.endswith(".sst")]
+    assert len(tables) == len(set(tables)) >= 3
+
+
+def kill_at_each(
+    monkeypatch: pytest.MonkeyPatch, name: str, prepare: Callable[[], ObjectStore], act: Callable[[ObjectStore], object]
+) -> Iterator[ObjectStore]:
+    """What is left of a checkpoint store after a crash before, or after, each call of an operation in turn."""
+    operation: Callable[..., object] = getattr(obstore, name)
+    for after in (False, True):
+        fatal = 0
+        while True:
+            remote = prepare()
+            calls = 0
+
+            def run(*args: Any, fatal: int = fatal, after: bool = after) -> object:
+                nonlocal calls
+                calls += 1
+                if calls > fatal and not after:
+                    raise Crash
+                result = operation(*args)
+                if calls > fatal:
+                    raise Crash
+                return result
+
+            with monkeypatch.context() as patch:
+                patch.setattr(obstore, name, run)
+                try:
+                    act(remote)
+                    break
+                except Crash:
+                    pass
+            yield remote
+            fatal += 1
+        assert fatal > 1
+
+
+def copy(remote: ObjectStore) -> ObjectStore:
+    twin = MemoryStore()
+    for page in obstore.list(remote):
+        for meta in page:
+            obstore.put(twin, meta["path"], bytes(obstore.get(remote, meta["path"]).bytes()))
+    return twin
+
+
+def test_an_upload_killed_at_any_put_leaves_the_older_versions_and_can_be_done_again(
+    store: RocksStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = MemoryStore()
+    upload(store, first, advance(store, 0))
+    number = advance(store, 1)
+    seen = set()
+    for life, left in enumerate(
+        kill_at_each(monkeypatch, "put", lambda: copy(first), lambda remote: upload(store, remote, number))
+    ):
+        versions = CheckpointStore(left, WHOSE).versions()
+        seen.add(tuple(versions))
+        for version in versions:
+            assert restored(left, version, tmp_path / f"{life}-{version}")[0] == contents(version - 1)
+        upload(store, left, number)
+        CheckpointStore(left, WHOSE).delete_below(number, grace=NOW)
+        assert restored(left, number, tmp_path / f"{life}-again")[0] == contents(1)
+    assert seen == {(1,), (1, 2)}
+
+
+def test_a_deletion_killed_anywhere_leaves_the_newer_versions(
+    store: RocksStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = MemoryStore()
+    for step in range(3):
+        upload(store, full, advance(store, step))
+
+    def delete(remote: ObjectStore) -> None:
+        CheckpointStore(remote, WHOSE).delete_below(3, grace=NOW)
+
+    for life, left in enumerate(kill_at_each(monkeypatch, "delete", lambda: copy(full), delete)):
+        for version in CheckpointStore(left, WHOSE).versions():
+            assert restored(left, version, tmp_path / f"{life}-{version}")[0] == contents(version - 1)
+        delete(left)
+        assert CheckpointStore(left, WHOSE).versions() == [3]
+
+
+def objects(remote: ObjectStore) -> set[str]:
+    return {meta["path"] for page in obstore.list(remote) for meta in page}
+
+
+def test_deleting_below_a_watermark_leaves_no_file_that_no_version_needs(
+    store: RocksStore, remote: ObjectStore
+) -> None:
+    versions = [upload(store, remote, advance(store, step)) for step in range(4)]
+    there = CheckpointStore(remote, WHOSE)
+    assert there.delete_below(3, grace=NOW) == [1, 2]
+    kept = {f"app/stats/0/files/{file.hash}" for version in versions[2:] for file in version.files}
+    assert objects(remote) == kept | {"app/stats/0/versions/3.json", "app/stats/0/versions/4.json"}
+    assert there.delete_below(99, grace=NOW) == [3]  # the newest is kept whatever the watermark
+    assert there.versions() == [4]
+
+
+def test_a_young_file_is_left_for_the_upload_that_may_need_it(store: RocksStore, remote: ObjectStore) -> None:
+    upload(store, remote, advance(store, 0))
+    obstore.put(remote, "app/stats/0/files/young", b"1")
+    there = CheckpointStore(remote, WHOSE)
+    there.delete_below(1)
+    assert "app/stats/0/files/young" in objects(remote)
+    there.delete_below(1, grace=NOW)
+    assert "app/stats/0/files/young" not in objects(remote)
+
+
+def test_an_upload_whose_files_are_deleted_meanwhile_fails(
+    store: RocksStore, remote: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload(store, remote, advance(store, 0))
+    number = advance(store, 1)
+    put = obstore.put
+
+    def racing(to: ObjectStore, path: str, data: Any) -> object:
+        if path.endswith("2.json"):
+            lost = msgspec.json.decode(data, type=RemoteVersion).files[0].hash
+            obstore.delete(to, f"app/stats/0/files/{lost}")
+        return put(to, path, data)
+
+    monkeypatch.setattr(obstore, "put", racing)
+    with pytest.raises(DiskError, match="meanwhile"):
+        upload(store, remote, number)
+    assert CheckpointStore(remote, WHOSE).versions() == [1]
+
+
+def test_clear_leaves_nothing_of_the_task_and_everything_of_others(store: RocksStore, remote: ObjectStore) -> None:
+    upload(store, remote, advance(store, 0))
+    obstore.put(remote, "app/stats/00/files/other", b"1")
+    CheckpointStore(remote, Identity("app", "stats/0", "f77")).clear()
+    assert objects(remote) == {"app/stats/00/files/other"}
+
+
+def damage_file(remote: ObjectStore, version: RemoteVersion) -> None:
+    obstore.put(remote, f"app/stats/0/files/{version.files[0].hash}", b"other")
+
+
+def drop_file(remote: ObjectStore, version: RemoteVersion) -> None:
+    obstore.delete(remote, f"app/stats/0/files/{version.files[0].hash}")
+
+
+def damage_version(remote: ObjectStore, version: RemoteVersion) -> None:
+    obstore.put(remote, "app/stats/0/versions/1.json", b"{")
+
+
+def other_shape(remote: ObjectStore, version: RemoteVersion) -> None:
+    obstore.put(remote, "app/stats/0/versions/1.json", b'{"format": [1, 1], "number": "one"}')
+
+
+def other_format(remote: ObjectStore, version: RemoteVersion) -> None:
+    obstore.put(remote, "app/stats/0/versions/1.json", b'{"format": [9, 1]}')
+
+
+def escaping_name(remote: ObjectStore, version: RemoteVersion) -> None:
+    first = msgspec.structs.replace(version.files[0], name="../../outside")
+    changed = msgspec.structs.replace(version, files=(first, *version.files[1:]))
+    obstore.put(remote, "app/stats/0/versions/1.json", msgspec.json.encode(changed))
+
+
+def of_another_app(remote: ObjectStore, version: RemoteVersion) -> None:
+    changed = msgspec.structs.replace(version, identity=Identity("other", "stats/0", "f00"))
+    obstore.put(remote, "app/stats/0/versions/1.json", msgspec.json.encode(changed))
+
+
+def of_another_schema(remote: ObjectStore, version: RemoteVersion) -> None:
+    changed = msgspec.structs.replace(version, identity=Identity("app", "stats/0", "f01", "stats v2"))
+    obstore.put(remote, "app/stats/0/versions/1.json", msgspec.json.encode(changed))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damage_file,
+        drop_file,
+        damage_version,
+        other_shape,
+        other_format,
+        escaping_name,
+        of_another_app,
+        of_another_schema,
+    ],
+)
+def test_a_checkpoint_that_cannot_be_read_is_an_error_and_never_an_empty_state(
+    store: RocksStore, remote: ObjectStore, tmp_path: Path, damage: Callable[[ObjectStore, RemoteVersion], None]
+) -> None:
+    damage(remote, upload(store, remote, advance(store, 0)))
+    there = CheckpointStore(remote, WHOSE)
+
+    def fetch(folder: Path) -> None:
+        newest = there.newest()
+        assert newest is not None
+        there.download(newest, folder)
+
+    with pytest.raises(StateError) as caught:
+        install_version(tmp_path / "new", WHOSE, 1, fetch)
+    assert caught.value.hint
+    assert not (tmp_path / "new" / "manifest.json").exists()
+    assert not (tmp_path / "outside").exists()
+
+
+@pytest.mark.parametrize("url", ["nonsense", "foo://bucket/x", "file:///proc/none/x"])
+def test_a_url_that_cannot_be_used_is_an_error(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        connect(url)
+    assert url in str(caught.value)
+    assert "s3://" in caught.value.hint
+
+
+def test_a_store_that_cannot_be_written_is_a_disk_error(store: RocksStore, tmp_path: Path) -> None:
+    remote = connect((tmp_path / "there").as_uri())
+    (tmp_path / "there" / "app").write_text("a file where a folder must be")
+    with pytest.raises(DiskError, match="checkpoint store"):
+        upload(store, remote, advance(store, 0))
