@@ -22,7 +22,7 @@ def follows(record: StepRecord, last: StepRecord) -> None:
         raise InvariantError(f"task {record.task}: step {record.step} does not follow on step {last.step}")
     before = {r.partition: r.end for r in last.division}
     for r in record.division:
-        if r.partition in before and before[r.partition] != r.start or r.start > r.end:
+        if (r.partition in before and before[r.partition] != r.start) or r.start > r.end:
             raise InvariantError(
                 f"task {record.task}, step {record.step}: reads {r.partition.topic}[{r.partition.partition}] from "
                 f"{r.start} to {r.end}, but step {last.step} ended at {before.get(r.partition)}"

@@ -51,10 +51,18 @@ async def roll_changelog(log: Log, owned: Owned, steps: Sequence[tuple[Offset, S
     first = (await log.start([task.changelog]))[task.changelog]
     position = max(Offset(before.log_offset), first)
     while position < mark:
+        owned.go_on()
         changes, position = await log.read_changes(task.changelog, position, mark)
         if changes:
             store.write(changes, before)
     store.write({}, Progress(last.step, offset + 1, mark, last.clock))
+
+
+def roll_nothing(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> None:
+    """A task without state goes on from its last step record."""
+    if steps:
+        offset, last = steps[-1]
+        owned.opened().write({}, Progress(last.step, offset + 1, 0, last.clock))
 
 
 async def roll_divisions(replayer: Replayer, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> None:
@@ -68,6 +76,7 @@ async def roll_divisions(replayer: Replayer, owned: Owned, steps: Sequence[tuple
             hint="bring the state directory or the checkpoint store that held the task's versions, or reset the app",
         )
     for offset, record in todo:
+        owned.go_on()
         overlay = Overlay(store)
         found = await replayer.replay(task.id, record, overlay)
         if found != record.digest:

@@ -36,7 +36,6 @@ def close_step(
     *,
     rows: int = 0,
     dead: int = 0,
-    wake_at: Millis | None = None,
 ) -> ClosedStep:
     """The step after `last`, ready to be committed. `ends` says where it stopped reading each input partition."""
     step = next_step(last)
@@ -48,7 +47,7 @@ def close_step(
     own_cluster = {
         TopicPartition(r.partition.topic, r.partition.partition): r.end for r in division if not r.partition.cluster
     }
-    return ClosedStep(owned, record, [o.writes for o in outputs], overlay, wake_at, own_cluster)
+    return ClosedStep(owned, record, [o.writes for o in outputs], overlay, own_cluster)
 
 
 def number(output: Output, prefix: str) -> list[OutputRange]:

@@ -23,13 +23,15 @@ from falkirk.checkpoint.names import last_named, unclean
 from falkirk.checkpoint.ports import Aborted, Clock, Log, Replayer, Stores, Unknown
 from falkirk.checkpoint.reading import Records, decoded, read_everything, read_to_marks
 from falkirk.checkpoint.records import Named, StepRecord
-from falkirk.checkpoint.rollforward import current_store, roll_changelog, roll_divisions
+from falkirk.checkpoint.rollforward import current_store, roll_changelog, roll_divisions, roll_nothing
 from falkirk.checkpoint.tasks import Owned, Phase
-from falkirk.checkpoint.transaction import record_of, transact
+from falkirk.checkpoint.transaction import record_of, renew, transact
 from falkirk.errors import StateError
 
 
-async def name(log: Log, tasks: Sequence[Owned], fresh: Callable[[], Nonce], host: str = "") -> bool:
+async def name(
+    log: Log, tasks: Sequence[Owned], mine: Sequence[Owned], fresh: Callable[[], Nonce], host: str = ""
+) -> bool:
     """Clause 5a, one transaction for all tasks. False: it did not commit; begin again if the group still assigns them."""
     for owned in tasks:
         owned.enter(Phase.NAMING)
@@ -40,7 +42,7 @@ async def name(log: Log, tasks: Sequence[Owned], fresh: Callable[[], Nonce], hos
         await transact(log, writes, {owned.task.steps: Offset(0) for owned in tasks})
     except (Aborted, Unknown) as error:
         if isinstance(error, Unknown):
-            await log.renew()
+            await renew(log, mine)
         for owned in tasks:
             owned.enter(Phase.IDLE)
         return False
@@ -50,7 +52,7 @@ async def name(log: Log, tasks: Sequence[Owned], fresh: Callable[[], Nonce], hos
 
 
 async def recover(log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned]) -> None:
-    """Clauses 5b to 5d. Each task is RUNNING afterwards, or IDLE: another was named, and it is lost."""
+    """Clauses 5b and 5c. Each task is rolled forward afterwards, or IDLE: another was named, and it is lost."""
     by_partition = {owned.task.steps: owned for owned in tasks}
     seen = await read_everything(log, list(by_partition))
     for rival in sorted(set().union(*(unclean(records) for records in seen.values())) - {log.owner}):
@@ -78,13 +80,24 @@ async def recover(log: Log, stores: Stores, replayer: Replayer, clock: Clock, ta
         owned.read_on = reads[p].position
         steps = [(offset, r) for offset, r in records if isinstance(r, StepRecord)]
         check_history(owned, steps)
-        if owned.task.changelog is not None:
+        if not owned.task.stateful:
+            roll_nothing(owned, steps)
+        elif owned.task.changelog is not None:
             await roll_changelog(log, owned, steps, marks[owned.task.changelog])
         else:
             await roll_divisions(replayer, owned, steps)
         owned.last = steps[-1][1] if steps else None
         invariants.prefix(owned.opened().progress, owned.last)
+
+
+def admit(owned: Owned) -> bool:
+    """Clause 5d: a rolled task runs, unless its take-over became void meanwhile. In turn with the transactions."""
+    if owned.phase is Phase.ROLLING and not owned.revoked:
         owned.enter(Phase.RUNNING)
+        return True
+    if owned.phase is not Phase.IDLE:
+        abandon(owned)
+    return False
 
 
 def abandon(owned: Owned) -> None:

@@ -42,6 +42,10 @@ NEXT: Mapping[Phase, frozenset[Phase]] = {
 }
 
 
+class Revoked(Exception):
+    """A take-over was given up, for the group took the task away."""
+
+
 class InvariantError(FalkirkError):
     """The protocol found itself in a state that it forbids. Nothing was committed from it."""
 
@@ -57,6 +61,8 @@ class Task:
     """Its partition of the steps topic: owning this partition is owning the task."""
     changelog: TopicPartition | None = None
     """Where every state change is logged (eager), or None (lazy: the recorded divisions are the log)."""
+    stateful: bool = True
+    """A task without state has nothing to roll forward: its last step record is all it needs."""
 
 
 @dataclass(slots=True)
@@ -71,12 +77,21 @@ class Owned:
     """The last committed step; None before the first."""
     read_on: Offset = Offset(0)
     """The steps partition is known up to here."""
+    revoked: bool = False
+    """What is under way of the take-over is void: the group took the task away, or this worker renewed its producer."""
+    lost: bool = False
+    """Another was named while this ownership ran: no step of it may follow."""
 
     def enter(self, phase: Phase) -> None:
         """Go on to `phase`. Raises InvariantError where the life cycle has no such arrow."""
         if phase not in NEXT[self.phase]:
             raise InvariantError(f"task {self.task.id} cannot go from {self.phase.value} to {phase.value}")
         self.phase = phase
+
+    def go_on(self) -> None:
+        """Raises Revoked where there is no use in going on. Asked between the parts of a long recovery."""
+        if self.revoked:
+            raise Revoked
 
     def opened(self) -> Store:
         """The store; raises InvariantError before it is open."""
@@ -93,7 +108,6 @@ class ClosedStep:
     record: StepRecord
     writes: Sequence[Writes]
     overlay: Overlay
-    wake_at: Millis | None = None
     source_offsets: Mapping[TopicPartition, Offset] = field(default_factory=dict)
     """Ends of the division in topics of the app's own cluster, for the tools that people use; never read by Falkirk."""
 
@@ -131,6 +145,7 @@ __all__ = [
     "Owned",
     "OwnerId",
     "Phase",
+    "Revoked",
     "Task",
     "ends",
     "next_clock",

@@ -48,8 +48,19 @@ async def transact(
     return await log.commit()
 
 
-async def commit_steps(log: Log, steps: Sequence[ClosedStep]) -> list[Fate]:
-    """Clauses 3 and 4 for one closed step of each of several tasks. Afterwards the stores are as the fates say."""
+async def commit_steps(log: Log, steps: Sequence[ClosedStep], mine: Sequence[Owned]) -> list[Fate]:
+    """Clauses 3 and 4 for one closed step of each of several tasks. Afterwards the stores are as the fates say.
+
+    `mine` are all of this worker's ownerships, stepped here or not: see `renew`.
+    """
+    todo = [step for step in steps if not step.owned.lost]
+    fates = dict.fromkeys((step.owned.task.id for step in steps), Fate.LOST)
+    if todo:
+        fates |= zip((step.owned.task.id for step in todo), await _commit(log, todo, mine), strict=True)
+    return [fates[step.owned.task.id] for step in steps]
+
+
+async def _commit(log: Log, steps: Sequence[ClosedStep], mine: Sequence[Owned]) -> list[Fate]:
     writes: list[Writes] = []
     own: dict[TopicPartition, Offset] = {}
     for step in steps:
@@ -63,43 +74,63 @@ async def commit_steps(log: Log, steps: Sequence[ClosedStep]) -> list[Fate]:
     except Aborted:
         return [Fate.ABORTED] * len(steps)
     except Unknown:
-        return await resolve(log, steps)
+        return await resolve(log, steps, mine)
     for step in steps:
         apply(step, Offset(written[step.owned.task.steps] + 1), written)
     return [Fate.COMMITTED] * len(steps)
 
 
-async def resolve(log: Log, steps: Sequence[ClosedStep]) -> list[Fate]:
+async def resolve(log: Log, steps: Sequence[ClosedStep], mine: Sequence[Owned]) -> list[Fate]:
     """Clause 4, unknown: what the log says became of the steps.
 
     A step of a lost task is not applied even if it committed: the store stays a shorter prefix, which is as good. Nor
     does the changelog offset go on: reading a change twice is harmless, skipping one is not.
     """
-    await log.renew()
-    owner_of = {step.owned.task.steps: step.owned for step in steps}
-
-    def lost(p: TopicPartition, records: Records) -> bool:
-        return taken(owner_of[p].nonce, records)
-
-    reads = await read_to_marks(log, {p: owned.read_on for p, owned in owner_of.items()}, lost)
+    found = await renew(log, mine)
     fates = []
     for step in steps:
-        read = reads[step.owned.task.steps]
-        records = decoded(read)
+        records = found[step.owned.task.steps]
         place = next((offset for offset, record in records if is_ours(step, record)), None)
-        if taken(step.owned.nonce, records):
+        if step.owned.lost:
             fates.append(Fate.LOST)
         elif place is None:
             fates.append(Fate.ABORTED)
         else:
+            read_on = step.owned.read_on
             apply(step, Offset(place + 1), {})
+            step.owned.read_on = read_on
             fates.append(Fate.COMMITTED)
-        step.owned.read_on = read.position
     return fates
 
 
+async def renew(log: Log, mine: Sequence[Owned]) -> dict[TopicPartition, Records]:
+    """A new producer for this worker, and what the steps partitions of its running tasks hold beyond `read_on`.
+
+    A successor may have fenced the old producer, and the new one is not fenced any more: so every ownership has to be
+    asked again whether it is the last, not only those in the transaction that failed. A take-over that is under way
+    begins again, with another name.
+    """
+    running = {}
+    for owned in mine:
+        if owned.phase in (Phase.RUNNING, Phase.RELEASING):
+            running[owned.task.steps] = owned
+        else:
+            owned.revoked = True
+    await log.renew()
+
+    def lost(p: TopicPartition, records: Records) -> bool:
+        return taken(running[p].nonce, records)
+
+    reads = await read_to_marks(log, {p: owned.read_on for p, owned in running.items()}, lost)
+    found = {p: decoded(read) for p, read in reads.items()}
+    for p, owned in running.items():
+        owned.lost = owned.lost or taken(owned.nonce, found[p])
+        owned.read_on = reads[p].position
+    return found
+
+
 def taken(nonce: Nonce, records: Records) -> bool:
-    """After this ownership's name, another was named or wrote a step."""
+    """After this ownership's name, another was named or wrote a step (its name may have been trimmed already)."""
     return any(isinstance(r, Named | StepRecord) and r.nonce != nonce for _, r in records)
 
 
@@ -139,13 +170,22 @@ def changelog_of(step: ClosedStep) -> list[Writes]:
     return [Writes(changelog.topic, [changelog.partition] * len(changes), list(changes), list(changes.values()))]
 
 
-async def release(log: Log, tasks: Sequence[Owned]) -> None:
-    """Leave tasks cleanly: nothing of theirs is open, and their successors are told so. Raises Aborted or Unknown.
+async def release(log: Log, tasks: Sequence[Owned], mine: Sequence[Owned]) -> None:
+    """Leave tasks cleanly: nothing of theirs is open, and their successors are told so.
 
-    Only an owner that ran may release: one that has not fenced its predecessors would hide them from its successor.
-    Once `released` was sent, committed or not, no step of this ownership may follow.
+    Where it does not commit, the successors fence this worker: slower, and as safe. Only an owner that ran may release:
+    one that has not fenced its predecessors would hide them from its successor. Once `released` was sent, committed or
+    not, no step of this ownership may follow.
     """
-    for owned in tasks:
+    leaving = [owned for owned in tasks if not owned.lost]
+    for owned in leaving:
         owned.enter(Phase.RELEASING)
-    writes = [record_of(owned, Released(owned.nonce)) for owned in tasks]
-    await transact(log, writes, {owned.task.steps: owned.read_on for owned in tasks})
+    writes = [record_of(owned, Released(owned.nonce)) for owned in leaving]
+    if not writes:
+        return
+    try:
+        await transact(log, writes, {owned.task.steps: owned.read_on for owned in leaving})
+    except Aborted:
+        pass
+    except Unknown:
+        await renew(log, mine)

@@ -24,6 +24,8 @@ class LazyCommand:
 
 
 COMMANDS: dict[str, LazyCommand] = {
+    "dev": LazyCommand("falkirk.cli.run", "dev", "Run a flow here, on a Kafka that starts by itself."),
+    "run": LazyCommand("falkirk.cli.run", "run", "Run a flow on a Kafka cluster."),
     "kafka": LazyCommand("falkirk.cli.kafka", "kafka", "Start, stop or look at the embedded Kafka."),
 }
 

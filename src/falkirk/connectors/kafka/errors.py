@@ -13,7 +13,10 @@ _WORDS: dict[int, tuple[str, str]] = {
     ),
     KafkaError.TOPIC_AUTHORIZATION_FAILED: ("not authorised for a topic", "grant the app's user the topic's ACLs"),
     KafkaError.GROUP_AUTHORIZATION_FAILED: ("not authorised for the group", "grant READ on the app's group"),
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: ("not authorised for the cluster", "grant IDEMPOTENT_WRITE on the cluster"),
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: (
+        "not authorised for the cluster",
+        "grant IDEMPOTENT_WRITE on the cluster",
+    ),
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
         "not authorised for the transactional id",
         "grant WRITE and DESCRIBE on the app's transactional ids (prefixed with the app's name)",

@@ -35,6 +35,8 @@ class Membership:
     ) -> None:
         self._consumer = Consumer(cluster.member(group, instance, session_timeout_ms), logger=logger)
         self._topic, self._instance = topic, instance
+        self._metadata: object = None
+        self._refresh()
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
 
     def join(self) -> None:
@@ -54,10 +56,19 @@ class Membership:
             if known := translate(error):
                 raise known
             logger.warning("group: %s", error)
+        self._refresh()
 
     def metadata(self) -> object:
-        """The group's generation and this member's place in it, for the transaction."""
-        return self._consumer.consumer_group_metadata()
+        """The group's generation and this member's place in it, for the transaction. Any thread may ask.
+
+        As of the last `poll`, or of the handler that runs: the client itself cannot be asked by another thread while a
+        handler runs, and a handler may well wait for that thread's transaction. A generation that has become stale
+        meanwhile is refused by the broker, and the transaction tried again.
+        """
+        return self._metadata
+
+    def _refresh(self) -> None:
+        self._metadata = self._consumer.consumer_group_metadata()
 
     def leave(self) -> None:
         """Leave for good: a static member that merely closes keeps its tasks idle until its session ends."""
@@ -73,6 +84,7 @@ class Membership:
         self._consumer.close()
 
     def _assigned(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        self._refresh()
         # An explicit position: the default one would wait for pending transactional commits of the old owner. Paused at
         # once: the steps are read elsewhere.
         for p in partitions:
@@ -82,9 +94,11 @@ class Membership:
         self._on_assigned([p.partition for p in partitions])
 
     def _revoked(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        self._refresh()
         self._on_revoked([p.partition for p in partitions])
         consumer.incremental_unassign(partitions)
 
     def _lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        self._refresh()
         self._on_lost([p.partition for p in partitions])
         consumer.incremental_unassign(partitions)

@@ -206,7 +206,11 @@ class KafkaLog:
                 "another process runs under this worker's instance id",
                 hint="start each worker with a state directory of its own",
             )
-        if self._state is Transaction.OPEN and not cause.fatal() and (cause.txn_requires_abort() or not cause.retriable()):
+        if (
+            self._state is Transaction.OPEN
+            and not cause.fatal()
+            and (cause.txn_requires_abort() or not cause.retriable())
+        ):
             try:
                 self._live().abort_transaction(PATIENCE)
             except KafkaException as second:

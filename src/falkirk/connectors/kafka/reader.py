@@ -130,8 +130,6 @@ class BoundedReader:
             consumer.close()
 
 
-
-
 def taken(consumer: Consumer, most: int) -> list[Message]:
     """What is there, or the first to come within 20 ms. (`consume` alone would wait for as many as it may take.)"""
     first = consumer.poll(0.02)

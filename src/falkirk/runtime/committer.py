@@ -1,0 +1,84 @@
+"""The one thread in which transactions happen, and the threads in which tasks recover."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from secrets import token_hex
+from time import time_ns
+
+from falkirk.checkpoint import driver
+from falkirk.checkpoint.ids import Millis, Nonce
+from falkirk.checkpoint.ports import Log
+from falkirk.checkpoint.takeover import admit, name, recover
+from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase, Revoked
+from falkirk.checkpoint.transaction import Fate, commit_steps, release
+from falkirk.runtime.replay import Replays
+from falkirk.runtime.stores import TaskStores
+
+
+class WallClock:
+    """`falkirk.checkpoint.ports.Clock`."""
+
+    def now(self) -> Millis:
+        """Milliseconds since 1970, UTC."""
+        return Millis(time_ns() // 1_000_000)
+
+
+class Committer:
+    """Runs the protocol's coroutines: transactions one after the other, recoveries beside them."""
+
+    def __init__(self, log: Log, host: str) -> None:
+        self._log, self._host = log, host
+        self._mine: list[Owned] = []
+        self._transactions = ThreadPoolExecutor(1, "falkirk-commit")
+        self._recoveries = ThreadPoolExecutor(1, "falkirk-recover")
+
+    def begin(self) -> None:
+        """Make the first producer: what an earlier process of this identity left open is decided then."""
+        self._transactions.submit(lambda: driver.run(self._log.renew())).result()
+
+    def name(self, tasks: Sequence[Owned]) -> Future[bool]:
+        """Clause 5a."""
+
+        def work() -> bool:
+            mine = self._ownerships()
+            self._mine = [*mine, *tasks]
+            return driver.run(name(self._log, tasks, mine, fresh_nonce, self._host))
+
+        return self._transactions.submit(work)
+
+    def recover(self, tasks: Sequence[Owned], stores: TaskStores, replays: Replays) -> Future[None]:
+        """Clauses 5b to 5d: each task is RUNNING afterwards, or IDLE."""
+
+        def work() -> None:
+            try:
+                driver.run(recover(self._log, stores, replays, WallClock(), tasks))
+            except Revoked:
+                pass
+            finally:
+                replays.close()
+            self._transactions.submit(lambda: [admit(owned) for owned in tasks]).result()
+
+        return self._recoveries.submit(work)
+
+    def commit(self, steps: Sequence[ClosedStep]) -> Future[list[Fate]]:
+        """Clauses 3 and 4."""
+        return self._transactions.submit(lambda: driver.run(commit_steps(self._log, steps, self._ownerships())))
+
+    def release(self, tasks: Sequence[Owned]) -> None:
+        """Leave tasks, and wait."""
+        self._transactions.submit(lambda: driver.run(release(self._log, tasks, self._ownerships()))).result()
+
+    def _ownerships(self) -> list[Owned]:
+        return [owned for owned in self._mine if owned.phase is not Phase.IDLE]
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        self._recoveries.shutdown(cancel_futures=True)
+        self._transactions.shutdown()
+
+
+def fresh_nonce() -> Nonce:
+    """A word that no other ownership has."""
+    return Nonce(token_hex(8))

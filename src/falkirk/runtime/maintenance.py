@@ -1,0 +1,125 @@
+"""What happens beside the steps: flushes, versions, copies of them, and the trimming of what no one needs any more.
+
+    flush     bounds the log to apply after a crash of this process
+    version   bounds the log to apply on another host, and lets the log below it be deleted
+
+The low-watermark of a task is the step of the older of its two copied versions: it never rolls back below that, so step
+records and edge records below it go. The last step record stays, whatever happens.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from falkirk.checkpoint.ids import Offset, TaskId, TopicPartition
+from falkirk.checkpoint.tasks import ClosedStep, ends
+from falkirk.connectors.kafka.config import logger
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.runtime.stores import TaskStores
+from falkirk.runtime.task import RunningTask
+from falkirk.state.rocks import RocksStore
+
+FLUSH_CHANGES = 50_000
+FLUSH_SECONDS = 10.0
+
+
+Floor = dict[TopicPartition, Offset]
+"""Positions in a task's edges, below which it never reads again."""
+
+
+@dataclass(slots=True)
+class Upkeep:
+    """What is known of one task."""
+
+    changes: int = 0
+    flushed: float = field(default_factory=time.monotonic)
+    versioned: float = field(default_factory=time.monotonic)
+    stepped: bool = False
+    """Whether a step was committed since the last version."""
+    floors: list[Floor] = field(default_factory=list)
+    """Where the edges were at the last two versions, at the latest."""
+    version: int = 0
+    busy: Future[None] | None = None
+
+
+class Maintenance:
+    """The upkeep of one worker's tasks, in a thread of its own."""
+
+    def __init__(self, stores: TaskStores, topics: Topics) -> None:
+        self._stores, self._topics = stores, topics
+        self._known: dict[TaskId, Upkeep] = {}
+        self._thread = ThreadPoolExecutor(1, "falkirk-upkeep")
+
+    def committed(self, steps: Sequence[ClosedStep]) -> None:
+        """Take note of committed steps."""
+        for step in steps:
+            upkeep = self._known.setdefault(step.owned.task.id, Upkeep())
+            upkeep.changes += len(step.overlay.changes)
+            upkeep.stepped = True
+
+    def tick(self, tasks: Sequence[RunningTask]) -> None:
+        """Begin what is due."""
+        now = time.monotonic()
+        for task in tasks:
+            upkeep = self._known.setdefault(task.owned.task.id, Upkeep())
+            if upkeep.busy is not None:
+                if not upkeep.busy.done():
+                    continue
+                upkeep.busy.result()
+                upkeep.busy = None
+            if upkeep.stepped and now - upkeep.versioned >= task.bound.stage.regime.every.total_seconds():
+                upkeep.versioned = upkeep.flushed = now
+                upkeep.changes, upkeep.stepped = 0, False
+                upkeep.floors = [*upkeep.floors, floor_of(task)][-2:]
+                upkeep.busy = self._thread.submit(self._version, task, upkeep)
+            elif upkeep.changes >= FLUSH_CHANGES or (upkeep.changes and now - upkeep.flushed >= FLUSH_SECONDS):
+                upkeep.flushed, upkeep.changes = now, 0
+                upkeep.busy = self._thread.submit(task.owned.opened().flush)
+
+    def version(self, task: TaskId) -> int:
+        """The newest version that was made of a task since it was taken over; 0 before the first."""
+        return self._known[task].version if task in self._known else 0
+
+    def last_version(self, task: RunningTask) -> None:
+        """Before a task is handed over: a version of all that it did, so that nothing is run again."""
+        upkeep = self._known.get(task.owned.task.id, Upkeep())
+        self.forget(task)
+        self._thread.submit(self._version, task, upkeep).result()
+
+    def forget(self, task: RunningTask) -> None:
+        """The task goes: wait for what is under way."""
+        upkeep = self._known.pop(task.owned.task.id, None)
+        if upkeep is not None and upkeep.busy is not None:
+            upkeep.busy.exception()
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        self._thread.shutdown()
+
+    def _version(self, task: RunningTask, upkeep: Upkeep) -> None:
+        """Make a version, copy it, and delete what lies below the low-watermark."""
+        store, began = task.owned.opened(), time.monotonic()
+        steps_floor = store.progress.step_offset - 1
+        edge_floor: Floor = upkeep.floors[-1] if upkeep.floors else {}
+        if isinstance(store, RocksStore):
+            version = upkeep.version = store.commit()
+            copies = self._stores.copies(task.owned.task.id)
+            copies.upload(store.version_folder(version), version, store.version_progress(version))
+            copies.delete_below(store.versions()[0])
+            oldest = store.version_progress(store.versions()[0])
+            steps_floor = oldest.step_offset - 1
+            if task.owned.task.changelog is None:
+                edge_floor = upkeep.floors[0] if len(upkeep.floors) == 2 else {}
+            logger.info("task %s: version %s in %.2f s", task.owned.task.id, version, time.monotonic() - began)
+        self._topics.trim({task.owned.task.steps: Offset(steps_floor), **edge_floor})
+
+
+def floor_of(task: RunningTask) -> Floor:
+    """Where the task's edges are, as of its last committed step."""
+    if task.owned.last is None:
+        return {}
+    at = ends(task.owned.last)
+    return {i.place: at[i.partition] for i in task.bound.inputs if i.input.kind == "edge"}

@@ -1,0 +1,54 @@
+"""How an app is run: everything that is not the flow itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from falkirk.connectors.kafka.config import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of one run. Times are in the unit that the name says."""
+
+    brokers: str
+    state_dir: str
+    workers: int = 1
+    session_timeout_ms: int = 10_000
+    transaction_timeout_ms: int = 60_000
+    checkpoints: str = ""
+    """URL of the checkpoint store; empty: a folder in the state directory."""
+    replication: int = -1
+    """Replication factor of the topics that the app makes; -1: the broker's default."""
+    prefix: str = "falkirk"
+    """Internal topics are called PREFIX.APP.NAME."""
+    cache_bytes: int = 256 << 20
+    """Block cache and write buffers of all stores of one worker together."""
+    log_level: str = "warning"
+    client: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    """librdkafka settings of the user's own: security, addresses."""
+
+    def cluster(self) -> Cluster:
+        """The cluster that holds the app."""
+        return Cluster(self.brokers, self.client)
+
+    def checkpoint_url(self) -> str:
+        """Where versions are copied to."""
+        return self.checkpoints or (Path(self.state_dir).absolute() / "checkpoints").as_uri()
+
+
+def steps_topic(prefix: str, app: str) -> str:
+    """The topic whose partitions are the app's tasks."""
+    return f"{prefix}.{app}.steps"
+
+
+def control_topic(prefix: str, app: str) -> str:
+    """The topic that holds the layout and what workers report."""
+    return f"{prefix}.{app}.control"
+
+
+def changelog_topic(prefix: str, app: str, stage: str) -> str:
+    """Where an eager stage logs its state changes."""
+    return f"{prefix}.{app}.changelog.{stage}"

@@ -1,0 +1,95 @@
+"""Where a worker's tasks keep their state: a folder each, and copies of their versions in the checkpoint store."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from falkirk.checkpoint.ids import TaskId
+from falkirk.connectors.kafka.config import logger
+from falkirk.runtime.app import BoundTask
+from falkirk.state.checkpoints import CheckpointStore, RemoteVersion, connect
+from falkirk.state.engine import Memory
+from falkirk.state.memory import MemoryStore
+from falkirk.state.rocks import RocksStore, install_version
+from falkirk.state.store import Identity, Store
+
+
+class TaskStores:
+    """`falkirk.checkpoint.ports.Stores` on RocksDB."""
+
+    def __init__(self, app: str, folder: Path, url: str, tasks: Mapping[TaskId, BoundTask], memory: Memory) -> None:
+        self._app, self._folder, self._tasks, self._memory = app, folder, tasks, memory
+        self._remote = connect(url)
+        self._copies: dict[TaskId, CheckpointStore] = {}
+
+    async def open(self, task: TaskId) -> Store:
+        """The live copy of this host, else the newest copied version, else an empty store.
+
+        A lazy task's step records are trimmed below its versions, so a live copy that another worker's version has
+        overtaken may be of no use: it gives way. A task without state keeps its progress in memory: the steps topic tells
+        it again.
+        """
+        bound = self._tasks[task]
+        if not bound.task.stateful:
+            return MemoryStore(self._identity(task))
+        here = (self._folder_of(task) / "manifest.json").exists()
+        store = self._opened(task) if here else None
+        if store is None or bound.task.changelog is None:
+            version = self.copies(task).newest()
+            if version is not None and (store is None or version.progress.step > store.progress.step):
+                if store is not None:
+                    store.close()
+                self._install(task, version)
+                store = None
+        return store or self._opened(task)
+
+    async def fresh(self, task: TaskId) -> Store:
+        """An empty store in the place of what this host has."""
+        shutil.rmtree(self._folder_of(task), ignore_errors=True)
+        return self._opened(task)
+
+    def copies(self, task: TaskId) -> CheckpointStore:
+        """The task's versions in the checkpoint store."""
+        if task not in self._copies:
+            self._copies[task] = CheckpointStore(self._remote, self._identity(task))
+        return self._copies[task]
+
+    def _install(self, task: TaskId, version: RemoteVersion) -> None:
+        copies, folder = self.copies(task), self._folder_of(task)
+        report = progress_logger(f"task {task}: copying version {version.number}")
+        install_version(
+            folder,
+            self._identity(task),
+            version.number,
+            lambda target: copies.download(version, target, report),
+            self._memory,
+        )
+
+    def _folder_of(self, task: TaskId) -> Path:
+        return self._folder / f"{task.stage}-{task.partition}"
+
+    def _identity(self, task: TaskId) -> Identity:
+        stage = self._tasks[task].stage
+        return Identity(self._app, str(task), stage.fingerprint, stage.state_schema)
+
+    def _opened(self, task: TaskId) -> RocksStore:
+        return RocksStore(self._folder_of(task), self._identity(task), self._memory)
+
+
+def progress_logger(what: str) -> Callable[[int, int], None]:
+    """Logs how far a copy is, every two seconds, with the time that is left."""
+    began = time.monotonic()
+    said = began
+
+    def report(done: int, total: int) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now - said >= 2 and done:
+            said = now
+            left = (now - began) * (total - done) / done
+            logger.warning("%s: %d of %d MB, %.0f s left", what, done >> 20, total >> 20, left)
+
+    return report

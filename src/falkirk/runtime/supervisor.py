@@ -1,0 +1,181 @@
+"""The supervisor: N worker processes, a warm spare for the one that dies next, and the end of them all.
+
+    spare ──slot k──▶ worker k ──dies──▶ the spare becomes worker k; a new spare is started
+                         │ FalkirkError: what no restart mends ──▶ all stop; its words and its exit code are ours
+
+A spare has imported everything, loaded the flow and met the cluster: what is left to do after a death is to join the group
+under the dead worker's identity and to take its tasks over.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import IO
+
+import msgspec
+
+from falkirk.errors import FalkirkError
+from falkirk.runtime.process import BUG
+from falkirk.runtime.protocol import Failed, FromWorker, Ready, Report, Work, decode_from_worker, encode
+from falkirk.runtime.settings import Settings
+
+CRASHES = 5
+"""So many deaths of workers within `CRASH_WINDOW` seconds of their start, one after the other, end the run."""
+CRASH_WINDOW = 10.0
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """One worker process."""
+
+    process: subprocess.Popen[bytes]
+    slot: int | None = None
+    started: float = field(default_factory=time.monotonic)
+    ready: bool = False
+
+
+@dataclass(slots=True)
+class Event:
+    """Something a child said, or its end (`said` is None)."""
+
+    child: Child
+    said: FromWorker | None
+
+
+class WorkerFailed(FalkirkError):
+    """A worker ended with an error that no restart mends."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.code = exit_code
+
+
+class Supervisor:
+    """Runs an app's workers on this host."""
+
+    def __init__(self, target: str, settings: Settings, log: Callable[[str], None]) -> None:
+        self._target, self._settings, self._log = target, settings, log
+        self._events: queue.Queue[Event] = queue.Queue()
+        self._workers: dict[int, Child] = {}
+        self._spares: list[Child] = []
+        self._vacant: deque[int] = deque(range(settings.workers))
+        self._quick_deaths = 0
+        self.reports: dict[int, Report] = {}
+
+    def run(self, finished: Callable[[], bool]) -> None:
+        """Keep the workers going until `finished()`; then let them leave cleanly. Raises WorkerFailed."""
+        try:
+            self._fill()
+            while not finished():
+                self._turn(0.05)
+            self._leave()
+        finally:
+            self.kill()
+
+    def _turn(self, timeout: float) -> None:
+        try:
+            event = self._events.get(timeout=timeout)
+        except queue.Empty:
+            return
+        child = event.child
+        match event.said:
+            case Ready():
+                child.ready = True
+            case Report() as report:
+                self.reports[report.slot] = report
+                self._quick_deaths = 0 if time.monotonic() - child.started > CRASH_WINDOW else self._quick_deaths
+            case Failed(message, code):
+                raise WorkerFailed(message, code)
+            case None:
+                self._ended(child)
+        self._fill()
+
+    def _fill(self) -> None:
+        """Give ready spares the vacant slots; start as many that one is left over."""
+        for child in [c for c in self._spares if c.ready]:
+            if self._vacant:
+                self._spares.remove(child)
+                child.slot = self._vacant.popleft()
+                self._workers[child.slot] = child
+                self._tell(child, Work(child.slot))
+        while len(self._spares) < len(self._vacant) + 1:
+            self._spares.append(self._spawn())
+
+    def _ended(self, child: Child) -> None:
+        code = child.process.wait()
+        if child in self._spares:
+            self._spares.remove(child)
+        elif child.slot is not None and self._workers.get(child.slot) is child:
+            del self._workers[child.slot]
+            self.reports.pop(child.slot, None)
+            self._vacant.append(child.slot)
+        name = "the spare" if child.slot is None else f"worker {child.slot}"
+        self._log(f"{name} (pid {child.process.pid}) {ending(code)}; another takes its place")
+        if time.monotonic() - child.started < CRASH_WINDOW and code > 0:
+            self._quick_deaths += 1
+            if self._quick_deaths >= CRASHES:
+                raise WorkerFailed(f"workers die as soon as they start ({CRASHES} times): see their traces above", BUG)
+
+    def _leave(self) -> None:
+        """SIGTERM to all: last steps committed, last versions made. A worker that dies meanwhile is not replaced."""
+        for child in self._children():
+            child.process.terminate()
+        deadline = time.monotonic() + 60
+        while self._workers and time.monotonic() < deadline:
+            try:
+                event = self._events.get(timeout=0.1)
+            except queue.Empty:
+                continue
+            if isinstance(event.said, Failed):
+                raise WorkerFailed(event.said.message, event.said.exit_code)
+            if event.said is None and event.child.slot is not None:
+                self._workers.pop(event.child.slot, None)
+
+    def kill(self) -> None:
+        """End what is left, at once."""
+        for child in self._children():
+            child.process.kill()
+            child.process.wait()
+
+    def _children(self) -> list[Child]:
+        return [*self._workers.values(), *self._spares]
+
+    def _spawn(self) -> Child:
+        arguments = [sys.executable, "-m", "falkirk.runtime.process", self._target]
+        arguments.append(msgspec.json.encode(self._settings).decode())
+        process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ.copy())
+        child = Child(process)
+        assert process.stdout is not None
+        threading.Thread(target=self._listen, args=(child, process.stdout), daemon=True).start()
+        return child
+
+    def _listen(self, child: Child, pipe: IO[bytes]) -> None:
+        for line in pipe:
+            self._events.put(Event(child, decode_from_worker(line)))
+        self._events.put(Event(child, None))
+
+    @staticmethod
+    def _tell(child: Child, message: Work) -> None:
+        assert child.process.stdin is not None
+        try:
+            child.process.stdin.write(encode(message) + b"\n")
+            child.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it died just now; its end is among the events
+
+
+def ending(code: int) -> str:
+    """How a process ended, in words.
+
+    >>> ending(-9), ending(70)
+    ('was killed by signal 9', 'ended with code 70')
+    """
+    return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"

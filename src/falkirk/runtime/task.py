@@ -1,0 +1,113 @@
+"""A running task: what it has read and not yet stepped, and the closing of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from confluent_kafka import Message
+
+from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId, TopicPartition
+from falkirk.checkpoint.overlay import Overlay
+from falkirk.checkpoint.pipeline import Pipeline
+from falkirk.checkpoint.ports import Writes
+from falkirk.checkpoint.records import StepRecord
+from falkirk.checkpoint.steps import Output, close_step
+from falkirk.checkpoint.tasks import ClosedStep, Owned, ends, next_clock
+from falkirk.errors import SourceError
+from falkirk.runtime.app import BoundTask
+from falkirk.stream.circuit import Circuit, Emitted, Slice, StepInput
+
+
+class RunningTask:
+    """One task between its take-over and its loss."""
+
+    def __init__(self, bound: BoundTask, owned: Owned, circuit: Circuit) -> None:
+        self.bound, self.owned, self.circuit = bound, owned, circuit
+        self.rows = self.bytes = 0
+        self.wake_at: int | None = None
+        self._runs: dict[TopicPartition, list[Message]] = {i.place: [] for i in bound.inputs}
+        self._ends: dict[InputPartition, Offset] = {}
+        self.rewind()
+
+    @property
+    def begun(self) -> bool:
+        """Whether a step record says where the inputs are."""
+        return bool(self._ends)
+
+    def rewind(self) -> dict[TopicPartition, Offset]:
+        """Forget what was read after the last committed step; return where to read on."""
+        self._ends = {} if self.owned.last is None else ends(self.owned.last)
+        self._clear()
+        self.wake_at = self.circuit.wake_at(Overlay(self.owned.opened()))
+        return self.positions()
+
+    def positions(self) -> dict[TopicPartition, Offset]:
+        """Where each input is read on, once what is pending has been stepped."""
+        return {i.place: self._ends[i.partition] for i in self.bound.inputs} if self._ends else {}
+
+    def offer(self, place: TopicPartition, run: Sequence[Message]) -> None:
+        """Take messages in, in the order of their offsets."""
+        pending = self._runs[place]
+        if not pending:
+            self._check_order(place, run[0])
+        pending.extend(run)
+        self.rows += len(run)
+        self.bytes += sum(map(len, run))
+
+    def due(self, now: Millis) -> bool:
+        """Whether a timer waits for a step."""
+        return self.wake_at is not None and self.wake_at <= now
+
+    def begin(self, starts: dict[InputPartition, Offset], owner: OwnerId, now: Millis) -> ClosedStep:
+        """Step 0, which reads nothing: its record says where the inputs begin."""
+        self._ends = dict(starts)
+        return close_step(self.owned, owner, None, starts, now, [], Overlay(self.owned.opened()))
+
+    def close(self, pipeline: Pipeline, owner: OwnerId, now: Millis) -> ClosedStep:
+        """Run the circuit over all that is pending. On an exception nothing has changed but the overlay, which is dropped."""
+        last = pipeline.last(self.owned)
+        clock = next_clock(last, now)
+        slices = []
+        for i in self.bound.inputs:
+            if messages := self._runs[i.place]:
+                slices.append(Slice(i.input.id, i.place.topic, i.place.partition, messages))  # type: ignore[arg-type]
+                self._ends[i.partition] = Offset((messages[-1].offset() or 0) + 1)
+        overlay = Overlay(pipeline.top(self.owned))
+        result = self.circuit.run(StepInput(clock, slices), overlay)
+        self.wake_at = result.wake_at
+        step = close_step(
+            self.owned,
+            owner,
+            last,
+            self._ends,
+            clock,
+            outputs_of(result.emitted),
+            overlay,
+            rows=self.rows,
+            dead=result.dead,
+        )
+        self._clear()
+        return step
+
+    def replay(self, record: StepRecord, slices: Sequence[Slice], overlay: Overlay) -> list[Output]:
+        """Run a recorded step again."""
+        return outputs_of(self.circuit.run(StepInput(record.clock, slices), overlay).emitted)
+
+    def _clear(self) -> None:
+        self._runs = {i.place: [] for i in self.bound.inputs}
+        self.rows = self.bytes = 0
+
+    def _check_order(self, place: TopicPartition, first: Message) -> None:
+        partition = next(i.partition for i in self.bound.inputs if i.place == place)
+        offset = first.offset() or 0
+        if offset < self._ends[partition]:
+            raise SourceError(
+                f"{place.topic}[{place.partition}] went back to offset {offset} after {self._ends[partition]}",
+                where=f"task {self.owned.task.id}",
+                hint="did the cluster lose committed data?",
+            )
+
+
+def outputs_of(emitted: Sequence[Emitted]) -> list[Output]:
+    """A circuit's emissions as writes."""
+    return [Output(e.output, Writes(e.topic, e.partitions, e.keys, e.values, e.timestamps, e.headers)) for e in emitted]

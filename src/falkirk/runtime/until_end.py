@@ -1,0 +1,108 @@
+"""`--until end`: when is everything that was in the sources at the start processed and committed?
+
+    target(source partition) = its high watermark at the start
+    target(edge partition)   = its high watermark once all tasks that write the edge are done
+    done(task)               = no committed record is left between where its last step ended and its targets
+
+Control records count in watermarks but are never read, so the last part of the way is looked at, not computed.
+"""
+
+from __future__ import annotations
+
+import time
+
+from falkirk.checkpoint.ids import Offset, TaskId, TopicPartition
+from falkirk.checkpoint.reading import decoded
+from falkirk.checkpoint.records import StepRecord
+from falkirk.checkpoint.tasks import ends
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.reader import BoundedReader
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.runtime.app import App, BoundTask
+
+PERIOD = 0.2
+"""Seconds between two looks at the steps topic."""
+QUIET = 0.5
+"""A task whose last step is older than this and is not done is looked at record by record."""
+
+
+class UntilEnd:
+    """Follows the steps topic."""
+
+    def __init__(self, app: App, cluster: Cluster, topics: Topics) -> None:
+        self._app, self._topics = app, topics
+        self._reader = BoundedReader(cluster)
+        self._targets: dict[TopicPartition, Offset] = {}
+        self._done: set[TaskId] = set()
+        self._last: dict[TaskId, StepRecord] = {}
+        self._moved: dict[TaskId, float] = {}
+        self._looked = 0.0
+        places = [b.task.steps for b in app.tasks]
+        self._positions = dict(self._reader.watermarks(places, end=False))
+        sources = {i.place for b in app.tasks for i in b.inputs if i.input.kind == "source"}
+        self._targets |= topics.offsets(sources, "latest")
+
+    def finished(self) -> bool:
+        """Whether every task is done. Cheap to ask often."""
+        now = time.monotonic()
+        if now - self._looked < PERIOD:
+            return len(self._done) == len(self._app.tasks)
+        self._looked = now
+        self._follow(now)
+        for stage in self._app.plan.stages:  # upstream first: an edge's target needs its writers to be done
+            tasks = [b for b in self._app.tasks if b.stage is stage and b.task.id not in self._done]
+            for bound in tasks:
+                if self._has_targets(bound) and self._is_done(bound, now):
+                    self._done.add(bound.task.id)
+        return len(self._done) == len(self._app.tasks)
+
+    def progress(self) -> tuple[int, int]:
+        """Input records behind us, and in all, as far as is known."""
+        got = all_ = 0
+        for bound in self._app.tasks:
+            last = self._last.get(bound.task.id)
+            at = ends(last) if last else {}
+            for i in bound.inputs:
+                if i.input.kind == "source":
+                    all_ += self._targets[i.place]
+                    got += min(at.get(i.partition, Offset(0)), self._targets[i.place])
+        return got, all_
+
+    def _follow(self, now: float) -> None:
+        marks = self._reader.watermarks(list(self._positions), end=True)
+        behind = {p: (at, marks[p]) for p, at in self._positions.items() if at < marks[p]}
+        if not behind:
+            return
+        for place, read in self._reader.read(behind, committed=True).items():
+            self._positions[place] = max(self._positions[place], read.position)
+            task = self._app.tasks[place.partition].task.id
+            for _, record in decoded(read):
+                if isinstance(record, StepRecord):
+                    self._last[task], self._moved[task] = record, now
+
+    def _has_targets(self, bound: BoundTask) -> bool:
+        missing = [i for i in bound.inputs if i.place not in self._targets]
+        for i in missing:
+            writers = {s.id for s in self._app.plan.stages if any(o.topic == i.place.topic for o in s.outputs)}
+            if any(b.task.id not in self._done for b in self._app.tasks if b.stage.id in writers):
+                return False
+        self._targets |= self._topics.offsets({i.place for i in missing}, "latest")
+        return True
+
+    def _is_done(self, bound: BoundTask, now: float) -> bool:
+        last = self._last.get(bound.task.id)
+        if last is None:
+            return False
+        at = ends(last)
+        left = {i.place: (at[i.partition], self._targets[i.place]) for i in bound.inputs}
+        left = {p: (a, b) for p, (a, b) in left.items() if a < b}
+        if left and now - self._moved[bound.task.id] < QUIET:
+            return False
+        return not left or all(
+            not read.records and read.position >= left[p][1]
+            for p, read in self._reader.read(left, committed=True).items()
+        )
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._reader.close()

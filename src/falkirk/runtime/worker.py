@@ -1,0 +1,304 @@
+"""A worker: the loop that reads, runs steps and hands them to the committer.
+
+    group ──assigned──▶ name ──▶ recover ──▶ running ──revoked──▶ commit, last version, released
+                                               │ ▲
+                       read ──▶ close a step ──┘ └── settle: applied, or rewound
+
+While step n commits in the committer's thread, this thread reads and runs step n+1.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from falkirk.checkpoint.ids import OwnerId, TaskId
+from falkirk.checkpoint.pipeline import Pipeline
+from falkirk.checkpoint.takeover import abandon
+from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase, ends
+from falkirk.checkpoint.transaction import Fate
+from falkirk.connectors.kafka.config import logger
+from falkirk.connectors.kafka.group import Membership
+from falkirk.connectors.kafka.log import KafkaLog
+from falkirk.connectors.kafka.source import SourceReader
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.runtime.app import App, BoundTask, check_division, start_offsets
+from falkirk.runtime.committer import Committer, WallClock
+from falkirk.runtime.identity import Identity
+from falkirk.runtime.maintenance import Maintenance
+from falkirk.runtime.pacing import Pacer
+from falkirk.runtime.replay import Replays
+from falkirk.runtime.settings import Settings
+from falkirk.runtime.stores import TaskStores
+from falkirk.runtime.task import RunningTask
+from falkirk.state.engine import Memory
+from falkirk.stream.circuit import Circuit
+
+DRAINED = 500
+"""A look for input that gave fewer messages than this found no backlog."""
+
+IDLE_WAIT = 0.01
+"""Seconds that one look for input waits: what else there is to do is seen to between two looks."""
+
+
+@dataclass(slots=True)
+class Stats:
+    """What is worth knowing about a worker's pace."""
+
+    rows: Counter[TaskId] = field(default_factory=Counter)
+    step_ms: float = 0.0
+    commit_ms: float = 0.0
+    commits: int = 0
+
+
+class Worker:
+    """One process's share of an app."""
+
+    def __init__(self, app: App, settings: Settings, identity: Identity, topics: Topics) -> None:
+        self.app, self.settings, self.topics = app, settings, topics
+        self.owner = OwnerId(f"{app.group}.{identity.name}")
+        self.clock = WallClock()
+        self.tasks: dict[int, RunningTask] = {}
+        self.pipeline = Pipeline()
+        self.pacer = pacer_of(app)
+        self._bound: dict[TaskId, BoundTask] = {b.task.id: b for b in app.tasks}
+        self._assigned: set[int] = set()
+        self._recovering: dict[int, Owned] = {}
+        self._naming: list[tuple[list[Owned], Future[bool]]] = []
+        self._recoveries: list[tuple[list[Owned], dict[TaskId, Circuit], Future[None]]] = []
+        self._commit: tuple[list[ClosedStep], Future[list[Fate]]] | None = None
+        self._first_row = 0.0
+        self._commit_began = 0.0
+        self.stats = Stats()
+
+        cluster = settings.cluster()
+        self._membership = Membership(
+            cluster,
+            group=app.group,
+            instance=f"{app.group}.{identity.name}",
+            topic=app.steps,
+            session_timeout_ms=settings.session_timeout_ms,
+            on_assigned=self._on_assigned,
+            on_revoked=self._on_revoked,
+            on_lost=self._on_lost,
+        )
+        log = KafkaLog(
+            cluster, self.owner, self._membership.metadata, transaction_timeout_ms=settings.transaction_timeout_ms
+        )
+        self._committer = Committer(log, identity.host)
+        self._reader = SourceReader(cluster)
+        memory = Memory(settings.cache_bytes * 2 // 3, settings.cache_bytes // 3)
+        self._stores = TaskStores(app.name, identity.folder, settings.checkpoint_url(), self._bound, memory)
+        self.maintenance = Maintenance(self._stores, topics)
+
+    # -- the loop ------------------------------------------------------------------------------------------------------
+
+    def run(self, stopping: Callable[[], bool]) -> None:
+        """Work until `stopping()`; then leave cleanly. Raises FalkirkError on what no retry mends."""
+        self._membership.join()
+        self._committer.begin()
+        try:
+            while not stopping():
+                self.turn()
+            self.leave()
+        finally:
+            self._reader.close()
+
+    def turn(self) -> None:
+        """One round: the group, the recoveries, the input, the commit."""
+        self._membership.poll()
+        self._take_over()
+        self._settle(wait=False)
+        waiting = self.pipeline.staged and self._commit is not None
+        drained = self._read(0.001 if waiting else IDLE_WAIT)
+        if not self.pipeline.staged:
+            self._close_steps(drained)
+        self._start_commit()
+        self.maintenance.tick(list(self.tasks.values()))
+
+    def leave(self) -> None:
+        """Hand the tasks over: their last steps committed, a version made of each, `released` written."""
+        self._membership.leave()
+        self.maintenance.close()
+        self._committer.close()
+
+    def recovering(self) -> list[Owned]:
+        """The tasks that are being taken over."""
+        return list(self._recovering.values())
+
+    def _read(self, timeout: float) -> bool:
+        """Take messages in; say whether there were no more."""
+        if sum(t.rows for t in self.tasks.values()) >= self.pacer.max_rows:
+            time.sleep(timeout)
+            return False
+        runs, count = self._reader.poll(timeout)
+        if runs and not any(t.rows for t in self.tasks.values()):
+            self._first_row = time.monotonic()
+        by_place = {i.place: task for task in self.tasks.values() for i in task.bound.inputs}
+        for place, messages in runs:
+            if (task := by_place.get(place)) is not None:
+                task.offer(place, messages)
+        return count < DRAINED
+
+    def _close_steps(self, drained: bool) -> None:
+        """Close the step of every task that has something, if it is time."""
+        now = self.clock.now()
+        running = [t for t in self.tasks.values() if t.begun]
+        due = [t for t in running if t.due(now)]
+        close = self.pacer.closes(
+            rows=sum(t.rows for t in running),
+            size=sum(t.bytes for t in running),
+            age=time.monotonic() - self._first_row,
+            drained=drained,
+            committing=self._commit is not None,
+        )
+        began = time.monotonic()
+        for task in running:
+            if (close and task.rows) or task in due:
+                self.pipeline.stage(task.close(self.pipeline, self.owner, now))
+        if close:
+            self.pacer.ran(time.monotonic() - began)
+            self.stats.step_ms = (time.monotonic() - began) * 1000
+
+    def _start_commit(self) -> None:
+        if self.pipeline.staged and self._commit is None:
+            steps = self.pipeline.begin()
+            self._commit, self._commit_began = (steps, self._committer.commit(steps)), time.monotonic()
+
+    def _settle(self, *, wait: bool) -> None:
+        """Take note of how the last transaction ended."""
+        if self._commit is None or not (wait or self._commit[1].done()):
+            return
+        (steps, future), self._commit = self._commit, None
+        fates = future.result()
+        self.stats.commits += 1
+        self.stats.commit_ms = (time.monotonic() - self._commit_began) * 1000
+        self.stats.rows.update({s.owned.task.id: s.record.rows for s in steps})
+        rewound = self.pipeline.settle(steps, fates)
+        self.maintenance.committed([s for s, fate in zip(steps, fates, strict=True) if fate is Fate.COMMITTED])
+        for owned in rewound:
+            task = self.tasks.get(owned.task.steps.partition)
+            if task is not None and not owned.lost:
+                logger.warning("task %s: the step after %s was aborted", owned.task.id, owned.last and owned.last.step)
+                self._reader.rewind(task.rewind())
+        self._drop_lost()
+
+    def _drop_lost(self) -> None:
+        for partition in [p for p, task in self.tasks.items() if task.owned.lost]:
+            logger.warning("task %s has another owner", self.tasks[partition].owned.task.id)
+            self._drop(partition)
+
+    # -- coming by tasks -----------------------------------------------------------------------------------------------
+
+    def _on_assigned(self, partitions: Sequence[int]) -> None:
+        self._assigned |= set(partitions)
+
+    def _take_over(self) -> None:
+        """Take the next part of clause 5 for every assigned task that is not running yet."""
+        if missing := sorted(self._assigned - self.tasks.keys() - self._recovering.keys()):
+            tasks = [Owned(self.app.tasks[p].task) for p in missing]
+            self._recovering |= dict(zip(missing, tasks, strict=True))
+            self._naming.append((tasks, self._committer.name(tasks)))
+        for naming in [n for n in self._naming if n[1].done()]:
+            self._naming.remove(naming)
+            self._named(*naming)
+        for recovery in [r for r in self._recoveries if r[2].done()]:
+            self._recoveries.remove(recovery)
+            self._recovered(*recovery)
+
+    def _named(self, tasks: list[Owned], named: Future[bool]) -> None:
+        self._drop_lost()
+        tasks = [owned for owned in tasks if self._recovering.get(owned.task.steps.partition) is owned]
+        if not named.result():
+            for owned in tasks:
+                del self._recovering[owned.task.steps.partition]
+            return
+        circuits = {o.task.id: self._circuit(o) for o in tasks}
+        replays = Replays(self.settings.cluster(), self._bound, circuits)
+        self._recoveries.append((tasks, circuits, self._committer.recover(tasks, self._stores, replays)))
+
+    def _recovered(self, tasks: list[Owned], circuits: dict[TaskId, Circuit], recovered: Future[None]) -> None:
+        recovered.result()
+        for owned in tasks:
+            partition = owned.task.steps.partition
+            if self._recovering.get(partition) is not owned:
+                continue
+            del self._recovering[partition]
+            if owned.phase is not Phase.RUNNING:
+                continue
+            bound = self.app.tasks[partition]
+            if owned.last is not None:
+                check_division(bound, ends(owned.last))
+            self.tasks[partition] = task = RunningTask(bound, owned, circuits[owned.task.id])
+            if not task.begun:
+                self.pipeline.stage(task.begin(start_offsets(bound, self.topics), self.owner, self.clock.now()))
+            self._reader.add(task.positions())
+            logger.info("task %s runs from step %s", owned.task.id, -1 if owned.last is None else owned.last.step)
+
+    def _circuit(self, owned: Owned) -> Circuit:
+        bound = self._bound[owned.task.id]
+        return bound.stage.circuit(bound.task.id.partition, self.app.layout)
+
+    # -- losing tasks --------------------------------------------------------------------------------------------------
+
+    def _on_revoked(self, partitions: Sequence[int]) -> None:
+        """Commit what is staged, make a last version, say `released`. The group waits for this."""
+        self._assigned -= set(partitions)
+        self._give_up(partitions)
+        self._settle(wait=True)
+        self._start_commit()
+        self._settle(wait=True)
+        leaving = [p for p in partitions if p in self.tasks]
+        for p in leaving:
+            self._reader.remove(self.tasks[p].positions())
+            self.maintenance.last_version(self.tasks[p])
+        if leaving:
+            self._committer.release([self.tasks[p].owned for p in leaving])
+        for p in leaving:
+            abandon(self.tasks.pop(p).owned)
+
+    def _on_lost(self, partitions: Sequence[int]) -> None:
+        """The session ended: others own the tasks by now, or will."""
+        logger.warning("lost tasks %s", sorted(partitions))
+        self._assigned -= set(partitions)
+        self._give_up(partitions)
+        self._settle(wait=True)
+        for p in partitions:
+            self._drop(p)
+
+    def _give_up(self, partitions: Sequence[int]) -> None:
+        """End take-overs under way. An ownership that outlived its assignment could run beside its successor's."""
+        gone = [self._recovering.pop(p) for p in partitions if p in self._recovering]
+        for owned in gone:
+            owned.revoked = True
+        under_way: list[tuple[list[Owned], Future[bool] | Future[None]]] = [*self._naming]
+        under_way += [(tasks, future) for tasks, _, future in self._recoveries]
+        for tasks, future in under_way:
+            if any(owned.task.steps.partition in partitions for owned in tasks):
+                future.exception()  # waits for its end
+        for owned in gone:
+            if owned.phase is not Phase.IDLE:
+                abandon(owned)
+
+    def _drop(self, partition: int) -> None:
+        """Forget a task; if the group still assigns it, it is taken over again."""
+        task = self.tasks.pop(partition, None)
+        if task is None:
+            return
+        self._reader.remove(task.positions())
+        self.pipeline.forget(task.owned.task.id)
+        self.maintenance.forget(task)
+        abandon(task.owned)
+
+
+def pacer_of(app: App) -> Pacer:
+    """The tightest bounds of all regimes: the stages of a worker step together, in one transaction."""
+    regimes = [stage.regime for stage in app.plan.stages]
+    return Pacer(
+        min(r.step.total_seconds() for r in regimes),
+        min(r.max_rows for r in regimes),
+        min(r.max_bytes for r in regimes),
+    )

@@ -1,0 +1,66 @@
+"""Finding a flow by the name that a command line gives: "app:flow", "folder/app.py:flow" or "package.app:flow"."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from falkirk.errors import ConfigError
+from falkirk.stream.flow import Flow
+
+
+def load_flow(target: str) -> Flow:
+    """The flow that `target` names; without ":name", the module's only flow. Raises ConfigError.
+
+    >>> load_flow("nowhere:flow")
+    Traceback (most recent call last):
+    falkirk.errors.ConfigError: there is no module or file 'nowhere'
+      to do: name it as a module (app:flow) or a file (folder/app.py:flow), from the folder you are in
+    """
+    place, _, name = target.partition(":")
+    module = _module(place)
+    flows = {key: value for key, value in vars(module).items() if isinstance(value, Flow)}
+    if name:
+        if name not in flows:
+            raise ConfigError(f"{place} has no flow {name!r}", hint=f"it has: {', '.join(sorted(flows)) or 'none'}")
+        return flows[name]
+    if len(flows) != 1:
+        raise ConfigError(
+            f"{place} has {len(flows)} flows", hint=f"say which: {', '.join(f'{place}:{key}' for key in sorted(flows))}"
+        )
+    return next(iter(flows.values()))
+
+
+def _module(place: str) -> ModuleType:
+    path = Path(place if place.endswith(".py") else place.replace(".", "/") + ".py")
+    try:
+        if path.exists():
+            return _from_file(path)
+        sys.path.insert(0, str(Path.cwd()))
+        try:
+            return importlib.import_module(place)
+        finally:
+            sys.path.pop(0)
+    except ModuleNotFoundError as error:
+        if error.name is not None and place.split(".", maxsplit=1)[0] == error.name:
+            raise ConfigError(
+                f"there is no module or file {place!r}",
+                hint="name it as a module (app:flow) or a file (folder/app.py:flow), from the folder you are in",
+            ) from None
+        raise
+
+
+def _from_file(path: Path) -> ModuleType:
+    """Import a file, with its folder importable as it would be for a script."""
+    folder = str(path.parent.resolve())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
