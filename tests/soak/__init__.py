@@ -1,0 +1,15 @@
+"""The adversary: it kills a running flow for hours, and checks every record that a separate reader sees.
+
+    python -m tests.soak --kills 1000 --seed 7
+
+    load.py ──▶ bids ──▶ falkirk run ──▶ sinks, steps ──▶ reader.py (read_committed, its own process)
+                          ▲                                  └─ checker.py ── task.py ── oracle.py
+                 adversary.py kills it
+
+What the reader sees is right if and only if, for every task,
+
+    steps = 0, 1, 2, …      start(n+1) = end(n)      records(n) = oracle(division(n) | divisions 0..n−1)
+
+The checker takes nothing from the system under test but the step records' divisions and clocks, which decide what
+intermediate values are visible; how those are computed it works out by itself, from the inputs, in plain Python.
+"""

@@ -1,0 +1,242 @@
+"""The reader: a process of its own that reads everything a flow reads and writes, at read_committed, and checks it.
+
+    python -m tests.soak.reader BROKERS SPEC        SPEC is MODULE:NAME of a `Spec`
+
+It says on standard output, as JSON a line, how it goes (`Status`), and obeys lines on standard input:
+`drain {"bids": 1000}`: that many records were sent, say when the flow has settled them all; `finish`: nothing more will
+come, give the verdict. The end of standard input is its end.
+"""
+
+from __future__ import annotations
+
+import importlib
+import queue
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from tests.soak.checker import Checker
+from tests.soak.findings import Kind
+from tests.soak.seen import HEADER, Seen, Tp
+from tests.soak.spec import Spec
+from tests.soak.task import Settled
+
+REPORT_S = 0.25
+BARRIER_S = 1.0
+BACKLOG = 100_000
+"""Rows held of one input partition beyond which it is not read on, unless a step waits for them."""
+
+PATIENT = {
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,  # else the reader is what a recovery waits for
+    "log_level": 0,
+}
+
+
+class Status(msgspec.Struct):
+    """How the reader is getting on. `settled` and `examples` are what is new since the last one."""
+
+    steps: int = 0
+    records: int = 0
+    read: int = 0
+    counts: dict[str, int] = {}
+    examples: list[str] = []
+    settled: list[Settled] = []
+    longest_gap: tuple[float, str, float] = (0.0, "", 0.0)
+    drained: bool = False
+    verdict: bool = False
+    troubles: list[str] = []
+
+
+class Reader:
+    """Reads until it is told that nothing more will come."""
+
+    def __init__(self, brokers: str, spec: Spec) -> None:
+        self.spec = spec
+        self.admin = AdminClient({"bootstrap.servers": brokers, **PATIENT})
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": brokers,
+                "group.id": "falkirk-soak-reader",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                # A record that was deleted before we read it must not be passed over in silence.
+                "auto.offset.reset": "error",
+                "fetch.wait.max.ms": 50,
+                "fetch.error.backoff.ms": 20,
+                **PATIENT,
+            }
+        )
+        counts = self._wait_for_topics()
+        self.checker = Checker(spec, counts)
+        self.partitions = [Tp(topic, p) for topic, count in counts.items() for p in range(count)]
+        self.consumer.assign([TopicPartition(*tp, OFFSET_BEGINNING) for tp in self.partitions])
+        self.read = 0
+        self.troubles: list[str] = []
+        self.settled: list[Settled] = []
+        self._paused: set[Tp] = set()
+        self._asked: dict[TopicPartition, Future[Any]] | None = None
+        self._ask_at = 0.0
+
+    def turn(self) -> None:
+        """Read a little, settle what can be settled."""
+        now = time.time()
+        checker = self.checker
+        for message in self.consumer.consume(5000, 0.02):
+            error = message.error()
+            # Where there is an address at all, the client's types allow for there being none.
+            tp, offset = Tp(message.topic() or "", message.partition() or 0), message.offset() or 0
+            if error is None:
+                headers: Any = message.headers() or ()
+                mark = next((value for name, value in headers if name == HEADER), None)
+                checker.see(Seen(tp, offset, message.key(), message.value(), message.timestamp()[1], mark, now))
+                self.read += 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                checker.reach(tp, offset)
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                checker.found.add(Kind.INPUT, str(tp), f"records were deleted before they were read: {error.str()}")
+            else:
+                self.troubles.append(f"{tp}: {error.str()}")
+        self.settled += checker.advance()
+        self._hold_back()
+        self._barrier()
+
+    def ends(self) -> dict[Tp, int] | None:
+        """High watermarks of all partitions now; None while the broker does not answer."""
+        return _result(self._ask())
+
+    def finish(self, sent: Mapping[str, int], patience: float) -> None:
+        """Read to the end of everything, and come to a verdict."""
+        deadline = time.monotonic() + patience
+        while (ends := self.ends()) is None:
+            self._in_time(deadline, "the broker does not answer")
+        while not self.checker.reached(ends):
+            self._in_time(deadline, "the ends of all partitions cannot be reached")
+            self.turn()
+        self.checker.finish(ends, sent)
+
+    @staticmethod
+    def _in_time(deadline: float, what: str) -> None:
+        if time.monotonic() > deadline:
+            raise TimeoutError(what)
+
+    def _wait_for_topics(self) -> dict[str, int]:
+        while True:
+            try:
+                found = self.admin.list_topics(timeout=5).topics
+            except KafkaException:
+                found = {}
+            if all(topic in found and found[topic].partitions for topic in self.spec.topics):
+                return {topic: len(found[topic].partitions) for topic in self.spec.topics}
+            time.sleep(0.1)
+
+    def _ask(self) -> dict[TopicPartition, Future[Any]]:
+        # At read_uncommitted: the last stable offset may lag behind a commit whose records have been read elsewhere.
+        wanted = {TopicPartition(*tp): OffsetSpec.latest() for tp in self.partitions}
+        asked: dict[TopicPartition, Future[Any]] = self.admin.list_offsets(
+            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=5
+        )
+        return asked
+
+    def _barrier(self) -> None:
+        if self._asked is not None:
+            if all(future.done() for future in self._asked.values()):
+                self.checker.ends_are(_result(self._asked))
+                self._asked = None
+        elif time.monotonic() >= self._ask_at and self.checker.barrier():
+            self._asked, self._ask_at = self._ask(), time.monotonic() + BARRIER_S
+
+    def _hold_back(self) -> None:
+        hungry = self.checker.hungry()
+        inputs = [tp for tp in self.partitions if self.checker.backlog(tp) > BACKLOG]
+        full = set(inputs) - hungry
+        if pause := full - self._paused:
+            self.consumer.pause([TopicPartition(*tp) for tp in pause])
+        if resume := self._paused - full:
+            self.consumer.resume([TopicPartition(*tp) for tp in resume])
+        self._paused = full
+
+
+def _result(asked: Mapping[TopicPartition, Future[Any]]) -> dict[Tp, int] | None:
+    try:
+        return {Tp(tp.topic, tp.partition): future.result().offset for tp, future in asked.items()}
+    except KafkaException:
+        return None
+
+
+def _commands(pipe: Iterable[str]) -> queue.Queue[str]:
+    """Lines as they come; an empty one is the end."""
+    lines: queue.Queue[str] = queue.Queue()
+
+    def listen() -> None:
+        for line in pipe:
+            lines.put(line.strip())
+        lines.put("")
+
+    threading.Thread(target=listen, daemon=True).start()
+    return lines
+
+
+class Teller:
+    """Says on standard output how it goes."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader, self.told, self.at = reader, 0, 0.0
+
+    def tell(self, **more: Any) -> None:
+        """Say it now."""
+        reader, checker = self.reader, self.reader.checker
+        examples = list(checker.found)
+        status = Status(
+            checker.steps, checker.records, reader.read, checker.found.as_dict(),
+            examples if len(examples) > self.told else [], reader.settled, checker.longest_gap,
+            troubles=reader.troubles[-5:], **more,
+        )  # fmt: skip
+        self.told, reader.settled, reader.troubles = len(examples), [], []
+        sys.stdout.buffer.write(msgspec.json.encode(status) + b"\n")
+        sys.stdout.buffer.flush()
+        self.at = time.monotonic()
+
+
+def main(brokers: str, where: str, patience: float = 120.0) -> None:
+    """Be the reader."""
+    module, name = where.split(":")
+    commands = _commands(sys.stdin)
+    reader = Reader(brokers, getattr(importlib.import_module(module), name))
+    teller = Teller(reader)
+    sent: dict[str, int] | None = None
+    while True:
+        reader.turn()
+        if time.monotonic() - teller.at > REPORT_S:
+            teller.tell(drained=sent is not None and _drained(reader, sent))
+        if commands.empty():
+            continue
+        match commands.get().split(" ", 1):
+            case ["drain", counts]:
+                sent = msgspec.json.decode(counts, type=dict[str, int])
+            case ["finish"] if sent is not None:
+                reader.finish(sent, patience)
+                teller.tell(drained=True, verdict=True)
+                return
+            case _:
+                return
+
+
+def _drained(reader: Reader, sent: Mapping[str, int]) -> bool:
+    """The flow has settled all that was sent."""
+    checker = reader.checker
+    if any(checker.sources[topic].count < count for topic, count in sent.items()):
+        return False
+    ends = reader.ends()
+    return ends is not None and checker.consumed(ends)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
