@@ -31,7 +31,10 @@ def owners(records: Iterable[tuple[Offset, TaskRecord]]) -> dict[Nonce, OwnerId]
 
 
 def unclean(records: Sequence[tuple[Offset, TaskRecord]]) -> set[OwnerId]:
-    """The owners to fence: those of every ownership begun after the newest one that a `released` cites (clause 5b).
+    """The owners to fence (clause 5b): those of every ownership begun after the newest one that a `released` cites.
+
+    One that wrote a step had fenced all those before it, committed or not: they are not fenced again. They could only have
+    made themselves a new producer since, and whoever does that asks for the last name first (`transaction.renew`).
 
     >>> a, b = Named(Nonce("a"), OwnerId("w0")), Named(Nonce("b"), OwnerId("w1"))
     >>> sorted(unclean([(Offset(0), a), (Offset(1), b)])), unclean([(Offset(0), a), (Offset(1), Released(Nonce("a")))])
@@ -39,5 +42,11 @@ def unclean(records: Sequence[tuple[Offset, TaskRecord]]) -> set[OwnerId]:
     """
     ownerships = list(owners(records).items())
     released = {record.nonce for _, record in records if isinstance(record, Released)}
-    newest = max((i for i, (nonce, _) in enumerate(ownerships) if nonce in released), default=-1)
-    return {owner for _, owner in ownerships[newest + 1 :]}
+    stepped = {record.nonce for _, record in records if isinstance(record, StepRecord)}
+    first = 0
+    for i, (nonce, _) in enumerate(ownerships):
+        if nonce in released:
+            first = i + 1
+        elif nonce in stepped:
+            first = max(first, i)
+    return {owner for _, owner in ownerships[first:]}
