@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,14 @@ from falkirk.state.rocks import RocksStore, install_version
 from falkirk.state.store import EMPTY, Identity, Progress
 
 WHOSE = Identity("app", "stats/0", "f00")
-pytestmark = pytest.mark.usefixtures("still_files")
+pytestmark = pytest.mark.usefixtures("still_files", "no_waiting_for_the_disk")
 MEMORY = Memory(cache=8 << 20, write_buffers=8 << 20)
+
+
+@pytest.fixture
+def tmp_path(no_waiting_for_the_disk: None) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="falkirk-") as folder:
+        yield Path(folder) / "test"
 
 
 class Crash(BaseException):
@@ -60,7 +67,7 @@ def lives(tmp_path: Path, prepare: Callable[[RocksStore], None], act: Callable[[
         fatal, ended = 0, False
         while not ended:
             fatal += 1
-            shutil.rmtree(tmp_path)
+            shutil.rmtree(tmp_path, ignore_errors=True)
             store = RocksStore(tmp_path / "store", WHOSE, MEMORY)
             prepare(store)
             with pytest.MonkeyPatch.context() as monkeypatch:

@@ -19,7 +19,7 @@ from falkirk.state.rocks import RocksStore
 from falkirk.state.store import EMPTY, Identity, Progress, Store
 
 WHOSE = Identity("app", "stats/0", "f00", "stats v1 n:Int64")
-pytestmark = pytest.mark.usefixtures("still_files")
+pytestmark = pytest.mark.usefixtures("still_files", "no_waiting_for_the_disk")
 LAST_KEY = b"\xfe"
 
 
