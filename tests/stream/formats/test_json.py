@@ -141,6 +141,9 @@ def test_what_is_not_of_the_type_is_bad_for_a_reason(kind: Any, text: str, reaso
         (b'{"x":NaN}', "not JSON: NaN is not JSON"),
         (b'{"s":"\xff"}', "not JSON: invalid UTF-8 at byte 6"),
         (b'{"x":1}{"x":2}', "not JSON: Extra data at character 7"),
+        (b'{"x":1}\n{"x":2}', "not JSON: Extra data at character 8"),
+        (b'{"s":"a\nb"}', "not JSON: Invalid control character at character 7"),
+        (b'{"x":' + b"[" * 1000 + b"]" * 1000 + b"}", "field 'x': cannot read a list as Int64"),
     ],
 )
 def test_a_value_that_is_no_object_is_bad_for_a_reason(value: bytes | None, reason: str) -> None:
@@ -148,9 +151,18 @@ def test_a_value_that_is_no_object_is_bad_for_a_reason(value: bytes | None, reas
 
 
 def test_half_a_surrogate_pair_is_bad_rather_than_another_character() -> None:
-    decoded = Json({"x": str}).decode([b'{"x":"\\ud800"}', b'{"x":"\\ud83d\\ude00"}'])
+    decoded = Json({"x": str}).decode([b'{"x":"\\ud800"}', b'{"x":"\\ud83d\\ude00"}', b'{"x":"\\uD800"}'])
     assert decoded.frame["x"].to_list() == ["😀"]
-    assert [i for i, _ in decoded.bad] == [0]
+    assert [i for i, _ in decoded.bad] == [0, 2]
+
+
+def test_an_object_on_several_lines_is_one_record() -> None:
+    assert Json({"x": int}).decode([b'{\n  "x": 1\n}\n', b'{"x":2}']).frame["x"].to_list() == [1, 2]
+
+
+def test_a_list_under_a_string_is_bad_however_deep() -> None:
+    deep = b'{"x":' + b"[" * 1000 + b"]" * 1000 + b"}"
+    assert Json({"x": str}).decode([deep]).bad == [(0, "field 'x': cannot read a list as String")]
 
 
 def test_missing_fields_are_null_and_unknown_ones_passed_over() -> None:

@@ -91,6 +91,7 @@ HOSTILE: list[bytes | None] = [
     b'{"s":"\xed\xa0\x80"}',
     b'{"\xff":1}',
     b'{"s":"\\ud800"}',
+    b'{"s":"\\uD800"}',
     b'{"s":"\\uDC00"}',
     b'{"s":"\\ud83d\\ude00"}',
     b'{"s":"\\\\ud800"}',
@@ -212,14 +213,10 @@ def check_independence(values: list[bytes | None]) -> None:
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=lambda v: repr(v)[:40])
 def test_a_hostile_record_spoils_no_other(hostile: bytes | None) -> None:
-    for values in (
-        [hostile],
-        [hostile, WHOLE],
-        [WHOLE, hostile],
-        [hostile, hostile, b"", WHOLE],
-        [b"{", hostile, b"}"],
-    ):
-        check_independence(values)
+    check_independence([hostile])
+    check_independence([hostile, b""])
+    check_independence([hostile, WHOLE, hostile])
+    check_independence([b"{", hostile, b"}", b""])
 
 
 @settings(deadline=None, max_examples=60)

@@ -50,7 +50,7 @@ def not_json(value: bytes, otherwise: str) -> str:
     except UnicodeDecodeError as error:
         return f"not JSON: invalid UTF-8 at byte {error.start}"
     except json.JSONDecodeError as error:
-        return f"not JSON: {error.msg} at character {error.pos}"
+        return f"not JSON: {error.msg.removesuffix(' at')} at character {error.pos}"
     except ValueError as error:
         return f"not JSON: {error}"
     return f"not JSON that can be read: {otherwise}"

@@ -149,8 +149,7 @@ class _Number(Scalar):
         ]
         zero = bytes(width)
         whole = [value if value is not None and len(value) == width else zero for value in values]
-        numbers = np.frombuffer(b"".join(whole), self.code)
-        series = pl.Series(numbers.astype(numbers.dtype.newbyteorder("=")), dtype=self.dtype)
+        series = pl.Series(np.frombuffer(b"".join(whole), self.code), dtype=self.dtype)
         absent = [i for i, value in enumerate(values) if value is None or len(value) != width]
         return (series.scatter(absent, None) if absent else series), bad
 
