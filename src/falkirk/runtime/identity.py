@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,10 +33,8 @@ def identity(state_dir: Path, app: str, slot: int) -> Identity:
         if not path.exists():
             made = path.with_suffix(f".{os.getpid()}")
             made.write_text(uuid.uuid4().hex[:12])
-            try:
-                os.link(made, path)  # the first of several workers that start at once wins
-            except FileExistsError:
-                pass
+            with suppress(FileExistsError):  # the first of several workers that start at once wins
+                os.link(made, path)
             made.unlink()
         word = path.read_text().strip()
         folder = state_dir / app / f"worker-{slot}"

@@ -58,7 +58,7 @@ def main() -> None:
     except FalkirkError as error:
         out.write(encode(Failed(str(error), error.exit_code)) + b"\n")
         os._exit(error.exit_code)
-    except BaseException:
+    except BaseException:  # noqa: BLE001  # whatever it is, the process ends with it
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(BUG)

@@ -35,10 +35,11 @@ class Replays:
             if task not in self._readers:
                 self._readers[task] = DivisionReader(self.cluster)
             read = self._readers[task].read(ranges)
-        slices = []
-        for i in bound.inputs:
-            if messages := read.get(i.place):
-                slices.append(Slice(i.input.id, i.place.topic, i.place.partition, messages))  # type: ignore[arg-type]
+        slices = [
+            Slice(i.input.id, i.place.topic, i.place.partition, messages)  # type: ignore[arg-type]
+            for i in bound.inputs
+            if (messages := read.get(i.place))
+        ]
         if record.step == 0 and not slices:
             return digest([])
         if record.rows != sum(len(s.messages) for s in slices):

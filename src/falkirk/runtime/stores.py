@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from falkirk.checkpoint.ids import TaskId
@@ -24,8 +25,25 @@ class TaskStores:
         self._app, self._folder, self._tasks, self._memory = app, folder, tasks, memory
         self._remote = connect(url)
         self._copies: dict[TaskId, CheckpointStore] = {}
+        self._openers = ThreadPoolExecutor(4, "falkirk-open")
+        self._opening: dict[TaskId, Future[Store]] = {}
+
+    def prefetch(self, task: TaskId) -> None:
+        """Begin to open a store, while the task is being named and read: opening one takes as long as all of that."""
+        if task not in self._opening:
+            self._opening[task] = self._openers.submit(self._open, task)
+
+    def discard(self, task: TaskId) -> None:
+        """Let go of a store that was opened ahead and is not wanted."""
+        if (opening := self._opening.pop(task, None)) is not None and opening.exception() is None:
+            opening.result().close()
 
     async def open(self, task: TaskId) -> Store:
+        """The task's store, as `falkirk.checkpoint.ports.Stores` says."""
+        opening = self._opening.pop(task, None)
+        return self._open(task) if opening is None else opening.result()
+
+    def _open(self, task: TaskId) -> Store:
         """The live copy of this host, else the newest copied version, else an empty store.
 
         A lazy task's step records are trimmed below its versions, so a live copy that another worker's version has

@@ -100,6 +100,7 @@ class Worker:
         """Work until `stopping()`; then leave cleanly. Raises FalkirkError on what no retry mends."""
         self._membership.join()
         self._committer.begin()
+        logger.debug("producer begun")
         try:
             while not stopping():
                 self.turn()
@@ -194,6 +195,7 @@ class Worker:
     # -- coming by tasks -----------------------------------------------------------------------------------------------
 
     def _on_assigned(self, partitions: Sequence[int]) -> None:
+        logger.debug("assigned %s", sorted(partitions))
         self._assigned |= set(partitions)
 
     def _take_over(self) -> None:
@@ -201,6 +203,8 @@ class Worker:
         if missing := sorted(self._assigned - self.tasks.keys() - self._recovering.keys()):
             tasks = [Owned(self.app.tasks[p].task) for p in missing]
             self._recovering |= dict(zip(missing, tasks, strict=True))
+            for owned in tasks:
+                self._stores.prefetch(owned.task.id)
             self._naming.append((tasks, self._committer.name(tasks)))
         for naming in [n for n in self._naming if n[1].done()]:
             self._naming.remove(naming)
@@ -211,6 +215,7 @@ class Worker:
 
     def _named(self, tasks: list[Owned], named: Future[bool]) -> None:
         self._drop_lost()
+        logger.debug("named %s", [str(owned.task.id) for owned in tasks])
         tasks = [owned for owned in tasks if self._recovering.get(owned.task.steps.partition) is owned]
         if not named.result():
             for owned in tasks:
@@ -222,6 +227,7 @@ class Worker:
 
     def _recovered(self, tasks: list[Owned], circuits: dict[TaskId, Circuit], recovered: Future[None]) -> None:
         recovered.result()
+        logger.debug("recovered %s", [str(owned.task.id) for owned in tasks])
         for owned in tasks:
             partition = owned.task.steps.partition
             if self._recovering.get(partition) is not owned:
@@ -280,6 +286,7 @@ class Worker:
             if any(owned.task.steps.partition in partitions for owned in tasks):
                 future.exception()  # waits for its end
         for owned in gone:
+            self._stores.discard(owned.task.id)
             if owned.phase is not Phase.IDLE:
                 abandon(owned)
 

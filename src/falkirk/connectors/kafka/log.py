@@ -80,6 +80,7 @@ class KafkaLog:
             writes.values,
             writes.timestamps if writes.timestamps is not None else repeat(0),
             writes.headers if writes.headers is not None else repeat(None),
+            strict=False,  # what repeats has no end
         )
         produce = producer.produce
         for i, (partition, key, value, timestamp, headers) in enumerate(rows):

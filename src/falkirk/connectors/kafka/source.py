@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
@@ -55,6 +56,7 @@ class SourceReader:
         where an offset is not in the log any more.
         """
         if not self._assigned:
+            time.sleep(timeout)
             return [], 0
         first = self._consumer.poll(timeout)
         if first is None:

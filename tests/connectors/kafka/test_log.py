@@ -1,0 +1,92 @@
+"""The log on a real Kafka keeps the contract that the simulated one keeps."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import pytest
+from tests.checkpoint.log_contract import Harness, LogContract
+
+from falkirk.checkpoint import driver
+from falkirk.checkpoint.ids import OwnerId
+from falkirk.checkpoint.ports import Log
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.group import Membership
+from falkirk.connectors.kafka.log import KafkaLog
+from falkirk.connectors.kafka.topics import Topics
+
+T = TypeVar("T")
+
+
+class RealWorker:
+    """A log and its place in a group; the group's metadata can be held fast, as a sleeping worker holds it."""
+
+    def __init__(self, cluster: Cluster, group: str, name: str, instance: str) -> None:
+        assigned: list[int] = []
+        self.membership = Membership(
+            cluster,
+            group=group,
+            instance=instance,
+            topic=group,
+            session_timeout_ms=6000,
+            on_assigned=assigned.extend,
+            on_revoked=lambda _: None,
+            on_lost=lambda _: None,
+        )
+        self.membership.join()
+        deadline = time.monotonic() + 20
+        while not assigned and time.monotonic() < deadline:
+            self.membership.poll()
+            time.sleep(0.01)
+        assert assigned, "the group gave this worker no task"
+        held = self.membership.metadata()
+        self.log = KafkaLog(cluster, OwnerId(name), lambda: held)
+        driver.run(self.log.renew())
+
+
+class RealHarness:
+    """A cluster, and workers in it. Each worker has a group of its own: tasks are not what is tried here."""
+
+    def __init__(self, brokers: str) -> None:
+        self.cluster = Cluster(brokers)
+        self.prefix = f"log-contract-{uuid4().hex[:8]}"
+        self.topics = Topics(self.cluster)
+        self.workers: dict[int, RealWorker] = {}
+        self.numbers = itertools.count()
+
+    def log(self, name: str) -> Log:
+        n = next(self.numbers)
+        group = f"{self.prefix}-group-{n}"
+        self.topics.create(group, 1, 1, {})
+        worker = RealWorker(self.cluster, group, f"{self.prefix}-{name}", f"{name}-{n}")
+        self.workers[id(worker.log)] = worker
+        return worker.log
+
+    def topic(self, partitions: int) -> str:
+        name = f"{self.prefix}-topic-{next(self.numbers)}"
+        self.topics.create(name, partitions, 1, {})
+        return name
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return driver.run(work)
+
+    def expel(self, log: Log) -> None:
+        self.workers[id(log)].membership.leave()
+
+    def close(self) -> None:
+        for worker in self.workers.values():
+            worker.log.close()
+            worker.membership.close()
+
+
+@pytest.mark.kafka
+class TestKafkaLog(LogContract):
+    @pytest.fixture
+    def world(self, kafka: str) -> Iterator[Harness]:  # type: ignore[override]
+        harness = RealHarness(kafka)
+        yield harness
+        harness.close()
