@@ -22,15 +22,8 @@ def auction_stats() -> fk.Flow:
     return flow
 
 
-def last_by_key(app: MemoryApp, topic: str) -> dict[bytes | None, dict[str, object]]:
-    found = {}
-    for record in app.records(topic):
-        value = record.value()
-        if value is None:
-            found.pop(record.key(), None)
-        else:
-            found[record.key()] = msgspec.json.decode(value)
-    return found
+def latest(app: MemoryApp, topic: str) -> dict[bytes | None, dict[str, object]]:
+    return {key: msgspec.json.decode(value) for key, value in app.latest(topic).items()}
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(-5, 40))), st.randoms(use_true_random=False))
@@ -42,7 +35,7 @@ def test_the_last_record_of_each_key_is_what_polars_computes(rows: list[tuple[in
     app.run(rng)
     frame = pl.DataFrame(rows, {"auction": pl.Int64, "price": pl.Int64}, orient="row").filter(pl.col("price") > 10)
     wanted = frame.group_by("auction").agg(n=pl.len(), top=pl.col("price").max()).rows(named=True)
-    assert last_by_key(app, "auction-stats") == {str(row["auction"]).encode(): row for row in wanted}
+    assert latest(app, "auction-stats") == {str(row["auction"]).encode(): row for row in wanted}
 
 
 def test_one_record_a_changed_key_and_step_with_the_greatest_timestamp() -> None:
@@ -73,7 +66,7 @@ def test_what_does_not_decode_goes_to_the_dead_letters_with_its_address() -> Non
         "payload": "e29vcHM=",
     }
     assert "not JSON" in told["reason"]
-    assert last_by_key(app, "auction-stats") == {b"7": {"auction": 7, "n": 1, "top": 20}}
+    assert latest(app, "auction-stats") == {b"7": {"auction": 7, "n": 1, "top": 20}}
 
 
 def test_a_key_that_its_column_does_not_spell_stops_the_app() -> None:

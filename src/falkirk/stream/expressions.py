@@ -98,6 +98,14 @@ def passed_through(exprs: Sequence[nw.Expr], schema: pl.Schema) -> frozenset[str
     return frozenset(nw.from_native(schema.to_frame(), eager_only=True).select(*bare).columns)
 
 
+def bare_column(expr: nw.Expr) -> str | None:
+    """The column that the expression is, if it is no more than that."""
+    node = expr._nodes[0]
+    if len(expr._nodes) > 1 or node.kind is not ExprKind.COL or len(node.kwargs["names"]) > 1:
+        return None
+    return str(node.kwargs["names"][0])
+
+
 def computed_columns(exprs: Sequence[nw.Expr], schema: pl.Schema) -> frozenset[str]:
     """The columns that with_columns would add or replace."""
     return frozenset(nw.from_native(schema.to_frame(), eager_only=True).select(*exprs).columns)

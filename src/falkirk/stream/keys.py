@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 
@@ -25,7 +26,7 @@ def checked_key(spec: KeyLike, schema: pl.Schema, where: str) -> Key:
 
 def columns_of(given: Sequence[str | Sequence[str]], schema: pl.Schema, where: str) -> tuple[str, ...]:
     """Columns to group by, as one flat tuple. Raises DefinitionError if there are none, or one is missing or no key."""
-    names = [n for g in given for n in ([g] if isinstance(g, str) else g)]
+    names: list[Any] = [n for g in given for n in (g if isinstance(g, list | tuple) else [g])]
     if not names:
         raise DefinitionError("no column is given", where=where)
     for name in names:

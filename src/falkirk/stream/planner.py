@@ -15,7 +15,7 @@ from falkirk.stream import operators as op
 from falkirk.stream.blame import user_line
 from falkirk.stream.formats import Key
 from falkirk.stream.plan import Input, Output, Plan
-from falkirk.stream.projection import columns_needed
+from falkirk.stream.projection import columns_needed, columns_read_by
 from falkirk.stream.stage import DEAD_LETTERS, Edge, PhysicalStage
 from falkirk.stream.tables import TABLES, state_words, tables_of
 
@@ -61,7 +61,8 @@ def _edges(graph: op.Graph, useful: Sequence[op.Operator], needed: Needed) -> li
         for i, before in enumerate(cut):
             name = after.id if len(cut) == 1 else f"{after.id}.{i}"
             # A row without columns would not be a row: one is carried even if none is needed.
-            columns = [c for c in before.schema if c in needed[before]] or list(before.schema)[:1]
+            read = columns_read_by(after, before, needed[after])
+            columns = [c for c in before.schema if c in read] or list(before.schema)[:1]
             topic = f"falkirk.{graph.name}.edge.{name}"
             edges.append(Edge(name, topic, before, after, _carried_by(after), tuple(columns)))
     return edges
@@ -108,17 +109,15 @@ def _stage(graph: op.Graph, members: Sequence[op.Operator], edges: Sequence[Edge
     stateful = [o for o in operators if o.stateful]
     regime = (operators or tuple(members))[0].regime
     return PhysicalStage(
-        app=graph.name, id=_name(stateful, operators, inputs), operators=operators, sources=sources,
+        app=graph.name, id=_name(stateful, members[0].root, inputs), operators=operators, sources=sources,
         edges_in=edges_in, edges_out=edges_out, regime=regime.plan(), inputs=tuple(inputs), outputs=tuple(outputs),
         tables=_tables(stateful), state_schema="\n".join(sorted(state_words(o) for o in stateful)),
     )  # fmt: skip
 
 
-def _name(stateful: Sequence[op.Operator], operators: Sequence[op.Operator], inputs: Sequence[Input]) -> str:
+def _name(stateful: Sequence[op.Operator], root: str, inputs: Sequence[Input]) -> str:
     """A stage is known by its first operator with an id that lasts: one with state, or else what it begins with."""
-    if stateful:
-        return stateful[0].id
-    return operators[0].id if operators and isinstance(operators[0], op.WithRegime) else inputs[0].id
+    return stateful[0].id if stateful else root or inputs[0].id
 
 
 def _tables(stateful: Sequence[op.Operator]) -> dict[tuple[str, str], int]:

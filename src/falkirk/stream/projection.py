@@ -5,7 +5,7 @@ needed(o) = ∪ over the readers r of o:  what r reads itself  ∪  what r hands
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from falkirk.stream import operators as op
 from falkirk.stream.expressions import columns_read
@@ -16,21 +16,26 @@ def columns_needed(operators: Sequence[op.Operator]) -> Mapping[op.Operator, fro
     needed: dict[op.Operator, set[str]] = {o: set() for o in operators}
     for reader in reversed(operators):
         for before in reader.inputs:
-            needed[before] |= _read_by(reader, before, needed[reader]) & before.schema.keys()
+            needed[before] |= columns_read_by(reader, before, needed[reader])
     return {
         o: frozenset(columns | (set(o.key.columns) if isinstance(o, op.Source) and o.checked and o.key else set()))
         for o, columns in needed.items()
     }
 
 
-def _read_by(reader: op.Operator, before: op.Operator, handed_on: set[str]) -> set[str]:
+def columns_read_by(reader: op.Operator, before: op.Operator, handed_on: Set[str]) -> Set[str]:
+    """The columns of `before` that `reader` reads, or hands on to those who need them."""
+    return _read_by(reader, before, handed_on) & before.schema.keys()
+
+
+def _read_by(reader: op.Operator, before: op.Operator, handed_on: Set[str]) -> Set[str]:
     match reader:
         case op.Filter():
             return handed_on | columns_read(reader.predicates, before.schema)
         case op.WithColumns():
             return handed_on | columns_read(reader.exprs, before.schema)
         case op.Select():
-            return set(columns_read(reader.exprs, before.schema))
+            return columns_read(reader.exprs, before.schema)
         case op.Group():
             arguments = [e for bound in reader.aggregates.values() for e in bound.arguments.values()]
             return set(reader.columns) | columns_read(arguments, before.schema)

@@ -105,11 +105,11 @@ class Stream:
                     hint="select the same columns in the same order first",
                 )
         together = len({i.root for i in inputs}) == 1
-        keys = {i.partitioned for i in inputs}
+        keys = {repr(i.partitioned) for i in inputs}
         name = id or "concat." + "+".join(dict.fromkeys(i.id for i in inputs))
         concat = op.Concat(
             id=name, line=line, inputs=tuple(inputs), schema=self.schema, changes=any(i.changes for i in inputs),
-            partitioned=keys.pop() if together and len(keys) == 1 else None,
+            partitioned=inputs[0].partitioned if together and len(keys) == 1 else None,
             root=self._op.root if together else name, regime=self._op.regime,
         )  # fmt: skip
         return Stream(self._graph, self._graph.add(concat, exchange=not together))

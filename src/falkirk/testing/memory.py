@@ -107,6 +107,17 @@ class MemoryApp:
         """All records of a topic, partition by partition."""
         return [record for part in self.topics[topic] for record in part]
 
+    def latest(self, topic: str) -> dict[bytes | None, bytes]:
+        """What a reader that keeps the last record of each key has in the end; a tombstone takes the key away."""
+        found: dict[bytes | None, bytes] = {}
+        for record in self.records(topic):
+            value = record.value()
+            if value is None:
+                del found[record.key()]
+            else:
+                found[record.key()] = value
+        return found
+
     def tasks(self) -> list[tuple[Stage, int]]:
         """Every task: as many of a stage as the topic has partitions that has most."""
         return [

@@ -19,6 +19,8 @@ from typing import Protocol
 import narwhals as nw
 import polars as pl
 
+from falkirk.stream.expressions import bare_column
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
@@ -50,12 +52,15 @@ class AggregateLike(Protocol):
 
 
 class Bound(ABC):
-    """See the module. Columns: arguments are `name.argument`, partials `+name.part`, states `name.part`."""
+    """See the module. `new` and `old` name the columns of partials and states."""
 
     def __init__(self, context: Context, *, arguments: Mapping[str, nw.Expr], words: str) -> None:
         self.name, self.retract = context.name, context.retract
-        self.arguments = {f"{self.name}.{a}": e for a, e in arguments.items()}
-        """Columns to compute from the rows before they are grouped."""
+        self._columns = {a: bare_column(e) or f"__falkirk.{self.name}.{a}" for a, e in arguments.items()}
+        self.arguments = {self._columns[a]: e for a, e in arguments.items()}
+        """What is aggregated, by the name of its column."""
+        self.computed = {c: e for c, e in self.arguments.items() if bare_column(e) is None}
+        """Those of them that have to be computed before rows are grouped."""
         self.kind, self.words = words.partition(" of ")[0], words
         """For the fingerprint: kind, version and types, but no code."""
 
@@ -83,7 +88,7 @@ class Bound(ABC):
 
     def argument(self, name: str = "x") -> pl.Expr:
         """An argument's column among the rows of a group."""
-        return pl.col(f"{self.name}.{name}")
+        return pl.col(self._columns[name])
 
     def state(self, part: str) -> pl.Expr:
         """A state's column."""
@@ -96,7 +101,7 @@ class Bound(ABC):
 
 def new(name: str, part: str) -> str:
     """The column of a partial."""
-    return f"+{name}.{part}"
+    return f"__falkirk+{name}.{part}"
 
 
 def old(name: str, part: str) -> str:

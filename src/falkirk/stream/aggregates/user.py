@@ -12,6 +12,7 @@ from falkirk.errors import DefinitionError, UserCodeError
 from falkirk.stream.aggregates.bound import Bound, Context, new
 from falkirk.stream.expressions import IntoExpr, evaluate
 from falkirk.stream.formats.types import SchemaLike, schema_of
+from falkirk.stream.frames import MISFITS, frame_of
 
 
 class Aggregate:
@@ -108,7 +109,7 @@ class BoundUser(Bound):
         values = [None if s is None else self._call("result", s) for s in self._states(frame)]
         try:
             return pl.Series(values, dtype=self.returns, strict=True)
-        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+        except MISFITS as error:
             raise UserCodeError(
                 f"`result` gave what is no {self.returns}: {error}",
                 where=self.where,
@@ -133,7 +134,6 @@ class BoundUser(Bound):
             ) from error
 
     def _frame(self, states: list[Any]) -> pl.DataFrame:
-        nothing = dict.fromkeys(self.schema)
         for state in states:
             if state is not None and (not isinstance(state, dict) or state.keys() - self.schema.keys()):
                 raise UserCodeError(
@@ -141,8 +141,8 @@ class BoundUser(Bound):
                     where=self.where,
                 )
         try:
-            return pl.DataFrame([s or nothing for s in states], schema=self.schema, strict=True)
-        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+            return frame_of([s or {} for s in states], self.schema)
+        except MISFITS as error:
             raise UserCodeError(
                 f"`add` gave a state that does not fit its schema: {error}", where=self.where
             ) from error

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from operator import or_
 
 import polars as pl
 
@@ -68,8 +69,9 @@ class Updates:
 
     def changed(self) -> pl.Series:
         """Where the visible row is another than before: new, gone, or of other values."""
-        compared = pl.DataFrame([a.ne_missing(b).alias(a.name) for a, b in zip(self.old, self.new, strict=True)])
-        return reduce(lambda a, b: a | b, compared, self.had != self.has)
+        differs = reduce(or_, (a.ne_missing(b) for a, b in zip(self.old, self.new, strict=True)))
+        # A group that comes and goes within one step was never visible, whatever its states hold.
+        return (self.had != self.has) | (differs & self.has)
 
     def zset(self) -> Batch:
         """The same as a Z-set: old rows leave, then new rows come."""

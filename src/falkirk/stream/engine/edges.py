@@ -71,7 +71,7 @@ class EdgeReader:
         for start, piece in run.slices(self.edge.id):
             for i, message in enumerate(piece.messages):
                 frame = _decode(
-                    message.value(), f"{piece.topic}, partition {piece.partition}, offset {message.offset()}"
+                    message.value(), f"topic {piece.topic}, partition {piece.partition}, offset {message.offset()}"
                 )
                 if self.traced:
                     frame = frame.with_columns(pl.lit(start + i, pl.UInt32).alias(ORIGIN))

@@ -33,7 +33,7 @@ class GroupRunner:
         self.table = tables[GROUPS]
         self.retracts = group.inputs[0].changes
         self.bounds = bounds(group)
-        self.arguments = [e.alias(name) for b in self.bounds for name, e in b.arguments.items()]
+        self.computed = [e.alias(name) for b in self.bounds for name, e in b.computed.items()]
         weight = pl.col(WEIGHT).cast(pl.Int64) if self.retracts else None
         self.partials = [e.alias(new(b.name, part)) for b in self.bounds for part, e in b.partial(weight).items()]
         self.schema = group_schema(group)
@@ -42,9 +42,9 @@ class GroupRunner:
     def run(self, run: StepRun, batch: Batch) -> Updates:
         """Fold the rows into the groups' state, and say what changed."""
         columns = list(self.group.columns)
-        frame = batch.rows.select(columns).hstack(batch.meta)
-        if self.arguments:
-            arguments = nw.from_native(batch.rows, eager_only=True).select(*self.arguments).to_native()
+        frame = batch.rows.hstack(batch.meta)
+        if self.computed:
+            arguments = nw.from_native(batch.rows, eager_only=True).select(*self.computed).to_native()
             frame = frame.hstack(arguments)
         grouped = frame.group_by(columns, maintain_order=True).agg(*self.partials, pl.col(TS).max())
         keys = grouped.select(columns)

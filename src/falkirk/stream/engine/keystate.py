@@ -17,8 +17,8 @@ import polars as pl
 from falkirk.errors import UserCodeError
 from falkirk.state.codec import decode_keys, decode_values, encode_key, encode_keys, encode_values, prefix_end
 from falkirk.stream.circuit import State
-from falkirk.stream.engine.rows import fits
 from falkirk.stream.expressions import words
+from falkirk.stream.frames import MISFITS, fits, frame_of
 from falkirk.stream.operators import Processing
 from falkirk.stream.process import Row
 from falkirk.stream.tables import DUE, TIMERS
@@ -146,8 +146,8 @@ class KeyTables:
     def _frame(self, table: str, schema: pl.Schema, known: Sequence[KeyState]) -> pl.DataFrame:
         rows: list[Any] = [row for of_key in known if (row := of_key.rows[table]) is not None]
         try:
-            return pl.DataFrame(rows, schema=schema, strict=True)
-        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+            return frame_of(rows, schema)
+        except MISFITS as error:
             for of_key in known:
                 row = of_key.rows[table]
                 if row is not None and not fits(row, schema):

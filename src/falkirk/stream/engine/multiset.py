@@ -46,7 +46,7 @@ class Multiset:
         name = self.bound.name
         groups = keys.with_row_index("group")
         changes = (
-            frame.select(*self.columns, value=pl.col(f"{name}.x"), weight=WEIGHT)
+            frame.select(*self.columns, value=self.bound.argument(), weight=WEIGHT)
             .filter(pl.col("value").is_not_null())
             .group_by(*self.columns, "value", maintain_order=True)
             .agg(pl.col("weight").cast(pl.Int64).sum())

@@ -20,7 +20,7 @@ from falkirk.stream.circuit import State
 from falkirk.stream.engine.batch import ORIGIN, TS, Batch
 from falkirk.stream.engine.keystate import KeyState, KeyTables
 from falkirk.stream.engine.partitioners import Partitioners
-from falkirk.stream.engine.rows import frame_of
+from falkirk.stream.engine.rows import made_frame
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.operators import Processing
 from falkirk.stream.process import KeyContext, Rows, Timer, moment
@@ -103,7 +103,7 @@ class _Out:
         if not self.rows:
             return None
         meta = {TS: pl.Series(self.times, dtype=pl.Int64), ORIGIN: pl.Series(self.origins, dtype=pl.UInt32)}
-        return Batch(frame_of(self.operator, self.rows, lambda i: self.wheres[i]()), pl.DataFrame(meta))
+        return Batch(made_frame(self.operator, self.rows, lambda i: self.wheres[i]()), pl.DataFrame(meta))
 
     def _call(
         self, state: KeyState, call: Callable[[], Rows], where: Callable[[], str], time: int, origin: int | None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import and_
 from typing import Any
 
 import narwhals as nw
@@ -13,15 +15,14 @@ from falkirk.stream import operators as op
 from falkirk.stream.engine.batch import TS, WEIGHT, Batch
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.expressions import words
-
-_MISFITS = (TypeError, ValueError, OverflowError, AttributeError, pl.exceptions.PolarsError)
-"""What Polars raises for rows that do not fit a schema."""
+from falkirk.stream.frames import MISFITS, fits, frame_of
 
 
 def filtered(operator: op.Filter, run: StepRun, batch: Batch) -> Batch:
     """Rows for which all predicates are true."""
     rows = nw.from_native(batch.rows, eager_only=True)
-    mask = rows.select(nw.all_horizontal(*operator.predicates, ignore_nulls=False).alias("mask")).to_native()["mask"]
+    masks = [rows.select(predicate).to_native() for predicate in operator.predicates]
+    mask = reduce(and_, (column for m in masks for column in m))
     return batch if mask.all(ignore_nulls=False) else batch.filter(mask)
 
 
@@ -52,7 +53,7 @@ def mapped(operator: op.Map, run: StepRun, batch: Batch) -> Batch:
     made = []
     for i, row in enumerate(batch.rows.iter_rows(named=True)):
         made.append(_called(operator, run, batch, i, operator.function, row))
-    return Batch(frame_of(operator, made, lambda i: _where(operator, run, batch, [i])), batch.meta)
+    return Batch(made_frame(operator, made, lambda i: _where(operator, run, batch, [i])), batch.meta)
 
 
 def flat_mapped(operator: op.FlatMap, run: StepRun, batch: Batch) -> Batch:
@@ -64,7 +65,7 @@ def flat_mapped(operator: op.FlatMap, run: StepRun, batch: Batch) -> Batch:
         several = _called(operator, run, batch, i, lambda r: _listed(operator.function(r)), row)
         made += several
         origins += [i] * len(several)
-    return Batch(frame_of(operator, made, lambda i: _where(operator, run, batch, [origins[i]])), batch.meta[origins])
+    return Batch(made_frame(operator, made, lambda i: _where(operator, run, batch, [origins[i]])), batch.meta[origins])
 
 
 def batch_mapped(operator: op.MapBatches, run: StepRun, batch: Batch) -> Batch:
@@ -135,32 +136,20 @@ def _called(
         raise _blamed(operator, run, batch, [i], error) from error
 
 
-def frame_of(operator: op.Operator, made: Sequence[Any], where: Callable[[int], str]) -> pl.DataFrame:
+def made_frame(operator: op.Operator, made: Sequence[Any], where: Callable[[int], str]) -> pl.DataFrame:
     """Dicts as a frame of the operator's schema. Raises UserCodeError with `where(i)` of the one that does not fit."""
     schema = operator.schema
-    wrong = next((i for i, row in enumerate(made) if not isinstance(row, Mapping) or row.keys() - schema.keys()), None)
-    if wrong is None:
+    if all(isinstance(row, Mapping) and not row.keys() - schema.keys() for row in made):
         try:
-            return pl.DataFrame(list(made), schema=schema, strict=True, orient="row")
-        except _MISFITS:
-            wrong = next((i for i, row in enumerate(made) if not fits(row, schema)), 0)
+            return frame_of(made, schema)
+        except MISFITS:
+            pass
+    wrong = next(i for i, row in enumerate(made) if not fits(row, schema))
     raise UserCodeError(
         f"the function gave {made[wrong]!r}, which is no row of {words(schema)}",
         where=where(wrong),
         hint="return dicts with these columns, or name others with returns={…}",
     )
-
-
-def fits(row: Any, schema: pl.Schema) -> bool:
-    """Is this a dict whose values are of the schema's types? Missing ones are null."""
-    try:
-        return (
-            isinstance(row, Mapping)
-            and not row.keys() - schema.keys()
-            and bool(pl.DataFrame([dict(row)], schema=schema, strict=True).height)
-        )
-    except _MISFITS:
-        return False
 
 
 def _blamed(operator: op.Operator, run: StepRun, batch: Batch, rows: Sequence[int], error: Exception) -> UserCodeError:

@@ -1,0 +1,94 @@
+"""What a circuit costs besides decoding: source → filter → group_by → len, max → sink, on slices of 20,000 records.
+
+python bench/circuit.py [--profile]
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import pstats
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+import polars as pl
+from confluent_kafka import Message
+
+import falkirk as fk
+from falkirk.state.shards import murmur2, murmur2_partition
+from falkirk.stream.circuit import Circuit, Slice, StepInput
+from falkirk.stream.plan import Layout
+from falkirk.testing.memory import DictState
+
+PARTITIONS, ROWS, KEYS, STEPS = 4, 20_000, 20_000, 60
+
+
+def circuit() -> Circuit:
+    flow = fk.Flow("bench")
+    bids = flow.source("bids", key="auction", value=fk.Json({"auction": fk.Int64, "price": fk.Int64}))
+    stats = bids.filter(fk.col("price") > 100).group_by("auction", id="stats").agg(n=fk.len(), top=fk.max("price"))
+    stats.sink("auction-stats", key="auction", value=fk.Json())
+    (stage,) = flow.plan().stages
+    return stage.circuit(0, Layout({"bids": PARTITIONS, "auction-stats": PARTITIONS}))
+
+
+def steps() -> list[StepInput]:
+    """Steps of partition 0, which holds about a quarter of the keys: 5,000."""
+    rng = np.random.default_rng(7)
+    spelt = [b"%d" % k for k in range(KEYS)]
+    here = np.flatnonzero(murmur2_partition(murmur2(spelt), PARTITIONS) == 0)
+    made = []
+    for n in range(STEPS):
+        keys, prices = rng.choice(here, ROWS).tolist(), rng.integers(1, 10_000, ROWS).tolist()
+        messages = [
+            Message(
+                topic="bids",
+                partition=0,
+                offset=n * ROWS + i,
+                key=b"%d" % k,
+                value=b'{"auction":%d,"price":%d}' % (k, p),
+                timestamp=(1, 1_700_000_000_000 + i),
+            )
+            for i, (k, p) in enumerate(zip(keys, prices, strict=True))
+        ]
+        made.append(StepInput(1_700_000_000_000 + n, [Slice("bids", "bids", 0, messages)]))
+    return made
+
+
+def decode(step: StepInput) -> pl.DataFrame:
+    """The floor: nothing but reading JSON."""
+    values = [m.value() or b"" for m in step.slices[0].messages]
+    return pl.read_ndjson(b"\n".join(values), schema={"auction": pl.Int64, "price": pl.Int64})
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Seconds."""
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--profile", action="store_true", help="where the time goes, function by function")
+    profiled = parser.parse_args().profile
+    all_steps, bound, state = steps(), circuit(), DictState()
+    for step in all_steps[:5]:
+        bound.run(step, state)
+    profiler = cProfile.Profile()
+    if profiled:
+        profiler.enable()
+    whole = median(timed(lambda step=step: bound.run(step, state)) for step in all_steps)
+    profiler.disable()
+    decoding = median(timed(lambda step=step: decode(step)) for step in all_steps)
+    per_row = 1e6 / ROWS
+    print(f"run() {whole * per_row:.3f} µs a row, of which read_ndjson {decoding * per_row:.3f} µs", end="; ")
+    print(f"the rest {(whole - decoding) * per_row:.3f} µs (medians of {STEPS} steps)")
+    if profiled:
+        pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""What is wrong with a flow is said when it is written: what, at which line, and what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import polars as pl
+import pytest
+
+import falkirk as fk
+
+Build = Callable[[fk.Flow, fk.Stream], Any]
+
+
+class NoResult(fk.Aggregate):
+    state = {"n": int}  # noqa: RUF012
+    returns = int
+
+    def add(self, state: Any, values: Any) -> Any:
+        return {"n": 1}
+
+
+class NoRetract(NoResult):
+    def result(self, state: Any) -> int:
+        return 1
+
+
+def table(s: fk.Stream) -> fk.Stream:
+    return s.group_by("auction").agg(n=fk.len(), name=fk.max("name"))
+
+
+JSON = fk.Json({"auction": fk.Int64, "price": fk.Int64, "name": fk.String})
+WRONG: list[tuple[str, Build, str]] = [
+    ("unknown column", lambda f, s: s.filter(fk.col("pirce") > 1), "did you mean 'price'"),
+    ("unknown column in select", lambda f, s: s.select("nmae"), "did you mean 'name'"),
+    ("unknown column to group by", lambda f, s: s.group_by("auctoin"), "did you mean 'auction'"),
+    ("wrong type", lambda f, s: s.filter(fk.col("name") > 1), "cannot compare string"),
+    (
+        "wrong arithmetic",
+        lambda f, s: s.with_columns(x=fk.col("price") + fk.col("name").str.len_chars() + "a"),
+        "not allowed",
+    ),
+    ("wrong method", lambda f, s: s.with_columns(x=fk.col("price").str.len_chars()), "expected `String`"),
+    ("predicate that is no predicate", lambda f, s: s.filter(fk.col("price") + 1), "is Int64"),
+    ("aggregate among rows", lambda f, s: s.select(fk.col("price").sum()), "not row-wise"),
+    ("window", lambda f, s: s.with_columns(x=fk.col("price").shift(1)), "not row-wise"),
+    ("aggregate deep inside", lambda f, s: s.filter(fk.col("price") > fk.col("price").mean()), "not row-wise"),
+    ("constants only", lambda f, s: s.select(one=1), "only constants"),
+    ("nothing selected", lambda f, s: s.select(), "no expression"),
+    ("Polars expression", lambda f, s: s.filter(pl.col("price") > 1), "is a Polars expression"),
+    ("sum of text", lambda f, s: s.group_by("auction").agg(x=fk.sum("name")), "sum of 'name', which is String"),
+    ("mean of text", lambda f, s: s.group_by("auction").agg(x=fk.mean("name")), "mean of 'name'"),
+    ("unknown column to sum", lambda f, s: s.group_by("auction").agg(x=fk.sum("pric")), "did you mean 'price'"),
+    ("no aggregate", lambda f, s: s.group_by("auction").agg(), "nothing is aggregated"),
+    ("not an aggregate", lambda f, s: s.group_by("auction").agg(x=fk.col("price")), "is no aggregate"),
+    ("aggregate named as the key", lambda f, s: s.group_by("auction").agg(auction=fk.len()), "column of the group"),
+    (
+        "aggregate of an aggregating expression",
+        lambda f, s: s.group_by("auction").agg(x=fk.sum(fk.col("price").max())),
+        "not row-wise",
+    ),
+    (
+        "aggregate class without result",
+        lambda f, s: s.group_by("auction").agg(x=NoResult("price")),
+        "does not define `result`",
+    ),
+    (
+        "aggregate that cannot take back",
+        lambda f, s: table(s).group_by("n").agg(x=NoRetract("n")),
+        "does not define `retract`",
+    ),
+    ("aggregate of no column", lambda f, s: s.group_by("auction").agg(x=NoRetract()), "of no column"),
+    ("no columns to group by", lambda f, s: s.group_by(), "no column is given"),
+    ("expression to group by", lambda f, s: s.group_by(fk.col("auction")), "is no name of a column"),
+    ("column twice", lambda f, s: s.group_by("auction", "auction"), "named twice"),
+    (
+        "two groupings of one id",
+        lambda f, s: [s.group_by("auction", id="x").agg(n=fk.len()) for _ in "ab"],
+        "two are called 'x'",
+    ),
+    ("two groupings of one derived id", lambda f, s: [table(s), table(s)], "two are called 'by.auction'"),
+    ("two sources of one name", lambda f, s: f.source("bids", value=JSON), "two are called 'bids'"),
+    ("two sinks of one name", lambda f, s: [s.sink("out", value=fk.Json()) for _ in "ab"], "two are called 'out'"),
+    ("sink key missing", lambda f, s: s.sink("out", key="acution", value=fk.Json()), "did you mean 'auction'"),
+    ("table without a sink key", lambda f, s: table(s).sink("out", value=fk.Json()), "the sink has none"),
+    (
+        "sink key that does not tell apart",
+        lambda f, s: table(s).sink("out", key="n", value=fk.Json()),
+        "does not tell the rows apart",
+    ),
+    ("sink format that does not fit", lambda f, s: s.sink("out", value=fk.Text()), ""),
+    ("source format without a schema", lambda f, s: f.source("x", value=fk.Json()), "no schema"),
+    ("source key missing", lambda f, s: f.source("x", key="id", value=JSON), "no column 'id'"),
+    ("repartition by nothing", lambda f, s: f.source("x", value=JSON, repartition=True), "by what"),
+    ("unknown metadata", lambda f, s: f.source("x", value=JSON, metadata=["ofset"]), "did you mean 'offset'"),
+    (
+        "metadata named as a column",
+        lambda f, s: f.source("x", value=JSON, metadata={"name": "key"}),
+        "rename the latter",
+    ),
+    ("unknown start", lambda f, s: f.source("x", value=JSON, start="now"), "no place to begin"),
+    ("start without a zone", lambda f, s: f.source("x", value=JSON, start=datetime(2026, 1, 1)), "has no zone"),  # noqa: DTZ001
+    ("bad name", lambda f, s: f.source("a b", value=JSON), "no name for a source"),
+    ("other columns in concat", lambda f, s: s.concat(s.select("name")), "other columns"),
+    ("concat across flows", lambda f, s: s.concat(fk.Flow("other").source("x", value=JSON)), "two flows"),
+    ("not a function", lambda f, s: s.map("upper"), "no function"),
+    ("process of a table", lambda f, s: table(s).key_by("auction").process(lambda r, k: None), "cannot take them back"),
+    ("process class", lambda f, s: s.key_by("auction").process(fk.Process), "pass an object"),
+    (
+        "process with nested state",
+        lambda f, s: s.key_by("auction").process(lambda r, k: None, state={"l": list[int]}),
+        "state cannot hold",
+    ),
+    ("no regime", lambda f, s: s.with_regime("lazy"), "is no regime"),
+    ("bad duration", lambda f, s: fk.EagerCheckpoint(step="soon"), "no duration"),
+    ("no schema", lambda f, s: s.map(dict, returns={}), ""),
+    ("no type", lambda f, s: s.map(dict, returns={"a": "Int64"}), ""),
+]
+
+
+@pytest.mark.parametrize(("build", "says"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
+def test_a_wrong_definition_is_refused_in_words(build: Build, says: str) -> None:
+    flow = fk.Flow("app")
+    stream = flow.source("bids", key="auction", value=JSON)
+    with pytest.raises(fk.FalkirkError) as caught:
+        build(flow, stream)
+    assert type(caught.value).__name__ == "DefinitionError"
+    assert says in str(caught.value)
+
+
+def test_errors_name_the_line_of_the_users_call() -> None:
+    stream = fk.Flow("app").source("bids", key="auction", value=JSON)
+    with pytest.raises(fk.FalkirkError) as caught:
+        stream.filter(fk.col("pirce") > 1)
+    line = caught.traceback[0].lineno + 1
+    assert f"test_definition.py:{line}" in caught.value.where
+
+
+def test_a_flow_that_does_nothing_is_refused() -> None:
+    flow = fk.Flow("app")
+    with pytest.raises(fk.FalkirkError, match="does nothing"):
+        flow.plan()
+    flow.source("bids", value=JSON).filter(fk.col("price") > 1)
+    with pytest.raises(fk.FalkirkError, match="does nothing"):
+        flow.plan()
+    flow.source("used", value=JSON).sink("out", value=fk.Json())
+    with pytest.raises(fk.FalkirkError, match="nothing is done with the source"):
+        flow.plan()
+
+
+@dataclasses.dataclass
+class Bid:
+    auction: int
+    price: int | None
+
+
+def test_schemas_are_dicts_dataclasses_or_typed_dicts() -> None:
+    assert fk.Flow("app").source("bids", value=fk.Json(Bid)).schema == {"auction": pl.Int64(), "price": pl.Int64()}
+
+
+def test_expressions_may_choose_among_all_columns_but_see_the_users_alone() -> None:
+    stream = fk.Flow("app").source("bids", key="auction", value=JSON)
+    assert stream.select(fk.all()).schema == stream.schema
+    assert table(stream.select(fk.all())).schema.names() == ["auction", "n", "name"]
+
+
+def test_the_fingerprint_follows_ids_versions_and_state_but_not_code() -> None:
+    def fingerprint(price: int = 1, version: int = 1, **aggregates: Any) -> str:
+        flow = fk.Flow("app")
+        bids = flow.source("bids", key="auction", value=JSON)
+        kept = aggregates or {"n": fk.len()}
+        grouped = bids.filter(fk.col("price") > price).group_by("auction", id="x", version=version).agg(**kept)
+        grouped.sink("out", key="auction", value=fk.Json())
+        return flow.plan().stages[0].fingerprint
+
+    assert fingerprint() == fingerprint(price=2)
+    others = [
+        fingerprint(version=2),
+        fingerprint(m=fk.len()),
+        fingerprint(n=fk.max("price")),
+        fingerprint(n=fk.max("name")),
+    ]
+    assert len({fingerprint(), *others}) == 5
