@@ -46,6 +46,8 @@ class App:
     layout: Layout
     topics: Mapping[str, TopicInfo]
     tasks: tuple[BoundTask, ...]
+    limits: Mapping[str, int]
+    """Bytes of the largest record that each topic accepts, of those that the app writes."""
 
     @property
     def group(self) -> str:
@@ -91,7 +93,11 @@ def prepare(plan: Plan, settings: Settings, topics: Topics) -> App:
     if control not in have:
         topics.create(control, 1, settings.replication, {**COMPACTED, "segment.bytes": str(16 << 20)})
     infos = topics.describe(counts)
-    return App(plan.app, plan, steps, control, Layout(counts), infos, lay_out(plan, settings, sizes, infos))
+    tasks = lay_out(plan, settings, sizes, infos)
+    written = {o.topic for stage in plan.stages for o in stage.outputs} | {steps}
+    written |= {c.topic for bound in tasks if (c := bound.task.changelog) is not None}
+    limits = {name: int(config["max.message.bytes"]) for name, config in topics.configs(written).items()}
+    return App(plan.app, plan, steps, control, Layout(counts), infos, tasks, limits)
 
 
 def lay_out(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Message
 
@@ -13,9 +13,13 @@ from falkirk.checkpoint.ports import Writes
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.steps import Output, close_step
 from falkirk.checkpoint.tasks import ClosedStep, Owned, ends, next_clock
-from falkirk.errors import SourceError
+from falkirk.checkpoint.transaction import changelog_of
+from falkirk.errors import SourceError, UserCodeError
 from falkirk.runtime.app import BoundTask
 from falkirk.stream.circuit import Circuit, Emitted, Slice, StepInput
+
+OVERHEAD = 512
+"""Bytes that a record's headers and its batch add to key and value, at most."""
 
 
 class RunningTask:
@@ -105,6 +109,23 @@ class RunningTask:
                 f"{place.topic}[{place.partition}] went back to offset {offset} after {self._ends[partition]}",
                 where=f"task {self.owned.task.id}",
                 hint="did the cluster lose committed data?",
+            )
+
+
+def check_sizes(step: ClosedStep, limits: Mapping[str, int]) -> None:
+    """No record is larger than its topic accepts. Raises UserCodeError: the broker would refuse the whole transaction."""
+    for writes in (*step.writes, *changelog_of(step)):
+        limit = limits[writes.topic] - OVERHEAD
+        sizes = [len(v or b"") + len(k or b"") for k, v in zip(writes.keys, writes.values, strict=True)]
+        if sizes and (largest := max(sizes)) > limit:
+            place = sizes.index(largest)
+            raise UserCodeError(
+                f"step {step.record.step} makes a record of {largest:,} bytes; topic {writes.topic!r} accepts {limit:,}",
+                where=f"task {step.owned.task.id}, key {bytes(writes.keys[place] or b'')[:80]!r}, from "
+                + ", ".join(
+                    f"{r.partition.topic}[{r.partition.partition}] {r.start}..{r.end}" for r in step.record.division
+                ),
+                hint="make the record smaller, or raise the topic's max.message.bytes (and the broker's message.max.bytes)",
             )
 
 

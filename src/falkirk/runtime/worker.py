@@ -25,6 +25,7 @@ from falkirk.connectors.kafka.group import Membership
 from falkirk.connectors.kafka.log import KafkaLog
 from falkirk.connectors.kafka.source import SourceReader
 from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import FalkirkError
 from falkirk.runtime.app import App, BoundTask, check_division, start_offsets
 from falkirk.runtime.committer import Committer, WallClock
 from falkirk.runtime.identity import Identity
@@ -33,7 +34,7 @@ from falkirk.runtime.pacing import Pacer
 from falkirk.runtime.replay import Replays
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.stores import TaskStores
-from falkirk.runtime.task import RunningTask
+from falkirk.runtime.task import RunningTask, check_sizes
 from falkirk.state.engine import Memory
 from falkirk.stream.circuit import Circuit
 
@@ -86,7 +87,11 @@ class Worker:
             on_lost=self._on_lost,
         )
         log = KafkaLog(
-            cluster, self.owner, self._membership.metadata, transaction_timeout_ms=settings.transaction_timeout_ms
+            cluster,
+            self.owner,
+            self._membership.metadata,
+            transaction_timeout_ms=settings.transaction_timeout_ms,
+            batch_bytes=min(app.limits.values()),
         )
         self._committer = Committer(log, identity.host)
         self._reader = SourceReader(cluster)
@@ -105,6 +110,10 @@ class Worker:
             while not stopping():
                 self.turn()
             self.leave()
+        except FalkirkError:
+            # What had run before the trouble is good: let it commit, so that only the step in trouble is run again.
+            self._settle(wait=True)
+            raise
         finally:
             self._reader.close()
 
@@ -159,7 +168,9 @@ class Worker:
         began = time.monotonic()
         for task in running:
             if (close and task.rows) or task in due:
-                self.pipeline.stage(task.close(self.pipeline, self.owner, now))
+                step = task.close(self.pipeline, self.owner, now)
+                check_sizes(step, self.app.limits)
+                self.pipeline.stage(step)
         if close:
             self.pacer.ran(time.monotonic() - began)
             self.stats.step_ms = (time.monotonic() - began) * 1000

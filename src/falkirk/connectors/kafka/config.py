@@ -42,8 +42,8 @@ class Cluster:
             **self.client,
         }
 
-    def producer(self, owner: OwnerId, transaction_timeout_ms: int) -> Settings:
-        """A transactional producer."""
+    def producer(self, owner: OwnerId, transaction_timeout_ms: int, batch_bytes: int) -> Settings:
+        """A transactional producer. `batch_bytes`: the least that any topic accepts as one batch or record."""
         return {
             **self.settings(),
             "transactional.id": owner,
@@ -55,7 +55,7 @@ class Cluster:
             "queue.buffering.max.kbytes": 1_000_000,
             # A step's size is bounded by the step, its records' sizes by their topics' own limits, checked before sending.
             "message.max.bytes": 64_000_000,
-            "batch.size": 900_000,
+            "batch.size": min(900_000, batch_bytes * 9 // 10),
         }
 
     def reader(self, *, committed: bool) -> Settings:
@@ -89,7 +89,7 @@ class Cluster:
             "fetch.error.backoff.ms": 20,
             "fetch.message.max.bytes": 4_000_000,
             "queued.min.messages": 300_000,
-            "queued.max.messages.kbytes": 262_144,
+            "queued.max.messages.kbytes": 131_072,
         }
 
     def member(self, group: str, instance: str, session_timeout_ms: int) -> Settings:

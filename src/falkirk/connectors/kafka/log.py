@@ -22,7 +22,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.ports import Aborted, Ranges, Read, Unknown, Writes
-from falkirk.connectors.kafka.config import Cluster, logger
+from falkirk.connectors.kafka.config import Cluster, Settings, logger
 from falkirk.connectors.kafka.errors import translate
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.errors import IdentityError
@@ -50,9 +50,10 @@ class KafkaLog:
         group_metadata: Callable[[], object],
         *,
         transaction_timeout_ms: int = 60_000,
+        batch_bytes: int = 1_000_000,
     ) -> None:
-        self._cluster, self._owner, self._group_metadata = cluster, owner, group_metadata
-        self._timeout_ms = transaction_timeout_ms
+        self._owner, self._group_metadata = owner, group_metadata
+        self._settings = cluster.producer(owner, transaction_timeout_ms, batch_bytes)
         self._reader = BoundedReader(cluster)
         self._producer: Producer | None = None
         self._state = Transaction.DEAD
@@ -133,13 +134,13 @@ class KafkaLog:
         """A new producer with the same id. Blocks until the cluster answers; what was open is decided then."""
         self._state = Transaction.DEAD
         self._producer = None
-        self._producer = initialised(self._cluster, self._owner, self._timeout_ms)
+        self._producer = initialised(self._settings)
         self._state = Transaction.READY
 
     async def fence(self, owner: OwnerId) -> None:
         """End another worker's producer."""
         logger.info("fencing %s", owner)
-        initialised(self._cluster, owner, self._timeout_ms)
+        initialised({**self._settings, "transactional.id": owner})
 
     async def start(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
         """The first offset still kept in each partition."""
@@ -223,14 +224,14 @@ class KafkaLog:
         return Unknown(cause.str())
 
 
-def initialised(cluster: Cluster, owner: OwnerId, transaction_timeout_ms: int) -> Producer:
+def initialised(settings: Settings) -> Producer:
     """A producer whose init_transactions has returned: older producers of the id are fenced, their transactions decided.
 
     While the coordinator aborts an open transaction (some milliseconds) it answers CONCURRENT_TRANSACTIONS, and librdkafka
     waits 500 ms before it asks again. A new producer asks at once, so on that answer the attempt is given up.
     Blocks while the cluster cannot be reached.
     """
-    producer = Producer(cluster.producer(owner, transaction_timeout_ms), logger=logger)
+    producer = Producer(settings, logger=logger)
     while True:
         try:
             producer.init_transactions(0.03)
@@ -240,6 +241,6 @@ def initialised(cluster: Cluster, owner: OwnerId, transaction_timeout_ms: int) -
             if known := translate(cause):
                 raise known from error
             if cause.code() != KafkaError._TIMED_OUT:
-                logger.debug("init of %s: %s", owner, cause)
+                logger.debug("init of %s: %s", settings["transactional.id"], cause)
                 del producer
-                producer = Producer(cluster.producer(owner, transaction_timeout_ms), logger=logger)
+                producer = Producer(settings, logger=logger)
