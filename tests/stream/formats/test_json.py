@@ -261,6 +261,18 @@ def test_a_schema_orders_and_widens_what_is_encoded() -> None:
     assert Json({"a": str, "b": int}).encode(frame) == [b'{"a":null,"b":1}']
 
 
+def test_a_moment_of_another_unit_or_zone_is_encoded_as_the_schema_has_it() -> None:
+    frame = pl.DataFrame({"at": pl.Series([noon(microseconds=1999)]).dt.convert_time_zone("Europe/Paris")})
+    assert Json({"at": Datetime}).encode(frame) == [b'{"at":"2026-01-31T12:00:00.001Z"}']
+    with pytest.raises(DefinitionError, match="column 'at' is Datetime"):
+        Json({"at": Datetime}).encode(frame.select(pl.col("at").dt.replace_time_zone(None)))
+
+
+def test_a_format_shows_its_schema() -> None:
+    assert repr(Json()) == "Json()"
+    assert repr(Json({"a": int, "l": list[datetime]})) == "Json({'a': Int64, 'l': List(Datetime)})"
+
+
 @pytest.mark.parametrize(
     ("frame", "what"),
     [
@@ -318,7 +330,7 @@ def frames(draw: st.DrawFn) -> pl.DataFrame:
     return pl.DataFrame(values, schema=schema)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=120)
 @given(frames())
 def test_decoding_what_was_encoded_gives_the_frame(frame: pl.DataFrame) -> None:
     schema = dict(frame.schema)

@@ -255,7 +255,7 @@ def documents(draw: st.DrawFn) -> bytes:
     return raw
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(st.lists(documents() | st.binary(max_size=8) | st.sampled_from(HOSTILE), min_size=1, max_size=6))
 @example([b'{"a":1', b',"b":true}', b'{"a":1}\n{"a":2}', b""])
 def test_any_bytes(values: list[bytes | None]) -> None:
@@ -272,7 +272,7 @@ def test_a_large_batch_keeps_its_order() -> None:
     assert decoded.frame["a"].to_list() == [i for i in range(100_000) if i not in (50_000, 70_000)]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(documents())
 def test_what_is_certainly_bad_the_reader_refuses_when_it_is_alone(value: bytes) -> None:
     """Otherwise a record that is set aside because a neighbour failed would have been good without that neighbour."""

@@ -84,3 +84,7 @@ def test_the_column_is_named_and_the_only_one() -> None:
         Text("line").encode(pl.DataFrame({"n": ["x"]}))
     with pytest.raises(TypeError, match="encoding"):
         Text(encoding="latin-1")  # type: ignore[call-arg]
+
+
+def test_raw_bytes_are_written_as_they_are() -> None:
+    assert Raw("b").encode(pl.DataFrame({"b": [b"\x00\xff", b"", None]})) == [b"\x00\xff", b"", None]

@@ -117,7 +117,6 @@ def doubtful(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     An object of more than 32 fields is written in an order that differs between processes, so these must be refused:
     two runs of one step would not give the same bytes. A number may pass for base64.
     """
-
     if isinstance(dtype, pl.List):
         return e.list.eval(doubtful(pl.element(), instance(dtype.inner))).list.any().fill_null(False)
     if isinstance(dtype, pl.Struct):
@@ -158,9 +157,7 @@ def written(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
         utc = e if dtype.time_zone in (None, "UTC") else e.dt.convert_time_zone("UTC")
         digits = {"ms": 3, "us": 6, "ns": 9}[dtype.time_unit]
         return utc.dt.to_string(f"%Y-%m-%dT%H:%M:%S%.{digits}f" + ("Z" if dtype.time_zone else ""))
-    if dtype == pl.Binary():
-        return e.bin.encode("base64")
-    return e
+    return e.bin.encode("base64")
 
 
 def _rewritten(dtype: pl.DataType) -> bool:

@@ -86,7 +86,7 @@ class Json:
         return self.schema
 
     def _fitted(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The schema's columns, in its order, of its types where that changes no value."""
+        """The schema's columns, in its order, of its types where those are wider."""
         schema = self._schema()
         if set(frame.columns) != set(schema):
             raise DefinitionError(
@@ -105,7 +105,7 @@ class Json:
 
 
 def _widens(given: pl.DataType, wanted: pl.DataType) -> bool:
-    """Does a cast keep each value, or fail?"""
+    """Does a cast keep each value, as near as the wanted type comes to it, or else fail?"""
     if isinstance(given, pl.Datetime) and isinstance(wanted, pl.Datetime):
         return given.time_zone is not None
     numbers = given.is_integer() and wanted.is_numeric()
