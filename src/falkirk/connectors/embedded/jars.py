@@ -13,7 +13,6 @@ import fcntl
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -105,10 +104,12 @@ def fetch_jars(jars: tuple[Jar, ...] | None = None, *, console: Console | None =
 
 
 def _fill(folder: Path, jars: tuple[Jar, ...], console: Console) -> None:
-    folder.mkdir(exist_ok=True)
+    scratch = folder / "scratch"  # a name of its own, so that a crash leaves nothing that the next run does not clear
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
     missing = [jar for jar in jars if not jar.is_at(folder / jar.name)]
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch, Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=console) as progress:
         if not console.is_terminal:
             console.print(f"Fetching Apache Kafka {kafka_version()} ({len(missing)} jars), once for this user …")
         bar = progress.add_task(f"Apache Kafka {kafka_version()}", total=sum(jar.size for jar in missing))
@@ -117,13 +118,14 @@ def _fill(folder: Path, jars: tuple[Jar, ...], console: Console) -> None:
             progress.update(bar, advance=count)
 
         with ThreadPoolExecutor(6) as pool:
-            waiting = [pool.submit(_fetch, jar, folder, Path(scratch), advance) for jar in missing]
+            waiting = [pool.submit(_fetch, jar, folder, scratch, advance) for jar in missing]
             try:
                 for future in waiting:
                     future.result()
             except BaseException:
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
+    shutil.rmtree(scratch)
 
 
 def _fetch(jar: Jar, folder: Path, scratch: Path, advance: Callable[[int], None]) -> None:

@@ -35,6 +35,7 @@ from falkirk.connectors.embedded import settings as files
 from falkirk.connectors.embedded.jars import fetch_jars, kafka_version
 from falkirk.connectors.embedded.java import Java, find_java
 from falkirk.connectors.embedded.process import RunningNode, spawn
+from falkirk.connectors.embedded.recovery import crashed, fence_crashed_broker
 from falkirk.connectors.embedded.trouble import check_folder, check_port, death, port_is_free
 from falkirk.errors import ClusterError
 
@@ -121,13 +122,15 @@ class EmbeddedKafka:
                     where=str(self.data_dir),
                     hint="use it, or end it with `falkirk kafka stop`",
                 )
-            self._clear_stale_pid_file()
+            self._pid_file.unlink(missing_ok=True)
             java, jars = find_java(), fetch_jars(console=self._console)
             cluster_id, self.port = self._identity()
             check_port(self.port)
             (self.data_dir / "log4j2.properties").write_text(files.LOGGING_PROPERTIES)
             if not (self.data_dir / "data").exists():
                 self._format(java, jars, cluster_id)
+            elif crashed(self.data_dir / "data"):
+                self._recover(java, jars)
             return self._launch(java, jars)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
@@ -139,7 +142,8 @@ class EmbeddedKafka:
                 node.signal(signal.SIGKILL)
                 node.wait(timeout_s)
         self._reap()
-        self._pid_file.unlink(missing_ok=True)
+        if self._pid_file.exists():
+            self._pid_file.unlink()
 
     def kill(self) -> None:
         """End the node as a crash would: with SIGKILL, and nothing tidied up."""
@@ -184,14 +188,6 @@ class EmbeddedKafka:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _clear_stale_pid_file(self) -> None:
-        if not self._pid_file.exists():
-            return
-        node = RunningNode.read(self._pid_file)
-        which = f"the last node (pid {node.pid})" if node else "the last node"
-        self._console.print(f"A stale pid file: {which} was not stopped. Its data is kept and recovered.")
-        self._pid_file.unlink()
-
     def _identity(self) -> tuple[str, int]:
         """The cluster id, chosen once for a data folder, and the port, remembered from one start to the next."""
         cluster_id, last_port = self._known()
@@ -229,11 +225,25 @@ class EmbeddedKafka:
             )
         fresh.rename(self.data_dir / "data")
 
-    def _launch(self, java: Java, jars: Path) -> str:
-        self._console.print(f"Starting Apache Kafka {kafka_version()} ({java}) …")
+    def _recover(self, java: Java, jars: Path) -> None:
+        self._console.print("The last node was not stopped. Its data is kept and recovered …")
+        console, log_start = self._fresh_console()
+        (self.data_dir / "controller.properties").write_text(files.controller_properties("data", _free_port()))
+        (self.data_dir / "recovery.properties").write_text(files.RECOVERY_LOGGING_PROPERTIES)
+        command = [*_jvm(java, jars, "128m", "recovery.properties"), "kafka.Kafka", "controller.properties"]
+        if not fence_crashed_broker(command, self.data_dir, console):
+            raise death(console, self.log, log_start)
+
+    def _fresh_console(self) -> tuple[Path, int]:
+        """The emptied file for what the JVM prints, and where its log's next line begins."""
         console = self.data_dir / "console.log"
         console.write_bytes(b"")
-        log_start = self.log.stat().st_size if self.log.exists() else 0
+        self.log.touch()
+        return console, self.log.stat().st_size
+
+    def _launch(self, java: Java, jars: Path) -> str:
+        self._console.print(f"Starting Apache Kafka {kafka_version()} ({java}) …")
+        console, log_start = self._fresh_console()
         command = [*_jvm(java, jars, self._heap), "kafka.Kafka", self._write_settings("data")]
         self._child, pid = spawn(command, self.data_dir, console, detached=self._detached)
         try:
@@ -244,10 +254,12 @@ class EmbeddedKafka:
             self.kill()
             self._pid_file.unlink(missing_ok=True)
             raise
-        if address is None:
-            self.stop()
-            raise death(console, self.log, log_start)
-        return address
+        if address is not None:
+            return address
+        mute = node.alive()
+        self.kill()
+        self._pid_file.unlink()
+        raise death(console, self.log, log_start, mute=mute)
 
     def _reap(self) -> None:
         if self._child is not None:
@@ -257,10 +269,10 @@ class EmbeddedKafka:
             self._child = None
 
 
-def _jvm(java: Java, jars: Path, heap: str) -> list[str]:
-    logging = "-Dlog4j2.configurationFile=log4j2.properties"
+def _jvm(java: Java, jars: Path, heap: str, logging: str = "log4j2.properties") -> list[str]:
     # Out of memory a broker limps on and hangs its clients; dead, it says so.
-    return [str(java.executable), f"-Xmx{heap}", "-XX:+ExitOnOutOfMemoryError", logging, "-cp", f"{jars}/*"]
+    options = [f"-Xmx{heap}", "-XX:+ExitOnOutOfMemoryError", f"-Dlog4j2.configurationFile={logging}"]
+    return [str(java.executable), *options, "-cp", f"{jars}/*"]
 
 
 def _wait_until_it_answers(node: RunningNode) -> str | None:

@@ -73,7 +73,7 @@ class RunningNode:
         """The node of the pid file `path`, alive or not; None without a pid file, or with one that makes no sense."""
         try:
             return cls(**json.loads(path.read_text()))
-        except (FileNotFoundError, ValueError, TypeError):
+        except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
             return None
 
 

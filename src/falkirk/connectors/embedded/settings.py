@@ -31,8 +31,8 @@ _SMALL_MACHINE = {
     "num.io.threads": "4",
 }
 
-# After a crash the controller refuses the broker until it has given up the one that crashed: 9 s by default, here 2.
-_QUICK_RECOVERY = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "400"}
+# An hour, in place of 9 s: a pause of the one process must not make its controller give its broker up (recovery.py).
+_NO_SESSION = {"broker.session.timeout.ms": "3600000"}
 
 # A misspelt topic is an error, as on a guarded cluster, and not a new topic.
 _STRICT = {"auto.create.topics.enable": "false"}
@@ -55,6 +55,19 @@ rootLogger.level = info
 rootLogger.appenderRef.file.ref = file
 """
 
+# The recovering controller (recovery.py) tells on its standard output what it has committed.
+RECOVERY_LOGGING_PROPERTIES = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = [%d] %p %m (%c)%n
+rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+logger.controller.name = org.apache.kafka.controller.QuorumController
+logger.controller.level = debug
+"""
+
 
 def server_properties(log_dirs: str, port: int, controller_port: int, extra: Mapping[str, str]) -> str:
     """The text of server.properties for one node that is broker and controller; `extra` settings win.
@@ -63,16 +76,39 @@ def server_properties(log_dirs: str, port: int, controller_port: int, extra: Map
     >>> [line for line in text.splitlines() if line.startswith(("listeners", "message"))]
     ['listeners=BROKER://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093', 'message.max.bytes=2000000']
     """
-    node = {
+    broker = {
         "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@{HOST}:{controller_port}",
-        "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "BROKER",
         "listeners": f"BROKER://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
         "advertised.listeners": f"BROKER://{HOST}:{port}",
+    }
+    everything = {
+        **_controller(log_dirs, controller_port),
+        **broker,
+        **_ONE_NODE,
+        **_SMALL_MACHINE,
+        **_NO_SESSION,
+        **_STRICT,
+        **extra,
+    }
+    return _text(everything)
+
+
+def controller_properties(log_dirs: str, controller_port: int) -> str:
+    """The same node as a controller alone, which gives a silent broker up after a tenth of a second."""
+    alone = {"process.roles": "controller", "listeners": f"CONTROLLER://{HOST}:{controller_port}"}
+    return _text({**_controller(log_dirs, controller_port), **alone, "broker.session.timeout.ms": "100"})
+
+
+def _controller(log_dirs: str, port: int) -> dict[str, str]:
+    return {
+        "node.id": "1",
+        "controller.quorum.voters": f"1@{HOST}:{port}",
+        "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": log_dirs,
     }
-    everything = {**node, **_ONE_NODE, **_SMALL_MACHINE, **_QUICK_RECOVERY, **_STRICT, **extra}
-    return "".join(f"{key}={value}\n" for key, value in everything.items())
+
+
+def _text(settings: dict[str, str]) -> str:
+    return "".join(f"{key}={value}\n" for key, value in settings.items())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 import socket
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -32,9 +33,9 @@ def check_folder(folder: Path) -> None:
     """Make `folder`; raise DiskError unless it can be written and has room for a broker."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".probe"
-        probe.write_bytes(b"x")
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"x")
+            probe.flush()
     except OSError as error:
         raise disk_error(error, folder, "Kafka's data folder cannot be written") from error
     free = shutil.disk_usage(folder).free
@@ -69,12 +70,16 @@ def port_is_free(port: int) -> bool:
     return True
 
 
-def death(console: Path, log: Path, log_start: int) -> FalkirkError:
-    """Why a broker died at its start, from what it printed and what its log says after byte `log_start`."""
+def death(console: Path, log: Path, log_start: int, *, mute: bool = False) -> FalkirkError:
+    """Why a broker died at its start, or stayed mute: from what it printed and logged (after byte `log_start`)."""
     lines = [*_lines(console, 0), *_lines(log, log_start)]
     text = "\n".join(lines)
-    tail = "\n    ".join(lines[-12:]) or "(it wrote nothing)"
+    # Without the stack frames, which would push the exceptions' own words out of sight.
+    tail = "\n    ".join([line for line in lines if not line.startswith("\tat ")][-12:]) or "(it wrote nothing)"
     where = f"{log}, whose end is\n    {tail}"
+    if mute:
+        hint = "is the machine very busy? The end of its log tells what it was doing"
+        return ClusterError("the Kafka broker was started and does not answer", where=where, hint=hint)
     if "No space left on device" in text:
         return DiskError("the Kafka broker died at its start: the disk is full", where=where, hint="free some space")
     if "Address already in use" in text:
