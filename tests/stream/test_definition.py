@@ -114,6 +114,7 @@ WRONG: list[tuple[str, Build, str]] = [
         lambda f, s: s.key_by("auction").process(lambda r, k: None, state={"l": list[int]}),
         "state cannot hold",
     ),
+    ("column of ours", lambda f, s: s.select(__falkirk_ts="price"), "named as Falkirk's own"),
     ("no regime", lambda f, s: s.with_regime("lazy"), "is no regime"),
     ("bad duration", lambda f, s: fk.EagerCheckpoint(step="soon"), "no duration"),
     ("no schema", lambda f, s: s.map(dict, returns={}), ""),

@@ -170,6 +170,28 @@ def test_a_function_that_raises_stops_the_app_with_the_address_of_the_record(ope
 
 
 @pytest.mark.parametrize(
+    "operators",
+    [
+        lambda s: s.select("a", n=fk.col("s").cast(fk.Int64)),
+        lambda s: s.with_columns(n=fk.col("s").cast(fk.Int64)),
+        lambda s: s.filter(fk.col("s").cast(fk.Int64) > 1),
+        lambda s: s.group_by("a", id="g").agg(n=fk.sum(fk.col("s").cast(fk.Int64))).select("a", "n"),
+    ],
+)
+def test_an_expression_that_fails_on_a_value_stops_the_app_with_the_address_of_the_record(operators: Any) -> None:
+    flow = fk.Flow("rows")
+    stream = flow.source("in", key="a", value=fk.Json({"a": fk.Int64, "s": fk.String}))
+    operators(stream).sink("out", key="a", value=fk.Json())
+    app = MemoryApp(flow)
+    for i, s in enumerate(["1", "2", "x", "4"]):
+        app.append("in", str(i).encode(), msgspec.json.encode({"a": i, "s": s}))
+    with pytest.raises(fk.FalkirkError) as caught:
+        app.run()
+    assert type(caught.value).__name__ == "UserCodeError"
+    assert "topic in, partition 0, offset 2" in caught.value.where
+
+
+@pytest.mark.parametrize(
     ("operators", "says"),
     [
         (lambda s: s.map(lambda r: {"a": "no" if r["a"] == 3 else 1}, returns={"a": fk.Int64}), "'no'"),

@@ -20,6 +20,9 @@ from falkirk.stream.formats import Format, Key
 from falkirk.stream.process import Process
 from falkirk.stream.regimes import Regime
 
+RESERVED = "__falkirk"
+"""Columns whose names begin so are Falkirk's own."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Operator:
@@ -199,6 +202,10 @@ class Graph:
                     where=f"{other.where} and {operator.where}",
                     hint=f"give one of them another: {given}",
                 )
+        if ours := next((c for c in operator.schema if c.startswith(RESERVED)), None):
+            raise DefinitionError(
+                f"column {ours!r} is named as Falkirk's own are", where=operator.where, hint="rename it"
+            )
         self.operators.append(operator)
         return operator
 

@@ -23,7 +23,7 @@ TS = "__falkirk_ts"
 WEIGHT = "__falkirk_weight"
 """+1 or −1."""
 ORIGIN = "__falkirk_origin"
-"""Which of the step's messages the row comes from; there only where a user's function may have to be blamed."""
+"""Which of the step's messages the row comes from, for errors; missing where it comes from several, as in groups."""
 
 
 @dataclass(slots=True)

@@ -38,7 +38,6 @@ _PLAIN: dict[type[op.Operator], Callable[[Any, StepRun, Batch], Batch]] = {
     op.FlatMap: rows.flat_mapped,
     op.MapBatches: rows.batch_mapped,
 }
-_USERS = (op.Map, op.FlatMap, op.MapBatches, op.Processing)
 
 
 class StageCircuit:
@@ -47,13 +46,12 @@ class StageCircuit:
     def __init__(self, stage: PhysicalStage, partition: int, layout: Layout) -> None:
         self.stage = stage
         self.partition, self.layout = partition, layout
-        traced = any(isinstance(o, _USERS) for o in stage.operators)
         counts = layout.partitions
         self.readers: dict[op.Source | Edge, SourceReader | EdgeReader] = {
-            source: SourceReader(source, value, app=stage.app, stage=stage.id, partitions=counts, traced=traced)
+            source: SourceReader(source, value, app=stage.app, stage=stage.id, partitions=counts)
             for source, value in stage.sources.items()
         }
-        self.readers |= {edge: EdgeReader(edge, traced=traced) for edge in stage.edges_in}
+        self.readers |= {edge: EdgeReader(edge) for edge in stage.edges_in}
         self.incoming = {(e.before, e.after): e for e in stage.edges_in}
         self.writers = [EdgeWriter(e, partition, counts) for e in stage.edges_out]
         self.sinks = {o: SinkRunner(o, counts.get(o.topic, 1)) for o in stage.operators if isinstance(o, op.Sink)}

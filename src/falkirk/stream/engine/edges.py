@@ -61,8 +61,8 @@ class EdgeWriter:
 class EdgeReader:
     """The receiving end, in one task."""
 
-    def __init__(self, edge: Edge, *, traced: bool) -> None:
-        self.edge, self.traced = edge, traced
+    def __init__(self, edge: Edge) -> None:
+        self.edge = edge
         self.columns = list(edge.columns)
 
     def read(self, run: StepRun) -> Batch | None:
@@ -73,9 +73,7 @@ class EdgeReader:
                 frame = _decode(
                     message.value(), f"topic {piece.topic}, partition {piece.partition}, offset {message.offset()}"
                 )
-                if self.traced:
-                    frame = frame.with_columns(pl.lit(start + i, pl.UInt32).alias(ORIGIN))
-                frames.append(frame)
+                frames.append(frame.with_columns(pl.lit(start + i, pl.UInt32).alias(ORIGIN)))
         if not frames:
             return None
         whole = pl.concat(frames, rechunk=True)

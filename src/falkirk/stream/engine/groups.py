@@ -20,6 +20,7 @@ from falkirk.stream.aggregates.bound import OutOfRange, new, old
 from falkirk.stream.engine.batch import TS, WEIGHT, Batch, Updates
 from falkirk.stream.engine.multiset import Multiset
 from falkirk.stream.engine.partitioners import Partitioners
+from falkirk.stream.engine.rows import evaluated
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.operators import Group
 from falkirk.stream.tables import GROUPS, ROWS, bounds, group_schema, multiset_bounds
@@ -44,8 +45,7 @@ class GroupRunner:
         columns = list(self.group.columns)
         frame = batch.rows.hstack(batch.meta)
         if self.computed:
-            arguments = nw.from_native(batch.rows, eager_only=True).select(*self.computed).to_native()
-            frame = frame.hstack(arguments)
+            frame = frame.hstack(evaluated(self.group, run, batch, self._arguments))
         grouped = frame.group_by(columns, maintain_order=True).agg(*self.partials, pl.col(TS).max())
         keys = grouped.select(columns)
 
@@ -82,6 +82,9 @@ class GroupRunner:
             key_bytes=key_bytes,
             hashes=hashes,
         )
+
+    def _arguments(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return nw.from_native(rows, eager_only=True).select(*self.computed).to_native()
 
     def _states(self, found: list[bytes | None]) -> tuple[pl.DataFrame, pl.Series]:
         """A row of state a group, null where there is none; and whether there is one."""

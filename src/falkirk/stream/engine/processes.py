@@ -80,6 +80,8 @@ class _Out:
         self.times: list[int] = []
         self.origins: list[int | None] = []
         self.wheres: list[Callable[[], str]] = []
+        self.times_in = [] if batch is None else batch.meta[TS].to_list()
+        self.origins_in = [] if batch is None else batch.meta[ORIGIN].to_list()
 
     def fire(self, context: KeyContext, state: KeyState, name: str, at: int) -> None:
         """A due timer, unless a timer before it deleted or moved it."""
@@ -94,9 +96,13 @@ class _Out:
         """A row of the batch."""
         batch = self.source
         assert batch is not None
-        meta = batch.meta
-        where = lambda: f"{self.operator.where}, {self.run.span(batch, [i])}"  # noqa: E731
-        self._call(state, lambda: self.operator.process.on_row(row, context), where, meta[TS][i], meta[ORIGIN][i])
+        self._call(
+            state,
+            lambda: self.operator.process.on_row(row, context),
+            lambda: f"{self.operator.where}, {self.run.span(batch, [i])}",
+            self.times_in[i],
+            self.origins_in[i],
+        )
 
     def batch(self) -> Batch | None:
         """All rows that came out."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import and_
-from typing import Any
+from typing import Any, TypeVar
 
 import narwhals as nw
 import polars as pl
@@ -17,23 +17,43 @@ from falkirk.stream.engine.step import StepRun
 from falkirk.stream.expressions import words
 from falkirk.stream.frames import MISFITS, fits, frame_of
 
+_T = TypeVar("_T")
+
 
 def filtered(operator: op.Filter, run: StepRun, batch: Batch) -> Batch:
     """Rows for which all predicates are true."""
-    rows = nw.from_native(batch.rows, eager_only=True)
-    masks = [rows.select(predicate).to_native() for predicate in operator.predicates]
-    mask = reduce(and_, (column for m in masks for column in m))
+
+    def mask_of(rows: pl.DataFrame) -> pl.Series:
+        masks = [_frame(rows).select(predicate).to_native() for predicate in operator.predicates]
+        return reduce(and_, (column for m in masks for column in m))
+
+    mask = evaluated(operator, run, batch, mask_of)
     return batch if mask.all(ignore_nulls=False) else batch.filter(mask)
 
 
 def selected(operator: op.Select, run: StepRun, batch: Batch) -> Batch:
     """New columns only."""
-    return Batch(nw.from_native(batch.rows, eager_only=True).select(*operator.exprs).to_native(), batch.meta)
+    return Batch(
+        evaluated(operator, run, batch, lambda rows: _frame(rows).select(*operator.exprs).to_native()), batch.meta
+    )
 
 
 def extended(operator: op.WithColumns, run: StepRun, batch: Batch) -> Batch:
     """New columns beside the old."""
-    return Batch(nw.from_native(batch.rows, eager_only=True).with_columns(*operator.exprs).to_native(), batch.meta)
+    rows = evaluated(operator, run, batch, lambda rows: _frame(rows).with_columns(*operator.exprs).to_native())
+    return Batch(rows, batch.meta)
+
+
+def evaluated(operator: op.Operator, run: StepRun, batch: Batch, evaluate: Callable[[pl.DataFrame], _T]) -> _T:
+    """What a function of the whole frame gives. Raises UserCodeError with the address of the row that it fails on."""
+    try:
+        return evaluate(batch.rows)
+    except Exception as error:
+        raise _blamed(operator, run, batch, _culprits(evaluate, batch.rows), error) from error
+
+
+def _frame(rows: pl.DataFrame) -> nw.DataFrame[pl.DataFrame]:
+    return nw.from_native(rows, eager_only=True)
 
 
 def concatenated(batches: Sequence[Batch], *, weighted: bool) -> Batch:
@@ -77,10 +97,7 @@ def batch_mapped(operator: op.MapBatches, run: StepRun, batch: Batch) -> Batch:
 
 
 def _batch_mapped(operator: op.MapBatches, run: StepRun, batch: Batch) -> Batch:
-    try:
-        rows: Any = operator.function(batch.rows)
-    except Exception as error:
-        raise _blamed(operator, run, batch, _culprits(operator.function, batch.rows), error) from error
+    rows: Any = evaluated(operator, run, batch, operator.function)
     if not isinstance(rows, pl.DataFrame) or rows.schema != operator.schema:
         given = f"a frame of {words(rows.schema)}" if isinstance(rows, pl.DataFrame) else type(rows).__name__
         raise UserCodeError(
@@ -156,7 +173,7 @@ def _blamed(operator: op.Operator, run: StepRun, batch: Batch, rows: Sequence[in
     return UserCodeError(
         f"{operator.kind} {operator.id!r} raised {type(error).__name__}: {error}",
         where=_where(operator, run, batch, rows),
-        hint="mend the function and start again: the app goes on from this record",
+        hint="mend it and start again: the app goes on from this record",
     )
 
 

@@ -21,10 +21,8 @@ from falkirk.stream.operators import Source
 class SourceReader:
     """Decodes one source for one task."""
 
-    def __init__(
-        self, source: Source, value: Format, *, app: str, stage: str, partitions: Mapping[str, int], traced: bool
-    ) -> None:
-        self.source, self.value, self.app, self.stage, self.traced = source, value, app, stage, traced
+    def __init__(self, source: Source, value: Format, *, app: str, stage: str, partitions: Mapping[str, int]) -> None:
+        self.source, self.value, self.app, self.stage = source, value, app, stage
         self.dead_partitions = partitions.get(source.dead_letters, 1)
 
     def read(self, run: StepRun) -> Batch | None:
@@ -41,9 +39,8 @@ class SourceReader:
         if not kept:
             return None
         meta = [pl.Series(TS, [m.timestamp()[1] for m in kept], dtype=pl.Int64)]
-        if self.traced:
-            numbers = np.concatenate([np.arange(start, start + len(s.messages)) for start, s in slices])
-            meta.append(pl.Series(ORIGIN, numbers if good is None else numbers[good], dtype=pl.UInt32))
+        numbers = np.concatenate([np.arange(start, start + len(s.messages)) for start, s in slices])
+        meta.append(pl.Series(ORIGIN, numbers if good is None else numbers[good], dtype=pl.UInt32))
         rows = decoded.frame
         if self.source.metadata:
             rows = rows.hstack([_metadata(what, kept).alias(column) for column, what in self.source.metadata.items()])
