@@ -39,6 +39,8 @@ class Writes:
     timestamps: Sequence[int] | None = None
     """Milliseconds; None: the broker's or client's own time."""
     headers: Sequence[list[tuple[str, bytes]]] | None = None
+    tracked: bool = False
+    """Whether `commit` is to say at which offset the last record came to lie."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -94,7 +96,7 @@ class Log(Protocol):
         ...
 
     async def commit(self) -> Mapping[TopicPartition, Offset]:
-        """End the transaction. Returns the offset of the last record sent to each partition in it."""
+        """End the transaction. Returns, for each partition of tracked writes, the offset of the last record."""
         ...
 
     async def abort(self) -> None:

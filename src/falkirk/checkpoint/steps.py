@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from falkirk.checkpoint.digest import digest
 from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId, TopicPartition
@@ -55,12 +56,18 @@ def number(output: Output, prefix: str) -> list[OutputRange]:
     writes = output.writes
     if not len(writes):
         return []
-    counts: Counter[int] = Counter()
-    headers = []
-    for i, partition in enumerate(writes.partitions):
-        seq = counts[partition]
-        counts[partition] = seq + 1
-        own = writes.headers[i] if writes.headers is not None else []
-        headers.append([*own, (HEADER, f"{prefix} {seq}".encode())])
-    writes.headers = headers
-    return [OutputRange(output.name, p, end) for p, end in sorted(counts.items())]
+    partitions = np.asarray(writes.partitions)
+    sequence = np.empty(len(partitions), dtype=np.int64)
+    ranges = []
+    for partition in np.unique(partitions):
+        here = partitions == partition
+        end = int(here.sum())
+        sequence[here] = np.arange(end)
+        ranges.append(OutputRange(output.name, int(partition), end))
+    word = prefix.encode() + b" %d"
+    if writes.headers is None:
+        writes.headers = [[(HEADER, word % seq)] for seq in sequence.tolist()]
+    else:
+        own = zip(writes.headers, sequence.tolist(), strict=True)
+        writes.headers = [[*headers, (HEADER, word % seq)] for headers, seq in own]
+    return ranges

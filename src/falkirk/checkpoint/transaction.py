@@ -159,7 +159,8 @@ def apply(step: ClosedStep, read_on: Offset, written: Mapping[TopicPartition, Of
 
 def record_of(owned: Owned, record: TaskRecord) -> Writes:
     """A record for the task's own steps partition."""
-    return Writes(owned.task.steps.topic, [owned.task.steps.partition], [str(owned.task.id).encode()], [encode(record)])
+    steps = owned.task.steps
+    return Writes(steps.topic, [steps.partition], [str(owned.task.id).encode()], [encode(record)], tracked=True)
 
 
 def changelog_of(step: ClosedStep) -> list[Writes]:
@@ -167,7 +168,8 @@ def changelog_of(step: ClosedStep) -> list[Writes]:
     changelog, changes = step.owned.task.changelog, step.overlay.changes
     if changelog is None or not changes:
         return []
-    return [Writes(changelog.topic, [changelog.partition] * len(changes), list(changes), list(changes.values()))]
+    partitions = [changelog.partition] * len(changes)
+    return [Writes(changelog.topic, partitions, list(changes), list(changes.values()), tracked=True)]
 
 
 async def release(log: Log, tasks: Sequence[Owned], mine: Sequence[Owned]) -> None:

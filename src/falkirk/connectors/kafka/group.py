@@ -56,13 +56,12 @@ class Membership:
             if known := translate(error):
                 raise known
             logger.warning("group: %s", error)
-        self._refresh()
 
     def metadata(self) -> object:
         """The group's generation and this member's place in it, for the transaction. Any thread may ask.
 
-        As of the last `poll`, or of the handler that runs: the client itself cannot be asked by another thread while a
-        handler runs, and a handler may well wait for that thread's transaction. A generation that has become stale
+        As of the last rebalance, each of which ends in a handler here. The client itself cannot be asked by another thread
+        while a handler runs, and a handler may well wait for that thread's transaction. A generation that has become stale
         meanwhile is refused by the broker, and the transaction tried again.
         """
         return self._metadata

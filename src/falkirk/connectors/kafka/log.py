@@ -13,7 +13,7 @@ Transaction calls come from one thread (the committer); reads and fences may com
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import repeat
 
@@ -71,32 +71,23 @@ class KafkaLog:
         self._state = Transaction.OPEN
 
     async def send(self, writes: Writes) -> None:
-        """Queue records. Only the last record sent to each partition is asked for its offset: that is all anyone needs."""
-        producer, topic = self._live(), writes.topic
-        last = {partition: i for i, partition in enumerate(writes.partitions)}
-        tracked = set(last.values()) if len(last) < len(writes) else set(range(len(writes)))
+        """Queue records. Asking for a record's offset costs a call from librdkafka into Python: only the last is asked."""
+        producer, topic, last = self._live(), writes.topic, len(writes) - 1
         rows = zip(
             writes.partitions,
             writes.keys,
             writes.values,
             writes.timestamps if writes.timestamps is not None else repeat(0),
-            writes.headers if writes.headers is not None else repeat(None),
+            writes.headers if writes.headers is not None else repeat([]),
+            repeat(None, last) if writes.tracked else repeat(None),
             strict=False,  # what repeats has no end
         )
-        produce = producer.produce
-        for i, (partition, key, value, timestamp, headers) in enumerate(rows):
-            callback = self._delivered if i in tracked else None
-            while True:
-                try:
-                    if headers is None:
-                        produce(topic, value, key, partition, callback, None, timestamp)
-                    else:
-                        produce(topic, value, key, partition, callback, None, timestamp, headers)  # type: ignore[arg-type]
-                    break
-                except BufferError:
-                    producer.poll(0.05)
-                except KafkaException as error:
-                    raise self._failed(error) from error
+        try:
+            produce_all(producer, topic, rows)
+            if writes.tracked and last >= 0:
+                produce_all(producer, topic, [(*last_row(writes), self._delivered)])
+        except KafkaException as error:
+            raise self._failed(error) from error
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Commit offsets under the group's metadata."""
@@ -222,6 +213,31 @@ class KafkaLog:
                 return translate(cause) or Aborted(cause.str())
         self._state = Transaction.DEAD
         return Unknown(cause.str())
+
+
+Row = tuple[
+    int, bytes | None, bytes | None, int, list[tuple[str, bytes]], Callable[[KafkaError | None, Message], None] | None
+]
+"""Partition, key, value, timestamp, headers, and whom to tell of its delivery."""
+
+
+def produce_all(producer: Producer, topic: str, rows: Iterable[Row]) -> None:
+    """Queue rows; where the queue is full, wait for it to drain."""
+    produce = producer.produce
+    for partition, key, value, timestamp, headers, callback in rows:
+        while True:
+            try:
+                produce(topic, value, key, partition, callback, None, timestamp, headers)  # type: ignore[arg-type]
+                break
+            except BufferError:
+                producer.poll(0.05)
+
+
+def last_row(writes: Writes) -> tuple[int, bytes | None, bytes | None, int, list[tuple[str, bytes]]]:
+    """The last record of some writes."""
+    timestamp = writes.timestamps[-1] if writes.timestamps is not None else 0
+    headers = writes.headers[-1] if writes.headers is not None else []
+    return writes.partitions[-1], writes.keys[-1], writes.values[-1], timestamp, headers
 
 
 def initialised(settings: Settings) -> Producer:

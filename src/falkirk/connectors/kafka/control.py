@@ -1,0 +1,114 @@
+"""The app's control topic: small records outside any transaction, read back whole.
+
+partition 0    the layout          few records, each of its own key: none is ever compacted away
+partition 1    what workers report one key a worker, written again every few seconds, compacted
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.checkpoint.ports import LogRecord
+from falkirk.connectors.kafka.config import Cluster, logger
+from falkirk.connectors.kafka.errors import translate
+from falkirk.connectors.kafka.reader import BoundedReader
+from falkirk.errors import ClusterError
+
+LAYOUT, REPORTS = 0, 1
+PARTITIONS = 2
+
+SETTINGS: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.bytes": str(2 << 20),
+    "max.compaction.lag.ms": str(3600 * 1000),
+    # A worker that left says so by a tombstone; who has not asked for an hour needs none.
+    "delete.retention.ms": str(3600 * 1000),
+}
+"""Reports come for as long as the app runs: small segments, so that little more than the last of each is there to read."""
+
+PATIENCE = 15.0
+"""Seconds within which a record must be acknowledged."""
+
+
+class ControlTopic:
+    """One app's control topic."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self._cluster, self._topic = cluster, topic
+        self._reader = BoundedReader(cluster)
+
+    def read(self, partition: int) -> list[LogRecord]:
+        """Every record of a partition that is there now, in log order."""
+        place = TopicPartition(self._topic, partition)
+        at = self._reader.watermarks([place], end=False)[place]
+        end = self._reader.watermarks([place], end=True)[place]
+        records: list[LogRecord] = []
+        while at < end:
+            read = self._reader.read({place: (at, end)}, committed=False)[place]
+            records += read.records
+            at = read.position
+        return records
+
+    def append(self, partition: int, key: bytes, value: bytes) -> Offset:
+        """Write one record, and wait until it is acknowledged. Raises ClusterError."""
+        failure: list[KafkaError] = []
+        offsets: list[int] = []
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                failure.append(error)
+            else:
+                offsets.append(message.offset() or 0)
+
+        timeout = int(PATIENCE * 1000)
+        producer = Producer(
+            {**self._cluster.settings(), "enable.idempotence": True, "message.timeout.ms": timeout}, logger=logger
+        )
+        producer.produce(self._topic, value, key, partition, on_delivery=delivered)
+        producer.flush(PATIENCE + 1)
+        if offsets:
+            return Offset(offsets[0])
+        cause = failure[0] if failure else KafkaError(KafkaError._MSG_TIMED_OUT)
+        raise translate(cause) or ClusterError(
+            f"a record could not be written: {cause.str()}",
+            where=f"topic {self._topic}",
+            hint="are enough replicas in sync, and may the app's user write the topic?",
+        )
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._reader.close()
+
+
+class Announcer:
+    """Writes reports, at best effort: librdkafka sends them in a thread of its own, and what it cannot send is dropped."""
+
+    EVERY = 5.0
+    """Seconds between two reports of one worker."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self._topic, self._said = topic, 0.0
+        self._producer = Producer({**cluster.settings(), "message.timeout.ms": 5000, "log_level": 2}, logger=logger)
+
+    def due(self) -> bool:
+        """Whether it is time to report."""
+        return time.monotonic() - self._said >= self.EVERY
+
+    def announce(self, reports: Mapping[str, bytes | None]) -> None:
+        """Queue a record for each worker; None: it has left."""
+        self._said = time.monotonic()
+        for owner, report in reports.items():
+            try:
+                self._producer.produce(self._topic, report, f"worker/{owner}", REPORTS)
+            except (BufferError, KafkaException) as error:
+                logger.debug("a report is dropped: %s", error)
+        self._producer.poll(0)
+
+    def close(self) -> None:
+        """Wait a moment for what is queued."""
+        self._producer.flush(2)

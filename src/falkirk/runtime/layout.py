@@ -1,0 +1,241 @@
+"""The layout of an app, recorded: what its tasks are, so that no later run takes them for others.
+
+    layout n    stages in order, each with its tasks, state and inputs; topics with id and partitions
+    task i      = partition i of the steps topic = the i-th task in the order of the layout, not of the flow's text
+
+Layouts are numbered 1, 2, 3… in the control topic. Of several with one number the first in log order counts, whoever
+wrote it; each has a key of its own, for compaction would keep the last of equal keys. A run reads them back:
+
+    same layout                              go on
+    a change that touches no task's state    go on, recorded as layout n+1
+    any other                                refused, with what changed and what to do
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from secrets import token_hex
+from typing import Literal
+
+import msgspec
+
+from falkirk.connectors.kafka.control import LAYOUT, ControlTopic
+from falkirk.connectors.kafka.topics import TopicInfo
+from falkirk.errors import FalkirkError, SourceError, StateError
+from falkirk.state.meta import schema_difference
+from falkirk.state.shards import SHARDS
+from falkirk.stream.plan import Stage
+
+FORMAT = 1
+
+Role = Literal["source", "edge", "sink", "dead_letters", "changelog", "steps"]
+
+ANOTHER_NAME = "undo the change, or give the flow another name: it then begins anew, beside this one"
+
+
+class TopicRecord(msgspec.Struct, frozen=True):
+    """A topic, as it was."""
+
+    id: str
+    partitions: int
+    role: Role
+
+
+class StageRecord(msgspec.Struct, frozen=True):
+    """A stage, as it was."""
+
+    id: str
+    tasks: int
+    regime: str
+    stateful: bool
+    fingerprint: str
+    state: str
+    """The fingerprint in words, one operator a line."""
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    """Topics."""
+
+
+class LayoutRecord(msgspec.Struct, frozen=True):
+    """A layout, as it was."""
+
+    number: int
+    app: str
+    stages: tuple[StageRecord, ...]
+    topics: dict[str, TopicRecord]
+    shards: int = SHARDS
+    falkirk: str = ""
+    format: int = FORMAT
+
+
+def read_layout(control: ControlTopic) -> LayoutRecord | None:
+    """The layout that counts; None if there is none yet. Raises StateError where it cannot be understood."""
+    current: LayoutRecord | None = None
+    for record in control.read(LAYOUT):
+        if record.value is None or not (record.key or b"").startswith(b"layout/"):
+            continue
+        found = decode_layout(record.value)
+        if current is None or found.number > current.number:
+            current = found
+    return current
+
+
+def write_layout(control: ControlTopic, layout: LayoutRecord) -> LayoutRecord:
+    """Record a layout and read back the one that counts: another's, if it was first."""
+    control.append(LAYOUT, f"layout/{layout.number}/{token_hex(4)}".encode(), msgspec.json.encode(layout))
+    found = read_layout(control)
+    assert found is not None
+    return found
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+def decode_layout(data: bytes) -> LayoutRecord:
+    """A layout from its JSON. Raises StateError."""
+    try:
+        format_ = msgspec.json.decode(data, type=_Format).format
+        if format_ == FORMAT:
+            return msgspec.json.decode(data, type=LayoutRecord)
+    except msgspec.DecodeError as error:
+        raise StateError(f"the app's layout cannot be read: {error}", hint="was the control topic written by hand?") from error
+    raise StateError(
+        f"the app's layout has format {format_}, and this Falkirk reads format {FORMAT}",
+        hint="run the app with the version of Falkirk that it last ran with, or a later one",
+    )
+
+
+def layout_of(
+    app: str, number: int, stages: Sequence[Stage], sizes: Mapping[str, int], topics: Mapping[str, TopicRecord]
+) -> LayoutRecord:
+    """The layout of a flow on a cluster."""
+    records = tuple(
+        StageRecord(
+            stage.id,
+            sizes[stage.id],
+            stage.regime.kind,
+            stage.stateful,
+            stage.fingerprint,
+            stage.state_schema,
+            tuple(sorted(i.topic for i in stage.inputs)),
+            tuple(sorted(o.topic for o in stage.outputs)),
+        )
+        for stage in stages
+    )
+    return LayoutRecord(number, app, records, dict(topics), falkirk=version("falkirk"))
+
+
+def in_order(known: LayoutRecord | None, stages: Sequence[Stage]) -> list[Stage]:
+    """The stages in the order in which their tasks are numbered: that of the layout, where there is one."""
+    order = {} if known is None else {stage.id: i for i, stage in enumerate(known.stages)}
+    return sorted(stages, key=lambda stage: order.get(stage.id, len(order)))
+
+
+def same(known: LayoutRecord, now: LayoutRecord) -> bool:
+    """Whether there is nothing to record."""
+    return (known.stages, known.topics) == (now.stages, now.topics)
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def check_topics(known: LayoutRecord, found: Mapping[str, TopicInfo]) -> None:
+    """Every topic that progress or state refers to is the one it was, with as many partitions:
+
+        found.id = known.id,  found.partitions = known.partitions        for what is read
+        found.partitions ≥ known.partitions                              for what is only written
+
+    Raises SourceError for an input, StateError for a topic of the app's own.
+    """
+    for name, was in known.topics.items():
+        now = found.get(name)
+        if was.role in ("sink", "dead_letters"):
+            if now is not None and now.partitions < was.partitions:
+                raise SourceError(
+                    f"topic {name!r} has {now.partitions} partitions, but the app writes {was.partitions}",
+                    where=_where(known, name),
+                    hint=f"add partitions to it: at least {was.partitions}",
+                )
+            continue
+        error: type[FalkirkError] = SourceError if was.role == "source" else StateError
+        if now is None:
+            raise error(
+                f"topic {name!r} is gone: app {known.app!r} had been using it",
+                where=_where(known, name),
+                hint="restore it, or give the flow another name: it then begins anew, beside this one",
+            )
+        if now.id != was.id:
+            raise error(
+                f"topic {name!r} was deleted and made anew: its offsets mean other records now",
+                where=f"{_where(known, name)}; its id was {was.id} and is {now.id}",
+                hint="give the flow another name to begin again on the new topic",
+            )
+        if now.partitions != was.partitions:
+            raise error(
+                f"partitions were added to topic {name!r}: it had {was.partitions} and has {now.partitions}, "
+                "so its keys are in other places now",
+                where=_where(known, name),
+                hint="partitions cannot be taken away again; give the flow another name to begin again on all of them",
+            )
+
+
+def check_stages(known: LayoutRecord, now: LayoutRecord) -> None:
+    """Every task goes on with the state and the inputs it had. Raises StateError and SourceError otherwise."""
+    if known.shards != now.shards:
+        raise StateError(f"app {known.app!r} has {known.shards} shards, and this Falkirk makes {now.shards}")
+    before = {stage.id: stage for stage in known.stages}
+    after = {stage.id: stage for stage in now.stages}
+    if not before.keys() & after.keys():
+        raise StateError(
+            f"another flow ran under the name {known.app!r}: it has no stage in common with this one",
+            where=f"its stages: {', '.join(before)}; this flow's: {', '.join(after)}",
+            hint="give this flow a name of its own",
+        )
+    changes = [f"{id_} was removed" for id_ in before if id_ not in after]
+    changes += [f"{id_} was added" for id_ in after if id_ not in before]
+    if changes:
+        raise StateError(
+            f"the stages of app {known.app!r} have changed: {', '.join(changes)}", where="the flow", hint=ANOTHER_NAME
+        )
+    for stage in now.stages:
+        _check_stage(before[stage.id], stage)
+
+
+def _check_stage(was: StageRecord, now: StageRecord) -> None:
+    where = f"stage {now.id}"
+    if was.fingerprint != now.fingerprint:
+        raise StateError(
+            f"the state's schema has changed:\n{schema_difference(was.state, now.state)}", where=where, hint=ANOTHER_NAME
+        )
+    if was.inputs != now.inputs:
+        gone, new = set(was.inputs) - set(now.inputs), set(now.inputs) - set(was.inputs)
+        words = [f"it read {t}, and does not now" for t in sorted(gone)]
+        words += [f"it reads {t}, and did not" for t in sorted(new)]
+        raise SourceError(f"the inputs of stage {now.id!r} have changed: {'; '.join(words)}", where=where, hint=ANOTHER_NAME)
+    if not now.stateful:
+        return
+    if was.regime != now.regime:
+        # A lazy store does not follow the changelog, and a changelog lacks what was done lazily: rolled along the other
+        # log, a store would be wrong and not know it.
+        raise StateError(
+            f"the regime of stage {now.id!r} has changed from {was.regime} to {now.regime}, and its state cannot follow",
+            where=where,
+            hint=ANOTHER_NAME,
+        )
+    if now.regime == "lazy" and was.outputs != now.outputs:
+        raise StateError(
+            f"the outputs of stage {now.id!r} have changed from {', '.join(was.outputs)} to {', '.join(now.outputs)}: "
+            "steps run again would not give what they published",
+            where=f"{where}, in the lazy regime",
+            hint=ANOTHER_NAME,
+        )
+
+
+def _where(known: LayoutRecord, topic: str) -> str:
+    readers = [s.id for s in known.stages if topic in s.inputs]
+    writers = [s.id for s in known.stages if topic in s.outputs]
+    parts = [f"read by stage {', '.join(readers)}"] if readers else []
+    parts += [f"written by stage {', '.join(writers)}"] if writers else []
+    return " and ".join(parts) or f"{known.topics[topic].role} of app {known.app}"
