@@ -18,7 +18,7 @@ import narwhals as nw
 import polars as pl
 
 from falkirk.errors import DefinitionError
-from falkirk.stream.aggregates.bound import Bound, Context, OutOfRange, new
+from falkirk.stream.aggregates.bound import Bound, Context, OutOfRange, new, old
 from falkirk.stream.expressions import IntoExpr, evaluate
 
 _INT64 = range(-(2**63), 2**63)
@@ -42,8 +42,8 @@ class BoundLen(Bound):
     def merge(self, frame: pl.DataFrame) -> Mapping[str, pl.Expr]:
         return {"rows": add(self.name, "rows")}
 
-    def result(self, frame: pl.DataFrame) -> pl.Expr:
-        return self.state("rows")
+    def result(self, frame: pl.DataFrame) -> pl.Series:
+        return frame[old(self.name, "rows")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +194,8 @@ class BoundExtreme(Bound):
         """The better of columns, null where all are."""
         return pl.max_horizontal(*columns) if self.greatest else pl.min_horizontal(*columns)
 
-    def result(self, frame: pl.DataFrame) -> pl.Expr:
-        return self.state("best")
+    def result(self, frame: pl.DataFrame) -> pl.Series:
+        return frame[old(self.name, "best")]
 
 
 def add(name: str, part: str) -> pl.Expr:

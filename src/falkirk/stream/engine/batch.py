@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
+import numpy as np
 import polars as pl
 
 from falkirk.state.shards import Hashes
@@ -38,7 +39,8 @@ class Batch:
 
     def filter(self, mask: pl.Series) -> Batch:
         """The rows where the mask is true; null is false."""
-        return Batch(self.rows.filter(mask), self.meta.filter(mask))
+        kept = self.rows.hstack(self.meta).filter(mask).get_columns()
+        return Batch(pl.DataFrame(kept[: self.rows.width]), pl.DataFrame(kept[self.rows.width :]))
 
     def gather(self, index: pl.Series) -> Batch:
         """The rows at these positions, in their order."""
@@ -69,7 +71,8 @@ class Updates:
 
     def changed(self) -> pl.Series:
         """Where the visible row is another than before: new, gone, or of other values."""
-        differs = reduce(or_, (a.ne_missing(b) for a, b in zip(self.old, self.new, strict=True)))
+        pairs = [(a, self.new[a.name]) for a in self.old if a.name not in self.columns]
+        differs = reduce(or_, (_differ(a, b) for a, b in pairs))
         # A group that comes and goes within one step was never visible, whatever its states hold.
         return (self.had != self.has) | (differs & self.has)
 
@@ -84,3 +87,14 @@ class Updates:
                 [self.meta.filter(gone).with_columns(minus), self.meta.filter(come).with_columns(plus)], rechunk=True
             ),
         )
+
+
+def _differ(a: pl.Series, b: pl.Series) -> pl.Series:
+    """Row by row; null is like null, and NaN like NaN."""
+    # A comparison that knows of nulls goes through the query engine, which costs more than the comparison.
+    return a.ne_missing(b) if a.null_count() or b.null_count() else a != b
+
+
+def everywhere(value: bool, rows: int) -> pl.Series:
+    """The same for all rows."""
+    return pl.Series(np.full(rows, value))

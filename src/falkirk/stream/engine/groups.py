@@ -17,7 +17,7 @@ from falkirk.errors import UserCodeError
 from falkirk.state.codec import decode_values, encode_keys, encode_values
 from falkirk.state.shards import murmur2, shard_of
 from falkirk.stream.aggregates.bound import OutOfRange, new, old
-from falkirk.stream.engine.batch import TS, WEIGHT, Batch, Updates
+from falkirk.stream.engine.batch import TS, WEIGHT, Batch, Updates, everywhere
 from falkirk.stream.engine.multiset import Multiset
 from falkirk.stream.engine.partitioners import Partitioners
 from falkirk.stream.engine.rows import evaluated
@@ -47,7 +47,11 @@ class GroupRunner:
         if self.computed:
             frame = frame.hstack(evaluated(self.group, run, batch, self._arguments))
         grouped = frame.group_by(columns, maintain_order=True).agg(*self.partials, pl.col(TS).max())
-        keys = grouped.select(columns)
+        # A select would go through the query engine for what is but a choice of columns.
+        series = grouped.get_columns()
+        keys, partials, meta = (
+            pl.DataFrame(s) for s in (series[: len(columns)], series[len(columns) : -1], series[-1:])
+        )
 
         spelling = self.group.partitioned
         assert spelling is not None
@@ -59,7 +63,6 @@ class GroupRunner:
         if self.partitioners is not None and not had.all():
             self.partitioners.check(key_bytes, hashes, ~had)
 
-        partials = grouped.select(pl.exclude(*columns, TS))
         for multiset in self.multisets:
             partials = partials.with_columns(multiset.best(run.state, frame, keys, shards, before))
         merging = partials.hstack(before)
@@ -76,7 +79,7 @@ class GroupRunner:
             new=keys.hstack(self._results(keys, after)),
             had=had,
             has=has,
-            meta=grouped.select(TS),
+            meta=meta,
             columns=self.group.columns,
             key=spelling,
             key_bytes=key_bytes,
@@ -90,9 +93,9 @@ class GroupRunner:
         """A row of state a group, null where there is none; and whether there is one."""
         values = [v for v in found if v is not None]
         if len(values) == len(found):
-            return decode_values(self.schema, values), pl.repeat(True, len(found), eager=True)
+            return decode_values(self.schema, values), everywhere(True, len(found))
         if not values:
-            return self.schema.to_frame().clear(len(found)), pl.repeat(False, len(found), eager=True)
+            return self.schema.to_frame().clear(len(found)), everywhere(False, len(found))
         there = pl.Series([v is not None for v in found])
         rows = pl.select(pl.when(there).then(there.cum_sum().cast(pl.Int64) - 1)).to_series()
         return decode_values(self.schema, values).select(pl.all().gather(rows)), there
@@ -100,7 +103,7 @@ class GroupRunner:
     def _alive(self, after: pl.DataFrame) -> pl.Series:
         """Which groups have rows left."""
         if not self.retracts:
-            return pl.repeat(True, after.height, eager=True)
+            return everywhere(True, after.height)
         rows = after[old(ROWS, "rows")]
         assert rows.min() >= 0, "a row was taken back that never came: weights of a group add up to ≥ 0"  # type: ignore[operator]
         return rows > 0
@@ -116,4 +119,6 @@ class GroupRunner:
                     where=self.group.where,
                     hint="sum floats: fk.sum(fk.col(…).cast(fk.Float64))",
                 ) from error
+        if all(isinstance(c, pl.Series) for c in columns.values()):
+            return [c.alias(name) for name, c in columns.items() if isinstance(c, pl.Series)]
         return states.select(**columns).get_columns()

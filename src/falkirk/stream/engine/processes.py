@@ -17,7 +17,7 @@ import polars as pl
 from falkirk.errors import UserCodeError
 from falkirk.state.shards import murmur2, shard_of
 from falkirk.stream.circuit import State
-from falkirk.stream.engine.batch import ORIGIN, TS, Batch
+from falkirk.stream.engine.batch import ORIGIN, TS, Batch, everywhere
 from falkirk.stream.engine.keystate import KeyState, KeyTables
 from falkirk.stream.engine.partitioners import Partitioners
 from falkirk.stream.engine.rows import made_frame
@@ -51,7 +51,7 @@ class ProcessRunner:
         spelt = self.operator.key.encode(met)
         hashes = murmur2([k or b"" for k in spelt])
         if self.partitioners is not None:
-            self.partitioners.check(spelt, hashes, pl.repeat(True, len(spelt), eager=True))
+            self.partitioners.check(spelt, hashes, everywhere(True, len(spelt)))
         shards = shard_of(hashes)
         # Bytes tell keys apart as state does; as values, a NaN would not equal itself.
         numbers: dict[bytes, int] = {}
