@@ -86,3 +86,19 @@ def test_keys_that_no_partitioner_put_there_stop_the_app() -> None:
     with pytest.raises(fk.FalkirkError, match="neither Java's partitioner") as caught:
         app.run()
     assert "repartition=True" in caught.value.hint
+
+
+def test_dead_letters_of_several_sources_are_one_output_of_a_step() -> None:
+    flow = fk.Flow("app")
+    value = fk.Json({"a": fk.Int64})
+    flow.source("x", value=value).concat(flow.source("y", value=value)).sink("out", value=fk.Json())
+    app = MemoryApp(flow)
+    for topic in ("x", "y"):
+        for payload in (b"{", b'{"a":1}', b"nothing"):
+            app.append(topic, None, payload)
+    (stage,) = app.plan.stages
+    output = app.step(stage, 0, {"x": 3, "y": 3})
+    assert [(e.output, len(e.values)) for e in output.emitted] == [("dead letters", 4), ("out", 2)]
+    assert (output.rows, output.dead) == (6, 4)
+    letters = [msgspec.json.decode(r.value() or b"") for r in app.records("falkirk.app.dead-letters")]
+    assert [(told["topic"], told["offset"]) for told in letters] == [("x", 0), ("x", 2), ("y", 0), ("y", 2)]

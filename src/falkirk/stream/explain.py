@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from falkirk.stream import operators as op
+from falkirk.stream.expressions import text
 from falkirk.stream.flow import Flow
 from falkirk.stream.plan import Layout
 from falkirk.stream.stage import PhysicalStage
@@ -75,9 +76,9 @@ def _stage(stage: PhysicalStage, layout: Layout | None) -> Iterable[str]:
 def _operator(operator: op.Operator) -> str:
     match operator:
         case op.Filter():
-            return f"filter: {', '.join(map(str, operator.predicates))}"
+            return f"filter: {', '.join(map(text, operator.predicates))}"
         case op.Select() | op.WithColumns():
-            return f"{operator.kind}: {', '.join(map(str, operator.exprs))}"
+            return f"{operator.kind}: {', '.join(map(text, operator.exprs))}"
         case op.Group():
             kept = ", ".join(f"{b.name} = {b.kind}" for b in bounds(operator) if b.name)
             placed = ", ".join(operator.partitioned.columns) if operator.partitioned else ""

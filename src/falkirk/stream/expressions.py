@@ -111,6 +111,42 @@ def computed_columns(exprs: Sequence[nw.Expr], schema: pl.Schema) -> frozenset[s
     return frozenset(nw.from_native(schema.to_frame(), eager_only=True).select(*exprs).columns)
 
 
+def text(expr: nw.Expr) -> str:
+    """An expression as a person would write it.
+
+    >>> text((nw.col("price") > 100) & ~nw.col("name").str.contains("x"))
+    "(price > 100) & not (name.str.contains('x', literal=False))"
+    """
+    written = ""
+    for node in expr._nodes:
+        arguments = [text(a) if isinstance(a, nw.Expr) else repr(a) for a in node.exprs]
+        named = [f"{name}={value!r}" for name, value in node.kwargs.items()]
+        if node.kind is ExprKind.COL:
+            written = ", ".join(node.kwargs["names"])
+        elif node.kind is ExprKind.LITERAL:
+            written = repr(node.kwargs["value"])
+        elif node.name in _INFIX:
+            written = f"{_within(written)} {_INFIX[node.name]} {_within(arguments[0])}"
+        elif node.name == "__invert__":
+            written = f"not {_within(written)}"
+        elif node.name == "alias":
+            written = f"{node.kwargs['name']} = {written}"
+        else:
+            written = f"{written}{'.' if written else ''}{node.name}({', '.join(arguments + named)})"
+    return written
+
+
+_INFIX = {
+    "__gt__": ">", "__ge__": ">=", "__lt__": "<", "__le__": "<=", "__eq__": "==", "__ne__": "!=", "__and__": "&",
+    "__or__": "|", "__add__": "+", "__sub__": "-", "__mul__": "*", "__truediv__": "/", "__floordiv__": "//",
+    "__mod__": "%", "__pow__": "**",
+}  # fmt: skip
+
+
+def _within(written: str) -> str:
+    return f"({written})" if " " in written and not written.startswith("not ") else written
+
+
 def words(schema: Mapping[str, pl.DataType]) -> str:
     """A schema as a person would write it.
 

@@ -12,7 +12,8 @@ from falkirk.stream.formats import Format, Key
 from falkirk.stream.operators import Operator, Source
 from falkirk.stream.plan import Input, Layout, Output, RegimePlan
 
-DEAD_LETTERS = "dead-letters"
+DEAD_LETTERS = "dead letters"
+"""The id of that output: no name that a user may give has a space."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -16,6 +16,7 @@ from falkirk.stream.engine.batch import ORIGIN, TS, Batch
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.formats import Format
 from falkirk.stream.operators import Source
+from falkirk.stream.stage import DEAD_LETTERS
 
 
 class SourceReader:
@@ -77,10 +78,9 @@ class SourceReader:
         """Send what did not decode to the dead letters; the indexes of the rest."""
         topics = list(chain.from_iterable(repeat(s.topic, len(s.messages)) for _, s in slices))
         letters = [messages[i] for i, _ in bad]
-        run.dead += len(bad)
-        run.emitted.append(
+        run.bury(
             Emitted(
-                output="dead-letters",
+                output=DEAD_LETTERS,
                 topic=self.source.dead_letters,
                 partitions=[m.partition() % self.dead_partitions for m in letters],
                 keys=[m.key() for m in letters],

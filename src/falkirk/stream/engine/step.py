@@ -30,6 +30,18 @@ class StepRun:
         found = zip(self.starts, self.step.slices, strict=False)
         return [(start, s) for start, s in found if s.input == name and s.messages]
 
+    def bury(self, letters: Emitted) -> None:
+        """Emit dead letters. Those of all sources are one output: a step numbers each output's records from 0."""
+        self.dead += len(letters.values)
+        before = next((e for e in self.emitted if e.output == letters.output), None)
+        if before is None:
+            self.emitted.append(letters)
+            return
+        before.partitions = [*before.partitions, *letters.partitions]
+        before.keys = [*before.keys, *letters.keys]
+        before.values = [*before.values, *letters.values]
+        before.timestamps = [*before.timestamps, *letters.timestamps]
+
     def address(self, origin: int) -> str:
         """Where a message is: topic, partition, offset."""
         i = bisect_right(self.starts, origin) - 1
