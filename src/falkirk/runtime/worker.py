@@ -37,6 +37,7 @@ from falkirk.runtime.stores import TaskStores
 from falkirk.runtime.task import RunningTask, check_sizes
 from falkirk.state.engine import Memory
 from falkirk.stream.circuit import Circuit
+from falkirk.stream.plan import Stage
 
 DRAINED = 500
 """A look for input that gave fewer messages than this found no backlog."""
@@ -94,7 +95,8 @@ class Worker:
             batch_bytes=min(app.limits.values()),
         )
         self._committer = Committer(log, identity.host)
-        self._reader = SourceReader(cluster)
+        self._lanes = lanes_of(app.plan.stages)
+        self._readers = [SourceReader(cluster) for _ in range(1 + max(self._lanes.values()))]
         memory = Memory(settings.cache_bytes * 2 // 3, settings.cache_bytes // 3)
         self._stores = TaskStores(app.name, identity.folder, settings.checkpoint_url(), self._bound, memory)
         self.maintenance = Maintenance(self._stores, topics)
@@ -115,7 +117,8 @@ class Worker:
             self._settle(wait=True)
             raise
         finally:
-            self._reader.close()
+            for reader in self._readers:
+                reader.close()
 
     def turn(self) -> None:
         """One round: the group, the recoveries, the input, the commit."""
@@ -144,14 +147,20 @@ class Worker:
         if sum(t.rows for t in self.tasks.values()) >= self.pacer.max_rows:
             time.sleep(timeout)
             return False
-        runs, count = self._reader.poll(timeout)
-        if runs and not any(t.rows for t in self.tasks.values()):
-            self._first_row = time.monotonic()
-        by_place = {i.place: task for task in self.tasks.values() for i in task.bound.inputs}
-        for place, messages in runs:
-            if (task := by_place.get(place)) is not None:
-                task.offer(place, messages)
-        return count < DRAINED
+        drained = True
+        for reader in self._readers:
+            runs, count = reader.poll(timeout / len(self._readers))
+            if runs and not any(t.rows for t in self.tasks.values()):
+                self._first_row = time.monotonic()
+            by_place = {i.place: t for t in self.tasks.values() if self._reader_of(t) is reader for i in t.bound.inputs}
+            for place, messages in runs:
+                if (task := by_place.get(place)) is not None:
+                    task.offer(place, messages)
+            drained &= count < DRAINED
+        return drained
+
+    def _reader_of(self, task: RunningTask) -> SourceReader:
+        return self._readers[self._lanes[task.bound.stage.id]]
 
     def _close_steps(self, drained: bool) -> None:
         """Close the step of every task that has something, if it is time."""
@@ -195,7 +204,7 @@ class Worker:
             task = self.tasks.get(owned.task.steps.partition)
             if task is not None and not owned.lost:
                 logger.warning("task %s: the step after %s was aborted", owned.task.id, owned.last and owned.last.step)
-                self._reader.rewind(task.rewind())
+                self._reader_of(task).rewind(task.rewind())
         self._drop_lost()
 
     def _drop_lost(self) -> None:
@@ -252,7 +261,7 @@ class Worker:
             self.tasks[partition] = task = RunningTask(bound, owned, circuits[owned.task.id])
             if not task.begun:
                 self.pipeline.stage(task.begin(start_offsets(bound, self.topics), self.owner, self.clock.now()))
-            self._reader.add(task.positions())
+            self._reader_of(task).add(task.positions())
             logger.info("task %s runs from step %s", owned.task.id, -1 if owned.last is None else owned.last.step)
 
     def _circuit(self, owned: Owned) -> Circuit:
@@ -270,7 +279,7 @@ class Worker:
         self._settle(wait=True)
         leaving = [p for p in partitions if p in self.tasks]
         for p in leaving:
-            self._reader.remove(self.tasks[p].positions())
+            self._reader_of(self.tasks[p]).remove(self.tasks[p].positions())
             self.maintenance.last_version(self.tasks[p])
         if leaving:
             self._committer.release([self.tasks[p].owned for p in leaving])
@@ -306,10 +315,26 @@ class Worker:
         task = self.tasks.pop(partition, None)
         if task is None:
             return
-        self._reader.remove(task.positions())
+        self._reader_of(task).remove(task.positions())
         self.pipeline.forget(task.owned.task.id)
         self.maintenance.forget(task)
         abandon(task.owned)
+
+
+def lanes_of(stages: Sequence[Stage]) -> dict[str, int]:
+    """Which of the worker's consumers reads a stage's inputs, by the stage's id.
+
+    A consumer cannot be assigned a partition twice, and two stages that read one topic are at different offsets of it: so
+    each stage has the first consumer whose other stages read none of its topics.
+    """
+    taken: list[set[str]] = []
+    lanes = {}
+    for stage in stages:
+        topics = {i.topic for i in stage.inputs}
+        lane = next((n for n, others in enumerate(taken) if not topics & others), len(taken))
+        taken[lane:] = [topics.union(*taken[lane : lane + 1]), *taken[lane + 1 :]]
+        lanes[stage.id] = lane
+    return lanes
 
 
 def pacer_of(app: App) -> Pacer:
