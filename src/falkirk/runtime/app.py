@@ -6,13 +6,15 @@ steps topic   one partition for each task, in that order
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from falkirk.checkpoint.ids import InputPartition, Offset, TaskId, TopicPartition
 from falkirk.checkpoint.tasks import Task
+from falkirk.connectors.kafka.control import CONTROL, PARTITIONS, ControlTopic
 from falkirk.connectors.kafka.topics import COMPACTED, FOREVER, TopicInfo, Topics
 from falkirk.errors import ClusterError, SourceError
+from falkirk.runtime import layout
 from falkirk.runtime.settings import Settings, changelog_topic, control_topic, steps_topic
 from falkirk.stream.plan import Input, Layout, Plan, Stage
 
@@ -56,64 +58,102 @@ class App:
 
 
 def prepare(plan: Plan, settings: Settings, topics: Topics) -> App:
-    """Bind a flow to a cluster: check its sources, make the topics that it owns, lay its tasks out.
+    """Bind a flow to a cluster: check it against its sources and its recorded layout, make its topics, lay its tasks out.
 
-    Safe to call from any number of workers at once. Raises ClusterError and SourceError.
+    Safe to call from any number of workers at once. Raises ClusterError, SourceError and StateError: nothing is made then.
     """
     topics.check_reachable()
-    found = topics.describe(t for stage in plan.stages for t in (*_inputs(stage), *_outputs(stage)))
-    check_sources(plan, found, topics)
-    counts: dict[str, int] = {name: info.partitions for name, info in found.items()}
-    sizes: dict[str, int] = {}
-    for stage in plan.stages:
-        sizes[stage.id] = size = stage_size(stage, counts)
-        for output in stage.outputs:
-            if output.topic not in counts:
-                partitions = 1 if output.kind == "dead_letters" else size
-                config = {} if output.kind == "sink" else FOREVER
-                topics.create(output.topic, partitions, settings.replication, config)
-                counts[output.topic] = partitions
-        if stage.regime.kind == "eager" and stage.stateful:
-            name = changelog_topic(settings.prefix, plan.app, stage.id)
-            if name not in topics.describe([name]):
-                topics.create(name, size, settings.replication, COMPACTED)
-
+    roles = roles_of(plan, settings)
     steps, control = steps_topic(settings.prefix, plan.app), control_topic(settings.prefix, plan.app)
-    total = sum(sizes.values())
-    have = topics.describe([steps, control])
-    if steps not in have:
-        topics.create(steps, total, settings.replication, FOREVER)
-    elif have[steps].partitions != total:
-        raise SourceError(
-            f"app {plan.app!r} ran with {have[steps].partitions} tasks, but the flow now has {total}",
-            where=", ".join(f"stage {s}: {n} tasks" for s, n in sizes.items()),
-            hint="partitions were added to or removed from a source, the flow was changed, or another flow has this name; "
-            "undo that, or give the flow another name",
-        )
-    if control not in have:
-        topics.create(control, 1, settings.replication, {**COMPACTED, "segment.bytes": str(16 << 20)})
-    infos = topics.describe(counts)
-    tasks = lay_out(plan, settings, sizes, infos)
+    record = ControlTopic(settings.cluster(), control)
+    try:
+        recorded = control in topics.describe([control])
+        known = layout.read_layout(record) if recorded else None
+        found = topics.describe([*roles, *(known.topics if known else ())])
+        if known is not None:
+            layout.check_topics(known, found)
+        check_sources(plan, found, topics)
+        counts = {name: info.partitions for name, info in found.items() if name in roles}
+        if known is not None:
+            # A sink that was given more partitions is written as before: a key must not have its records in two of them.
+            counts |= {name: topic.partitions for name, topic in known.topics.items() if name in counts}
+        sizes, missing = topics_to_make(plan, settings, counts)
+        now = layout.stage_records(layout.in_order(known, plan.stages), sizes)
+        if known is not None:
+            layout.check_stages(known, now)
+        elif (have := counts.get(steps, sum(sizes.values()))) != sum(sizes.values()):
+            raise SourceError(
+                f"another flow ran under the name {plan.app!r}: it had {have} tasks, and this one has {sum(sizes.values())}",
+                where=f"topic {steps}",
+                hint="give this flow a name of its own",
+            )
+        for name, (partitions, config) in missing.items():
+            topics.create(name, partitions, settings.replication, config)
+        if not recorded:
+            topics.create(control, PARTITIONS, settings.replication, CONTROL)
+        infos = topics.describe(roles)
+        counts = {name: info.partitions for name, info in infos.items()} | counts
+        kept = {name: layout.TopicRecord(infos[name].id, counts[name], roles[name]) for name in sorted(roles)}
+        known = layout.keep(record, known, plan.app, now, kept)
+    finally:
+        record.close()
+    tasks = lay_out(layout.in_order(known, plan.stages), plan.app, settings, sizes, infos)
     written = {o.topic for stage in plan.stages for o in stage.outputs} | {steps}
     written |= {c.topic for bound in tasks if (c := bound.task.changelog) is not None}
     limits = {name: int(config["max.message.bytes"]) for name, config in topics.configs(written).items()}
     return App(plan.app, plan, steps, control, Layout(counts), infos, tasks, limits)
 
 
-def lay_out(
-    plan: Plan, settings: Settings, sizes: Mapping[str, int], infos: Mapping[str, TopicInfo]
-) -> tuple[BoundTask, ...]:
-    """Number the tasks, stage by stage."""
-    steps = steps_topic(settings.prefix, plan.app)
-    tasks: list[BoundTask] = []
+def roles_of(plan: Plan, settings: Settings) -> dict[str, layout.Role]:
+    """The topics of a flow, and what each is to it; what is read counts for more than that it is written too."""
+    roles: dict[str, layout.Role] = {o.topic: o.kind for stage in plan.stages for o in stage.outputs}
+    roles |= {i.topic: i.kind for stage in plan.stages for i in stage.inputs}
     for stage in plan.stages:
-        eager = stage.regime.kind == "eager" and stage.stateful
-        changelog = changelog_topic(settings.prefix, plan.app, stage.id)
+        if has_changelog(stage):
+            roles[changelog_topic(settings.prefix, plan.app, stage.id)] = "changelog"
+    return {**roles, steps_topic(settings.prefix, plan.app): "steps"}
+
+
+def has_changelog(stage: Stage) -> bool:
+    """Whether the stage logs its state changes."""
+    return stage.regime.kind == "eager" and stage.stateful
+
+
+def topics_to_make(
+    plan: Plan, settings: Settings, have: Mapping[str, int]
+) -> tuple[dict[str, int], dict[str, tuple[int, Mapping[str, str]]]]:
+    """How many tasks each stage has; and the topics that are missing, with their partitions and settings."""
+    counts, missing = dict(have), {}
+
+    def want(name: str, partitions: int, config: Mapping[str, str]) -> None:
+        if name not in counts:
+            counts[name] = partitions
+            missing[name] = (partitions, config)
+
+    sizes: dict[str, int] = {}
+    for stage in plan.stages:
+        sizes[stage.id] = size = stage_size(stage, counts)
+        for output in stage.outputs:
+            want(output.topic, 1 if output.kind == "dead_letters" else size, {} if output.kind == "sink" else FOREVER)
+        if has_changelog(stage):
+            want(changelog_topic(settings.prefix, plan.app, stage.id), size, COMPACTED)
+    want(steps_topic(settings.prefix, plan.app), sum(sizes.values()), FOREVER)
+    return sizes, missing
+
+
+def lay_out(
+    stages: Sequence[Stage], app: str, settings: Settings, sizes: Mapping[str, int], infos: Mapping[str, TopicInfo]
+) -> tuple[BoundTask, ...]:
+    """Number the tasks, stage by stage, in the order given: that of the layout."""
+    steps = steps_topic(settings.prefix, app)
+    tasks: list[BoundTask] = []
+    for stage in stages:
+        changelog = changelog_topic(settings.prefix, app, stage.id)
         for p in range(sizes[stage.id]):
             task = Task(
                 TaskId(stage.id, p),
                 TopicPartition(steps, len(tasks)),
-                TopicPartition(changelog, p) if eager else None,
+                TopicPartition(changelog, p) if has_changelog(stage) else None,
                 stage.stateful,
             )
             inputs = tuple(
@@ -191,11 +231,3 @@ def start_offsets(task: BoundTask, topics: Topics) -> dict[InputPartition, Offse
             at = i.input.start
         found[i.partition] = topics.offsets([i.place], at)[i.place]
     return found
-
-
-def _inputs(stage: Stage) -> list[str]:
-    return [i.topic for i in stage.inputs]
-
-
-def _outputs(stage: Stage) -> list[str]:
-    return [o.topic for o in stage.outputs]

@@ -100,18 +100,18 @@ def decode_layout(data: bytes) -> LayoutRecord:
         if format_ == FORMAT:
             return msgspec.json.decode(data, type=LayoutRecord)
     except msgspec.DecodeError as error:
-        raise StateError(f"the app's layout cannot be read: {error}", hint="was the control topic written by hand?") from error
+        raise StateError(
+            f"the app's layout cannot be read: {error}", hint="was the control topic written by hand?"
+        ) from error
     raise StateError(
         f"the app's layout has format {format_}, and this Falkirk reads format {FORMAT}",
         hint="run the app with the version of Falkirk that it last ran with, or a later one",
     )
 
 
-def layout_of(
-    app: str, number: int, stages: Sequence[Stage], sizes: Mapping[str, int], topics: Mapping[str, TopicRecord]
-) -> LayoutRecord:
-    """The layout of a flow on a cluster."""
-    records = tuple(
+def stage_records(stages: Sequence[Stage], sizes: Mapping[str, int]) -> tuple[StageRecord, ...]:
+    """The stages of a flow on a cluster."""
+    return tuple(
         StageRecord(
             stage.id,
             sizes[stage.id],
@@ -124,18 +124,28 @@ def layout_of(
         )
         for stage in stages
     )
-    return LayoutRecord(number, app, records, dict(topics), falkirk=version("falkirk"))
+
+
+def keep(
+    control: ControlTopic,
+    known: LayoutRecord | None,
+    app: str,
+    stages: tuple[StageRecord, ...],
+    topics: Mapping[str, TopicRecord],
+) -> LayoutRecord:
+    """Record what is new, and return the layout that counts. It may be another's, if that was first: it is checked again."""
+    if known is not None and (known.stages, known.topics) == (stages, topics):
+        return known
+    number = 1 if known is None else known.number + 1
+    wins = write_layout(control, LayoutRecord(number, app, stages, dict(topics), falkirk=version("falkirk")))
+    check_stages(wins, stages)
+    return wins
 
 
 def in_order(known: LayoutRecord | None, stages: Sequence[Stage]) -> list[Stage]:
     """The stages in the order in which their tasks are numbered: that of the layout, where there is one."""
     order = {} if known is None else {stage.id: i for i, stage in enumerate(known.stages)}
     return sorted(stages, key=lambda stage: order.get(stage.id, len(order)))
-
-
-def same(known: LayoutRecord, now: LayoutRecord) -> bool:
-    """Whether there is nothing to record."""
-    return (known.stages, known.topics) == (now.stages, now.topics)
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -181,12 +191,12 @@ def check_topics(known: LayoutRecord, found: Mapping[str, TopicInfo]) -> None:
             )
 
 
-def check_stages(known: LayoutRecord, now: LayoutRecord) -> None:
+def check_stages(known: LayoutRecord, now: Sequence[StageRecord]) -> None:
     """Every task goes on with the state and the inputs it had. Raises StateError and SourceError otherwise."""
-    if known.shards != now.shards:
-        raise StateError(f"app {known.app!r} has {known.shards} shards, and this Falkirk makes {now.shards}")
+    if known.shards != SHARDS:
+        raise StateError(f"app {known.app!r} has {known.shards} shards, and this Falkirk makes {SHARDS}")
     before = {stage.id: stage for stage in known.stages}
-    after = {stage.id: stage for stage in now.stages}
+    after = {stage.id: stage for stage in now}
     if not before.keys() & after.keys():
         raise StateError(
             f"another flow ran under the name {known.app!r}: it has no stage in common with this one",
@@ -199,7 +209,7 @@ def check_stages(known: LayoutRecord, now: LayoutRecord) -> None:
         raise StateError(
             f"the stages of app {known.app!r} have changed: {', '.join(changes)}", where="the flow", hint=ANOTHER_NAME
         )
-    for stage in now.stages:
+    for stage in now:
         _check_stage(before[stage.id], stage)
 
 
@@ -207,13 +217,17 @@ def _check_stage(was: StageRecord, now: StageRecord) -> None:
     where = f"stage {now.id}"
     if was.fingerprint != now.fingerprint:
         raise StateError(
-            f"the state's schema has changed:\n{schema_difference(was.state, now.state)}", where=where, hint=ANOTHER_NAME
+            f"the state's schema has changed:\n{schema_difference(was.state, now.state)}",
+            where=where,
+            hint=ANOTHER_NAME,
         )
     if was.inputs != now.inputs:
         gone, new = set(was.inputs) - set(now.inputs), set(now.inputs) - set(was.inputs)
         words = [f"it read {t}, and does not now" for t in sorted(gone)]
         words += [f"it reads {t}, and did not" for t in sorted(new)]
-        raise SourceError(f"the inputs of stage {now.id!r} have changed: {'; '.join(words)}", where=where, hint=ANOTHER_NAME)
+        raise SourceError(
+            f"the inputs of stage {now.id!r} have changed: {'; '.join(words)}", where=where, hint=ANOTHER_NAME
+        )
     if not now.stateful:
         return
     if was.regime != now.regime:

@@ -21,7 +21,7 @@ from falkirk.errors import ClusterError
 LAYOUT, REPORTS = 0, 1
 PARTITIONS = 2
 
-SETTINGS: Mapping[str, str] = {
+CONTROL: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.1",
     "segment.bytes": str(2 << 20),

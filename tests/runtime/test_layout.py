@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
+
+import falkirk as fk
+from falkirk.connectors.kafka.control import LAYOUT, ControlTopic
+from falkirk.connectors.kafka.topics import TopicInfo, Topics
+from falkirk.errors import FalkirkError, SourceError, StateError
+from falkirk.runtime import layout
+from falkirk.runtime.app import App, prepare
+from falkirk.runtime.layout import LayoutRecord, StageRecord, TopicRecord
+from falkirk.runtime.settings import Settings, control_topic
+
+STATS = StageRecord("stats", 4, "eager", True, "f00", "stats v1: n:Int64", ("bids",), ("out",))
+KNOWN = LayoutRecord(
+    1,
+    "app",
+    (STATS,),
+    {
+        "bids": TopicRecord("id-bids", 4, "source"),
+        "out": TopicRecord("id-out", 4, "sink"),
+        "falkirk.app.steps": TopicRecord("id-steps", 4, "steps"),
+    },
+)
+FOUND = {name: TopicInfo(name, topic.id, topic.partitions) for name, topic in KNOWN.topics.items()}
+
+
+def changed(name: str, **fields: object) -> dict[str, TopicInfo]:
+    was = FOUND[name]
+    return {**FOUND, name: TopicInfo(**{"name": name, "id": was.id, "partitions": was.partitions, **fields})}  # type: ignore[arg-type]
+
+
+def without(name: str) -> dict[str, TopicInfo]:
+    return {n: info for n, info in FOUND.items() if n != name}
+
+
+@pytest.mark.parametrize("found", [FOUND, changed("out", id="another"), changed("out", partitions=8), without("out")])
+def test_topics_as_they_were_are_accepted_and_a_sink_may_be_made_anew_or_grow(found: dict[str, TopicInfo]) -> None:
+    layout.check_topics(KNOWN, found)
+
+
+@pytest.mark.parametrize(
+    ("found", "error", "words"),
+    [
+        (changed("bids", partitions=6), SourceError, "partitions were added to topic 'bids': it had 4 and has 6"),
+        (changed("bids", id="x"), SourceError, "topic 'bids' was deleted and made anew"),
+        (without("bids"), SourceError, "topic 'bids' is gone"),
+        (without("falkirk.app.steps"), StateError, "topic 'falkirk.app.steps' is gone"),
+        (changed("falkirk.app.steps", id="x"), StateError, "topic 'falkirk.app.steps' was deleted and made anew"),
+        (changed("out", partitions=2), SourceError, "topic 'out' has 2 partitions, but the app writes 4"),
+    ],
+)
+def test_a_topic_that_is_another_now_is_refused(
+    found: dict[str, TopicInfo], error: type[FalkirkError], words: str
+) -> None:
+    with pytest.raises(error) as raised:
+        layout.check_topics(KNOWN, found)
+    assert raised.value.what.startswith(words)
+    assert raised.value.where
+    assert raised.value.hint
+
+
+def stage(**fields: object) -> StageRecord:
+    return msgspec.structs.replace(STATS, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        stage(outputs=("out", "a-new-sink")),
+        stage(id="stats"),
+    ],
+)
+def test_a_change_that_touches_no_state_is_let_through(now: StageRecord) -> None:
+    layout.check_stages(KNOWN, [now])
+
+
+@pytest.mark.parametrize(
+    ("now", "error", "words"),
+    [
+        ([stage(fingerprint="f01", state="stats v1: n:Float64")], StateError, "− stats v1: n:Int64"),
+        ([stage(fingerprint="f01", state="stats v1: n:Float64")], StateError, "+ stats v1: n:Float64"),
+        ([stage(inputs=("asks",))], SourceError, "it read bids, and does not now; it reads asks, and did not"),
+        ([stage(regime="lazy")], StateError, "the regime of stage 'stats' has changed from eager to lazy"),
+        ([stage(), stage(id="more")], StateError, "the stages of app 'app' have changed: more was added"),
+        ([stage(id="other")], StateError, "another flow ran under the name 'app'"),
+    ],
+)
+def test_a_stage_that_cannot_go_on_is_refused(now: list[StageRecord], error: type[FalkirkError], words: str) -> None:
+    with pytest.raises(error) as raised:
+        layout.check_stages(KNOWN, now)
+    assert words in raised.value.what
+    assert raised.value.where
+    assert raised.value.hint
+
+
+def test_a_removed_stage_is_refused() -> None:
+    two = msgspec.structs.replace(KNOWN, stages=(STATS, stage(id="more")))
+    with pytest.raises(StateError, match="more was removed"):
+        layout.check_stages(two, [STATS])
+
+
+def test_a_lazy_stage_keeps_its_outputs_and_a_stage_without_state_need_not_keep_its_regime() -> None:
+    lazy = msgspec.structs.replace(KNOWN, stages=(stage(regime="lazy"),))
+    with pytest.raises(StateError, match="the outputs of stage 'stats' have changed from out to out, more"):
+        layout.check_stages(lazy, [stage(regime="lazy", outputs=("out", "more"))])
+    stateless = msgspec.structs.replace(KNOWN, stages=(stage(stateful=False),))
+    layout.check_stages(stateless, [stage(stateful=False, regime="lazy")])
+
+
+def test_a_layout_of_a_later_format_is_refused_and_so_is_what_is_none() -> None:
+    later = msgspec.json.encode(msgspec.structs.replace(KNOWN, format=2))
+    with pytest.raises(StateError, match="has format 2, and this Falkirk reads format 1"):
+        layout.decode_layout(later)
+    with pytest.raises(StateError, match="cannot be read"):
+        layout.decode_layout(b"{}")
+
+
+# -- on a broker -------------------------------------------------------------------------------------------------------
+
+
+class Cluster:
+    """A source of four partitions, and flows that read it."""
+
+    def __init__(self, brokers: str, prefix: str, folder: Path) -> None:
+        self.prefix, self.name = prefix, f"{prefix}app"
+        self.settings = Settings(brokers, str(folder))
+        self.topics = Topics(self.settings.cluster())
+        self.admin = AdminClient({"bootstrap.servers": brokers})
+        self.topics.create(f"{prefix}bids", 4, 1, {})
+
+    def flow(self, build: Callable[[fk.Stream, str], None]) -> App:
+        flow = fk.Flow(self.name)
+        value = fk.Json({"auction": fk.Int64, "price": fk.Int64})
+        build(flow.source(f"{self.prefix}bids", key="auction", value=value), self.prefix)
+        return prepare(flow.plan(), self.settings, self.topics)
+
+    def layout(self) -> LayoutRecord:
+        control = ControlTopic(self.settings.cluster(), control_topic("falkirk", self.name))
+        try:
+            found = layout.read_layout(control)
+        finally:
+            control.close()
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def cluster(kafka: str, topic_prefix: str, tmp_path: Path) -> Cluster:
+    return Cluster(kafka, topic_prefix, tmp_path)
+
+
+def counts(bids: fk.Stream, prefix: str) -> None:
+    bids.group_by("auction", id="counts").agg(n=fk.len()).sink(f"{prefix}counts", key="auction", value=fk.Json())
+
+
+def tops(bids: fk.Stream, prefix: str) -> None:
+    bids.filter(fk.col("price") > 1).with_regime(fk.LazyCheckpoint(), id="lazily").group_by("auction", id="tops").agg(
+        n=fk.len()
+    ).sink(f"{prefix}tops", key="auction", value=fk.Json())
+
+
+@pytest.mark.kafka
+def test_the_first_run_records_the_layout_and_the_next_ones_find_it_as_it_was(cluster: Cluster) -> None:
+    app = cluster.flow(counts)
+    first = cluster.layout()
+    assert (first.number, first.app, first.shards, first.format) == (1, cluster.name, 1024, 1)
+    assert [(s.id, s.tasks, s.regime) for s in first.stages] == [("counts", 4, "eager")]
+    source = first.topics[f"{cluster.prefix}bids"]
+    assert (source.partitions, source.role) == (4, "source")
+    assert [b.task for b in cluster.flow(counts).tasks] == [b.task for b in app.tasks]
+    assert cluster.layout() == first
+
+
+@pytest.mark.kafka
+def test_a_new_sink_is_recorded_as_the_next_layout_and_a_sink_that_grew_is_written_as_before(cluster: Cluster) -> None:
+    def with_another_sink(bids: fk.Stream, prefix: str) -> None:
+        stats = bids.group_by("auction", id="counts").agg(n=fk.len())
+        stats.sink(f"{prefix}counts", key="auction", value=fk.Json())
+        stats.sink(f"{prefix}more", key="auction", value=fk.Json())
+
+    cluster.flow(counts)
+    cluster.admin.create_partitions([NewPartitions(f"{cluster.prefix}counts", 9)])[f"{cluster.prefix}counts"].result()
+    app = cluster.flow(with_another_sink)
+    assert app.layout.partitions[f"{cluster.prefix}counts"] == 4
+    now = cluster.layout()
+    assert now.number == 2
+    assert f"{cluster.prefix}more" in now.stages[0].outputs
+
+
+@pytest.mark.kafka
+def test_stages_told_in_another_order_keep_their_tasks(cluster: Cluster) -> None:
+    def one_way(bids: fk.Stream, prefix: str) -> None:
+        counts(bids, prefix)
+        tops(bids, prefix)
+
+    def the_other(bids: fk.Stream, prefix: str) -> None:
+        tops(bids, prefix)
+        counts(bids, prefix)
+
+    places = {b.task.id: b.task.steps for b in cluster.flow(one_way).tasks}
+    assert {b.task.id: b.task.steps for b in cluster.flow(the_other).tasks} == places
+    assert cluster.layout().number == 1
+
+
+@pytest.mark.kafka
+def test_a_source_that_grew_or_was_made_anew_and_another_flow_of_the_name_are_refused_and_nothing_is_made(
+    cluster: Cluster,
+) -> None:
+    def another(bids: fk.Stream, prefix: str) -> None:
+        bids.group_by("price", id="prices").agg(n=fk.len()).sink(f"{prefix}prices", key="price", value=fk.Json())
+
+    cluster.flow(counts)
+    with pytest.raises(StateError, match="another flow ran under the name"):
+        cluster.flow(another)
+    assert not cluster.topics.describe([f"{cluster.prefix}prices"])
+
+    source = f"{cluster.prefix}bids"
+    cluster.admin.create_partitions([NewPartitions(source, 6)])[source].result()
+    with pytest.raises(SourceError, match="it had 4 and has 6"):
+        cluster.flow(counts)
+    cluster.admin.delete_topics([source])[source].result()
+    cluster.admin.create_topics([NewTopic(source, 4, 1)])[source].result()
+    with pytest.raises(SourceError, match="was deleted and made anew"):
+        cluster.flow(counts)
+
+
+@pytest.mark.kafka
+def test_of_two_layouts_with_one_number_the_first_in_the_log_counts(cluster: Cluster) -> None:
+    cluster.flow(counts)
+    first = cluster.layout()
+    control = ControlTopic(cluster.settings.cluster(), control_topic("falkirk", cluster.name))
+    rival = msgspec.structs.replace(first, falkirk="a rival's")
+    try:
+        assert layout.write_layout(control, rival) == first
+        assert len(control.read(LAYOUT)) == 2
+    finally:
+        control.close()
