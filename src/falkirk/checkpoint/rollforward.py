@@ -49,9 +49,10 @@ async def roll_changelog(log: Log, owned: Owned, steps: Sequence[tuple[Offset, S
         )
     offset, last = steps[-1]
     first = (await log.start([task.changelog]))[task.changelog]
-    position = max(Offset(before.log_offset), first)
+    position = start = max(Offset(before.log_offset), first)
     while position < mark:
         owned.go_on()
+        owned.rolled = (position - start, mark - start)
         changes, position = await log.read_changes(task.changelog, position, mark)
         if changes:
             store.write(changes, before)
@@ -75,8 +76,9 @@ async def roll_divisions(replayer: Replayer, owned: Owned, steps: Sequence[tuple
             where=f"{task.steps.topic}[{task.steps.partition}]",
             hint="bring the state directory or the checkpoint store that held the task's versions, or reset the app",
         )
-    for offset, record in todo:
+    for i, (offset, record) in enumerate(todo):
         owned.go_on()
+        owned.rolled = (i, len(todo))
         overlay = Overlay(store)
         found = await replayer.replay(task.id, record, overlay)
         if found != record.digest:

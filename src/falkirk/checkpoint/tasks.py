@@ -77,6 +77,8 @@ class Owned:
     """The last committed step; None before the first."""
     read_on: Offset = Offset(0)
     """The steps partition is known up to here."""
+    rolled: tuple[int, int] = (0, 0)
+    """How far its roll-forward is, and how far it goes: records of the changelog (eager), or steps (lazy)."""
     revoked: bool = False
     """What is under way of the take-over is void: the group took the task away, or this worker renewed its producer."""
     lost: bool = False

@@ -6,14 +6,17 @@ tasks back at once, and ends what its predecessor left open.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
+import time
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from falkirk.errors import DiskError
+from falkirk.errors import DiskError, IdentityError
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class Identity:
 def identity(state_dir: Path, app: str, slot: int) -> Identity:
     """The identity of worker `slot`. Raises DiskError where the directory cannot be written."""
     path = state_dir / "identity"
-    try:
+    with _words(state_dir):
         state_dir.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             made = path.with_suffix(f".{os.getpid()}")
@@ -39,10 +42,46 @@ def identity(state_dir: Path, app: str, slot: int) -> Identity:
         word = path.read_text().strip()
         folder = state_dir / app / f"worker-{slot}"
         folder.mkdir(parents=True, exist_ok=True)
+    return Identity(f"{word}-{slot}", folder, socket.gethostname())
+
+
+@contextmanager
+def hold(path: Path, who: str, *, patience: float = 0.0) -> Iterator[None]:
+    """Be the only process that is `who`: the kernel lets go of the lock when this one ends, however it ends.
+
+    Raises IdentityError if another holds it for longer than `patience` seconds, DiskError if there is no place for it.
+    """
+    with _words(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.open("a+")
+    with lock:
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise IdentityError(
+                        f"{who} runs already, with pid {path.read_text().strip() or 'unknown'}",
+                        where=str(path.parent),
+                        hint="end that one first, or give this one a state directory of its own with --state-dir",
+                    ) from None
+                time.sleep(0.02)
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+@contextmanager
+def _words(place: Path) -> Iterator[None]:
+    """An OSError as a DiskError."""
+    try:
+        yield
     except OSError as error:
         raise DiskError(
             f"cannot use the state directory: {error.strerror}",
-            where=str(error.filename or state_dir),
+            where=str(error.filename or place),
             hint="free some space, or choose another with --state-dir",
         ) from error
-    return Identity(f"{word}-{slot}", folder, socket.gethostname())

@@ -41,7 +41,6 @@ class Upkeep:
     """Whether a step was committed since the last version."""
     floors: list[Floor] = field(default_factory=list)
     """Where the edges were at the last two versions, at the latest."""
-    version: int = 0
     busy: Future[None] | None = None
 
 
@@ -79,10 +78,6 @@ class Maintenance:
                 upkeep.flushed, upkeep.changes = now, 0
                 upkeep.busy = self._thread.submit(task.owned.opened().flush)
 
-    def version(self, task: TaskId) -> int:
-        """The newest version that was made of a task since it was taken over; 0 before the first."""
-        return self._known[task].version if task in self._known else 0
-
     def last_version(self, task: RunningTask) -> None:
         """Before a task is handed over: a version of all that it did, so that nothing is run again."""
         upkeep = self._known.get(task.owned.task.id, Upkeep())
@@ -105,7 +100,7 @@ class Maintenance:
         steps_floor = store.progress.step_offset - 1
         edge_floor: Floor = upkeep.floors[-1] if upkeep.floors else {}
         if isinstance(store, RocksStore):
-            version = upkeep.version = store.commit()
+            version = store.commit()
             copies = self._stores.copies(task.owned.task.id)
             copies.upload(store.version_folder(version), version, store.version_progress(version))
             copies.delete_below(store.versions()[0])

@@ -15,26 +15,43 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """From a spare: imported, planned and connected."""
 
 
-class TaskReport(msgspec.Struct, frozen=True):
+class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """One task, as its worker sees it."""
 
     task: str
     phase: str
     step: int = -1
+    """The last that is committed."""
     rows: int = 0
-    """Taken in since the last report."""
-    pending: int = 0
+    """Committed since the last report."""
+    dead: int = 0
+    """Of those, rows that did not decode."""
     version: int = 0
+    """The newest; 0: none, or no state."""
+    behind: float = 0.0
+    """Seconds by which that version is older than the last step."""
+    ends: tuple[int, ...] = ()
+    """Where the last committed step stopped reading, in the order of the task's inputs."""
+    done: int = 0
+    total: int = 0
+    """How far a recovery is: records of a changelog, steps, or bytes."""
 
 
-class Report(msgspec.Struct, frozen=True, tag="report"):
-    """From a worker, once a second."""
+class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
+    """From a worker, once a second, and at once when all its tasks run again."""
 
     slot: int
+    owner: str
+    pid: int
     tasks: list[TaskReport]
+    seconds: float = 1.0
+    """Since the last report."""
     step_ms: float = 0.0
+    """What a step took to run, on average since the last report."""
     commit_ms: float = 0.0
+    """And to commit."""
     commits: int = 0
+    """Since the last report."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

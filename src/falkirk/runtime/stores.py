@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from falkirk.checkpoint.ids import TaskId
-from falkirk.connectors.kafka.config import logger
 from falkirk.runtime.app import BoundTask
 from falkirk.state.checkpoints import CheckpointStore, RemoteVersion, connect
 from falkirk.state.engine import Memory
@@ -27,6 +25,8 @@ class TaskStores:
         self._copies: dict[TaskId, CheckpointStore] = {}
         self._openers = ThreadPoolExecutor(4, "falkirk-open")
         self._opening: dict[TaskId, Future[Store]] = {}
+        self.copying: dict[TaskId, tuple[int, int]] = {}
+        """Versions that are being fetched: bytes here, and in all."""
 
     def prefetch(self, task: TaskId) -> None:
         """Begin to open a store, while the task is being named and read: opening one takes as long as all of that."""
@@ -77,14 +77,14 @@ class TaskStores:
 
     def _install(self, task: TaskId, version: RemoteVersion) -> None:
         copies, folder = self.copies(task), self._folder_of(task)
-        report = progress_logger(f"task {task}: copying version {version.number}")
-        install_version(
-            folder,
-            self._identity(task),
-            version.number,
-            lambda target: copies.download(version, target, report),
-            self._memory,
-        )
+
+        def fetch(target: Path) -> None:
+            copies.download(version, target, lambda done, total: self.copying.update({task: (done, total)}))
+
+        try:
+            install_version(folder, self._identity(task), version.number, fetch, self._memory)
+        finally:
+            self.copying.pop(task, None)
 
     def _folder_of(self, task: TaskId) -> Path:
         return self._folder / f"{task.stage}-{task.partition}"
@@ -95,19 +95,3 @@ class TaskStores:
 
     def _opened(self, task: TaskId) -> RocksStore:
         return RocksStore(self._folder_of(task), self._identity(task), self._memory)
-
-
-def progress_logger(what: str) -> Callable[[int, int], None]:
-    """Logs how far a copy is, every two seconds, with the time that is left."""
-    began = time.monotonic()
-    said = began
-
-    def report(done: int, total: int) -> None:
-        nonlocal said
-        now = time.monotonic()
-        if now - said >= 2 and done:
-            said = now
-            left = (now - began) * (total - done) / done
-            logger.warning("%s: %d of %d MB, %.0f s left", what, done >> 20, total >> 20, left)
-
-    return report

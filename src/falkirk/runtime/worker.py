@@ -48,12 +48,17 @@ IDLE_WAIT = 0.01
 
 @dataclass(slots=True)
 class Stats:
-    """What is worth knowing about a worker's pace."""
+    """A worker's pace since its last report."""
 
-    rows: Counter[TaskId] = field(default_factory=Counter)
-    step_ms: float = 0.0
-    commit_ms: float = 0.0
+    rows: Counter[str] = field(default_factory=Counter)
+    """Committed."""
+    dead: Counter[str] = field(default_factory=Counter)
+    """Committed to the dead letters."""
+    rounds: int = 0
+    """Times that steps were closed."""
+    round_seconds: float = 0.0
     commits: int = 0
+    commit_seconds: float = 0.0
 
 
 class Worker:
@@ -142,6 +147,10 @@ class Worker:
         """The tasks that are being taken over."""
         return list(self._recovering.values())
 
+    def copying(self, task: TaskId) -> tuple[int, int] | None:
+        """How much of a version of the task is fetched, and how much there is; None if none is being fetched."""
+        return self._stores.copying.get(task)
+
     def _read(self, timeout: float) -> bool:
         """Take messages in; say whether there were no more."""
         if sum(t.rows for t in self.tasks.values()) >= self.pacer.max_rows:
@@ -172,7 +181,7 @@ class Worker:
             size=sum(t.bytes for t in running),
             age=time.monotonic() - self._first_row,
             drained=drained,
-            committing=self._commit is not None,
+            committing=None if self._commit is None else time.monotonic() - self._commit_began,
         )
         began = time.monotonic()
         for task in running:
@@ -182,7 +191,8 @@ class Worker:
                 self.pipeline.stage(step)
         if close:
             self.pacer.ran(time.monotonic() - began)
-            self.stats.step_ms = (time.monotonic() - began) * 1000
+            self.stats.rounds += 1
+            self.stats.round_seconds += time.monotonic() - began
 
     def _start_commit(self) -> None:
         if self.pipeline.staged and self._commit is None:
@@ -196,8 +206,12 @@ class Worker:
         (steps, future), self._commit = self._commit, None
         fates = future.result()
         self.stats.commits += 1
-        self.stats.commit_ms = (time.monotonic() - self._commit_began) * 1000
-        self.stats.rows.update({s.owned.task.id: s.record.rows for s in steps})
+        took = time.monotonic() - self._commit_began
+        self.pacer.committed(took)
+        self.stats.commit_seconds += took
+        for record in (s.record for s, fate in zip(steps, fates, strict=True) if fate is Fate.COMMITTED):
+            self.stats.rows[record.task] += record.rows
+            self.stats.dead[record.task] += record.dead
         rewound = self.pipeline.settle(steps, fates)
         self.maintenance.committed([s for s, fate in zip(steps, fates, strict=True) if fate is Fate.COMMITTED])
         for owned in rewound:

@@ -1,0 +1,102 @@
+"""Being a worker, under a supervisor or alone: its identity, its loop, and what it says of itself."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from falkirk.checkpoint.tasks import Owned, Phase, ends
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.runtime.app import App
+from falkirk.runtime.identity import hold, identity
+from falkirk.runtime.protocol import Report, TaskReport
+from falkirk.runtime.settings import Settings
+from falkirk.runtime.task import RunningTask
+from falkirk.runtime.worker import Worker
+from falkirk.state.rocks import RocksStore
+
+PERIOD = 1.0
+"""Seconds between two reports."""
+
+PATIENCE = 3.0
+"""Seconds that a worker waits for a predecessor that is being killed to be gone."""
+
+
+def work(
+    app: App,
+    settings: Settings,
+    topics: Topics,
+    slot: int,
+    stopping: Callable[[], bool],
+    say: Callable[[Report], None],
+) -> None:
+    """Be worker `slot` until `stopping()`. Raises IdentityError if another process is, and FalkirkError."""
+    who = identity(Path(settings.state_dir), app.name, slot)
+    with hold(who.folder / "lock", f"worker {slot} of app {app.name!r}", patience=PATIENCE):
+        worker = Worker(app, settings, who, topics)
+        reporter = Reporter(worker, slot, say)
+
+        def finished() -> bool:
+            reporter.tick()
+            return stopping()
+
+        worker.run(finished)
+        reporter.report()
+
+
+class Reporter:
+    """Says once a second how the worker is, and at once when the last of its tasks has recovered."""
+
+    def __init__(self, worker: Worker, slot: int, say: Callable[[Report], None]) -> None:
+        self._worker, self._slot, self._say = worker, slot, say
+        self._last = time.monotonic()
+        self._recovering = False
+
+    def tick(self) -> None:
+        """Report, if it is time."""
+        was, self._recovering = self._recovering, bool(self._worker.recovering())
+        if time.monotonic() - self._last >= PERIOD or (was and not self._recovering):
+            self.report()
+
+    def report(self) -> None:
+        """Report now."""
+        now, worker = time.monotonic(), self._worker
+        seconds, self._last = now - self._last, now
+        stats, worker.stats = worker.stats, type(worker.stats)()
+        tasks = [self._running(t, stats.rows, stats.dead) for t in list(worker.tasks.values())]
+        tasks += [self._taken_over(owned) for owned in worker.recovering()]
+        self._say(
+            Report(
+                self._slot,
+                worker.owner,
+                os.getpid(),
+                tasks,
+                round(seconds, 3),
+                round(1000 * stats.round_seconds / max(1, stats.rounds), 2),
+                round(1000 * stats.commit_seconds / max(1, stats.commits), 2),
+                stats.commits,
+            )
+        )
+
+    @staticmethod
+    def _running(task: RunningTask, rows: dict[str, int], dead: dict[str, int]) -> TaskReport:
+        owned, name = task.owned, str(task.owned.task.id)
+        step, version, behind = -1, 0, 0.0
+        at: tuple[int, ...] = ()
+        if (last := owned.last) is not None:
+            ends_ = ends(last)
+            step, at = last.step, tuple(ends_[i.partition] for i in task.bound.inputs)
+            if isinstance(owned.store, RocksStore) and (version := owned.store.versions()[-1]):
+                behind = max(0, last.clock - owned.store.version_progress(version).clock) / 1000
+        return TaskReport(
+            name, owned.phase.value, step, rows.get(name, 0), dead.get(name, 0), version, round(behind, 1), at
+        )
+
+    def _taken_over(self, owned: Owned) -> TaskReport:
+        phase = Phase.NAMING if owned.phase is Phase.IDLE else owned.phase
+        name, copying = str(owned.task.id), self._worker.copying(owned.task.id)
+        if copying is not None:
+            return TaskReport(name, "copying", done=copying[0], total=copying[1])
+        return TaskReport(name, phase.value, done=owned.rolled[0], total=owned.rolled[1])
