@@ -114,6 +114,8 @@ WRONG: list[tuple[str, Build, str]] = [
         lambda f, s: s.key_by("auction").process(lambda r, k: None, state={"l": list[int]}),
         "state cannot hold",
     ),
+    ("dict for a format", lambda f, s: f.source("x", value={"a": fk.Int64}), "is no format"),
+    ("dict for a sink's format", lambda f, s: s.sink("x", value={"a": fk.Int64}), "is no format"),
     ("column of ours", lambda f, s: s.select(__falkirk_ts="price"), "named as Falkirk's own"),
     ("no regime", lambda f, s: s.with_regime("lazy"), "is no regime"),
     ("bad duration", lambda f, s: fk.EagerCheckpoint(step="soon"), "no duration"),
@@ -160,6 +162,12 @@ class Bid:
 
 def test_schemas_are_dicts_dataclasses_or_typed_dicts() -> None:
     assert fk.Flow("app").source("bids", value=fk.Json(Bid)).schema == {"auction": pl.Int64(), "price": pl.Int64()}
+
+
+def test_a_class_stands_for_its_format() -> None:
+    stream = fk.Flow("app").source("lines", value=fk.Text)
+    stream.sink("copy", value=fk.Text)
+    assert stream.schema == {"value": pl.String()}
 
 
 def test_expressions_may_choose_among_all_columns_but_see_the_users_alone() -> None:

@@ -13,7 +13,7 @@ from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.blame import did_you_mean, user_line
 from falkirk.stream.formats import Format, KeyLike
-from falkirk.stream.keys import checked_key
+from falkirk.stream.keys import checked_format, checked_key
 from falkirk.stream.plan import Plan
 from falkirk.stream.regimes import EagerCheckpoint, Regime
 from falkirk.stream.streams import Stream
@@ -69,6 +69,7 @@ class Flow:
         line = user_line()
         where = f"source {name!r} ({line})"
         check_name(name, "source", line)
+        value = checked_format(value, where)
         if value.schema is None:
             raise DefinitionError(
                 "the source's format has no schema", where=where, hint='give it one: fk.Json({"price": fk.Int64})'

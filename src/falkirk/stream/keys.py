@@ -1,16 +1,16 @@
-"""Keys that a user names, against the columns that there are."""
+"""Keys and formats that a user names, checked."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
 from falkirk.errors import DefinitionError
 from falkirk.state.codec import check_key_type
 from falkirk.stream.blame import did_you_mean
-from falkirk.stream.formats import Key, KeyLike, key_of
+from falkirk.stream.formats import Format, Key, KeyLike, key_of
 
 
 def checked_key(spec: KeyLike, schema: pl.Schema, where: str) -> Key:
@@ -22,6 +22,16 @@ def checked_key(spec: KeyLike, schema: pl.Schema, where: str) -> Key:
     except DefinitionError as error:
         raise DefinitionError(error.what, where=where, hint=error.hint) from error
     return key
+
+
+def checked_format(value: Any, where: str) -> Format:
+    """The format, or DefinitionError if it is none. A class stands for its object: `fk.Text` for `fk.Text()`."""
+    made = value() if isinstance(value, type) and hasattr(value, "decode") else value
+    if not all(hasattr(made, method) for method in ("schema", "decode", "encode")):
+        raise DefinitionError(
+            f"value={value!r} is no format", where=where, hint='use fk.Json({"price": fk.Int64}), fk.Text()…'
+        )
+    return cast(Format, made)
 
 
 def columns_of(given: Sequence[str | Sequence[str]], schema: pl.Schema, where: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from falkirk.stream.expressions import IntoExpr, computed_columns, evaluate, exp
 from falkirk.stream.formats import Format, Key, KeyLike
 from falkirk.stream.formats.types import SchemaLike, schema_of
 from falkirk.stream.keyed import Grouped, Keyed
-from falkirk.stream.keys import checked_key, columns_of
+from falkirk.stream.keys import checked_format, checked_key, columns_of
 from falkirk.stream.regimes import Regime
 
 
@@ -154,6 +154,7 @@ class Stream:
         spelt = checked_key(key, self.schema, where) if key is not None else None
         if self._op.changes:
             self._check_upserts(spelt, where)
+        value = checked_format(value, where)
         _check_encodes(value, self.schema, where)
         sink = self._made(op.Sink, line, id=name, topic=topic or name, key=spelt, value=value)
         self._graph.add(sink)
