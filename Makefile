@@ -76,6 +76,6 @@ $(READY):
 		rm -rf $(VENV); \
 		echo "$(PYTHON) cannot create a virtual environment" >&2; \
 		echo "  to do: install its venv module (on Debian and Ubuntu the package python3-venv)" >&2; exit 1; fi
-	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar on --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	@rm -f $(VENV)/.ready-* && touch $(READY)
