@@ -77,7 +77,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repo
     settings = tmp_path / "home" / ".m2" / "settings.xml"
     settings.parent.mkdir(parents=True)
     settings.write_text(
-        '<settings xmlns="http://maven.apache.org/SETTINGS/1.0.0"><mirrors>'
+        '<settings xmlns="urn:any"><mirrors>'
         "<mirror><mirrorOf>other</mirrorOf><url>http://127.0.0.1:9/</url></mirror>"
         f"<mirror><mirrorOf>central</mirrorOf><url>{server.url}/</url></mirror></mirrors></settings>"
     )
