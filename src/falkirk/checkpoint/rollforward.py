@@ -35,8 +35,13 @@ async def current_store(stores: Stores, clock: Clock, task: Task) -> Store:
     return await stores.fresh(task.id)
 
 
-async def roll_changelog(log: Log, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]], mark: Offset) -> None:
-    """Apply the changelog's tail. Progress goes on with the last write alone: only then is the store at a step."""
+async def roll_changelog(
+    log: Log, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]], begin: Offset, mark: Offset
+) -> None:
+    """Apply the changelog's tail, from `begin` at the earliest up to `mark`.
+
+    Progress goes on with the last write alone: only then is the store at a step.
+    """
     task, store = owned.task, owned.opened()
     if task.changelog is None or not steps:
         return
@@ -48,8 +53,7 @@ async def roll_changelog(log: Log, owned: Owned, steps: Sequence[tuple[Offset, S
             hint="the changelog was deleted or truncated; restore the topic, or reset the app",
         )
     offset, last = steps[-1]
-    first = (await log.start([task.changelog]))[task.changelog]
-    position = start = max(Offset(before.log_offset), first)
+    position = start = max(Offset(before.log_offset), begin)
     while position < mark:
         owned.go_on()
         owned.rolled = (position - start, mark - start)

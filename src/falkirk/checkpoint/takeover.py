@@ -63,6 +63,7 @@ async def recover(log: Log, stores: Stores, replayer: Replayer, clock: Clock, ta
         owned.store = await current_store(stores, clock, owned.task)
     first = await log.start(list(by_partition))
     changelogs = [c for owned in tasks if (c := owned.task.changelog) is not None]
+    begins = await log.start(changelogs) if changelogs else {}
     marks = await log.end(changelogs) if changelogs else {}
 
     def lost(p: TopicPartition, records: Records) -> bool:
@@ -83,7 +84,7 @@ async def recover(log: Log, stores: Stores, replayer: Replayer, clock: Clock, ta
         if not owned.task.stateful:
             roll_nothing(owned, steps)
         elif owned.task.changelog is not None:
-            await roll_changelog(log, owned, steps, marks[owned.task.changelog])
+            await roll_changelog(log, owned, steps, begins[owned.task.changelog], marks[owned.task.changelog])
         else:
             await roll_divisions(replayer, owned, steps)
         owned.last = steps[-1][1] if steps else None
