@@ -9,101 +9,25 @@
 
 from __future__ import annotations
 
-from narwhals import (
-    all,  # noqa: A004
-    all_horizontal,
-    any_horizontal,
-    coalesce,
-    col,
-    concat_str,
-    exclude,
-    lit,
-    max_horizontal,
-    mean_horizontal,
-    min_horizontal,
-    sum_horizontal,
-    when,
-)
+from typing import TYPE_CHECKING, Any
 
-from falkirk.errors import FalkirkError
-from falkirk.stream.aggregates import Aggregate, mean
-from falkirk.stream.aggregates import len_ as len  # noqa: A004
-from falkirk.stream.aggregates import max_ as max  # noqa: A004
-from falkirk.stream.aggregates import min_ as min  # noqa: A004
-from falkirk.stream.aggregates import sum_ as sum  # noqa: A004
-from falkirk.stream.flow import Flow
-from falkirk.stream.formats import Int64BE, Json, Key, Raw, Text
-from falkirk.stream.formats.types import (
-    Binary,
-    Boolean,
-    Date,
-    Datetime,
-    Float32,
-    Float64,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    List,
-    String,
-    Struct,
-    UInt8,
-    UInt16,
-    UInt32,
-    UInt64,
-)
-from falkirk.stream.process import KeyContext, Process, Timer
-from falkirk.stream.regimes import EagerCheckpoint, LazyCheckpoint
-from falkirk.stream.streams import Stream
+if TYPE_CHECKING:
+    from falkirk._face import *  # noqa: F403
 
-__all__ = [
-    "Aggregate",
-    "Binary",
-    "Boolean",
-    "Date",
-    "Datetime",
-    "EagerCheckpoint",
-    "FalkirkError",
-    "Float32",
-    "Float64",
-    "Flow",
-    "Int8",
-    "Int16",
-    "Int32",
-    "Int64",
-    "Int64BE",
-    "Json",
-    "Key",
-    "KeyContext",
-    "LazyCheckpoint",
-    "List",
-    "Process",
-    "Raw",
-    "Stream",
-    "String",
-    "Struct",
-    "Text",
-    "Timer",
-    "UInt8",
-    "UInt16",
-    "UInt32",
-    "UInt64",
-    "all",
-    "all_horizontal",
-    "any_horizontal",
-    "coalesce",
-    "col",
-    "concat_str",
-    "exclude",
-    "len",
-    "lit",
-    "max",
-    "max_horizontal",
-    "mean",
-    "mean_horizontal",
-    "min",
-    "min_horizontal",
-    "sum",
-    "sum_horizontal",
-    "when",
-]
+
+def __getattr__(name: str) -> Any:
+    """Import what is offered when it is first asked for: `falkirk --help` needs neither Polars nor Kafka's client."""
+    if name.startswith("_"):
+        raise AttributeError(name)
+    import falkirk._face as face
+
+    if name not in face.__all__:
+        raise AttributeError(f"falkirk has no {name!r}: see dir(falkirk) for what it has")
+    value = globals()[name] = getattr(face, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    import falkirk._face as face
+
+    return sorted(face.__all__)
