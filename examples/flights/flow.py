@@ -1,0 +1,29 @@
+"""Departure delays of flights: per carrier (eager), per airport (lazy), and every flight that left very late.
+
+falkirk explain examples/flights/flow.py:flow
+"""
+
+from __future__ import annotations
+
+import falkirk as fk
+
+FLIGHT = {"id": fk.Int64, "carrier": fk.String, "origin": fk.String, "dest": fk.String, "delay": fk.Int64}
+
+DELAYS = {
+    "flights": fk.len(),
+    "late": fk.sum(fk.col("delay") >= 15),
+    "worst": fk.max("delay"),
+    "mean": fk.mean("delay"),
+}
+"""What is kept of each group. A cancelled flight has no delay; it counts as a flight all the same."""
+
+flow = fk.Flow("flights", regime=fk.EagerCheckpoint(step="50ms", every="5s"))
+flights = flow.source("flights", key="carrier", value=fk.Json(FLIGHT))
+
+# The topic is keyed by carrier, so this grouping needs no exchange. Eager: each step logs what it changes.
+flights.group_by("carrier", id="by-carrier").agg(**DELAYS).sink("delays-by-carrier", key="carrier", value=fk.Json())
+flights.filter(fk.col("delay") >= 120).sink("very-late", key="carrier", value=fk.Json())
+
+# The same flights by destination pass through an exchange. Lazy: a step logs only what it read, and is run again.
+destinations = flights.with_regime(fk.LazyCheckpoint(step="100ms", every="5s")).group_by("dest", id="by-airport")
+destinations.agg(**DELAYS).sink("delays-by-airport", key="dest", value=fk.Json())
