@@ -37,13 +37,14 @@ class Stream:
         line = user_line()
         where = f"filter ({line})"
         exprs = expressions(predicates, {}, where)
-        for name, dtype in evaluate(exprs, self.schema, "select", where).items():
-            if dtype != pl.Boolean():
-                raise DefinitionError(
-                    f"a predicate is {dtype} (column {name!r}), not Boolean",
-                    where=where,
-                    hint="compare it to something",
-                )
+        for expr in exprs:  # one at a time: two predicates of one column give columns of one name
+            for name, dtype in evaluate([expr], self.schema, "select", where).items():
+                if dtype != pl.Boolean():
+                    raise DefinitionError(
+                        f"a predicate is {dtype} (column {name!r}), not Boolean",
+                        where=where,
+                        hint="compare it to something",
+                    )
         return self._then(op.Filter, line, predicates=exprs)
 
     def branch(self, *predicates: IntoExpr) -> tuple[Stream, ...]:
