@@ -1,0 +1,51 @@
+"""What the documents show is run; what they link to is there; the exit codes they list are the code's."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+
+from falkirk import errors
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_the_dsl_does_what_its_document_shows() -> None:
+    failed, tried = doctest.testfile(str(ROOT / "docs" / "dsl.md"), module_relative=False, report=True)
+    assert tried > 50
+    assert failed == 0
+
+
+def test_the_first_flow_of_the_readme_can_be_planned() -> None:
+    found = blocks(DOCUMENTS[0], "python")
+    assert found
+    for code in found:
+        namespace: dict[str, object] = {}
+        exec(code, namespace)
+        namespace["flow"].plan()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: d.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
+        if "://" not in target:
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_exit_codes_are_those_of_the_errors() -> None:
+    listed = dict(re.findall(r"^\| (\d+) \| `(\w+)`", (ROOT / "docs" / "running.md").read_text(), re.MULTILINE))
+    kinds = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, errors.FalkirkError)]
+    for kind in kinds:
+        if kind is not errors.FalkirkError:
+            assert str(kind.exit_code) in listed
+    for code, name in listed.items():
+        if hasattr(errors, name):
+            assert getattr(errors, name).exit_code == int(code)
