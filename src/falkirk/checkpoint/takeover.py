@@ -24,7 +24,7 @@ from falkirk.checkpoint.ports import Aborted, Clock, Log, Replayer, Stores, Unkn
 from falkirk.checkpoint.reading import Records, decoded, read_everything, read_to_marks
 from falkirk.checkpoint.records import Named, StepRecord
 from falkirk.checkpoint.rollforward import current_store, roll_changelog, roll_divisions, roll_nothing
-from falkirk.checkpoint.tasks import Owned, Phase
+from falkirk.checkpoint.tasks import Owned, Phase, Revoked
 from falkirk.checkpoint.transaction import record_of, renew, transact
 from falkirk.errors import StateError
 
@@ -81,12 +81,17 @@ async def recover(log: Log, stores: Stores, replayer: Replayer, clock: Clock, ta
         owned.read_on = reads[p].position
         steps = [(offset, r) for offset, r in records if isinstance(r, StepRecord)]
         check_history(owned, steps)
-        if not owned.task.stateful:
-            roll_nothing(owned, steps)
-        elif owned.task.changelog is not None:
-            await roll_changelog(log, owned, steps, begins[owned.task.changelog], marks[owned.task.changelog])
-        else:
-            await roll_divisions(replayer, owned, steps)
+        try:
+            if not owned.task.stateful:
+                roll_nothing(owned, steps)
+            elif owned.task.changelog is not None:
+                await roll_changelog(log, owned, steps, begins[owned.task.changelog], marks[owned.task.changelog])
+            else:
+                await roll_divisions(replayer, owned, steps)
+        except Revoked:
+            # This task alone: one that follows and was not rolled must not be taken for one that was.
+            abandon(owned)
+            continue
         owned.last = steps[-1][1] if steps else None
         invariants.prefix(owned.opened().progress, owned.last)
 

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from falkirk.checkpoint import driver
+from falkirk.checkpoint.ids import Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
+from falkirk.checkpoint.ports import LogRecord, Ranges, Read
+from falkirk.checkpoint.records import Named, Released, StepRecord, TaskRecord, encode
+from falkirk.checkpoint.takeover import admit, recover
+from falkirk.checkpoint.tasks import Owned, Phase, Task
+from falkirk.state.memory import MemoryStore
+from falkirk.state.store import Changes, Identity, Store
+
+ME = OwnerId("w0")
+
+
+class History:
+    """The log of tasks that have done one step, were released, and are named anew: read-only."""
+
+    owner = ME
+
+    def __init__(self, tasks: Sequence[Owned]) -> None:
+        self.tasks = tasks
+
+    def records(self, p: TopicPartition) -> list[LogRecord]:
+        owned = self.tasks[p.partition]
+        name, before = str(owned.task.id), Nonce("before")
+        history: list[TaskRecord] = [
+            StepRecord(name, Step(0), before, ME, Millis(1), (), (), ""),
+            Released(before),
+            Named(owned.nonce, ME),
+        ]
+        return [LogRecord(Offset(i), None, encode(r)) for i, r in enumerate(history)]
+
+    async def start(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
+        return dict.fromkeys(partitions, Offset(0))
+
+    async def end(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
+        return {p: Offset(3 if p.topic == "steps" else 1) for p in partitions}
+
+    async def read_committed(self, ranges: Ranges) -> Mapping[TopicPartition, Read]:
+        return {p: Read(self.records(p)[start:end], end) for p, (start, end) in ranges.items()}
+
+    read_uncommitted = read_committed
+
+    async def read_changes(self, partition: TopicPartition, start: Offset, end: Offset) -> tuple[Changes, Offset]:
+        return {b"k": b"v"}, end
+
+
+class Stores:
+    async def open(self, task: TaskId) -> Store:
+        return MemoryStore(Identity("app", str(task), ""))
+
+
+class Clock:
+    def now(self) -> Millis:
+        return Millis(2)
+
+
+def test_a_task_whose_companion_is_revoked_meanwhile_is_rolled_forward_all_the_same() -> None:
+    tasks = [
+        Owned(
+            Task(TaskId("s", i), TopicPartition("steps", i), TopicPartition("changelog", i)),
+            Phase.FENCING,
+            Nonce(f"n{i}"),
+        )
+        for i in range(3)
+    ]
+    tasks[1].revoked = True
+    driver.run(recover(History(tasks), Stores(), None, Clock(), tasks))  # type: ignore[arg-type]
+    assert [admit(owned) for owned in tasks] == [True, False, True]
+    for owned in (tasks[0], tasks[2]):
+        assert owned.last is not None
+        assert owned.last.step == owned.opened().progress.step == 0
+    assert tasks[1].phase is Phase.IDLE
