@@ -25,6 +25,8 @@ class Pending(NamedTuple):
 
     what: str
     do: Callable[[], object]
+    due: int = 0
+    """Not before this time, in milliseconds since 1970."""
 
 
 class Sent(NamedTuple):
@@ -113,7 +115,8 @@ class SimBroker:
 
     def pending(self) -> list[Pending]:
         """What the cluster may do next, in a fixed order."""
-        return [*self.under_way, *(self._marker(owner, tp) for owner, tp in self.coordinator.unmarked())]
+        arriving = [p for p in self.under_way if p.due <= self.now]
+        return [*arriving, *(self._marker(owner, tp) for owner, tp in self.coordinator.unmarked())]
 
     def do(self, pending: Pending) -> None:
         """Let one pending thing happen. A request that arrives to be refused is forgotten."""

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
+from falkirk.errors import FalkirkError
 from falkirk.testing.simulator import check
+from falkirk.testing.simulator.log import Misuse
+from falkirk.testing.simulator.partition import OutOfRange
 from falkirk.testing.simulator.plan import (
     FOREVER,
     Age,
@@ -33,7 +37,11 @@ from falkirk.testing.simulator.points import Order
 from falkirk.testing.simulator.toy import Toy
 from falkirk.testing.simulator.world import World
 
+BREAKS = (check.Broken, FalkirkError, Misuse, OutOfRange)
+"""What a run may raise that is broken; anything else is a bug of the simulation."""
 MakeToy = Callable[[], Toy]
+Kinds = Callable[[int, int], Iterator[Fault]]
+"""The faults of one sort that can befall a worker at one of its points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,7 @@ def attempt(make: MakeToy, plan: Plan, workers: int = 2, seed: int | None = None
     world = World(toy, plan, Chooser(rng=rng, rate=rate), workers)
     try:
         check.run(toy, plan, world)
-    except Exception as error:  # noqa: BLE001 — whatever a run raises is what is looked for
+    except BREAKS as error:
         drawn = [Turn(at=at, choice=choice) for at, choice in sorted(world.chooser.turns.items())]
         full = plan.only([*plan.faults, *drawn])
         return Failure(full, f"{type(error).__name__}: {error}", tuple(world.trace))
@@ -79,35 +87,51 @@ def pauses(worker: int, at: int) -> Iterator[Fault]:
 
 def others(worker: int, at: int) -> Iterator[Fault]:
     """Everything else that can happen there, in an application of two tasks."""
-    yield from (Doubt(worker=worker, at=at, order=order) for order in (Order.LOSE, Order.DELAY, Order.REFUSE))
-    yield from (Move(worker=worker, at=at, task=t, to=1 - worker) for t in (0, 1))
-    yield Expel(worker=worker, at=at)
+    yield from doubts(worker, at)
+    yield from moves(worker, at)
     yield Leave(worker=worker, at=at)
     yield TimeOut(worker=worker, at=at, owner=worker)
     yield Jump(worker=worker, at=at, millis=-1_000)
     yield Age(worker=worker, at=at)
 
 
-def every_point(
-    make: MakeToy, kinds: Callable[[int, int], Iterator[Fault]], base: Plan, worker: int = 0
-) -> Iterator[Plan]:
-    """Every fault of these kinds at every point that the worker comes to when nothing but `base` happens."""
+def moves(worker: int, at: int) -> Iterator[Fault]:
+    """The group takes tasks from a worker there: it asks for them, or the session expires."""
+    yield from (Move(worker=worker, at=at, task=t, to=1 - worker) for t in (0, 1))
+    yield Expel(worker=worker, at=at)
+
+
+def doubts(worker: int, at: int) -> Iterator[Fault]:
+    """A request there does not go as usual."""
+    yield from (Doubt(worker=worker, at=at, order=order) for order in (Order.LOSE, Order.DELAY, Order.REFUSE))
+
+
+def every_point(make: MakeToy, kinds: Kinds, base: Plan, worker: int = 0, each: int = FOREVER) -> Iterator[Plan]:
+    """Every fault of these kinds at every point that the worker comes to when nothing but `base` happens.
+
+    `each`: at one point only so many of them, at the next point the ones that follow, and so on in turn.
+    """
     toy = make()
-    points = check.run(toy, base, World(toy, base)).hosts[worker].points
-    for at in range(points):
-        for fault in kinds(worker, at):
-            yield base.only([*base.items, fault])
+    points = check.run(toy, base, World(toy, base)).hosts[worker].places
+    for at in range(len(points)):
+        faults = list(kinds(worker, at))
+        for i in range(min(each, len(faults))):
+            yield base.only([*base.items, faults[(at * each + i) % len(faults)]])
 
 
-def sample(seed: int, points: int = 150, workers: int = 2) -> Plan:
-    """A plan with one to five faults at random points of random workers."""
+def sample(
+    seed: int, points: int = 150, workers: int = 2, kinds: Sequence[Kinds] = (crashes, pauses, others, others)
+) -> Plan:
+    """A plan with one to five faults at random points of random workers: often soon after one another."""
     rng = random.Random(seed)
     items: list[Item] = []
+    worker = at = 0
     for _ in range(rng.randint(1, 5)):
-        worker = 0 if rng.random() < 0.6 else rng.randrange(workers)
-        at = rng.randrange(points)
-        kind = rng.choices((crashes, pauses, others), (3, 4, 6))[0]
-        items.append(rng.choice(list(kind(worker, at))))
+        if items and rng.random() < 0.5:
+            at += rng.randint(1, 30)
+        else:
+            worker, at = (0 if rng.random() < 0.6 else rng.randrange(workers)), rng.randrange(points)
+        items.append(rng.choice(list(rng.choice(kinds)(worker, at))))
     return Plan(tuple(items), lazy_broker=rng.random() < 0.5)
 
 
@@ -135,6 +159,21 @@ def shrink(plan: Plan, fails: Callable[[Plan], bool]) -> Plan:
 def smallest(make: MakeToy, failure: Failure, workers: int = 2) -> Failure:
     """The failure's plan, shrunk. The smaller plan may break another invariant than the larger: any will do."""
     plan = shrink(failure.plan, lambda p: attempt(make, p, workers) is not None)
-    found = attempt(make, plan, workers)
+    found = attempt(make, named(make, plan, workers), workers) or attempt(make, plan, workers)
     assert found is not None
     return found
+
+
+def named(make: MakeToy, plan: Plan, workers: int = 2) -> Plan:
+    """The plan with its points named, so that it survives changes that put other points before them."""
+    world = World(make(), plan, workers=workers)
+    with suppress(*BREAKS):
+        check.run(world.toy, plan, world)
+    items: list[Item] = []
+    for item in plan.items:
+        if not isinstance(item, Turn) and not item.on and item.at < len(places := world.hosts[item.worker].places):
+            on = places[item.at]
+            items.append(replace(item, on=on, at=sum(on in p for p in places[: item.at])))
+        else:
+            items.append(item)
+    return plan.only(items)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from falkirk.checkpoint.ids import Millis
@@ -61,7 +61,8 @@ class Host:
     number: int
     disk: Disk
     clock: SimClock
-    points: int = 0
+    places: list[str] = field(default_factory=list)
+    """The points that its processes came to."""
     process: Process | None = None
     silent_since: int = 0
     paused_until: int = 0
@@ -88,13 +89,16 @@ def befall(host: Host, thread: Thread, fault: Fault, broker: SimBroker, turn: in
     assert host.process is not None
     match fault:
         case Crash():
-            _let_travel(host, thread, broker, fault.travels)
+            if fault.travels:
+                _let_travel(host, thread, broker, fault.late)
             host.end(turn, fault.keep, fault.back_after)
         case Pause():
-            _let_travel(host, thread, broker, fault.travels)
+            if fault.travels:
+                _let_travel(host, thread, broker, fault.late)
             host.silent_since, host.paused_until = turn, turn + fault.turns
         case Doubt() if thread.at.request is not None:
-            _let_travel(host, thread, broker, fault.order is Order.DELAY)
+            if fault.order is Order.DELAY:
+                _let_travel(host, thread, broker, fault.late)
             thread.order = fault.order
         case Leave():
             host.process.worker.leaving = True
@@ -104,10 +108,11 @@ def befall(host: Host, thread: Thread, fault: Fault, broker: SimBroker, turn: in
             befall_cluster(host, fault, broker)
 
 
-def _let_travel(host: Host, thread: Thread, broker: SimBroker, travels: bool) -> None:
+def _let_travel(host: Host, thread: Thread, broker: SimBroker, late: int) -> None:
     """The thread's request is under way; whoever sent it will not see the answer."""
-    if travels and thread.at.request is not None:
-        broker.under_way.append(Pending(f"late: {host.name} {thread.at.what}", thread.at.request))
+    if thread.at.request is not None:
+        request = Pending(f"late: {host.name} {thread.at.what}", thread.at.request, broker.now + late)
+        broker.under_way.append(request)
         thread.order = Order.LOSE
 
 

@@ -35,6 +35,7 @@ class _Batch:
 
     partition: TopicPartition
     records: list[Sent]
+    tracked: bool
     arrived: bool = False
 
 
@@ -46,7 +47,7 @@ class SimLog:
     >>> broker = SimBroker(); broker.create("a", 1); log = SimLog(broker, OwnerId("w"))
     >>> async def write():
     ...     await log.renew(); await log.begin()
-    ...     await log.send(Writes("a", [0], [b"k"], [b"v"]))
+    ...     await log.send(Writes("a", [0], [b"k"], [b"v"], tracked=True))
     ...     return await log.commit()
     >>> drive(write(), lambda point: broker.settle())
     {TopicPartition(topic='a', partition=0): 0}
@@ -84,10 +85,10 @@ class SimLog:
                 None if writes.timestamps is None else writes.timestamps[i],
                 [] if writes.headers is None else writes.headers[i],
             )
-            if self._queue and self._queue[-1].partition == tp:
+            if i and writes.partitions[i - 1] == p:
                 self._queue[-1].records.append(record)
             else:
-                self._queue.append(_Batch(tp, [record]))
+                self._queue.append(_Batch(tp, [record], writes.tracked))
         await reach(Point(f"has queued records for {writes.topic}"))
 
     def queued(self) -> str:
@@ -104,7 +105,8 @@ class SimLog:
         if not batch.arrived:
             last = self.broker.produce(self.owner, epoch, batch.partition, batch.records)
             self._sent = batch.arrived = True
-            self._written[batch.partition] = Offset(last)
+            if batch.tracked:
+                self._written[batch.partition] = Offset(last)
             self._queue = [b for b in self._queue if b is not batch]
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, Offset]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from falkirk.testing.simulator.points import Order
 
@@ -17,10 +17,11 @@ FOREVER = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class At:
-    """When: `worker` comes to its point number `at` (they are counted over all its lives, from 0)."""
+    """When: `worker` comes to its point number `at` of those whose name holds `on`, counted from 0 over all its lives."""
 
     worker: int
-    at: int
+    at: int = 0
+    on: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,8 @@ class Crash(At):
 
     keep: int = 0
     travels: bool = False
-    """The request it was about to send is under way."""
+    """The request it was about to send is under way, and arrives `late` turns later."""
+    late: int = 0
     back_after: int = 12
     """Turns until the process is started again."""
 
@@ -40,7 +42,8 @@ class Pause(At):
 
     turns: int = FOREVER
     travels: bool = False
-    """The request it was about to send is under way; its answer, unless it comes during the pause, will be late."""
+    """The request it was about to send is under way, and arrives `late` turns later; the answer is not seen."""
+    late: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,8 @@ class Doubt(At):
     """The request at this point does not go as usual. Does nothing where no request is at stake."""
 
     order: Order = Order.LOSE
+    late: int = 0
+    """Where it is delayed: by so many turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +104,20 @@ Fault = Crash | Pause | Doubt | Expel | Move | Leave | TimeOut | Jump | Age
 Item = Fault | Turn
 
 
+def brief(item: Item) -> str:
+    """The item as Python that makes it, without what is as usual.
+
+    >>> brief(Expel(worker=1, at=3))
+    'Expel(worker=1, at=3)'
+    """
+    shown = [
+        (f.name, repr(v).replace("1000000", "FOREVER") if not isinstance(v, Order) else str(v))
+        for f in fields(item)
+        if (v := getattr(item, f.name)) != f.default
+    ]
+    return f"{type(item).__name__}({', '.join(f'{name}={value}' for name, value in shown)})"
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Everything that makes a run differ from the usual one."""
@@ -117,7 +136,7 @@ class Plan:
         return replace(self, items=tuple(items))
 
     def __str__(self) -> str:
-        lines = "".join(f"    {item},\n" for item in self.items)
+        lines = "".join(f"    {brief(item)},\n" for item in self.items)
         return f"Plan((\n{lines}), lazy_broker={self.lazy_broker})"
 
 

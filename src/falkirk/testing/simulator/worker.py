@@ -14,9 +14,9 @@ from falkirk.checkpoint import takeover, transaction
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.pipeline import Pipeline
-from falkirk.checkpoint.ports import Aborted, Clock, Stores, Unknown
+from falkirk.checkpoint.ports import Clock, Stores
 from falkirk.checkpoint.steps import close_step
-from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase, Revoked, ends, next_clock
+from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase, ends, next_clock
 from falkirk.testing.simulator.broker import SimBroker
 from falkirk.testing.simulator.group import Event, Member
 from falkirk.testing.simulator.log import SimLog
@@ -53,7 +53,7 @@ class Worker:
     leaving: bool = False
     _pipeline: Pipeline = field(default_factory=Pipeline)
     _commit: tuple[list[ClosedStep], Thread] | None = None
-    _recovery: Thread | None = None
+    _recovery: tuple[list[Owned], Thread] | None = None
     _applied: int = 0
 
     async def main(self) -> None:
@@ -66,6 +66,11 @@ class Worker:
                 await reach(Point(IDLE, waits=True))
         await self.let_go(list(self.owned), clean=True)
         self.broker.group.expire(self.member.instance)
+
+    @property
+    def busy(self) -> bool:
+        """A transaction or a recovery is under way, or is to be."""
+        return self._commit is not None or self._recovery is not None or len(self.mine()) < len(self.owned)
 
     # what the group says
 
@@ -85,28 +90,20 @@ class Worker:
         for t in gone:
             if self.owned[t].phase is not Phase.RUNNING:
                 self.owned[t].revoked = True
-        while self._recovery is not None and any(self.owned[t].revoked for t in gone):
-            await self.waits(self._recovery)
         await self.committed()
+        if self._recovery is not None and any(o.revoked for o in self._recovery[0]):
+            await self.waits(self._recovery[1])
         if clean and self.begun():
             await self.committed()
         ran = [self.owned[t] for t in gone if self.owned[t].phase is Phase.RUNNING and not self.owned[t].revoked]
         for owned in ran:
             self._pipeline.forget(owned.task.id)
         if clean and ran:
-            await self.release(ran)
+            await transaction.release(self.log, ran, self.mine())
         for t in gone:
             if (owned := self.owned.pop(t)).phase is not Phase.IDLE:
                 takeover.abandon(owned)
-
-    async def release(self, tasks: list[Owned]) -> None:
-        """Say `released`; where that fails the successor fences this worker."""
-        try:
-            await transaction.release(self.log, tasks)
-        except Aborted:
-            pass
-        except Unknown:
-            await self.log.renew()
+        self.drop_lost()
 
     async def committed(self) -> None:
         """Until no transaction is under way."""
@@ -119,25 +116,32 @@ class Worker:
             await reach(Point("waits for its committer or recovery", waits=True))
         self.settled()
 
+    def drop_lost(self) -> None:
+        """Forget what others own, once no transaction is under way. If the group still assigns it, it is taken over."""
+        for owned in self.mine():
+            if owned.lost:
+                self._pipeline.forget(owned.task.id)
+                takeover.abandon(owned)
+
+    def mine(self) -> list[Owned]:
+        """Every ownership that this worker has or is about to have."""
+        return [owned for owned in self.owned.values() if owned.phase is not Phase.IDLE]
+
     # taking over
 
     async def took_over(self) -> bool:
         """Begin to take over what is assigned and idle, once the committer rests. Says whether it did."""
-        todo = [o for o in self.owned.values() if o.phase is Phase.IDLE]
-        if not todo or self._commit is not None or self._recovery is not None:
+        idle = [t for t, o in self.owned.items() if o.phase is Phase.IDLE]
+        if not idle or self._commit is not None or self._recovery is not None:
             return False
-        if await takeover.name(self.log, todo, self.fresh):
-            self._recovery = self.spawn("recovery", self.recover(todo))
+        todo, mine = [Owned(self.toy.task(t)) for t in idle], self.mine()
+        self.owned |= dict(zip(idle, todo, strict=True))
+        if await takeover.name(self.log, todo, mine, self.fresh):
+            replayer = ToyReplayer(self.toy, self.broker)
+            work = takeover.recover(self.log, self.stores, replayer, self.clock, todo)
+            self._recovery = todo, self.spawn("recovery", work)
+        self.drop_lost()
         return True
-
-    async def recover(self, tasks: list[Owned]) -> None:
-        """Clauses 5b to 5d. If one of the tasks is revoked meanwhile, all begin again."""
-        try:
-            await takeover.recover(self.log, self.stores, ToyReplayer(self.toy, self.broker), self.clock, tasks)
-        except Revoked:
-            for owned in tasks:
-                if owned.phase is not Phase.IDLE:
-                    takeover.abandon(owned)
 
     # steps
 
@@ -173,23 +177,23 @@ class Worker:
         if self._commit is not None or not self._pipeline.staged:
             return False
         steps = self._pipeline.begin()
-        self._commit = steps, self.spawn("committer", transaction.commit_steps(self.log, steps))
+        self._commit = steps, self.spawn("committer", transaction.commit_steps(self.log, steps, self.mine()))
         return True
 
     def settled(self) -> bool:
         """Take note of what the committer or the recovery have finished. Says whether there was anything."""
-        if self._recovery is not None and self._recovery.done:
-            self._recovery = None
+        if self._commit is not None and self._commit[1].done:
+            (steps, thread), self._commit = self._commit, None
+            self._pipeline.settle(steps, thread.result)
+            self.drop_lost()
+            self.maintain()
             return True
-        if self._commit is None or not self._commit[1].done:
-            return False
-        (steps, thread), self._commit = self._commit, None
-        self._pipeline.settle(steps, thread.result)
-        for step, fate in zip(steps, thread.result, strict=True):
-            if fate is transaction.Fate.LOST:
-                takeover.abandon(step.owned)
-        self.maintain()
-        return True
+        if self._commit is None and self._recovery is not None and self._recovery[1].done:
+            (tasks, _), self._recovery = self._recovery, None
+            for owned in tasks:
+                takeover.admit(owned)
+            return True
+        return False
 
     def maintain(self) -> None:
         """Now and then make the stores durable, and less often a version."""

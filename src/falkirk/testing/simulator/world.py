@@ -7,6 +7,7 @@ the action that has waited longest, which is fair; a plan departs from it here a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
@@ -58,13 +59,14 @@ class World:
     """Who fenced whom."""
     _last: dict[str, int] = field(default_factory=dict)
     _nonces: int = 0
-    _faults: dict[tuple[int, int], list[Fault]] = field(default_factory=dict)
+    _faults: list[Fault] = field(default_factory=list)
+    _reached: Counter[int] = field(default_factory=Counter)
+    """How often a worker came to a point of the kind at which the n-th fault is to befall it."""
 
     def __post_init__(self) -> None:
         self.broker.group = Group(self.toy.tasks)
         self.toy.create(self.broker)
-        for fault in self.plan.faults:
-            self._faults.setdefault((fault.worker, fault.at), []).append(fault)
+        self._faults = self.plan.faults
         self.chooser.turns |= {i.at: i.choice for i in self.plan.items if isinstance(i, Turn)}
         for n in range(self.workers):
             disk = Disk(lambda task, progress: self.on_write(task, progress))  # noqa: PLW0108 — it is set later
@@ -187,13 +189,23 @@ class World:
             return
         if thread.at.what == before.what and thread.at.waits:
             return
-        self._note(f"{host.name}.{host.points} {thread.name}: {thread.at.what}")
-        faults = self._faults.get((host.number, host.points), [])
-        host.points += 1
-        for fault in faults:
+        place = f"{thread.name}: {thread.at.what}"
+        self._note(f"{host.name}.{len(host.places)} {place}")
+        host.places.append(place)
+        for fault in self._due(host, place):
             if host.process is process:
                 self._note(f"      {fault}")
                 befall(host, thread, fault, self.broker, self.turn)
+
+    def _due(self, host: Host, place: str) -> list[Fault]:
+        """The faults that are to befall a worker at the point that it has just come to."""
+        due = []
+        for n, fault in enumerate(self._faults):
+            if fault.worker == host.number and fault.on in place:
+                if self._reached[n] == fault.at:
+                    due.append(fault)
+                self._reached[n] += 1
+        return due
 
     # the end
 
@@ -207,7 +219,7 @@ class World:
 
     def deserted(self) -> bool:
         """Every worker is paused or gone for good: nothing more will happen before one wakes."""
-        return not self.broker.pending() and all(
+        return not self.broker.under_way + self.broker.pending() and all(
             host.paused_until > self.turn if host.process is not None else host.back_at >= FOREVER
             for host in self.hosts
         )
@@ -221,6 +233,6 @@ class World:
             elif host.paused_until <= self.turn:
                 log, member = host.process.log, host.process.member
                 waits = all(t.done or t.at.what == IDLE for t in host.process.threads)
-                if not waits or member.stale() or member.events or log.queued():
+                if not waits or host.process.worker.busy or member.stale() or member.events or log.queued():
                     return False
-        return not self.broker.pending()
+        return not self.broker.under_way + self.broker.pending()
