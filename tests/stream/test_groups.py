@@ -171,6 +171,17 @@ def test_integers_are_summed_beyond_64_bits_and_a_result_beyond_them_stops_the_a
     assert "Float64" in caught.value.hint
 
 
+def test_the_greatest_datetime_is_kept() -> None:
+    flow = fk.Flow("g")
+    source = flow.source("in", key="k", value=fk.Json({"k": fk.Int64}), metadata=["timestamp"])
+    source.group_by("k").agg(last=fk.max("timestamp")).sink("out", key="k", value=fk.Json())
+    app = MemoryApp(flow)
+    for millis in (5, 1700000000000, 7):
+        app.append("in", b"1", b'{"k":1}', timestamp=millis)
+        app.run()
+    assert app.latest("out") == {b"1": b'{"k":1,"last":"2023-11-14T22:13:20.000Z"}'}
+
+
 def test_a_group_that_is_gone_gives_a_tombstone_and_leaves_no_state() -> None:
     flow = fk.Flow("g")
     source = flow.source("in", key="k", value=fk.Json({"k": fk.Int64, "g": fk.Int64}))

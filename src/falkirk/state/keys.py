@@ -14,6 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from falkirk.errors import DefinitionError, StateError
+from falkirk.state.cells import Cells, cells_of, filled, rows_of
 from falkirk.state.scalars import (
     BYTES,
     DATE,
@@ -30,9 +31,6 @@ from falkirk.state.scalars import (
     decode_scalar,
     encode_scalar,
 )
-
-Cells = npt.NDArray[np.uint8]
-"""One row's bytes a row: shape (rows, width)."""
 
 _HEAD = struct.Struct(">HB")
 _HINT = "the store was written by other code, or is damaged: restore it from a checkpoint"
@@ -92,7 +90,7 @@ def encode_keys(table: int, shards: npt.NDArray[np.integer[Any]], columns: Seque
     True
     """
     head = np.empty((len(shards), _HEAD.size), np.uint8)
-    head[:, :2] = _bytes_of(shards.astype(">u2"))
+    head[:, :2] = cells_of(shards.astype(">u2"))
     head[:, 2] = table
     parts: list[list[bytes]] = []
     fixed = [head]
@@ -140,16 +138,9 @@ def _glue(left: list[bytes], right: list[bytes]) -> list[bytes]:
     return list(map(add, left, right))
 
 
-def _bytes_of(array: npt.NDArray[Any]) -> Cells:
-    return np.ascontiguousarray(array).view(np.uint8).reshape(len(array), array.dtype.itemsize)
-
-
 def _rows(cells: Sequence[Cells]) -> list[bytes]:
     """The rows of cells side by side, each as bytes."""
-    matrix = np.concatenate(cells, axis=1)
-    # A void scalar becomes bytes of its full width; numpy's string type would drop trailing zeros.
-    rows: list[bytes] = matrix.view(f"V{matrix.shape[1]}").ravel().tolist()
-    return rows
+    return rows_of(np.concatenate(cells, axis=1))
 
 
 def _tagged(tag: int, cells: Cells) -> Cells:
@@ -185,16 +176,16 @@ def _fits_int64(column: pl.Series) -> bool:
 def _encode_fixed(column: pl.Series) -> Cells:
     dtype = column.dtype
     if dtype == pl.Boolean:
-        return column.fill_null(False).to_numpy().astype(np.uint8).reshape(-1, 1) + np.uint8(FALSE)
+        return filled(column, False).to_numpy().astype(np.uint8).reshape(-1, 1) + np.uint8(FALSE)
     if dtype in _FLOATS:
-        return _tagged(FLOAT, _bytes_of(_float_bits(column.cast(pl.Float64).fill_null(0.0).to_numpy())))
+        return _tagged(FLOAT, cells_of(_float_bits(filled(column.cast(pl.Float64), 0.0).to_numpy())))
     if dtype == pl.Date:
-        days = column.to_physical().fill_null(0).to_numpy().view(np.uint32)
-        return _tagged(DATE, _bytes_of((days ^ np.uint32(1 << 31)).astype(">u4")))
+        days = filled(column.to_physical(), 0).to_numpy().view(np.uint32)
+        return _tagged(DATE, cells_of((days ^ np.uint32(1 << 31)).astype(">u4")))
     if isinstance(dtype, pl.Datetime):
         column = column.dt.cast_time_unit("us").to_physical()
-    words = column.cast(pl.Int64).fill_null(0).to_numpy().view(np.uint64) ^ np.uint64(SIGN)
-    return _tagged(DATETIME if isinstance(dtype, pl.Datetime) else INT, _bytes_of(words.astype(">u8")))
+    words = filled(column.cast(pl.Int64), 0).to_numpy().view(np.uint64) ^ np.uint64(SIGN)
+    return _tagged(DATETIME if isinstance(dtype, pl.Datetime) else INT, cells_of(words.astype(">u8")))
 
 
 def _float_bits(values: npt.NDArray[np.float64]) -> npt.NDArray[np.uint64]:

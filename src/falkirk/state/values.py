@@ -14,6 +14,8 @@ A null cell is all zeros, so equal rows are equal bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 from operator import add
 from typing import Any
@@ -23,9 +25,7 @@ import numpy.typing as npt
 import polars as pl
 
 from falkirk.errors import DefinitionError, StateError
-
-Cells = npt.NDArray[np.uint8]
-"""One row's bytes a row: shape (rows, width)."""
+from falkirk.state.cells import Cells, cells_of, filled, rows_of
 
 _FORMAT = 1
 _CELL_TYPES: dict[Any, str] = {
@@ -52,7 +52,7 @@ _WORD = pl.Series([1 << 64], dtype=pl.Int128)
 
 def check_value_type(dtype: pl.DataType, *, where: str) -> None:
     """Raises DefinitionError if state cannot hold columns of this type."""
-    if dtype not in _WIDTHS:
+    if dtype.base_type() not in _WIDTHS:
         raise DefinitionError(
             f"state cannot hold a column of type {dtype}",
             where=where,
@@ -73,22 +73,20 @@ def encode_values(schema: pl.Schema, frame: pl.DataFrame) -> list[bytes]:
     """
     if frame.schema != schema:
         raise TypeError(f"columns {dict(frame.schema)} are not those of the state's schema {dict(schema)}")
-    columns = frame.get_columns()
-    cells, end = _offsets(schema)
-    matrix = np.zeros((len(frame), end), np.uint8)
+    layout = _layout(tuple(schema.values()))
+    matrix = np.zeros((len(frame), layout.end), np.uint8)
     matrix[:, 0] = _FORMAT
     tails: list[list[bytes]] = []
-    for i, (column, at) in enumerate(zip(columns, cells, strict=True)):
+    for i, (column, at) in enumerate(zip(frame.get_columns(), layout.cells, strict=True)):
         if column.null_count():
             matrix[:, 1 + i // 8] |= column.is_null().to_numpy().astype(np.uint8) << np.uint8(i % 8)
         if _is_variable(column.dtype):
-            texts = column.cast(pl.Binary).fill_null(b"")
+            texts = filled(column.cast(pl.Binary), b"")
             tails.append(texts.to_list())
             column = texts.bin.size().cast(pl.UInt32)
         cell = _encode_cells(column)
         matrix[:, at : at + cell.shape[1]] = cell
-    # A void scalar becomes bytes of its full width; numpy's string type would drop trailing zeros.
-    rows: list[bytes] = matrix.view(f"V{end}").ravel().tolist()
+    rows = rows_of(matrix)
     for tail in tails:
         rows = list(map(add, rows, tail))
     return rows
@@ -101,18 +99,19 @@ def decode_values(schema: pl.Schema, values: Sequence[bytes]) -> pl.DataFrame:
     >>> decode_values(schema, [bytes.fromhex("01 00 01 00 00 00 00 00 00 00 01 00 00 00 61")]).rows()
     [(1, 'a')]
     """
-    cells, end = _offsets(schema)
-    variable = any(map(_is_variable, schema.values()))
-    heads = [value[:end] for value in values] if variable else values
-    if any(len(head) != end for head in heads):
+    layout = _layout(tuple(schema.values()))
+    end = layout.end
+    heads = [value[:end] for value in values] if layout.variable else values
+    if set(map(len, heads)) - {end}:
         raise _unreadable(schema, "a value has another length")
     matrix = np.frombuffer(b"".join(heads), np.uint8).reshape(len(values), end)
     if not (matrix[:, 0] == _FORMAT).all():
         raise _unreadable(schema, f"a value is not of format {_FORMAT}")
     columns: list[pl.Series] = []
+    nulls = matrix[:, 1 : layout.first].any()
     starts = np.full(len(values), end, np.int64)
     try:
-        for i, ((name, dtype), at) in enumerate(zip(schema.items(), cells, strict=True)):
+        for i, ((name, dtype), at) in enumerate(zip(schema.items(), layout.cells, strict=True)):
             cell = matrix[:, at : at + _WIDTHS[dtype.base_type()]]
             if _is_variable(dtype):
                 ends = starts + _numbers(cell, "<u4").astype(np.int64)
@@ -120,20 +119,35 @@ def decode_values(schema: pl.Schema, values: Sequence[bytes]) -> pl.DataFrame:
                 starts = ends
             else:
                 column = _decode_cells(cell, dtype)
-            null = (matrix[:, 1 + i // 8] >> np.uint8(i % 8)) & np.uint8(1)
-            columns.append(_with_nulls(column, null.astype(np.bool_)).alias(name))
+            if nulls:
+                column = _with_nulls(column, (matrix[:, 1 + i // 8] & np.uint8(1 << i % 8)).astype(np.bool_))
+            columns.append(column.alias(name))
     except pl.exceptions.PolarsError as error:
         raise _unreadable(schema, str(error)) from error
-    if variable and not np.array_equal(starts, np.fromiter(map(len, values), np.int64, len(values))):
+    if layout.variable and not np.array_equal(starts, np.fromiter(map(len, values), np.int64, len(values))):
         raise _unreadable(schema, "a value has another length")
     return pl.DataFrame(columns)
 
 
-def _offsets(schema: pl.Schema) -> tuple[list[int], int]:
-    """Where each cell begins, and where the last one ends."""
-    first = 1 + -(-len(schema) // 8)
-    *cells, end = accumulate((_WIDTHS[dtype.base_type()] for dtype in schema.values()), initial=first)
-    return cells, end
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where a row's cells lie."""
+
+    cells: list[int]
+    """The first byte of each."""
+    first: int
+    """The first byte of all, after the nulls."""
+    end: int
+    """The first byte after the last."""
+    variable: bool
+    """Do bytes of variable columns follow?"""
+
+
+@cache
+def _layout(dtypes: tuple[pl.DataType, ...]) -> _Layout:
+    first = 1 + -(-len(dtypes) // 8)
+    *cells, end = accumulate((_WIDTHS[dtype.base_type()] for dtype in dtypes), initial=first)
+    return _Layout(cells, first, end, any(map(_is_variable, dtypes)))
 
 
 def _is_variable(dtype: pl.DataType) -> bool:
@@ -143,14 +157,31 @@ def _is_variable(dtype: pl.DataType) -> bool:
 def _encode_cells(column: pl.Series) -> Cells:
     dtype = column.dtype
     if dtype == pl.Int128:
-        column = column.fill_null(0)
+        return _encode_wide(filled(column, 0))
+    if dtype.is_temporal():
+        column = column.to_physical()
+    numbers = filled(column, False if dtype == pl.Boolean else 0).to_numpy().astype(_CELL_TYPES[dtype.base_type()])
+    return cells_of(numbers)
+
+
+def _encode_wide(column: pl.Series) -> Cells:
+    """Int128 as two words, the lower first. Most fit one, and the other then holds the sign alone."""
+    narrow = column.cast(pl.Int64, strict=False)
+    if narrow.null_count():
         high = column // _WORD
-        low = column - high * _WORD
-        words = np.column_stack([low.cast(pl.UInt64).to_numpy(), high.cast(pl.Int64).to_numpy().view(np.uint64)])
-        return words.astype("<u8").view(np.uint8)
-    column = column.to_physical()
-    numbers = column.fill_null(False if dtype == pl.Boolean else 0).to_numpy().astype(_CELL_TYPES[dtype.base_type()])
-    return np.ascontiguousarray(numbers).view(np.uint8).reshape(len(column), numbers.itemsize)
+        low = (column - high * _WORD).cast(pl.UInt64).to_numpy().view(np.int64)
+        words = np.column_stack([low, high.cast(pl.Int64).to_numpy()])
+    else:
+        low = narrow.to_numpy()
+        words = np.column_stack([low, low >> 63])
+    return words.astype("<i8").view(np.uint8)
+
+
+def _decode_wide(cell: Cells) -> pl.Series:
+    low, high = _numbers(cell[:, :8], "<i8"), _numbers(cell[:, 8:], "<i8")
+    if (high == low >> 63).all():
+        return pl.Series(low).cast(pl.Int128)
+    return pl.Series(high).cast(pl.Int128) * _WORD + pl.Series(low.view(np.uint64)).cast(pl.Int128)
 
 
 def _numbers(cell: Cells, dtype: str) -> npt.NDArray[Any]:
@@ -159,8 +190,7 @@ def _numbers(cell: Cells, dtype: str) -> npt.NDArray[Any]:
 
 def _decode_cells(cell: Cells, dtype: pl.DataType) -> pl.Series:
     if dtype == pl.Int128:
-        low, high = _numbers(cell[:, :8], "<u8"), _numbers(cell[:, 8:], "<i8")
-        return pl.Series(high).cast(pl.Int128) * _WORD + pl.Series(low).cast(pl.Int128)
+        return _decode_wide(cell)
     return pl.Series(_numbers(cell, _CELL_TYPES[dtype.base_type()])).cast(dtype)
 
 

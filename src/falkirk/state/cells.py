@@ -1,0 +1,42 @@
+"""Columns as matrices of bytes: what the encodings of keys and of values have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Cells = npt.NDArray[np.uint8]
+"""One row's bytes a row: shape (rows, width)."""
+
+
+def cells_of(numbers: npt.NDArray[Any]) -> Cells:
+    """The bytes of each number, a row each.
+
+    >>> cells_of(np.array([1, 258], ">u2")).tolist()
+    [[0, 1], [1, 2]]
+    """
+    return np.ascontiguousarray(numbers).view(np.uint8).reshape(len(numbers), numbers.dtype.itemsize)
+
+
+def rows_of(matrix: Cells) -> list[bytes]:
+    """Each row as bytes.
+
+    >>> rows_of(np.array([[1, 0], [2, 0]], np.uint8))
+    [b'\\x01\\x00', b'\\x02\\x00']
+    """
+    # A void scalar becomes bytes of its full width; numpy's string type would drop trailing zeros.
+    rows: list[bytes] = matrix.view(f"V{matrix.shape[1]}").ravel().tolist()
+    return rows
+
+
+def filled(column: pl.Series, value: Any) -> pl.Series:
+    """The column with `value` for null.
+
+    >>> filled(pl.Series([1, None]), 0).to_list()
+    [1, 0]
+    """
+    # Even where there is nothing to fill, fill_null goes through the query engine, which costs more than the encoding.
+    return column.fill_null(value) if column.null_count() else column
