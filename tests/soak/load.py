@@ -3,11 +3,13 @@
     python -m tests.soak.load BROKERS TOPIC SEED RATE [COUNT] [KEYS]        RATE 0: flat out; COUNT 0: until SIGTERM
 
 Its producer is idempotent and never gives up, so that each record is in the topic exactly once whatever the broker goes
-through. It says every second, as JSON a line, how many were acknowledged; the last line says `done`.
+through. It says every second, as JSON a line, how many were acknowledged; the last line says `done`. The end of its
+standard input is its end.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import sys
@@ -99,6 +101,7 @@ def main(brokers: str, topic: str, seed: int, rate: int, count: int = 0, keys: i
     """Be the generator."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    threading.Thread(target=_end_with_starter, daemon=True).start()
     generator, began, told = Generator(brokers, topic), time.monotonic(), 0.0
     for bid in bids(seed, keys):
         if stop.is_set() or (count and generator.sent >= count):
@@ -116,6 +119,11 @@ def main(brokers: str, topic: str, seed: int, rate: int, count: int = 0, keys: i
             told = time.monotonic()
     generator.settle()
     _tell(Sent(generator.acknowledged, done=True))
+
+
+def _end_with_starter() -> None:
+    sys.stdin.read()
+    os._exit(1)
 
 
 def _tell(sent: Sent) -> None:

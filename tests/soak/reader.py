@@ -59,7 +59,8 @@ class Reader:
 
     def __init__(self, brokers: str, spec: Spec) -> None:
         self.spec = spec
-        self.admin = AdminClient({"bootstrap.servers": brokers, **PATIENT})
+        self.brokers = brokers
+        self.admin = self._admin()
         self.consumer = Consumer(
             {
                 "bootstrap.servers": brokers,
@@ -110,7 +111,7 @@ class Reader:
 
     def ends(self) -> dict[Tp, int] | None:
         """High watermarks of all partitions now; None while the broker does not answer."""
-        return _result(self._ask())
+        return self._result(self._ask())
 
     def finish(self, sent: Mapping[str, int], patience: float) -> None:
         """Read to the end of everything, and come to a verdict."""
@@ -126,6 +127,9 @@ class Reader:
     def _in_time(deadline: float, what: str) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(what)
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.brokers, **PATIENT})
 
     def _wait_for_topics(self) -> dict[str, int]:
         while True:
@@ -145,10 +149,18 @@ class Reader:
         )
         return asked
 
+    def _result(self, asked: Mapping[TopicPartition, Future[Any]]) -> dict[Tp, int] | None:
+        try:
+            return {Tp(tp.topic, tp.partition): future.result().offset for tp, future in asked.items()}
+        except KafkaException:
+            # The client goes on asking with the leader epochs of before a restart of the broker, and is refused for ever.
+            self.admin = self._admin()
+            return None
+
     def _barrier(self) -> None:
         if self._asked is not None:
             if all(future.done() for future in self._asked.values()):
-                self.checker.ends_are(_result(self._asked))
+                self.checker.ends_are(self._result(self._asked))
                 self._asked = None
         elif time.monotonic() >= self._ask_at and self.checker.barrier():
             self._asked, self._ask_at = self._ask(), time.monotonic() + BARRIER_S
@@ -162,13 +174,6 @@ class Reader:
         if resume := self._paused - full:
             self.consumer.resume([TopicPartition(*tp) for tp in resume])
         self._paused = full
-
-
-def _result(asked: Mapping[TopicPartition, Future[Any]]) -> dict[Tp, int] | None:
-    try:
-        return {Tp(tp.topic, tp.partition): future.result().offset for tp, future in asked.items()}
-    except KafkaException:
-        return None
 
 
 def _commands(pipe: Iterable[str]) -> queue.Queue[str]:

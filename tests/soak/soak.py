@@ -1,0 +1,305 @@
+"""One soak: a load, a flow under it, faults by the seed's schedule, and a reader that checks all that comes out.
+
+start broker, load, reader, run ──▶ for each fault: calm · harm · wait until every task puts out again
+  ──▶ stop the load ──▶ the flow settles all of it ──▶ SIGTERM: exit 0 ──▶ run --until end: adds nothing, exit 0 ──▶ verdict
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka.admin import AdminClient, NewTopic
+from rich.console import Console
+from tests.soak.findings import Findings, Kind
+from tests.soak.freeze import Freezer
+from tests.soak.load import Sent
+from tests.soak.reader import Status
+from tests.soak.recovery import Recoveries
+from tests.soak.schedule import Fault, Harm, schedule
+from tests.soak.system import Helper, Run, now, signal_to
+
+from falkirk.connectors.embedded import EmbeddedKafka
+from falkirk.errors import ClusterError
+
+TICK_S = 0.02
+STARTING_S = 20.0
+"""How long a run may take to meet the cluster."""
+AFTER_SESSION_S = 2.0
+"""How much longer than its session a worker is stopped: others must own its tasks when it wakes."""
+AFTER_WAKING_S = 1.0
+"""What the zombie has to do harm in, before it may be hurt again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One soak. `folder` gets its logs and state, and keeps them if anything is found."""
+
+    kills: int
+    seed: int
+    folder: Path
+    flow: str = "mixed"
+    rate: int = 1000
+    workers: int = 2
+    partitions: int = 4
+    session_s: float = 6.0
+    patience_s: float = 120.0
+    """How long a task may put out nothing, after a harm or at the end."""
+
+
+class Inexact(Exception):
+    """The reader found something. The run is stopped there, for its logs are trimmed as it goes on."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a soak stands, for the screen and the report."""
+
+    planned: int
+    began: float = field(default_factory=now)
+    kills: Counter[str] = field(default_factory=Counter)
+    doing: str = "starting"
+    sent: int = 0
+    read: int = 0
+    steps: int = 0
+    records: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    longest_gap: tuple[float, str, float] = (0.0, "", 0.0)
+    recoveries: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def found(self) -> int:
+        return sum(self.counts.values())
+
+
+class Soak:
+    """Runs one soak; `show` is called with the progress as often as there is some."""
+
+    def __init__(self, config: Config, show: Callable[[Progress], None]) -> None:
+        self.config, self.show = config, show
+        self.progress = Progress(config.kills)
+        self.recoveries = Recoveries()
+        self.conduct = Findings()
+        self.examples: list[str] = []
+        self.drained = self.verdict = self.stopping = False
+        self.broker_down = self.broker_up = 0.0
+        folder = config.folder.absolute()
+        (folder / "logs").mkdir(parents=True)
+        self.actions = (folder / "actions.jsonl").open("w")
+        # Its words would break up the progress on the screen.
+        self.broker = EmbeddedKafka(folder / "kafka", console=Console(quiet=True))
+        self.helpers: list[Helper[Any]] = []
+        self.run: Run | None = None
+
+    def go(self) -> dict[str, Any]:
+        """The whole of it. Returns the report, which is in the folder too."""
+        try:
+            self._go()
+        except TimeoutError as error:
+            self.conduct.add(Kind.CONDUCT, "the soak", f"ended early: {error}")
+        except Inexact:
+            pass
+        finally:
+            self._end()
+        return self.report()
+
+    def _go(self) -> None:
+        config = self.config
+        brokers = self.broker.start()
+        admin = AdminClient({"bootstrap.servers": brokers})
+        admin.create_topics([NewTopic("bids", config.partitions, 1)])["bids"].result()
+        run = self.run = Run(config.flow, brokers, config.workers, config.session_s, config.folder.absolute())
+        logs = config.folder / "logs"
+        spec = f"tests.soak.specs:{config.flow}"
+        self.reader = Helper("tests.soak.reader", [brokers, spec], Status, logs / "reader.log")
+        self.load = Helper(
+            "tests.soak.load", [brokers, "bids", str(config.seed), str(config.rate)], Sent, logs / "load.log"
+        )
+        self.helpers = [self.reader, self.load]
+        self.freezer = Freezer(brokers, config.flow if config.flow != "mixed" else "eager", config.partitions)
+        self._act("start")
+        run.start()
+        self._until(lambda: len(self.recoveries.owners) >= config.partitions, "the first output of all tasks")
+        for fault in schedule(config.kills, config.seed):
+            if self.stopping:
+                break
+            self._suffer(fault, run)
+        self._until_healed()
+        self._finish(run)
+
+    def _suffer(self, fault: Fault, run: Run) -> None:
+        self.progress.doing = "calm"
+        self._for(fault.calm)
+        self.progress.doing = fault.harm.value
+        dice = random.Random(fault.dice)
+        match fault.harm:
+            case Harm.WORKER:
+                victim = self._victim(run, dice, owning=fault.within or dice.random() < 0.9)
+                within = fault.within and self.freezer.freeze(victim, dice)
+                signal_to(victim, signal.SIGKILL)
+                self._hurt(fault, within, pid=victim.pid)
+            case Harm.SUPERVISOR:
+                pid = run.supervisor.pid
+                for orphan in run.kill_supervisor():
+                    self.conduct.add(Kind.CONDUCT, f"pid {orphan.pid}", f"outlived its supervisor {pid}")
+                run.start()
+                self._hurt(fault, pid=pid)
+            case Harm.RUN:
+                pid = run.supervisor.pid
+                run.kill_all()
+                run.start()
+                self._hurt(fault, pid=pid)
+            case Harm.BROKER:
+                self.broker_down = now()
+                self.broker.kill()
+                self.broker.start()
+                self.broker_up = now()
+                self._hurt(fault, down_s=round(self.broker_up - self.broker_down, 3))
+            case Harm.PAUSE:
+                victim = self._victim(run, dice, owning=True)
+                within = fault.within and self.freezer.freeze(victim, dice)
+                signal_to(victim, signal.SIGSTOP)
+                self._hurt(fault, within, pid=victim.pid)
+                self._for(self.config.session_s + AFTER_SESSION_S)
+                signal_to(victim, signal.SIGCONT)
+                self._act("wake", pid=victim.pid)
+                self._for(AFTER_WAKING_S)
+        self.progress.kills[fault.harm.value] += 1
+        if not fault.hurry:
+            self._until_healed()
+
+    def _victim(self, run: Run, dice: random.Random, *, owning: bool) -> psutil.Process:
+        found: list[psutil.Process] = []
+
+        def there() -> bool:
+            found[:] = sorted(run.workers() if owning else run.children(), key=lambda child: child.pid)
+            return bool(found)
+
+        self._until(there, "a worker to hurt")
+        return dice.choice(found)
+
+    def _hurt(self, fault: Fault, within: bool = False, **more: Any) -> None:
+        kind = fault.harm.value + (" in a transaction" if within else "")
+        self.recoveries.hurt(kind, now())
+        self._act(kind, hurry=fault.hurry, **more)
+
+    def _finish(self, run: Run) -> None:
+        """No more input: all must come out, the run must leave cleanly, and a run over nothing must add nothing."""
+        self.progress.doing = "settling"
+        self.load.stop()
+        self._until(lambda: self.load.process.poll() is not None, "the generator to end")
+        self._tick()
+        sent = json.dumps({"bids": self.progress.sent})
+        self._act("load ended", sent=self.progress.sent)
+        self.reader.tell(f"drain {sent}")
+        self._until(lambda: self.drained, "the flow to settle all of its input")
+        self._exit("SIGTERM", run.leave(60.0))
+        self.run = None  # from here on its end is no surprise
+        self.progress.doing = "running over nothing"
+        run.start("--until", "end")
+        self._exit("run --until end", run.wait(self.config.patience_s))
+        self.progress.doing = "verdict"
+        self.reader.tell("finish")
+        self._until(lambda: self.verdict, "the reader's verdict")
+
+    def _exit(self, what: str, code: int | None) -> None:
+        self._act(what, exit_code=code)
+        if code != 0:
+            words = "did not end, and was killed" if code is None else f"ended with exit code {code}"
+            self.conduct.add(Kind.CONDUCT, what, words)
+
+    def _until_healed(self) -> None:
+        self.progress.doing += ": recovering" if self.progress.doing != "calm" else ""
+        deadline = time.monotonic() + self.config.patience_s
+        while self.recoveries.open and not self.stopping:
+            if time.monotonic() > deadline:
+                for wound in self.recoveries.open:
+                    words = f"nothing from {wound.missing} for {self.config.patience_s:g} s"
+                    self.conduct.add(Kind.CONDUCT, f"{wound.kind} at {wound.at:.3f}", words)
+                raise TimeoutError(f"the run does not recover: nothing from {self.recoveries.open[0].missing}")
+            self._tick()
+
+    def _until(self, done: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + self.config.patience_s
+        while not done():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"waited {self.config.patience_s:g} s for {what}")
+            self._tick()
+
+    def _for(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self._tick()
+
+    def _tick(self) -> None:
+        time.sleep(TICK_S)
+        progress = self.progress
+        for sent in self.load.news():
+            progress.sent = sent.acknowledged
+        for status in self.reader.news():
+            progress.steps, progress.records, progress.read = status.steps, status.records, status.read
+            progress.counts, progress.longest_gap = status.counts, status.longest_gap
+            self.drained, self.verdict = status.drained, status.verdict
+            self.recoveries.see(status.settled)
+            self.examples = status.examples or self.examples
+            for trouble in status.troubles:
+                self._act("reader", trouble=trouble)
+        if self.run is not None and (code := self.run.ended()) is not None:
+            self._act("ended by itself", exit_code=code)
+            # A run that finds no broker as it starts may say so and end. One that runs must outlast the broker.
+            starting = self.broker_down - STARTING_S < self.run.started < self.broker_up
+            if not (code == ClusterError.exit_code and starting):
+                self.conduct.add(Kind.CONDUCT, f"run {self.run.count}", f"ended by itself with exit code {code}")
+            self.run.start()
+        exact = not sum(count for kind, count in progress.counts.items() if kind != Kind.CONDUCT)
+        progress.counts[Kind.CONDUCT.value] = self.conduct.total
+        progress.recoveries = self.recoveries.summary()
+        self.show(progress)
+        if not exact and not self.verdict:
+            raise Inexact
+
+    def _act(self, what: str, **more: Any) -> None:
+        self.actions.write(json.dumps({"at": round(now(), 3), "what": what, **more}) + "\n")
+        self.actions.flush()
+
+    def report(self) -> dict[str, Any]:
+        """What was done, what was seen, what was found."""
+        p = self.progress
+        found = [*self.examples, *self.conduct]
+        return {
+            "config": {**asdict(self.config), "folder": str(self.config.folder)},
+            "seconds": round(now() - p.began, 1),
+            "kills": sum(count for harm, count in p.kills.items() if harm != Harm.PAUSE),
+            "harms": dict(p.kills),
+            "sent": p.sent,
+            "steps": p.steps,
+            "records": p.records,
+            "counts": p.counts,
+            "found": found,
+            "recovery_s": p.recoveries,
+            "longest_gap": {"seconds": round(p.longest_gap[0], 3), "task": p.longest_gap[1], "until": p.longest_gap[2]},
+            "exact": self.verdict and not found and not p.found,
+        }
+
+    def _end(self) -> None:
+        for helper in self.helpers:
+            helper.kill()
+        if self.run is not None:
+            self.run.kill_all()
+        self.broker.stop()
+        self.actions.close()
+        self.progress.counts[Kind.CONDUCT.value] = self.conduct.total
+        report = self.report()
+        (self.config.folder / "report.json").write_text(json.dumps(report, indent=2))
+        if report["exact"]:
+            for name in ("kafka", "state", "logs"):
+                shutil.rmtree(self.config.folder / name, ignore_errors=True)
