@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from functools import cached_property
 
 import polars as pl
 
@@ -58,7 +59,7 @@ class Json:
         >>> Json({"a": int}).decode([b'{"a":1}', None, b'{"a":}']).bad
         [(1, 'null value'), (2, 'not JSON: Expecting value at character 5')]
         """
-        return ndjson.read(values, self._schema())
+        return self._reader.read(values)
 
     def encode(self, frame: pl.DataFrame) -> list[bytes]:
         """A JSON object a row: fields in the order of columns, nulls written out. NaN and infinity become null.
@@ -77,6 +78,10 @@ class Json:
         out = io.BytesIO()
         frame.select(fields.written(pl.col(n), t).alias(n) for n, t in frame.schema.items()).write_ndjson(out)
         return out.getvalue().split(b"\n")[:-1]
+
+    @cached_property
+    def _reader(self) -> ndjson.Reader:
+        return ndjson.Reader(self._schema())
 
     def _schema(self) -> pl.Schema:
         if self.schema is None:

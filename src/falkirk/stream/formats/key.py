@@ -164,7 +164,7 @@ def _typed(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 def _read_arrays(keys: Sequence[bytes | None], dtypes: Mapping[str, pl.DataType]) -> pl.DataFrame:
     """By way of objects, for which there is a reader: [17, "a"] is read as {"id": 17, "name": "a"}."""
     objects = [_object(key, list(dtypes)) for key in keys]
-    decoded = ndjson.read(objects, dtypes)
+    decoded = ndjson.Reader(dtypes).read(objects)
     unread = {i for i, _ in decoded.bad}
     rows = iter(range(decoded.frame.height))
     places = pl.Series([None if i in unread else next(rows) for i in range(len(keys))], dtype=pl.UInt32)
