@@ -40,9 +40,9 @@ INTEGERS |= st.sampled_from([2**63 - 1, 2**63, -(2**63), 2**64 - 1, 2**64, 2**31
 DECIMALS = st.from_regex(r"\A-?(0|[1-9][0-9]{0,24})\.[0-9]{1,25}([eE][+-]?[0-9]{1,3})?\Z")
 FLOATS = st.binary(min_size=8, max_size=8).map(lambda b: repr(struct.unpack("d", b)[0])) | DECIMALS
 TEXTS = st.text(max_size=6) | st.sampled_from(
-    ["", "{}", "[1]", '"', ",", ":", "\\", "1", "true", "aGk=", "\x00", "\x7f", "\u2028"]
-    + ["2026-01-31", "2026-01-31T12:00:00Z"]
+    ["", "{}", "[1]", '"', ",", ":", "\\", "1", "true", "\x00", "\x7f", "\u2028"]
 )
+TEXTS |= st.sampled_from(["2026-01-31", "2026-01-31T12:00:00Z", "aGk="])
 TOKENS = (
     INTEGERS.map(str)
     | FLOATS

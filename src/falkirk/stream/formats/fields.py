@@ -144,7 +144,7 @@ def holds(dtype: pl.DataType, *kinds: pl.DataType) -> bool:
 
 def written(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     """`e`, of type `dtype`, as what Polars' JSON writer writes in the way that this module's table says."""
-    if not _rewritten(dtype):
+    if not rewritten(dtype):
         return e
     if isinstance(dtype, (pl.List, pl.Array)):
         inner = instance(dtype.inner)
@@ -160,9 +160,10 @@ def written(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     return e.bin.encode("base64")
 
 
-def _rewritten(dtype: pl.DataType) -> bool:
+def rewritten(dtype: pl.DataType) -> bool:
+    """Does `written` change values of `dtype`?"""
     if isinstance(dtype, (pl.List, pl.Array)):
-        return _rewritten(instance(dtype.inner))
+        return rewritten(instance(dtype.inner))
     if isinstance(dtype, pl.Struct):
-        return any(_rewritten(instance(f.dtype)) for f in dtype.fields)
+        return any(rewritten(instance(f.dtype)) for f in dtype.fields)
     return isinstance(dtype, (pl.Datetime, pl.Binary))
