@@ -26,6 +26,7 @@ class LazyCommand:
 COMMANDS: dict[str, LazyCommand] = {
     "dev": LazyCommand("falkirk.cli.run", "dev", "Run a flow here, on a Kafka that starts by itself."),
     "run": LazyCommand("falkirk.cli.run", "run", "Run a flow on a Kafka cluster."),
+    "explain": LazyCommand("falkirk.cli.explain", "explain", "Show what a flow will do, before it does anything."),
     "kafka": LazyCommand("falkirk.cli.kafka", "kafka", "Start, stop or look at the embedded Kafka."),
 }
 

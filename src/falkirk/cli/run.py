@@ -17,6 +17,7 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.app import App, prepare
 from falkirk.runtime.settings import Settings
+from falkirk.runtime.sources import make_missing_sources
 from falkirk.runtime.supervisor import Supervisor, WorkerFailed
 from falkirk.runtime.until_end import UntilEnd
 from falkirk.stream.load import load_flow
@@ -76,6 +77,8 @@ def run(target: str, workers: int, until: str | None, **options: Any) -> None:
 def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
     """Run a flow on this machine; a real embedded Kafka starts by itself and ends with it.
 
+    Topics that the flow reads are made if they are not there.
+
     \b
     falkirk dev app:flow
     """
@@ -83,11 +86,15 @@ def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
 
     if options["brokers"]:
         raise ConfigError("falkirk dev starts a Kafka of its own", hint="to use another: falkirk run --brokers …")
+    plan = load_flow(target).plan()
     kafka = EmbeddedKafka(options["state_dir"] / "kafka")
     with kafka:
         options["brokers"] = kafka.bootstrap
+        settings = settings_from(workers=workers, **options)
+        for topic in make_missing_sources(plan, Topics(settings.cluster())):
+            click.secho(f"made topic {topic}, which the flow reads", dim=True, err=True)
         click.secho(f"Kafka at {kafka.bootstrap}", dim=True, err=True)
-        supervise(target, settings_from(workers=workers, **options), until_end=until == "end")
+        supervise(target, settings, until_end=until == "end")
 
 
 def settings_from(*, client: tuple[str, ...], brokers: str | None, **options: Any) -> Settings:

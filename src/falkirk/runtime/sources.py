@@ -1,0 +1,17 @@
+"""Source topics for development. On a cluster a missing topic is an error: whoever owns it makes it."""
+
+from __future__ import annotations
+
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.stream.plan import Plan
+
+PARTITIONS = 4
+
+
+def make_missing_sources(plan: Plan, topics: Topics) -> list[str]:
+    """Make the topics that the flow reads and that are not there, empty; return their names."""
+    wanted = {i.topic for stage in plan.stages for i in stage.inputs if i.kind == "source"}
+    missing = sorted(wanted - topics.describe(wanted).keys())
+    for topic in missing:
+        topics.create(topic, PARTITIONS, 1, {})
+    return missing
