@@ -83,6 +83,8 @@ class BoundedReader:
                         reads[place].records.append(LogRecord(offset, message.key(), message.value()))
                         got += 1
                     offset = Offset(offset + 1)
+                elif trimmed(message):
+                    offset = self._skip(consumer, place)
                 elif ended(message):
                     stopped[place] = time.monotonic()
                 else:
@@ -93,6 +95,13 @@ class BoundedReader:
             now = time.monotonic()
             if waiting and all(now - stopped.get(p, now) > STUCK_AFTER for p in waiting):
                 return
+
+    def _skip(self, consumer: Consumer, place: TopicPartition) -> Offset:
+        """Go on where the partition begins now: what was below is below everybody's need, or it would not be gone."""
+        first = self.watermarks([place], end=False)[place]
+        consumer.incremental_unassign([KafkaPartition(place.topic, place.partition)])
+        consumer.incremental_assign([KafkaPartition(place.topic, place.partition, first)])
+        return first
 
     def read_changes(self, partition: TopicPartition, start: Offset, end: Offset) -> tuple[Changes, Offset]:
         """The changes in one chunk of a changelog, the last of each key."""
@@ -134,6 +143,12 @@ def taken(consumer: Consumer, most: int) -> list[Message]:
     """What is there, or the first to come within 20 ms. (`consume` alone would wait for as many as it may take.)"""
     first = consumer.poll(0.02)
     return [] if first is None else [first, *consumer.consume(most, 0)]
+
+
+def trimmed(message: Message) -> bool:
+    """The message says that records were deleted from under the reader."""
+    error = message.error()
+    return error is not None and error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
 
 def ended(message: Message) -> bool:

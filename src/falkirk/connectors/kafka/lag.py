@@ -1,0 +1,59 @@
+"""How far readers are behind.
+
+lag = high watermark − position         in offsets
+    = records that are left             exactly, where few are: the marker that ends a transaction takes an offset
+                                        and is no record, so an idle reader would seem to be behind for ever
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.reader import BoundedReader
+
+FEW = 10
+"""So few offsets are looked at one by one."""
+
+
+class Left(NamedTuple):
+    """What a reader has before it in one partition."""
+
+    place: TopicPartition
+    position: Offset
+    mark: Offset
+
+
+def lag(left: Left, counted: Mapping[Left, int]) -> int:
+    """Records that are left, as well as is known.
+
+    >>> left = Left(TopicPartition("bids", 0), Offset(7), Offset(8))
+    >>> lag(left, {}), lag(left, {left: 0})
+    (1, 0)
+    """
+    return counted.get(left, max(0, left.mark - left.position))
+
+
+class Counts:
+    """Counts the records of short ranges, each once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._reader = BoundedReader(cluster)
+        self._counted: dict[Left, int] = {}
+
+    def of(self, all_left: Iterable[Left]) -> Mapping[Left, int]:
+        """The records in those of the ranges that are short. Blocks while the cluster cannot be reached."""
+        few = {left for left in all_left if 0 < left.mark - left.position <= FEW}
+        counted = {left: n for left, n in self._counted.items() if left in few}
+        for left in few - counted.keys():
+            read = self._reader.read({left.place: (left.position, left.mark)}, committed=True)[left.place]
+            if read.position >= left.mark:  # else a transaction is open, and nobody knows yet
+                counted[left] = len(read.records)
+        self._counted = counted
+        return counted
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._reader.close()

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+
+from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.lag import Counts, Left, lag
+from falkirk.connectors.kafka.reader import BoundedReader
+from falkirk.connectors.kafka.topics import Topics
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def place(kafka: str, topic_prefix: str) -> TopicPartition:
+    """Ten records: offsets 0 to 9."""
+    topic = f"{topic_prefix}numbers"
+    Topics(Cluster(kafka)).create(topic, 1, 1, {})
+    producer = Producer({"bootstrap.servers": kafka})
+    for i in range(10):
+        producer.produce(topic, str(i))
+    producer.flush()
+    return TopicPartition(topic, 0)
+
+
+@pytest.mark.timeout(60)
+def test_a_range_whose_begin_is_trimmed_is_read_from_where_the_log_begins_now(
+    kafka: str, place: TopicPartition
+) -> None:
+    Topics(Cluster(kafka)).trim({place: Offset(5)})
+    reader = BoundedReader(Cluster(kafka))
+    try:
+        read = reader.read({place: (Offset(0), Offset(8))}, committed=True)[place]
+    finally:
+        reader.close()
+    assert [r.value for r in read.records] == [b"5", b"6", b"7"]
+    assert read.position == 8
+
+
+def test_a_short_way_to_the_end_is_counted_without_the_markers_on_it(kafka: str, place: TopicPartition) -> None:
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": place.topic})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(place.topic, b"10")
+    producer.commit_transaction()
+    topics, mark = Topics(Cluster(kafka)), Offset(0)
+    while mark < 12:  # ten records, one more, and its marker, which is written soon after the commit has returned
+        mark = topics.offsets([place], "latest")[place]
+
+    counts = Counts(Cluster(kafka))
+    try:
+        before, done, far = (Left(place, Offset(at), mark) for at in (10, 11, 0))
+        counted = counts.of([before, done, far])
+        assert [lag(left, counted) for left in (before, done, far)] == [1, 0, 12]
+    finally:
+        counts.close()
