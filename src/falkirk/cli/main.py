@@ -26,6 +26,8 @@ class LazyCommand:
 COMMANDS: dict[str, LazyCommand] = {
     "dev": LazyCommand("falkirk.cli.run", "dev", "Run a flow here, on a Kafka that starts by itself."),
     "run": LazyCommand("falkirk.cli.run", "run", "Run a flow on a Kafka cluster."),
+    "worker": LazyCommand("falkirk.cli.run", "worker", "Be one worker of an app, without a supervisor: for a pod."),
+    "status": LazyCommand("falkirk.cli.status", "status", "Say how an app is, from any host."),
     "explain": LazyCommand("falkirk.cli.explain", "explain", "Show what a flow will do, before it does anything."),
     "kafka": LazyCommand("falkirk.cli.kafka", "kafka", "Start, stop or look at the embedded Kafka."),
 }
@@ -60,6 +62,11 @@ def main() -> None:
     try:
         falkirk()
     except FalkirkError as error:
-        click.secho("error: ", fg="red", bold=True, nl=False, err=True)
-        click.echo(str(error), err=True)
+        tell(error)
         sys.exit(error.exit_code)
+
+
+def tell(error: FalkirkError) -> None:
+    """Say what is wrong, without a trace."""
+    click.secho("error: ", fg="red", bold=True, nl=False, err=True)
+    click.echo(str(error), err=True)

@@ -6,55 +6,38 @@ import os
 import signal
 import sys
 import threading
+import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import click
+from rich.console import Console
 
+from falkirk.cli.main import tell
+from falkirk.cli.options import run_options, settings_from
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.errors import ConfigError
+from falkirk.errors import ConfigError, FalkirkError
 from falkirk.runtime.app import App, prepare
+from falkirk.runtime.board import Line, Started
+from falkirk.runtime.identity import hold
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.sources import make_missing_sources
 from falkirk.runtime.supervisor import Supervisor, WorkerFailed
 from falkirk.runtime.until_end import UntilEnd
+from falkirk.runtime.view import clock
+from falkirk.runtime.watch import Watch
+from falkirk.runtime.work import work
 from falkirk.stream.load import load_flow
-
-DEFAULT_STATE = Path(".falkirk")
-
-
-def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that all three commands share."""
-    options = [
-        click.argument("target", metavar="APP:FLOW"),
-        click.option("--brokers", "--bootstrap-server", metavar="HOST:PORT,…", envvar="FALKIRK_BROKERS",
-                     help="Kafka's addresses."),
-        click.option("--state-dir", type=click.Path(file_okay=False, path_type=Path), default=DEFAULT_STATE,
-                     envvar="FALKIRK_STATE_DIR", show_default=True, help="Where stores and the worker's identity are kept."),
-        click.option("--checkpoints", metavar="URL", default="", help="Where versions are copied to: file://, s3://, gs://, "
-                     "az://.  [default: a folder in the state directory]"),
-        click.option("--session-timeout", metavar="DURATION", default="10s", show_default=True,
-                     help="How long a worker may be silent before others take its tasks."),
-        click.option("--replication", type=int, default=-1, help="Replication factor of the topics that the app makes.  "
-                     "[default: the broker's]"),
-        click.option("--prefix", default="falkirk", show_default=True, help="Internal topics are called PREFIX.APP.…"),
-        click.option("--memory", metavar="SIZE", default="256MiB", show_default=True,
-                     help="Block cache and write buffers of each worker's stores."),
-        click.option("--set", "client", metavar="KEY=VALUE", multiple=True, help="A librdkafka setting, e.g. "
-                     "security.protocol=SASL_SSL. May be given several times."),
-        click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning",
-                     show_default=True),
-    ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 @click.command()
-@_options
-@click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes on this host.")
+@run_options
+@click.option(
+    "--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes on this host."
+)
 @click.option("--until", type=click.Choice(["end"]), help="Stop when all that is in the sources now is processed.")
 def run(target: str, workers: int, until: str | None, **options: Any) -> None:
     """Run a flow on a Kafka cluster, with WORKERS processes on this host.
@@ -71,7 +54,7 @@ def run(target: str, workers: int, until: str | None, **options: Any) -> None:
 
 
 @click.command()
-@_options
+@run_options
 @click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes.")
 @click.option("--until", type=click.Choice(["end"]), help="Stop when all that is in the sources now is processed.")
 def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
@@ -97,34 +80,43 @@ def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
         supervise(target, settings, until_end=until == "end")
 
 
-def settings_from(*, client: tuple[str, ...], brokers: str | None, **options: Any) -> Settings:
-    """Settings from options. Raises ConfigError."""
-    from falkirk.durations import parse_duration, parse_size
+@click.command()
+@run_options
+@click.option("--slot", type=click.IntRange(0, 255), default=0, show_default=True,
+              help="Which worker of its state directory this is.")  # fmt: skip
+def worker(target: str, slot: int, **options: Any) -> None:
+    """Be one worker of an app, without a supervisor: for a pod, which is started again when it ends.
 
-    if not brokers:
-        raise ConfigError(
-            "no brokers given",
-            hint="name your cluster with --brokers HOST:PORT (or FALKIRK_BROKERS); to try a flow on this machine alone, with "
-            "a Kafka that starts by itself: falkirk dev",
-        )
-    pairs = {}
-    for setting in client:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {setting!r} is no KEY=VALUE", hint="for instance --set security.protocol=SASL_SSL")
-        pairs[key] = value
-    return Settings(
-        brokers=brokers,
-        state_dir=str(options["state_dir"]),
-        workers=options["workers"],
-        session_timeout_ms=int(parse_duration(options["session_timeout"]).total_seconds() * 1000),
-        checkpoints=options["checkpoints"],
-        replication=options["replication"],
-        prefix=options["prefix"],
-        cache_bytes=parse_size(options["memory"]),
-        log_level=options["log_level"],
-        client=pairs,
-    )
+    Give it a state directory that outlives the pod, for its identity and its stores are there: then it has its tasks back
+    at once. SIGTERM leaves cleanly. What is wrong goes to standard error, with the exit code that names its kind.
+
+    \b
+    falkirk worker app:flow --brokers broker-1:9092 --state-dir /var/lib/app
+    """
+    from falkirk.runtime.process import BUG, setup_logging
+
+    settings = settings_from(workers=1, **options)
+    setup_logging(settings.log_level)
+    app, topics = bound(target, settings)
+    stop = stop_on_signals(lambda: None)
+    watch = Watch(app, settings, 1, live=False)
+    watch.start()
+    watch.tell(Started(slot, os.getpid()))
+    code = 0
+    try:
+        work(app, settings, topics, slot, stop.is_set, watch.tell)
+    except FalkirkError as error:
+        watch.close()
+        tell(error)
+        code = error.exit_code
+    except Exception:  # noqa: BLE001  # whatever it is, the process ends with it
+        watch.close()
+        traceback.print_exc()
+        code = BUG
+    else:
+        watch.close()
+    sys.stderr.flush()
+    os._exit(code)  # a thread that waits for the cluster would hold up the interpreter's end
 
 
 def supervise(target: str, settings: Settings, *, until_end: bool) -> None:
@@ -133,28 +125,73 @@ def supervise(target: str, settings: Settings, *, until_end: bool) -> None:
 
     setup_logging(settings.log_level)
     app, topics = bound(target, settings)
+    console = Console(stderr=True)
+    live = console.is_terminal and not console.is_dumb_terminal
+    with hold(Path(settings.state_dir) / app.name / "lock", f"app {app.name!r}"):
+        end = UntilEnd(app, settings.cluster(), topics) if until_end else None
+        watch = Watch(app, settings, settings.workers, live=live, progress=None if end is None else end.progress)
+        stop = stop_on_signals(
+            lambda: watch.tell(Line(f"{app.name} leaves: last steps, last versions; again to end at once"))
+        )
+        following = Following(end) if end is not None else None
+        supervisor = Supervisor(target, settings, watch.tell, listen=live)
+
+        def finished() -> bool:
+            return stop.is_set() or (following is not None and following.finished())
+
+        click.echo(f"{app.name}: {len(app.tasks)} tasks, {settings.workers} workers, pid {os.getpid()}", err=True)
+        watch.start()
+        try:
+            supervisor.run(finished)
+        except WorkerFailed as error:
+            watch.close()
+            tell(error)
+            sys.exit(error.code)
+        watch.close()
+        if end is not None and not stop.is_set():
+            everything = (
+                f"everything is processed: {end.progress()[1]:,} input records, in {clock(watch.board.seconds)}"
+            )
+            click.echo(f"{app.name}: {everything}", err=True)
+
+
+class Following:
+    """Looks for the end in a thread of its own: a cluster that does not answer must not hold up the supervisor."""
+
+    def __init__(self, end: UntilEnd) -> None:
+        self._end = end
+        self._error: FalkirkError | None = None
+        self._ended = threading.Event()
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def finished(self) -> bool:
+        """Whether everything is processed. Raises FalkirkError where that cannot be told."""
+        if self._error is not None:
+            raise self._error
+        return self._ended.is_set()
+
+    def _follow(self) -> None:
+        try:
+            while not self._end.finished():
+                time.sleep(0.1)
+        except FalkirkError as error:
+            self._error = error
+        self._ended.set()
+
+
+def stop_on_signals(leaving: Callable[[], None]) -> threading.Event:
+    """Set by SIGTERM or SIGINT; the second one ends the process at once, and loses nothing but time."""
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
         stop.set()
+        leaving()
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
-    end = UntilEnd(app, settings.cluster(), topics) if until_end else None
-    supervisor = Supervisor(target, settings, lambda line: click.echo(line, err=True))
-
-    def finished() -> bool:
-        return stop.is_set() or (end is not None and end.finished())
-
-    click.echo(f"{app.name}: {len(app.tasks)} tasks, {settings.workers} workers, pid {os.getpid()}", err=True)
-    try:
-        supervisor.run(finished)
-    except WorkerFailed as error:
-        click.secho("error: ", fg="red", bold=True, nl=False, err=True)
-        click.echo(error.what, err=True)
-        sys.exit(error.code)
-    if end is not None and not stop.is_set():
-        click.echo(f"{app.name}: everything is processed", err=True)
+    return stop
 
 
 def bound(target: str, settings: Settings) -> tuple[App, Topics]:

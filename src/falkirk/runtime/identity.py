@@ -42,7 +42,12 @@ def identity(state_dir: Path, app: str, slot: int) -> Identity:
         word = path.read_text().strip()
         folder = state_dir / app / f"worker-{slot}"
         folder.mkdir(parents=True, exist_ok=True)
-    return Identity(f"{word}-{slot}", folder, socket.gethostname())
+    return Identity(f"{word}-{slot}", folder, host_name())
+
+
+def host_name() -> str:
+    """What people call this machine."""
+    return socket.gethostname()
 
 
 @contextmanager

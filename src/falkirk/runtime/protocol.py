@@ -32,6 +32,8 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seconds by which that version is older than the last step."""
     ends: tuple[int, ...] = ()
     """Where the last committed step stopped reading, in the order of the task's inputs."""
+    marks: tuple[int, ...] = ()
+    """Where those inputs ended just then."""
     done: int = 0
     total: int = 0
     """How far a recovery is: records of a changelog, steps, or bytes."""
@@ -52,6 +54,16 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
     """And to commit."""
     commits: int = 0
     """Since the last report."""
+
+
+class Announced(msgspec.Struct, frozen=True):
+    """What the control topic tells of a worker."""
+
+    host: str
+    at: int
+    """Milliseconds since 1970, UTC."""
+    report: Report
+    """Of the last seconds, as many as it says."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

@@ -23,6 +23,7 @@ from typing import IO
 import msgspec
 
 from falkirk.errors import FalkirkError
+from falkirk.runtime.board import Ended, Line, News, Started
 from falkirk.runtime.process import BUG
 from falkirk.runtime.protocol import Failed, FromWorker, Ready, Report, Work, decode_from_worker, encode
 from falkirk.runtime.settings import Settings
@@ -61,14 +62,14 @@ class WorkerFailed(FalkirkError):
 class Supervisor:
     """Runs an app's workers on this host."""
 
-    def __init__(self, target: str, settings: Settings, log: Callable[[str], None]) -> None:
-        self._target, self._settings, self._log = target, settings, log
+    def __init__(self, target: str, settings: Settings, tell: Callable[[News], None], *, listen: bool = False) -> None:
+        """`tell` is given all news, and must not wait. With `listen`, what workers write to standard error is news too."""
+        self._target, self._settings, self._news, self._listen_to_errors = target, settings, tell, listen
         self._events: queue.Queue[Event] = queue.Queue()
         self._workers: dict[int, Child] = {}
         self._spares: list[Child] = []
         self._vacant: deque[int] = deque(range(settings.workers))
         self._quick_deaths = 0
-        self.reports: dict[int, Report] = {}
 
     def run(self, finished: Callable[[], bool]) -> None:
         """Keep the workers going until `finished()`; then let them leave cleanly. Raises WorkerFailed."""
@@ -90,7 +91,7 @@ class Supervisor:
             case Ready():
                 child.ready = True
             case Report() as report:
-                self.reports[report.slot] = report
+                self._news(report)
                 self._quick_deaths = 0 if time.monotonic() - child.started > CRASH_WINDOW else self._quick_deaths
             case Failed(message, code):
                 raise WorkerFailed(message, code)
@@ -105,7 +106,8 @@ class Supervisor:
                 self._spares.remove(child)
                 child.slot = self._vacant.popleft()
                 self._workers[child.slot] = child
-                self._tell(child, Work(child.slot))
+                self._news(Started(child.slot, child.process.pid))
+                self._order(child, Work(child.slot))
         while len(self._spares) < len(self._vacant) + 1:
             self._spares.append(self._spawn())
 
@@ -115,10 +117,8 @@ class Supervisor:
             self._spares.remove(child)
         elif child.slot is not None and self._workers.get(child.slot) is child:
             del self._workers[child.slot]
-            self.reports.pop(child.slot, None)
             self._vacant.append(child.slot)
-        name = "the spare" if child.slot is None else f"worker {child.slot}"
-        self._log(f"{name} (pid {child.process.pid}) {ending(code)}; another takes its place")
+        self._news(Ended(child.slot, child.process.pid, ending(code)))
         if time.monotonic() - child.started < CRASH_WINDOW and code > 0:
             self._quick_deaths += 1
             if self._quick_deaths >= CRASHES:
@@ -136,6 +136,8 @@ class Supervisor:
                 continue
             if isinstance(event.said, Failed):
                 raise WorkerFailed(event.said.message, event.said.exit_code)
+            if isinstance(event.said, Report):
+                self._news(event.said)
             if event.said is None and event.child.slot is not None:
                 self._workers.pop(event.child.slot, None)
 
@@ -151,11 +153,19 @@ class Supervisor:
     def _spawn(self) -> Child:
         arguments = [sys.executable, "-m", "falkirk.runtime.process", self._target]
         arguments.append(msgspec.json.encode(self._settings).decode())
-        process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ.copy())
+        pipe = subprocess.PIPE
+        errors = pipe if self._listen_to_errors else None
+        process = subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=errors, env=os.environ.copy())
         child = Child(process)
         assert process.stdout is not None
         threading.Thread(target=self._listen, args=(child, process.stdout), daemon=True).start()
+        if process.stderr is not None:
+            threading.Thread(target=self._pass_on, args=(process.stderr,), daemon=True).start()
         return child
+
+    def _pass_on(self, pipe: IO[bytes]) -> None:
+        for line in pipe:
+            self._news(Line(line.decode(errors="replace").rstrip("\n")))
 
     def _listen(self, child: Child, pipe: IO[bytes]) -> None:
         for line in pipe:
@@ -163,7 +173,7 @@ class Supervisor:
         self._events.put(Event(child, None))
 
     @staticmethod
-    def _tell(child: Child, message: Work) -> None:
+    def _order(child: Child, message: Work) -> None:
         assert child.process.stdin is not None
         try:
             child.process.stdin.write(encode(message) + b"\n")

@@ -41,6 +41,7 @@ class UntilEnd:
         self._positions = dict(self._reader.watermarks(places, end=False))
         sources = {i.place for b in app.tasks for i in b.inputs if i.input.kind == "source"}
         self._targets |= topics.offsets(sources, "latest")
+        self._first = topics.offsets(sources, "earliest")
 
     def finished(self) -> bool:
         """Whether every task is done. Cheap to ask often."""
@@ -57,16 +58,22 @@ class UntilEnd:
         return len(self._done) == len(self._app.tasks)
 
     def progress(self) -> tuple[int, int]:
-        """Input records behind us, and in all, as far as is known."""
-        got = all_ = 0
+        """Input records behind us, and in all: offsets of the sources. May be asked from another thread."""
+        got: dict[TopicPartition, Offset] = {}
         for bound in self._app.tasks:
             last = self._last.get(bound.task.id)
             at = ends(last) if last else {}
             for i in bound.inputs:
                 if i.input.kind == "source":
-                    all_ += self._targets[i.place]
-                    got += min(at.get(i.partition, Offset(0)), self._targets[i.place])
-        return got, all_
+                    first, target = self._first[i.place], self._targets[i.place]
+                    # What is done is done, though a transaction's marker may be left that is no record.
+                    reached = target if bound.task.id in self._done else at.get(i.partition, first)
+                    slowest = got.get(i.place, target)  # of the stages that read it
+                    got[i.place] = min(max(reached, first), slowest)
+        return (
+            sum(at - self._first[place] for place, at in got.items()),
+            sum(self._targets[place] - self._first[place] for place in got),
+        )
 
     def _follow(self, now: float) -> None:
         marks = self._reader.watermarks(list(self._positions), end=True)

@@ -14,7 +14,7 @@ from falkirk.runtime.identity import hold, identity
 from falkirk.runtime.protocol import Report, TaskReport
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.task import RunningTask
-from falkirk.runtime.worker import Worker
+from falkirk.runtime.worker import Stats, Worker
 from falkirk.state.rocks import RocksStore
 
 PERIOD = 1.0
@@ -64,8 +64,8 @@ class Reporter:
         """Report now."""
         now, worker = time.monotonic(), self._worker
         seconds, self._last = now - self._last, now
-        stats, worker.stats = worker.stats, type(worker.stats)()
-        tasks = [self._running(t, stats.rows, stats.dead) for t in list(worker.tasks.values())]
+        stats, worker.stats = worker.stats, Stats()
+        tasks = [self._running(t, stats) for t in list(worker.tasks.values())]
         tasks += [self._taken_over(owned) for owned in worker.recovering()]
         self._say(
             Report(
@@ -80,18 +80,24 @@ class Reporter:
             )
         )
 
-    @staticmethod
-    def _running(task: RunningTask, rows: dict[str, int], dead: dict[str, int]) -> TaskReport:
+    def _running(self, task: RunningTask, stats: Stats) -> TaskReport:
         owned, name = task.owned, str(task.owned.task.id)
-        step, version, behind = -1, 0, 0.0
-        at: tuple[int, ...] = ()
-        if (last := owned.last) is not None:
-            ends_ = ends(last)
-            step, at = last.step, tuple(ends_[i.partition] for i in task.bound.inputs)
-            if isinstance(owned.store, RocksStore) and (version := owned.store.versions()[-1]):
-                behind = max(0, last.clock - owned.store.version_progress(version).clock) / 1000
+        if (last := owned.last) is None:
+            return TaskReport(name, owned.phase.value)
+        version, behind = 0, 0.0
+        if isinstance(owned.store, RocksStore) and (version := owned.store.versions()[-1]):
+            behind = max(0, last.clock - owned.store.version_progress(version).clock) / 1000
+        at, marks = ends(last), self._worker.marks(task)
         return TaskReport(
-            name, owned.phase.value, step, rows.get(name, 0), dead.get(name, 0), version, round(behind, 1), at
+            name,
+            owned.phase.value,
+            last.step,
+            stats.rows[name],
+            stats.dead[name],
+            version,
+            round(behind, 1),
+            tuple(at[i.partition] for i in task.bound.inputs),
+            tuple(marks.get(i.place, at[i.partition]) for i in task.bound.inputs),
         )
 
     def _taken_over(self, owned: Owned) -> TaskReport:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from falkirk.checkpoint.ids import OwnerId, TaskId
+from falkirk.checkpoint.ids import Offset, OwnerId, TaskId, TopicPartition
 from falkirk.checkpoint.pipeline import Pipeline
 from falkirk.checkpoint.takeover import abandon
 from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase, ends
@@ -146,6 +146,10 @@ class Worker:
     def recovering(self) -> list[Owned]:
         """The tasks that are being taken over."""
         return list(self._recovering.values())
+
+    def marks(self, task: RunningTask) -> dict[TopicPartition, Offset]:
+        """Where the task's inputs end, as far as is known here."""
+        return self._reader_of(task).marks(i.place for i in task.bound.inputs)
 
     def copying(self, task: TaskId) -> tuple[int, int] | None:
         """How much of a version of the task is fetched, and how much there is; None if none is being fetched."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import OFFSET_END, Consumer, KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from falkirk.connectors.kafka.config import Cluster, logger
@@ -84,10 +84,10 @@ class Membership:
 
     def _assigned(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         self._refresh()
-        # An explicit position: the default one would wait for pending transactional commits of the old owner. Paused at
-        # once: the steps are read elsewhere.
+        # An explicit position: the default one would wait for pending transactional commits of the old owner; and one that
+        # is trimmed already would be complained of. Paused at once: the steps are read elsewhere.
         for p in partitions:
-            p.offset = 0
+            p.offset = OFFSET_END
         consumer.incremental_assign(partitions)
         consumer.pause(partitions)
         self._on_assigned([p.partition for p in partitions])

@@ -72,6 +72,15 @@ class SourceReader:
                     runs.append((TopicPartition(topic or "", partition or 0), same))
         return runs, len(messages)
 
+    def marks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
+        """The ends of partitions as of the last fetch, where there was one: nobody is asked."""
+        found = {}
+        for p in partitions:
+            _, high = self._consumer.get_watermark_offsets(KafkaPartition(p.topic, p.partition), cached=True)
+            if high >= 0:
+                found[p] = Offset(high)
+        return found
+
     @staticmethod
     def _sound(message: Message) -> bool:
         error = message.error()

@@ -43,6 +43,14 @@ class TopicInfo:
     partitions: int
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a group: where it connects from, and what it is assigned."""
+
+    host: str
+    partitions: tuple[int, ...]
+
+
 class Topics:
     """The cluster's topics. Every call blocks; ClusterError says what is wrong in words."""
 
@@ -75,6 +83,26 @@ class Topics:
                 raise self._in_words(error, name) from error
             found[name] = TopicInfo(name, str(topic.topic_id), len(topic.partitions))
         return found
+
+    def names(self) -> list[str]:
+        """All topics that this user may see."""
+        return sorted(self._admin.list_topics(timeout=10).topics)
+
+    def members(self, group: str) -> dict[str, Member]:
+        """The members of a group, by their instance ids. A group that nobody has joined has none."""
+        future = self._admin.describe_consumer_groups([group], request_timeout=10)[group]
+        try:
+            found = future.result().members
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return {}
+            raise self._in_words(error, f"of group {group}") from error
+        return {
+            m.group_instance_id or m.member_id: Member(
+                m.host.lstrip("/"), tuple(p.partition for p in m.assignment.topic_partitions)
+            )
+            for m in found
+        }
 
     def create(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> None:
         """Make a topic, unless somebody just did, and wait until the cluster shows it."""

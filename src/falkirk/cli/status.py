@@ -1,0 +1,101 @@
+"""`falkirk status`: how an app is, from any host that reaches its cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from falkirk.cli.options import cluster_options, cluster_settings
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.runtime.status import Status, read_status
+from falkirk.runtime.view import table
+
+COLOURS = {"running": "green", "recovering": "yellow", "stopped": "red"}
+
+
+@click.command()
+@click.argument("app")
+@cluster_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, as described above.")
+def status(app: str, as_json: bool, **options: Any) -> None:
+    """Say how APP is: its tasks, who has them, how far they are behind, and its workers. Asks only the cluster.
+
+    \b
+    falkirk status auction-stats --brokers broker-1:9092
+
+    \b
+    --json prints one object. A value that is not known is null.
+      app, group, falkirk     names; the version of Falkirk that recorded the layout
+      state                   "running", "recovering" or "stopped" (no workers)
+      layout                  the layout's number
+      lag                     records that are left, in all
+      stages[]                stage, regime, stateful, tasks, running, lag, records_per_s
+      tasks[]                 task, owner, host, phase, step, step_age_s, version, version_behind_s, lag,
+                              inputs[]: topic, partition, position, lag
+      workers[]               worker, host, pid, member (of the group), tasks, records_per_s, step_ms, commit_ms,
+                              commits_per_s, reported_s_ago
+    The exit code is 0 whatever the state; 2: there is no such app; 3: the cluster does not answer.
+    """
+    settings = cluster_settings(**options)
+    found = read_status(app, settings, Topics(settings.cluster()))
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
+    else:
+        console = Console(highlight=False)
+        # Elsewhere than on a terminal nothing is cut off.
+        (console if console.is_terminal else Console(highlight=False, width=200)).print(shown(found))
+
+
+def shown(found: Status) -> RenderableType:
+    """The status for people."""
+    stages = table("stage", "regime", "tasks:7", "records/s:9", "lag:9")
+    for s in found.stages:
+        stages.add_row(
+            Text(s.stage, "bold"), s.regime, f"{s.running}/{s.tasks}", f"{s.records_per_s:,.0f}", f"{s.lag:,}"
+        )
+    tasks = table("task", "owner", "", "step:7", "age:8", "version:8", "behind:7", "lag:9")
+    for t in found.tasks:
+        tasks.add_row(
+            Text(t.task, "bold"), _short(found, t.owner), t.phase or "", _number(t.step), _seconds(t.step_age_s),
+            _number(t.version), _seconds(t.version_behind_s), f"{t.lag:,}",
+        )  # fmt: skip
+    workers = table(
+        "worker", "host", "pid:7", "tasks:5", "records/s:9", "step ms:7", "commit ms:9", "commits/s:9", "reported:9"
+    )
+    for w in found.workers:
+        note = "" if w.member else "  (not a member)"
+        workers.add_row(
+            f"{_short(found, w.worker)}{note}", w.host, _number(w.pid), str(w.tasks), _number(w.records_per_s),
+            _number(w.step_ms), _number(w.commit_ms), _number(w.commits_per_s),
+            "–" if w.reported_s_ago is None else f"{_seconds(w.reported_s_ago)} ago",
+        )  # fmt: skip
+    title = Text.assemble(
+        (found.app, "bold"), "  ", (found.state, COLOURS[found.state]), ("  layout ", "dim"), str(found.layout),
+        ("  lag ", "dim"), f"{found.lag:,}",
+    )  # fmt: skip
+    nobody: RenderableType = Text("no workers", "dim")
+    return Group(title, "", stages, "", tasks, "", workers if found.workers else nobody)
+
+
+def _short(found: Status, worker: str | None) -> str:
+    """A worker's name without the app's."""
+    return "–" if worker is None else worker.removeprefix(f"{found.app}.")
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def _seconds(value: float | None) -> str:
+    """A time span, shortly.
+
+    >>> _seconds(3.21), _seconds(75.0), _seconds(7300.0)
+    ('3.2 s', '1 min', '2.0 h')
+    """
+    if value is None:
+        return "–"
+    return f"{value:.1f} s" if value < 60 else f"{value // 60:.0f} min" if value < 3600 else f"{value / 3600:.1f} h"

@@ -1,0 +1,270 @@
+"""What is known of this host's workers, from what they said: no I/O, and no clock but the one it is given.
+
+news ──▶ take ──▶ workers, stages, recoveries        and, now and then, an event in words
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from falkirk.checkpoint.ids import Offset
+from falkirk.checkpoint.tasks import Phase
+from falkirk.connectors.kafka.lag import Left, lag
+from falkirk.runtime.app import App, BoundTask
+from falkirk.runtime.protocol import Report, TaskReport
+
+WINDOW = 5.0
+"""Seconds over which rates are averaged."""
+
+RUNNING = Phase.RUNNING.value
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A process became worker `slot`."""
+
+    slot: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A process ended, in words; slot None: it was a spare."""
+
+    slot: int | None
+    pid: int
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Something that a process wrote for people."""
+
+    text: str
+
+
+News = Report | Started | Ended | Line
+
+
+@dataclass(slots=True)
+class WorkerState:
+    """One slot."""
+
+    slot: int
+    pid: int
+    down: float | None = None
+    """When its predecessor ended, until it has recovered."""
+    reports: deque[Report] = field(default_factory=deque)
+    settled: int | None = None
+    """How many tasks it had when all last ran."""
+
+    @property
+    def tasks(self) -> list[TaskReport]:
+        return self.reports[-1].tasks if self.reports else []
+
+    @property
+    def phase(self) -> str:
+        if not self.reports:
+            return "starting"
+        if any(t.phase != RUNNING for t in self.tasks):
+            return "recovering"
+        return "running" if self.tasks else "waiting"
+
+    def lately(self) -> Report | None:
+        """The reports of the window as one."""
+        if not self.reports:
+            return None
+        last, seconds = self.reports[-1], sum(r.seconds for r in self.reports)
+        rows: Counter[str] = Counter()
+        for report in self.reports:
+            rows.update({t.task: t.rows for t in report.tasks})
+        commits = sum(r.commits for r in self.reports)
+        return Report(
+            self.slot,
+            last.owner,
+            self.pid,
+            [msgspec.structs.replace(t, rows=rows[t.task]) for t in last.tasks],
+            seconds,
+            _mean([(r.step_ms, r.commits) for r in self.reports]),
+            _mean([(r.commit_ms, r.commits) for r in self.reports]),
+            commits,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StageState:
+    """One stage, as far as its tasks are here."""
+
+    id: str
+    regime: str
+    running: int
+    tasks: int
+    rows_per_s: float
+    lag: int
+    step: int
+    versions: tuple[int, int] | None
+    """The lowest and the highest of the tasks' newest versions."""
+    behind: float
+    """Seconds by which the oldest of them is older than its task's last step."""
+    dead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """One task that is being taken over."""
+
+    task: str
+    phase: str
+    done: int
+    total: int
+    seconds_left: float | None
+
+
+class Board:
+    """The state of this host's workers."""
+
+    def __init__(self, app: App, workers: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.app, self.size = app, workers
+        self._clock = clock
+        self._began = clock()
+        self.workers: dict[int, WorkerState] = {}
+        self.recoveries = 0
+        self.counted: Mapping[Left, int] = {}
+        self._bound: dict[str, BoundTask] = {str(b.task.id): b for b in app.tasks}
+        self._dead: Counter[str] = Counter()
+        self._rolling: dict[str, tuple[str, float, int]] = {}
+
+    def take(self, news: Report | Started | Ended) -> str | None:
+        """Take note; the event in words, where it is one that people should know of."""
+        match news:
+            case Started(slot, pid):
+                before = self.workers.get(slot)
+                down, settled = (before.down, before.settled) if before is not None else (None, None)
+                self.workers[slot] = WorkerState(slot, pid, down, settled=settled)
+                return None
+            case Ended(slot, pid, how):
+                return self._ended(slot, pid, how)
+            case Report():
+                return self._reported(news)
+
+    def _ended(self, slot: int | None, pid: int, how: str) -> str:
+        worker = None if slot is None else self.workers.get(slot)
+        if worker is None or worker.pid != pid:
+            return f"the spare (pid {pid}) {how}; another is started"
+        worker.down = worker.down if worker.down is not None else self._clock()
+        worker.settled = len(worker.tasks)
+        worker.reports.clear()
+        return f"worker {slot} (pid {pid}) {how}; a spare takes its place"
+
+    def _reported(self, report: Report) -> str | None:
+        worker = self.workers.get(report.slot)
+        if worker is None or worker.pid != report.pid:
+            return None  # the last words of one that has been replaced
+        worker.reports.append(report)
+        while len(worker.reports) > 1 and sum(r.seconds for r in worker.reports) > WINDOW:
+            worker.reports.popleft()
+        for task in report.tasks:
+            self._dead[self._bound[task.task].stage.id] += task.dead
+            self._roll(task)
+        return self._event(worker)
+
+    def _roll(self, task: TaskReport) -> None:
+        """Remember when, and from where, the present part of a recovery began."""
+        known = self._rolling.get(task.task)
+        if task.phase == RUNNING:
+            self._rolling.pop(task.task, None)
+        elif known is None or known[0] != task.phase:
+            self._rolling[task.task] = (task.phase, self._clock(), task.done)
+
+    def _event(self, worker: WorkerState) -> str | None:
+        if worker.phase != "running":
+            return None
+        was, worker.settled = worker.settled, len(worker.tasks)
+        count = _count(len(worker.tasks), "task")
+        if worker.down is not None:
+            seconds, worker.down = self._clock() - worker.down, None
+            self.recoveries += 1
+            return f"worker {worker.slot} (pid {worker.pid}) has recovered: {count} in {seconds:.2f} s"
+        if was != worker.settled:
+            return f"worker {worker.slot} (pid {worker.pid}) runs {count}{f', before {was}' if was else ''}"
+        return None
+
+    # -- what is shown ---------------------------------------------------------------------------------------------
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return self._clock() - self._began
+
+    def lately(self) -> list[Report]:
+        """The last seconds of every worker that has reported."""
+        return [report for w in self.workers.values() if (report := w.lately()) is not None]
+
+    def left(self) -> list[Left]:
+        """What the tasks here have before them."""
+        return [left for worker in list(self.workers.values()) for task in worker.tasks for left in self._left(task)]
+
+    def _left(self, task: TaskReport) -> list[Left]:
+        inputs = self._bound[task.task].inputs
+        return [
+            Left(i.place, Offset(end), Offset(mark))
+            for i, end, mark in zip(inputs, task.ends, task.marks, strict=False)
+        ]
+
+    def lag(self) -> int:
+        """Of all tasks here."""
+        return sum(lag(left, self.counted) for left in self.left())
+
+    def stages(self) -> list[StageState]:
+        """The stages, upstream first."""
+        seen: dict[str, list[tuple[TaskReport, float]]] = {stage.id: [] for stage in self.app.plan.stages}
+        for report in self.lately():
+            for task in report.tasks:
+                seen[self._bound[task.task].stage.id].append((task, task.rows / report.seconds))
+        found = []
+        for stage in self.app.plan.stages:
+            tasks = [t for t, _ in seen[stage.id]]
+            running = [t for t in tasks if t.phase == RUNNING]
+            versions = [t.version for t in running if t.version]
+            found.append(
+                StageState(
+                    stage.id,
+                    stage.regime.kind,
+                    len(running),
+                    sum(b.stage.id == stage.id for b in self.app.tasks),
+                    sum(rate for _, rate in seen[stage.id]),
+                    sum(lag(left, self.counted) for t in tasks for left in self._left(t)),
+                    max((t.step for t in running), default=-1),
+                    (min(versions), max(versions)) if versions else None,
+                    max((t.behind for t in running if t.version), default=0.0),
+                    self._dead[stage.id],
+                )
+            )
+        return found
+
+    def recovering(self) -> list[Recovery]:
+        """The tasks that are being taken over, and how long that will take."""
+        found = []
+        for worker in self.workers.values():
+            for t in worker.tasks:
+                if t.phase == RUNNING:
+                    continue
+                _, since, start = self._rolling[t.task]
+                gone, spent = t.done - start, self._clock() - since
+                left = spent * (t.total - t.done) / gone if gone > 0 and spent > 0 else None
+                found.append(Recovery(t.task, t.phase, t.done, t.total, left))
+        return found
+
+
+def _mean(pairs: list[tuple[float, int]]) -> float:
+    weight = sum(w for _, w in pairs)
+    return sum(x * w for x, w in pairs) / weight if weight else 0.0
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"

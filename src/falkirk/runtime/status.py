@@ -1,0 +1,275 @@
+"""How an app is, read from its topics by anybody: nothing is asked of its workers.
+
+layout      control topic, partition 0     stages, tasks, inputs
+progress    steps topic, last records      step, owner, positions of each task
+workers     the app's group, and what they report on the control topic, partition 1
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.checkpoint.reading import Records, decoded
+from falkirk.checkpoint.records import Named, Released, StepRecord
+from falkirk.checkpoint.tasks import Phase
+from falkirk.connectors.kafka.control import REPORTS, ControlTopic
+from falkirk.connectors.kafka.lag import Counts, Left, lag
+from falkirk.connectors.kafka.reader import BoundedReader
+from falkirk.connectors.kafka.topics import Member, Topics
+from falkirk.errors import ConfigError
+from falkirk.runtime.layout import LayoutRecord, StageRecord, read_layout
+from falkirk.runtime.protocol import Announced, Report, TaskReport
+from falkirk.runtime.settings import Settings, control_topic, steps_topic
+
+TAIL = 32
+"""A task's last step and name are among so many of its last records, nearly always."""
+
+FRESH_MS = 20_000
+"""A worker that reported within this time, but is no member of the group, is shown all the same: it may be joining."""
+
+
+class InputStatus(msgspec.Struct, frozen=True):
+    """Where a task is in one partition."""
+
+    topic: str
+    partition: int
+    position: int
+    lag: int
+    """Records that are left; an upper bound where they are more than a few."""
+
+
+class TaskStatus(msgspec.Struct, frozen=True):
+    """One task."""
+
+    task: str
+    owner: str | None
+    """The worker that was named last; null: released, so nobody's."""
+    host: str | None
+    phase: str | None
+    """As its worker reports it; null: no report."""
+    step: int | None
+    step_age_s: float | None
+    version: int | None
+    version_behind_s: float | None
+    """By how much the version is older than the last step."""
+    lag: int
+    inputs: list[InputStatus]
+
+
+class StageStatus(msgspec.Struct, frozen=True):
+    """One stage."""
+
+    stage: str
+    regime: str
+    stateful: bool
+    tasks: int
+    running: int
+    lag: int
+    records_per_s: float
+
+
+class WorkerStatus(msgspec.Struct, frozen=True):
+    """One worker."""
+
+    worker: str
+    host: str
+    pid: int | None
+    member: bool
+    """Whether the app's group counts it in."""
+    tasks: int
+    records_per_s: float | None = None
+    step_ms: float | None = None
+    commit_ms: float | None = None
+    commits_per_s: float | None = None
+    reported_s_ago: float | None = None
+
+
+class Status(msgspec.Struct, frozen=True):
+    """An app."""
+
+    app: str
+    state: str
+    """running: each task is · recovering: some are not · stopped: there are no workers."""
+    group: str
+    layout: int
+    falkirk: str
+    """The version that recorded the layout."""
+    lag: int
+    stages: list[StageStatus]
+    tasks: list[TaskStatus]
+    workers: list[WorkerStatus]
+
+
+def read_status(name: str, settings: Settings, topics: Topics) -> Status:
+    """Ask the cluster. Raises ClusterError where it does not answer, ConfigError where it has no such app."""
+    topics.check_reachable(timeout=5.0)
+    layout = _layout(name, settings, topics)
+    members = topics.members(name)
+    announced = reports(settings, name)
+    reported = {t.task: (a.report, t) for a in announced.values() if a.report.owner in members for t in a.report.tasks}
+    steps = steps_topic(settings.prefix, name)
+    names = [f"{stage.id}/{p}" for stage in layout.stages for p in range(stage.tasks)]
+    histories = last_records(settings, [TopicPartition(steps, i) for i in range(len(names))])
+    now = time.time_ns() // 1_000_000
+    tasks = [
+        _task(task, records, inputs, reported.get(task), now)
+        for task, records, inputs in zip(names, histories, _inputs(histories, settings, topics), strict=True)
+    ]
+    stages = [_stage(s, [t for t in tasks if t.task.rpartition("/")[0] == s.id], reported) for s in layout.stages]
+    running = all(s.running == s.tasks for s in stages)
+    return Status(
+        name,
+        "stopped" if not members else "running" if running else "recovering",
+        name,
+        layout.number,
+        layout.falkirk,
+        sum(s.lag for s in stages),
+        stages,
+        tasks,
+        [_worker(owner, members.get(owner), announced.get(owner), now) for owner in _workers(members, announced, now)],
+    )
+
+
+Reported = tuple[Report, TaskReport]
+
+
+def _task(task: str, records: Records, inputs: list[InputStatus], reported: Reported | None, now: int) -> TaskStatus:
+    owner, host = _owner(records)
+    step = _last_step(records)
+    said = reported[1] if reported is not None and reported[0].owner == owner else None
+    return TaskStatus(
+        task,
+        owner,
+        host,
+        None if said is None else said.phase,
+        None if step is None else step.step,
+        None if step is None else max(0, now - step.clock) / 1000,
+        None if said is None or not said.version else said.version,
+        None if said is None or not said.version else said.behind,
+        sum(i.lag for i in inputs),
+        inputs,
+    )
+
+
+def _stage(stage: StageRecord, tasks: Sequence[TaskStatus], reported: Mapping[str, Reported]) -> StageStatus:
+    rate = sum(t.rows / r.seconds for task in tasks if task.task in reported for r, t in [reported[task.task]])
+    running = sum(t.phase == Phase.RUNNING.value for t in tasks)
+    return StageStatus(
+        stage.id, stage.regime, stage.stateful, stage.tasks, running, sum(t.lag for t in tasks), round(rate, 1)
+    )
+
+
+def _workers(members: Mapping[str, Member], announced: Mapping[str, Announced], now: int) -> list[str]:
+    return sorted(members.keys() | {owner for owner, a in announced.items() if now - a.at < FRESH_MS})
+
+
+def _worker(owner: str, member: Member | None, announced: Announced | None, now: int) -> WorkerStatus:
+    tasks = len(member.partitions) if member is not None else 0
+    if announced is None:
+        host = member.host if member is not None else ""
+        return WorkerStatus(owner, host, None, member is not None, tasks)
+    r = announced.report
+    return WorkerStatus(
+        owner,
+        announced.host,
+        r.pid,
+        member is not None,
+        tasks,
+        round(sum(t.rows for t in r.tasks) / r.seconds, 1),
+        round(r.step_ms, 1),
+        round(r.commit_ms, 1),
+        round(r.commits / r.seconds, 1),
+        max(0, now - announced.at) / 1000,
+    )
+
+
+def _layout(name: str, settings: Settings, topics: Topics) -> LayoutRecord:
+    control = control_topic(settings.prefix, name)
+    if control in topics.describe([control]):
+        topic = ControlTopic(settings.cluster(), control)
+        try:
+            layout = read_layout(topic)
+        finally:
+            topic.close()
+        if layout is not None:
+            return layout
+    prefix, suffix = control_topic(settings.prefix, "\0").split("\0")
+    known = sorted(
+        t.removeprefix(prefix).removesuffix(suffix)
+        for t in topics.names()
+        if t.startswith(prefix) and t.endswith(suffix)
+    )
+    raise ConfigError(
+        f"there is no app {name!r} on this cluster",
+        where=f"{settings.brokers}, topics {settings.prefix}.…",
+        hint=f"its apps are: {', '.join(known)}"
+        if known
+        else "no app has run here under this prefix; try another --prefix",
+    )
+
+
+def last_records(settings: Settings, partitions: Sequence[TopicPartition]) -> list[Records]:
+    """The last committed records of each steps partition: a step among them, wherever there is one."""
+    reader = BoundedReader(settings.cluster())
+    try:
+        first, end = reader.watermarks(partitions, end=False), reader.watermarks(partitions, end=True)
+        begin = {p: max(first[p], Offset(end[p] - TAIL)) for p in partitions}
+        found: dict[TopicPartition, Records] = {p: [] for p in partitions}
+        while todo := {p: (begin[p], end[p]) for p in partitions if begin[p] < end[p] and _last_step(found[p]) is None}:
+            for p, read in reader.read(todo, committed=True).items():
+                found[p] = decoded(read)
+                # Nothing there, for there were many names or aborted steps: then all of it, and then no more.
+                begin[p] = first[p] if begin[p] > first[p] else end[p]
+        return [found[p] for p in partitions]
+    finally:
+        reader.close()
+
+
+def _owner(records: Records) -> tuple[str | None, str | None]:
+    """Who was named or stepped last, and on which host; nobody after a release."""
+    hosts = {r.nonce: r.host for _, r in records if isinstance(r, Named)}
+    last = records[-1][1] if records else None
+    return (None, None) if last is None or isinstance(last, Released) else (last.owner, hosts.get(last.nonce))
+
+
+def _last_step(records: Records) -> StepRecord | None:
+    return next((r for _, r in reversed(records) if isinstance(r, StepRecord)), None)
+
+
+def _inputs(histories: Sequence[Records], settings: Settings, topics: Topics) -> list[list[InputStatus]]:
+    """Where each task is in its inputs, and what is left of them."""
+    divisions = [step.division if (step := _last_step(records)) is not None else () for records in histories]
+    places = [[TopicPartition(r.partition.topic, r.partition.partition) for r in division] for division in divisions]
+    marks = topics.offsets({p for some in places for p in some}, "latest")
+    left = [
+        [Left(p, r.end, marks[p]) for p, r in zip(some, division, strict=True)]
+        for some, division in zip(places, divisions, strict=True)
+    ]
+    counts = Counts(settings.cluster())
+    try:
+        counted = counts.of(x for some in left for x in some)
+    finally:
+        counts.close()
+    return [[InputStatus(x.place.topic, x.place.partition, x.position, lag(x, counted)) for x in some] for some in left]
+
+
+def reports(settings: Settings, name: str) -> dict[str, Announced]:
+    """The last report of each worker that has not left."""
+    found: dict[str, Announced] = {}
+    control = ControlTopic(settings.cluster(), control_topic(settings.prefix, name))
+    try:
+        records = control.read(REPORTS)
+    finally:
+        control.close()
+    for record in records:
+        owner = (record.key or b"").decode().removeprefix("worker/")
+        found.pop(owner, None)
+        # One of another version of Falkirk is not needed to know how the app is.
+        with suppress(msgspec.DecodeError):
+            found[owner] = msgspec.json.decode(record.value or b"", type=Announced)
+    return found

@@ -1,0 +1,191 @@
+"""Watching this host's workers: the news goes to the board, to people, and to the control topic.
+
+    supervisor or worker ──tell──▶ queue ──▶ the watch's own thread ──▶ terminal or log, every moment
+                                                                    ──▶ control topic, every five seconds
+                                    another thread ──▶ what is left to read, where it is little
+
+Nothing here can hold up the workers or the replacing of dead ones: a terminal that is stopped (Ctrl-S), a full pipe or a
+cluster that does not answer block these threads alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from falkirk.connectors.kafka.config import logger
+from falkirk.connectors.kafka.control import Announcer
+from falkirk.connectors.kafka.lag import Counts
+from falkirk.errors import FalkirkError
+from falkirk.runtime import view
+from falkirk.runtime.app import App
+from falkirk.runtime.board import Board, Ended, Line, News
+from falkirk.runtime.identity import host_name
+from falkirk.runtime.protocol import Announced, Report
+from falkirk.runtime.settings import Settings
+
+Progress = Callable[[], tuple[int, int]]
+
+FRAME = 0.25
+"""Seconds between two frames on a terminal."""
+LOG_EVERY = 5.0
+"""Seconds between two lines elsewhere."""
+LAG_EVERY = 2.0
+
+
+class Show(Protocol):
+    """How people see it."""
+
+    def say(self, lines: list[str]) -> None:
+        """Write lines that stay."""
+        ...
+
+    def update(self) -> None:
+        """Show the board as it is now, if it is time."""
+        ...
+
+    def close(self) -> None:
+        """Let what was said stand alone."""
+        ...
+
+
+class Watch:
+    """The eyes on an app's workers of one host. `tell` may be called from any thread, and never waits."""
+
+    def __init__(
+        self, app: App, settings: Settings, workers: int, *, live: bool, progress: Progress | None = None
+    ) -> None:
+        self.board = Board(app, workers)
+        self._news: queue.SimpleQueue[News | None] = queue.SimpleQueue()
+        self._show: Show = LiveShow(self.board, settings, progress) if live else LogShow(self.board, progress)
+        self._announcer = Announcer(settings.cluster(), app.control)
+        self._owners: set[str] = set()
+        self._lags = threading.Thread(target=self._follow_lags, args=(settings,), name="falkirk-lag", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="falkirk-watch", daemon=True)
+        self._closed = threading.Event()
+        self._live, self._handlers = live, logging.root.handlers
+
+    def start(self) -> None:
+        """Begin. On a terminal, what this process logs is shown as news from here on."""
+        if self._live and self._handlers:
+            lines = Lines(self.tell)
+            lines.setFormatter(self._handlers[0].formatter)
+            logging.root.handlers = [lines]
+        self._lags.start()
+        self._thread.start()
+
+    def tell(self, news: News) -> None:
+        """Something happened."""
+        self._news.put(news)
+
+    def close(self) -> None:
+        """Show all that was told, and say on the control topic that the workers have left. Waits a few seconds at most."""
+        self._closed.set()
+        self._news.put(None)
+        self._thread.join(5)
+        logging.root.handlers = self._handlers
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            self._take(FRAME)
+            self._show.update()
+            if self._announcer.due() and (reports := self.board.lately()):
+                self._announce(reports)
+        self._take(0)
+        self._show.close()
+        self._announcer.announce(dict.fromkeys(self._owners))
+        self._announcer.close()
+
+    def _take(self, timeout: float) -> None:
+        """Take in all that is told within `timeout` seconds."""
+        deadline, lines = time.monotonic() + timeout, []
+        while True:
+            try:
+                news = self._news.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                break
+            if isinstance(news, Line):
+                lines.append(news.text)
+            elif news is not None and (event := self.board.take(news)) is not None:
+                lines.append(f"{time.strftime('%H:%M:%S')} {event}")
+            if isinstance(news, Ended) or len(lines) > 1000:
+                break
+        if lines:
+            self._show.say(lines)
+
+    def _announce(self, reports: list[Report]) -> None:
+        host, now = host_name(), time.time_ns() // 1_000_000
+        self._owners |= {r.owner for r in reports}
+        self._announcer.announce({r.owner: msgspec.json.encode(Announced(host, now, r)) for r in reports})
+
+    def _follow_lags(self, settings: Settings) -> None:
+        counts = Counts(settings.cluster())
+        while not self._closed.wait(LAG_EVERY):
+            try:
+                self.board.counted = counts.of(self.board.left())
+            except FalkirkError as error:
+                logger.debug("lag: %s", error)
+
+
+class LogShow:
+    """A line every few seconds, on standard error."""
+
+    def __init__(self, board: Board, progress: Progress | None) -> None:
+        self._board, self._progress = board, progress
+        self._last = time.monotonic()
+
+    def say(self, lines: list[str]) -> None:
+        sys.stderr.write("\n".join(lines) + "\n")
+        sys.stderr.flush()
+
+    def update(self) -> None:
+        if time.monotonic() - self._last >= LOG_EVERY:
+            self._last = time.monotonic()
+            progress = self._progress and self._progress()
+            self.say([f"{time.strftime('%H:%M:%S')} {view.line(self._board, progress)}"])
+
+    def close(self) -> None:
+        pass
+
+
+class LiveShow:
+    """A frame at the foot of a terminal; what is said scrolls away above it."""
+
+    def __init__(self, board: Board, settings: Settings, progress: Progress | None) -> None:
+        self._board, self._brokers, self._progress = board, settings.brokers, progress
+        self._console = Console(stderr=True, highlight=False)
+        self._live = Live(
+            console=self._console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+        )
+        self._live.start()
+
+    def say(self, lines: list[str]) -> None:
+        self._console.print(Text.from_ansi("\n".join(lines)), soft_wrap=True)
+
+    def update(self) -> None:
+        self._live.update(view.frame(self._board, self._brokers, self._progress and self._progress()), refresh=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+class Lines(logging.Handler):
+    """Log records of this process as news: on a terminal they must not run into the frame."""
+
+    def __init__(self, tell: Callable[[News], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass a record on."""
+        self._tell(Line(self.format(record)))

@@ -1,0 +1,153 @@
+"""An app from the command line: run to the end, asked how it is, run by one worker alone."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.topics import Topics
+
+pytestmark = pytest.mark.kafka
+
+FLOW = """
+from __future__ import annotations
+import falkirk as fk
+
+flow = fk.Flow("{name}", regime=fk.EagerCheckpoint(every="1s"))
+bids = flow.source("{prefix}bids", key="auction", value=fk.Json({{"auction": fk.Int64}}))
+bids.group_by("auction", id="counts").agg(n=fk.len()).sink("{prefix}counts", key="auction", value=fk.Json())
+"""
+
+
+class Running:
+    """An app's files, and the commands on it."""
+
+    def __init__(self, brokers: str, prefix: str, folder: Path) -> None:
+        self.brokers, self.name, self.folder = brokers, f"{prefix}app", folder
+        self.source = f"{prefix}bids"
+        (folder / "app.py").write_text(FLOW.format(name=self.name, prefix=prefix))
+        Topics(Cluster(brokers)).create(self.source, 2, 1, {})
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def feed(self, count: int) -> None:
+        producer = Producer({"bootstrap.servers": self.brokers, "partitioner": "murmur2"})
+        for i in range(count):
+            producer.produce(self.source, json.dumps({"auction": i % 7}), str(i % 7))
+        producer.flush()
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "falkirk", *arguments, "--brokers", self.brokers]
+        process = subprocess.Popen(command, cwd=self.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.processes.append(process)
+        return process
+
+    def call(self, *arguments: str) -> tuple[int, str, str]:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=120)
+        return process.returncode, out, err
+
+    def status(self) -> dict[str, Any]:
+        code, out, err = self.call("status", self.name, "--json")
+        assert code == 0, err
+        found = json.loads(out)
+        assert isinstance(found, dict)
+        return found
+
+    def until(self, state: str) -> dict[str, Any]:
+        """The status, once it is `state`: at first there is not even an app."""
+        for _ in range(60):
+            code, out, err = self.call("status", self.name, "--json")
+            if code == 0 and (found := json.loads(out))["state"] == state:
+                assert isinstance(found, dict)
+                return found
+            time.sleep(0.5)
+        raise AssertionError(out or err)
+
+
+@pytest.fixture
+def app(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[Running]:
+    running = Running(kafka, topic_prefix, tmp_path)
+    yield running
+    for process in running.processes:
+        process.kill()
+        process.wait()
+
+
+def test_an_app_is_run_to_the_end_asked_how_it_is_and_run_on_by_a_worker_alone(app: Running) -> None:
+    app.feed(100)
+    code, _, err = app.call("run", "app.py:flow", "--until", "end")
+    assert code == 0, err
+    assert "worker 0 (pid " in err
+    assert f"{app.name}: everything is processed: 100 input records, in " in err
+
+    found = app.status()
+    assert (found["state"], found["lag"], found["layout"], found["workers"]) == ("stopped", 0, 1, [])
+    assert [t["task"] for t in found["tasks"]] == ["counts/0", "counts/1"]
+    assert all(t["owner"] is None and t["step"] >= 0 for t in found["tasks"])
+    assert sum(i["position"] for t in found["tasks"] for i in t["inputs"]) == 100
+
+    app.feed(11)
+    assert app.status()["lag"] == 11
+
+    worker = app.start("worker", "app.py:flow")
+    found = app.until("running")
+    assert found["lag"] == 0
+    (alone,) = found["workers"]
+    assert (alone["member"], alone["tasks"], alone["pid"]) == (True, 2, worker.pid)
+    assert {t["owner"] for t in found["tasks"]} == {alone["worker"]}
+    code, out, _ = app.call("status", app.name)
+    assert code == 0
+    assert f"{app.name}  running  layout 1  lag 0" in out
+
+    code, _, err = app.call("worker", "app.py:flow")
+    assert code == 9
+    assert f"error: worker 0 of app '{app.name}' runs already, with pid {worker.pid}" in err
+
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(60) == 0
+    found = app.status()
+    assert (found["state"], found["workers"]) == ("stopped", [])
+    assert all(t["owner"] is None for t in found["tasks"])
+
+
+def test_a_second_supervisor_on_a_state_directory_is_told_so_at_once(app: Running) -> None:
+    app.feed(1)
+    first = app.start("run", "app.py:flow")
+    app.until("running")
+    code, _, err = app.call("run", "app.py:flow")
+    assert code == 9
+    assert f"error: app '{app.name}' runs already, with pid {first.pid}" in err
+    assert "to do: end that one first, or give this one a state directory of its own" in err
+    assert app.status()["state"] == "running"
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(60) == 0
+
+
+def test_the_status_of_an_app_that_is_not_there_or_of_a_cluster_that_does_not_answer(app: Running) -> None:
+    code, _, err = app.call("status", "nobody")
+    assert code == 2
+    assert "error: there is no app 'nobody' on this cluster" in err
+    app.brokers = "127.0.0.1:1"
+    code, _, err = app.call("status", "nobody")
+    assert code == 3
+    assert "no broker answers at 127.0.0.1:1" in err
+
+
+def test_a_worker_says_what_is_wrong_with_the_exit_code_of_its_kind(app: Running) -> None:
+    producer = Producer({"bootstrap.servers": app.brokers})
+    producer.produce(app.source, json.dumps({"auction": 5}), b"not 5")
+    producer.flush()
+    code, _, err = app.call("worker", "app.py:flow")
+    assert code == 4, err
+    assert "error: " in err
+    assert "Traceback" not in err

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from rich.console import Console
+
+from falkirk.checkpoint.ids import InputPartition, TaskId, TopicPartition
+from falkirk.checkpoint.tasks import Task
+from falkirk.connectors.kafka.lag import Left
+from falkirk.runtime.app import App, BoundInput, BoundTask
+from falkirk.runtime.board import Board, Ended, Started
+from falkirk.runtime.protocol import Report, TaskReport, decode_from_worker, encode
+from falkirk.runtime.view import frame, line
+from falkirk.stream.circuit import Circuit
+from falkirk.stream.plan import Input, Layout, Output, Plan, RegimePlan
+
+
+class Stage:
+    """A stage of two tasks that reads `bids`."""
+
+    id, stateful, partitioned_by, fingerprint, state_schema = "stats", True, "topic", "f00", "stats"
+    inputs = (Input("bids", "bids", "source"),)
+    outputs: tuple[Output, ...] = ()
+    regime = RegimePlan("eager", timedelta(seconds=0.1), timedelta(seconds=10), 1, 1)
+
+    def circuit(self, partition: int, layout: Layout) -> Circuit:
+        raise NotImplementedError
+
+
+def app() -> App:
+    stage = Stage()
+    tasks = tuple(
+        BoundTask(
+            Task(TaskId("stats", i), TopicPartition("steps", i)),
+            stage,  # type: ignore[arg-type]
+            (BoundInput(stage.inputs[0], TopicPartition("bids", i), InputPartition("", "bids", "id", i)),),
+        )
+        for i in range(2)
+    )
+    return App("auctions", Plan("auctions", (stage,)), "steps", "control", Layout({}), {}, tasks, {})  # type: ignore[arg-type]
+
+
+class Time:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def running(task: int, end: int, mark: int, rows: int = 0) -> TaskReport:
+    return TaskReport(f"stats/{task}", "running", 41, rows, 1, 7, 3.0, (end,), (mark,))
+
+
+def rolling(task: int, done: int, total: int) -> TaskReport:
+    return TaskReport(f"stats/{task}", "rolling", done=done, total=total)
+
+
+Say = Callable[..., str | None]
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def board(time: Time) -> Board:
+    return Board(app(), 1, time)
+
+
+def report(board: Board, *tasks: TaskReport, pid: int = 100, seconds: float = 1.0) -> str | None:
+    return board.take(Report(0, "auctions.w-0", pid, list(tasks), seconds, 12.5, 8.25, 10))
+
+
+def text(board: Board, progress: tuple[int, int] | None = None) -> str:
+    console = Console(record=True, width=110, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    console.print(frame(board, "broker:9092", progress))
+    return console.export_text()
+
+
+def test_a_worker_that_dies_and_one_that_takes_its_place_are_told_with_the_time_it_took(
+    board: Board, time: Time
+) -> None:
+    board.take(Started(0, 100))
+    assert report(board, running(0, 5, 5), running(1, 5, 5)) == "worker 0 (pid 100) runs 2 tasks"
+    assert report(board, running(0, 6, 6), running(1, 5, 5)) is None
+    told = board.take(Ended(0, 100, "was killed by signal 9"))
+    assert told == "worker 0 (pid 100) was killed by signal 9; a spare takes its place"
+    time.now = 0.1
+    board.take(Started(0, 101))
+    assert report(board, running(0, 9, 9), pid=100) is None  # the last words of the dead
+    assert report(board, rolling(0, 0, 10), running(1, 5, 5), pid=101) is None
+    time.now = 0.42
+    assert report(board, running(0, 6, 6), running(1, 5, 5), pid=101) == (
+        "worker 0 (pid 101) has recovered: 2 tasks in 0.42 s"
+    )
+    assert board.recoveries == 1
+
+
+def test_a_spare_that_dies_is_not_taken_for_a_worker(board: Board) -> None:
+    board.take(Started(0, 100))
+    assert board.take(Ended(None, 7, "ended with code 1")) == "the spare (pid 7) ended with code 1; another is started"
+    assert board.workers[0].down is None
+
+
+def test_tasks_that_come_and_go_without_a_death_are_told(board: Board) -> None:
+    board.take(Started(0, 100))
+    report(board, running(0, 5, 5), running(1, 5, 5))
+    assert report(board, running(0, 5, 5)) == "worker 0 (pid 100) runs 1 task, before 2"
+
+
+def test_rates_are_averaged_over_a_window_and_lags_add_up(board: Board) -> None:
+    board.take(Started(0, 100))
+    for rows in (9_999, 100, 200, 300):
+        report(board, running(0, 5, 105, rows), running(1, 5, 25, rows), seconds=2.0)
+    (stage,) = board.stages()
+    assert stage.rows_per_s == (200 + 300) * 2 / 4.0
+    assert (stage.running, stage.tasks, stage.step, stage.versions, stage.lag) == (2, 2, 41, (7, 7), 120)
+    assert stage.dead == 8
+
+
+def test_a_lag_that_is_only_a_marker_is_none(board: Board) -> None:
+    board.take(Started(0, 100))
+    report(board, running(0, 5, 6))
+    (left,) = board.left()
+    assert board.lag() == 1
+    board.counted = {Left(TopicPartition("bids", 0), left.position, left.mark): 0}
+    assert board.lag() == 0
+
+
+def test_a_recovery_tells_how_long_it_will_take(board: Board, time: Time) -> None:
+    board.take(Started(0, 100))
+    report(board, rolling(0, 100, 1100))
+    time.now = 2.0
+    report(board, rolling(0, 600, 1100))
+    (recovery,) = board.recovering()
+    assert (recovery.task, recovery.done, recovery.total, recovery.seconds_left) == ("stats/0", 600, 1100, 2.0)
+    assert "recovering stats/0 (rolling 54 %, 0:02 left)" in line(board)
+
+
+def test_a_frame_shows_what_a_person_wants_to_know(board: Board, time: Time) -> None:
+    board.take(Started(0, 100))
+    report(board, running(0, 5, 1_239, 61_000), rolling(1, 30, 60))
+    time.now = 75.0
+    shown = text(board, (3_000, 4_000))
+    for row in (
+        "auctions  on broker:9092  up 1:15  recoveries 0",
+        "worker      pid              tasks  records/s  step ms  commit ms  commits/s",
+        "0           100  recovering      2     61,000     12.5        8.2       10.0",
+        "stage  regime    tasks  records/s        lag     step    version   behind  dead letters",
+        "stats  eager       1/2     61,000      1,234       41          7      3 s             1",
+        "recovering  stats/1  rolling",
+        "50 %",
+        "75 %  3,000 of 4,000  0:25 left",
+    ):
+        assert row in shown, shown
+
+
+def test_a_line_for_the_log_says_the_same_shortly(board: Board, time: Time) -> None:
+    board.take(Started(0, 100))
+    report(board, running(0, 5, 1_239, 61_000), running(1, 5, 5))
+    time.now = 75.0
+    assert line(board) == (
+        "auctions: up 1:15 · 2 of 2 tasks run here · 61,000 records/s · lag 1,234 · step 12.5 ms · commit 8.2 ms · "
+        "2 dead letters"
+    )
+
+
+def test_nothing_is_shown_of_what_is_not_known_yet(board: Board) -> None:
+    assert "starting" in text(board)
+    assert "0 of 2 tasks run here · 0 records/s" in line(board)
+
+
+def test_a_report_stays_small_and_reads_back() -> None:
+    full = Report(0, "auctions.w-0", 100, [running(i, 10**9, 10**9, 10**5) for i in range(2)], 1.0, 12.5, 8.25, 10)
+    data = encode(full)
+    assert decode_from_worker(data) == full
+    assert len(data) < 500
