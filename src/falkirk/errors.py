@@ -6,7 +6,8 @@ prints the text without a trace and exits with the class's `exit_code`.
     FalkirkError
     ├── DefinitionError      the flow is wrong: found while it is being built, before anything runs
     ├── ConfigError          a flag, setting or environment is wrong
-    ├── ClusterError         the Kafka cluster cannot be used as asked: unreachable, too old, topic missing
+    ├── ClusterError         the Kafka cluster cannot be used as asked: too old, topic missing, not authorised
+    │   └── UnreachableError     no broker answers just now: what runs goes on trying
     ├── SourceError          an input is not what the flow claims: keys, partitions, retention, recreated topic
     ├── UserCodeError        a user's function raised, or returned the wrong shape
     ├── DivergenceError      a replayed step gave another output than the one it published
@@ -57,9 +58,13 @@ class ConfigError(FalkirkError):
 
 
 class ClusterError(FalkirkError):
-    """The cluster is unreachable, too old, or lacks a topic."""
+    """The cluster is too old, lacks a topic, or refuses."""
 
     exit_code = 3
+
+
+class UnreachableError(ClusterError):
+    """No broker answers. At the start that is an error; a worker that runs waits until one does."""
 
 
 class SourceError(FalkirkError):

@@ -124,35 +124,39 @@ def supervise(target: str, settings: Settings, *, until_end: bool) -> None:
     from falkirk.runtime.process import setup_logging
 
     setup_logging(settings.log_level)
-    app, topics = bound(target, settings)
     console = Console(stderr=True)
     live = console.is_terminal and not console.is_dumb_terminal
-    with hold(Path(settings.state_dir) / app.name / "lock", f"app {app.name!r}"):
-        end = UntilEnd(app, settings.cluster(), topics) if until_end else None
-        watch = Watch(app, settings, settings.workers, live=live, progress=None if end is None else end.progress)
-        stop = stop_on_signals(
-            lambda: watch.tell(Line(f"{app.name} leaves: last steps, last versions; again to end at once"))
-        )
-        following = Following(end) if end is not None else None
-        supervisor = Supervisor(target, settings, watch.tell, listen=live)
+    with Supervisor(target, settings, listen=live) as supervisor:
+        app, topics = bound(target, settings)
+        with hold(Path(settings.state_dir) / app.name / "lock", f"app {app.name!r}"):
+            _supervise(supervisor, app, topics, settings, live=live, until_end=until_end)
 
-        def finished() -> bool:
-            return stop.is_set() or (following is not None and following.finished())
 
-        click.echo(f"{app.name}: {len(app.tasks)} tasks, {settings.workers} workers, pid {os.getpid()}", err=True)
-        watch.start()
-        try:
-            supervisor.run(finished)
-        except WorkerFailed as error:
-            watch.close()
-            tell(error)
-            sys.exit(error.code)
+def _supervise(
+    supervisor: Supervisor, app: App, topics: Topics, settings: Settings, *, live: bool, until_end: bool
+) -> None:
+    end = UntilEnd(app, settings.cluster(), topics) if until_end else None
+    watch = Watch(app, settings, settings.workers, live=live, progress=None if end is None else end.progress)
+    stop = stop_on_signals(
+        lambda: watch.tell(Line(f"{app.name} leaves: last steps, last versions; again to end at once"))
+    )
+    following = Following(end) if end is not None else None
+
+    def finished() -> bool:
+        return stop.is_set() or (following is not None and following.finished())
+
+    click.echo(f"{app.name}: {len(app.tasks)} tasks, {settings.workers} workers, pid {os.getpid()}", err=True)
+    watch.start()
+    try:
+        supervisor.run(finished, watch.tell)
+    except WorkerFailed as error:
         watch.close()
-        if end is not None and not stop.is_set():
-            everything = (
-                f"everything is processed: {end.progress()[1]:,} input records, in {clock(watch.board.seconds)}"
-            )
-            click.echo(f"{app.name}: {everything}", err=True)
+        tell(error)
+        sys.exit(error.code)
+    watch.close()
+    if end is not None and not stop.is_set():
+        everything = f"everything is processed: {end.progress()[1]:,} input records, in {clock(watch.board.seconds)}"
+        click.echo(f"{app.name}: {everything}", err=True)
 
 
 class Following:

@@ -13,14 +13,16 @@ import select
 import signal
 import sys
 import threading
+import time
 import traceback
+from collections.abc import Callable
 from typing import IO
 
 import msgspec
 
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.errors import FalkirkError
-from falkirk.runtime.app import prepare
+from falkirk.errors import FalkirkError, UnreachableError
+from falkirk.runtime.app import App, prepare
 from falkirk.runtime.parent import die_with_parent
 from falkirk.runtime.protocol import Failed, FromWorker, Ready, Report, decode_to_worker, encode
 from falkirk.runtime.settings import Settings
@@ -45,7 +47,7 @@ def main() -> None:
         setup_logging(settings.log_level)
         plan = load_flow(sys.argv[1]).plan()
         topics = Topics(settings.cluster())
-        app = prepare(plan, settings, topics)
+        app = patiently(lambda: prepare(plan, settings, topics))
         tame_garbage_collector()
         pipe.say(Ready())
         line = sys.stdin.readline()
@@ -55,12 +57,22 @@ def main() -> None:
         threading.Thread(target=watch_supervisor, daemon=True).start()
         work(app, settings, topics, slot, stop.is_set, pipe.say)
     except FalkirkError as error:
-        pipe.say(Failed(str(error), error.exit_code))
+        pipe.say(Failed(str(error), error.exit_code, isinstance(error, UnreachableError)))
         os._exit(error.exit_code)
     except BaseException:  # noqa: BLE001  # whatever it is, the process ends with it
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(BUG)
+
+
+def patiently(work: Callable[[], App]) -> App:
+    """Try until a broker answers: the supervisor met the cluster before, so this is an outage, and the run survives it."""
+    while True:
+        try:
+            return work()
+        except UnreachableError as error:
+            logging.getLogger("falkirk").info("a spare waits: %s", error.what)
+            time.sleep(0.5)
 
 
 def watch_supervisor() -> None:

@@ -71,6 +71,8 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
     message: str
     exit_code: int
+    passing: bool = False
+    """It mends itself: another worker may try."""
 
 
 FromWorker = Ready | Report | Failed

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, Self
 
 import msgspec
 
@@ -41,6 +41,8 @@ class Child:
     slot: int | None = None
     started: float = field(default_factory=time.monotonic)
     ready: bool = False
+    excused: bool = False
+    """It ended for want of a broker: no fault of its own."""
 
 
 @dataclass(slots=True)
@@ -62,24 +64,36 @@ class WorkerFailed(FalkirkError):
 class Supervisor:
     """Runs an app's workers on this host."""
 
-    def __init__(self, target: str, settings: Settings, tell: Callable[[News], None], *, listen: bool = False) -> None:
-        """`tell` is given all news, and must not wait. With `listen`, what workers write to standard error is news too."""
-        self._target, self._settings, self._news, self._listen_to_errors = target, settings, tell, listen
+    def __init__(self, target: str, settings: Settings, *, listen: bool = False) -> None:
+        """With `listen`, what workers write to standard error is news too."""
+        self._target, self._settings, self._listen_to_errors = target, settings, listen
+        self._news: Callable[[News], None] = lambda _: None
         self._events: queue.Queue[Event] = queue.Queue()
         self._workers: dict[int, Child] = {}
         self._spares: list[Child] = []
         self._vacant: deque[int] = deque(range(settings.workers))
         self._quick_deaths = 0
 
-    def run(self, finished: Callable[[], bool]) -> None:
-        """Keep the workers going until `finished()`; then let them leave cleanly. Raises WorkerFailed."""
-        try:
-            self._fill()
-            while not finished():
-                self._turn(0.05)
-            self._leave()
-        finally:
-            self.kill()
+    def __enter__(self) -> Self:
+        """Start the first spares: what they import and ask takes them as long as the caller's own preparations."""
+        while len(self._spares) < len(self._vacant) + 1:
+            self._spares.append(self._spawn())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End what is left, at once."""
+        self.kill()
+
+    def run(self, finished: Callable[[], bool], tell: Callable[[News], None]) -> None:
+        """Keep the workers going until `finished()`; then let them leave cleanly. Raises WorkerFailed.
+
+        `tell` is given all news, and must not wait.
+        """
+        self._news = tell
+        self._fill()
+        while not finished():
+            self._turn(0.05)
+        self._leave()
 
     def _turn(self, timeout: float) -> None:
         try:
@@ -93,8 +107,11 @@ class Supervisor:
             case Report() as report:
                 self._news(report)
                 self._quick_deaths = 0 if time.monotonic() - child.started > CRASH_WINDOW else self._quick_deaths
-            case Failed(message, code):
-                raise WorkerFailed(message, code)
+            case Failed(message, code, passing):
+                if not passing:
+                    raise WorkerFailed(message, code)
+                child.excused = True
+                self._news(Line(message))
             case None:
                 self._ended(child)
         self._fill()
@@ -119,7 +136,7 @@ class Supervisor:
             del self._workers[child.slot]
             self._vacant.append(child.slot)
         self._news(Ended(child.slot, child.process.pid, ending(code)))
-        if time.monotonic() - child.started < CRASH_WINDOW and code > 0:
+        if time.monotonic() - child.started < CRASH_WINDOW and code > 0 and not child.excused:
             self._quick_deaths += 1
             if self._quick_deaths >= CRASHES:
                 raise WorkerFailed(f"workers die as soon as they start ({CRASHES} times): see their traces above", BUG)

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.config import Cluster, logger
 from falkirk.connectors.kafka.errors import translate
-from falkirk.errors import ClusterError, FalkirkError
+from falkirk.errors import ClusterError, FalkirkError, UnreachableError
 
 FOREVER = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 """A topic of which only Falkirk deletes, and only below what every reader has taken."""
@@ -32,6 +32,9 @@ COMPACTED = {
     "max.compaction.lag.ms": str(24 * 3600 * 1000),
 }
 """A changelog: the last value of each key, and tombstones for a week."""
+
+
+_SILENCE = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class Topics:
         try:
             self._admin.list_topics(timeout=timeout)
         except KafkaException as error:
-            raise translate(error.args[0]) or ClusterError(
+            raise translate(error.args[0]) or UnreachableError(
                 f"no broker answers at {self._brokers}: {error.args[0].str()}",
                 hint="is Kafka running, and is the address right? For a broker of your own: falkirk kafka start",
             ) from error
@@ -168,4 +171,6 @@ class Topics:
     @staticmethod
     def _in_words(error: KafkaException, topic: str) -> FalkirkError:
         cause: KafkaError = error.args[0]
+        if cause.retriable() or cause.code() in _SILENCE:
+            return UnreachableError(f"no broker answers: {cause.str()}", where=f"topic {topic}")
         return translate(cause) or ClusterError(f"the cluster refused a request: {cause.str()}", where=f"topic {topic}")
