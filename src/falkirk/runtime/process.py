@@ -109,6 +109,8 @@ def setup_logging(level: str) -> None:
         format=f"%(asctime)s.%(msecs)03d {os.getpid()} %(levelname).1s %(message)s",
         datefmt="%H:%M:%S",
     )
+    if level != "debug":
+        logging.getLogger("librdkafka").setLevel(logging.CRITICAL + 1)
 
 
 if __name__ == "__main__":

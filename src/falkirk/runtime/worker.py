@@ -221,7 +221,7 @@ class Worker:
         for owned in rewound:
             task = self.tasks.get(owned.task.steps.partition)
             if task is not None and not owned.lost:
-                logger.warning("task %s: the step after %s was aborted", owned.task.id, owned.last and owned.last.step)
+                logger.info("task %s: the step after %s was aborted", owned.task.id, owned.last and owned.last.step)
                 self._reader_of(task).rewind(task.rewind())
         self._drop_lost()
 

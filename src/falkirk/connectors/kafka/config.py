@@ -12,6 +12,9 @@ Settings = dict[str, str | int | float | bool]
 
 logger = logging.getLogger("falkirk.kafka")
 
+client_logger = logging.getLogger("librdkafka")
+"""What librdkafka says itself: it calls a fence fatal, which it is to the producer and not to the worker."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import LogRecord
-from falkirk.connectors.kafka.config import Cluster, logger
+from falkirk.connectors.kafka.config import Cluster, client_logger, logger
 from falkirk.connectors.kafka.errors import translate
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.errors import ClusterError
@@ -67,7 +67,7 @@ class ControlTopic:
 
         timeout = int(PATIENCE * 1000)
         producer = Producer(
-            {**self._cluster.settings(), "enable.idempotence": True, "message.timeout.ms": timeout}, logger=logger
+            {**self._cluster.settings(), "enable.idempotence": True, "message.timeout.ms": timeout}, logger=client_logger
         )
         producer.produce(self._topic, value, key, partition, on_delivery=delivered)
         producer.flush(PATIENCE + 1)
@@ -93,7 +93,7 @@ class Announcer:
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self._topic, self._said = topic, 0.0
-        self._producer = Producer({**cluster.settings(), "message.timeout.ms": 5000, "log_level": 2}, logger=logger)
+        self._producer = Producer({**cluster.settings(), "message.timeout.ms": 5000, "log_level": 2}, logger=client_logger)
 
     def due(self) -> bool:
         """Whether it is time to report."""

@@ -7,7 +7,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import Ranges
-from falkirk.connectors.kafka.config import Cluster, logger
+from falkirk.connectors.kafka.config import Cluster, client_logger
 from falkirk.connectors.kafka.reader import ended, taken
 from falkirk.errors import SourceError
 
@@ -19,7 +19,7 @@ class DivisionReader:
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self._consumer = Consumer(cluster.reader(committed=True), logger=logger)
+        self._consumer = Consumer(cluster.reader(committed=True), logger=client_logger)
         self._ahead: dict[TopicPartition, list[Message]] = {}
         self._position: dict[TopicPartition, Offset] = {}
 

@@ -22,7 +22,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.ports import Aborted, Ranges, Read, Unknown, Writes
-from falkirk.connectors.kafka.config import Cluster, Settings, logger
+from falkirk.connectors.kafka.config import Cluster, Settings, client_logger, logger
 from falkirk.connectors.kafka.errors import translate
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.errors import IdentityError
@@ -192,7 +192,7 @@ class KafkaLog:
     def _failed(self, error: KafkaException) -> Exception:
         """Abort where that is certain and return Aborted; else the producer is dead, and it is Unknown."""
         cause: KafkaError = error.args[0]
-        logger.warning("transaction of %s failed: %s", self._owner, cause)
+        logger.info("transaction of %s failed: %s", self._owner, cause)
         if cause.code() == KafkaError.FENCED_INSTANCE_ID:
             self._state = Transaction.DEAD
             return IdentityError(
@@ -247,7 +247,7 @@ def initialised(settings: Settings) -> Producer:
     waits 500 ms before it asks again. A new producer asks at once, so on that answer the attempt is given up.
     Blocks while the cluster cannot be reached.
     """
-    producer = Producer(settings, logger=logger)
+    producer = Producer(settings, logger=client_logger)
     while True:
         try:
             producer.init_transactions(0.03)
@@ -259,4 +259,4 @@ def initialised(settings: Settings) -> Producer:
             if cause.code() != KafkaError._TIMED_OUT:
                 logger.debug("init of %s: %s", settings["transactional.id"], cause)
                 del producer
-                producer = Producer(settings, logger=logger)
+                producer = Producer(settings, logger=client_logger)

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import LogRecord, Ranges, Read
-from falkirk.connectors.kafka.config import Cluster, logger
+from falkirk.connectors.kafka.config import Cluster, client_logger, logger
 from falkirk.connectors.kafka.errors import translate
 from falkirk.state.store import Changes
 
@@ -27,9 +27,9 @@ class BoundedReader:
     """Two consumers without a group, one for each isolation level, and an admin client for watermarks."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._consumers = {c: Consumer(cluster.reader(committed=c), logger=logger) for c in (False, True)}
+        self._consumers = {c: Consumer(cluster.reader(committed=c), logger=client_logger) for c in (False, True)}
         self._met: dict[bool, set[str]] = {False: set(), True: set()}
-        self._admin = AdminClient(cluster.settings(), logger=logger)
+        self._admin = AdminClient(cluster.settings(), logger=client_logger)
         self._lock = threading.Lock()
 
     def watermarks(self, partitions: Sequence[TopicPartition], *, end: bool) -> dict[TopicPartition, Offset]:

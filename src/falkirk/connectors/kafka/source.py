@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.connectors.kafka.config import Cluster, logger
+from falkirk.connectors.kafka.config import Cluster, client_logger, logger
 from falkirk.connectors.kafka.errors import translate
 from falkirk.errors import SourceError
 
@@ -22,7 +22,7 @@ class SourceReader:
     """Messages of the assigned partitions, in the order of offsets within each."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._consumer = Consumer(cluster.source(), logger=logger)
+        self._consumer = Consumer(cluster.source(), logger=client_logger)
         self._assigned: set[TopicPartition] = set()
         self._topic = ""
         """The topic of all messages, where there is only one: asking each message costs."""

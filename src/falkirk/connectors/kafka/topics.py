@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.connectors.kafka.config import Cluster, logger
+from falkirk.connectors.kafka.config import Cluster, client_logger, logger
 from falkirk.connectors.kafka.errors import translate
 from falkirk.errors import ClusterError, FalkirkError, UnreachableError
 
@@ -59,7 +59,7 @@ class Topics:
 
     def __init__(self, cluster: Cluster) -> None:
         self._brokers = cluster.brokers
-        self._admin = AdminClient({**cluster.settings(), "log_level": 3}, logger=logger)
+        self._admin = AdminClient({**cluster.settings(), "log_level": 3}, logger=client_logger)
 
     def check_reachable(self, timeout: float = 10.0) -> None:
         """Raises ClusterError if no broker answers, or the cluster is too old."""
