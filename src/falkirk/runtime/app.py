@@ -166,6 +166,13 @@ def lay_out(
 
 def stage_size(stage: Stage, counts: Mapping[str, int]) -> int:
     """How many tasks a stage has: the partitions of its inputs, which must agree."""
+    topics = [i.topic for i in stage.inputs]
+    if twice := next((topic for topic in topics if topics.count(topic) > 1), None):
+        raise SourceError(
+            f"stage {stage.id!r} reads topic {twice!r} twice, and a division names each partition once",
+            where=", ".join(f"source {i.id}" for i in stage.inputs if i.topic == twice),
+            hint="read it as one source, and branch or concat that",
+        )
     sizes = {i.topic: counts[i.topic] for i in stage.inputs}
     if len(set(sizes.values())) > 1:
         raise SourceError(

@@ -11,7 +11,7 @@ from falkirk.checkpoint import driver
 from falkirk.checkpoint.ids import Millis, Nonce
 from falkirk.checkpoint.ports import Log
 from falkirk.checkpoint.takeover import admit, name, recover
-from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase, Revoked
+from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase
 from falkirk.checkpoint.transaction import Fate, commit_steps, release
 from falkirk.runtime.replay import Replays
 from falkirk.runtime.stores import TaskStores
@@ -54,8 +54,6 @@ class Committer:
         def work() -> None:
             try:
                 driver.run(recover(self._log, stores, replays, WallClock(), tasks))
-            except Revoked:
-                pass
             finally:
                 replays.close()
             self._transactions.submit(lambda: [admit(owned) for owned in tasks]).result()
