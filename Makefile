@@ -43,7 +43,7 @@ demo: kafka ## The real flights of 2013, with workers killed on the way, compare
 .PHONY: soak
 soak: kafka ## 1,000 kill -9 over long runs, every output checked (hours)
 	$(call say,Soak)
-	@$(BIN)/python -m falkirk.testing.soak
+	@$(BIN)/python -m tests.soak --kills 1000
 
 .PHONY: bench
 bench: kafka ## The figures of bench/RESULTS.md, measured on this machine
