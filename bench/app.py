@@ -1,0 +1,72 @@
+"""`falkirk run` as users start it, and what a benchmark asks of it: its workers, and their end."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import psutil
+from processes import BENCH, Process, Processes
+
+
+class App:
+    """An app with a state directory of its own; it may be started again and again."""
+
+    def __init__(
+        self, processes: Processes, brokers: str, folder: Path, flow: str, name: str, source: str, target: str,
+        workers: int = 1, memory: str = "256MiB",
+    ) -> None:  # fmt: skip
+        self.name, self.state = name, folder / name
+        self._processes, self._workers = processes, workers
+        self._command = [
+            sys.executable, "-m", "falkirk", "run", f"{BENCH / 'flows.py'}:{flow}", "--brokers", brokers,
+            "--state-dir", str(self.state), "--workers", str(workers), "--memory", memory,
+        ]  # fmt: skip
+        self._environment = {"BENCH_APP": name, "BENCH_SOURCE": source, "BENCH_TARGET": target}
+        self._run: Process | None = None
+
+    @property
+    def steps(self) -> str:
+        """Its steps topic."""
+        return f"falkirk.{self.name}.steps"
+
+    @property
+    def run(self) -> Process:
+        """The supervisor."""
+        assert self._run is not None
+        return self._run
+
+    def start(self, *more: str) -> None:
+        """Start the supervisor, and it its workers."""
+        self._run = self._processes.start(self.name, [*self._command, *more], **self._environment)
+
+    def until_end(self, timeout: float) -> None:
+        """Process all that is in the source, and leave. Raises Failed."""
+        self.start("--until", "end")
+        self.run.wait(timeout)
+
+    def worker_pids(self) -> list[int]:
+        """The processes that are workers; a spare is none yet."""
+        found = []
+        for slot in range(self._workers):
+            try:
+                found.append(int((self.state / self.name / f"worker-{slot}" / "lock").read_text()))
+            except (FileNotFoundError, ValueError):  # not there yet, or just being written
+                continue
+        return [pid for pid in found if psutil.pid_exists(pid)]
+
+    def kill_worker(self) -> None:
+        """kill -9 of the first worker."""
+        psutil.Process(self.worker_pids()[0]).kill()
+
+    def kill_all(self) -> None:
+        """kill -9 of the supervisor and all its children. Returns when they are gone."""
+        children = psutil.Process(self.run.pid).children(recursive=True)
+        for child in children:
+            child.kill()
+        self.run.kill()
+        psutil.wait_procs(children, timeout=10)
+
+    def stores(self) -> list[Path]:
+        """The folders of its tasks' stores on this host."""
+        return [path.parent for path in self.state.glob(f"{self.name}/worker-*/*/manifest.json")]

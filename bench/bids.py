@@ -1,0 +1,123 @@
+"""The load: auction bids as JSON, keyed by auction as Java's producers would, the same in every run.
+
+    python bench/bids.py BROKERS TOPIC RATE KEYS          a steady load; it ends when its standard input closes
+
+NexMark's bid has these fields; a twentieth of all auctions draws more than a fifth of the bids.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import polars as pl
+from confluent_kafka import Producer
+
+CHUNK = 200_000
+SEED = 2_010
+URL = "https://www.nexmark.com/item.htm?query=1"
+
+
+def job(count: int, keys: int) -> Iterator[pl.DataFrame]:
+    """The bids of the throughput job, in chunks: auctions with a mild skew, bidders without."""
+    random = np.random.default_rng(SEED)
+    for start in range(0, count, CHUNK):
+        n = min(CHUNK, count - start)
+        yield _frame(random, (keys * random.random(n) ** 2).astype(np.int64), keys)
+
+
+def fill(keys: int) -> Iterator[pl.DataFrame]:
+    """One bid for each auction, in a random order: the state has `keys` keys then."""
+    random = np.random.default_rng(SEED)
+    auctions = random.permutation(keys)
+    for start in range(0, keys, CHUNK):
+        yield _frame(random, auctions[start : start + CHUNK], keys)
+
+
+def _frame(random: np.random.Generator, auctions: np.ndarray, keys: int) -> pl.DataFrame:
+    n = len(auctions)
+    return pl.DataFrame(
+        {"auction": auctions, "bidder": random.integers(0, keys, n), "price": random.integers(100, 100_000, n)}
+    )
+
+
+def expected(chunks: Iterable[pl.DataFrame], by: str) -> pl.DataFrame:
+    """What any right job has at the end: for each key, how many bids, and the highest.
+
+    >>> expected([pl.DataFrame({"auction": [1, 1], "price": [5, 7]})], "auction").rows()
+    [(1, 2, 7)]
+    """
+    parts = [c.group_by(by).agg(n=pl.len().cast(pl.Int64), top=pl.max("price")) for c in chunks]
+    return pl.concat(parts).group_by(by).agg(pl.sum("n"), pl.max("top")).sort(by)
+
+
+def send(brokers: str, topic: str, chunks: Iterable[pl.DataFrame]) -> None:
+    """Fill a topic."""
+    producer = Producer(
+        {
+            "bootstrap.servers": brokers,
+            "partitioner": "murmur2_random",
+            "compression.type": "lz4",
+            "linger.ms": 20,
+            "batch.num.messages": 20_000,
+            "queue.buffering.max.messages": 500_000,
+        }
+    )
+    number = 0
+    for chunk in chunks:
+        for auction, bidder, price in chunk.iter_rows():
+            value = (
+                f'{{"auction":{auction},"bidder":{bidder},"price":{price},"channel":"Google","url":"{URL}",'
+                f'"dateTime":{1_700_000_000_000 + number}}}'
+            )
+            number += 1
+            while True:
+                try:
+                    producer.produce(topic, value, str(auction))
+                    break
+                except BufferError:
+                    producer.poll(0.05)
+        producer.poll(0)
+    if producer.flush(120):
+        raise RuntimeError(f"{topic} could not be filled")
+
+
+def steady(brokers: str, topic: str, rate: int, keys: int, stop: threading.Event) -> None:
+    """`rate` bids a second, evenly; each says in nanoseconds since 1970 when it was sent."""
+    producer = Producer(
+        {"bootstrap.servers": brokers, "partitioner": "murmur2_random", "linger.ms": 0, "socket.nagle.disable": True}
+    )
+    random = np.random.default_rng(SEED)
+    began, sent = time.perf_counter(), 0
+    while not stop.is_set():
+        due = int((time.perf_counter() - began) * rate)
+        for auction, price in zip(
+            random.integers(0, keys, due - sent).tolist(),
+            random.integers(100, 100_000, due - sent).tolist(),
+            strict=True,
+        ):
+            value = f'{{"auction":{auction},"price":{price},"sent":{time.time_ns()}}}'
+            producer.produce(topic, value, str(auction))
+        sent = due
+        producer.poll(0)
+        time.sleep(max(0.0, began + (sent + 1) / rate - time.perf_counter()))
+    producer.flush(10)
+
+
+def main() -> None:
+    brokers, topic, rate, keys = sys.argv[1:]
+    stop = threading.Event()
+
+    def watch() -> None:
+        sys.stdin.read()
+        stop.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    steady(brokers, topic, int(rate), int(keys), stop)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Falkirk's side of the comparison. Names come from the environment, so that every run is an app of its own.
+
+BENCH_APP, BENCH_SOURCE, BENCH_TARGET: the flow's name and its topics.
+"""
+
+from __future__ import annotations
+
+import os
+
+import falkirk as fk
+
+APP = os.environ.get("BENCH_APP", "bench")
+SOURCE = os.environ.get("BENCH_SOURCE", "bids")
+TARGET = os.environ.get("BENCH_TARGET", "stats")
+
+EAGER = fk.EagerCheckpoint(step="100ms")
+LAZY = fk.LazyCheckpoint(step="100ms")
+
+
+def counts(regime: fk.EagerCheckpoint | fk.LazyCheckpoint, by: str) -> fk.Flow:
+    """How many bids each key had, and the highest. The topic is keyed by auction: any other key takes an exchange."""
+    flow = fk.Flow(APP, regime=regime)
+    value = fk.Json({"auction": fk.Int64, by: fk.Int64, "price": fk.Int64})
+    bids = flow.source("bids", topic=SOURCE, key="auction", value=value)
+    stats = bids.group_by(by, id="stats").agg(n=fk.len(), top=fk.max("price"))
+    stats.sink("stats", topic=TARGET, key=by, value=fk.Json())
+    return flow
+
+
+def stamps(*, grouped: bool) -> fk.Flow:
+    """When each bid was sent: passed through, or the latest of each auction."""
+    flow = fk.Flow(APP, regime=EAGER)
+    value = fk.Json({"auction": fk.Int64, "sent": fk.Int64})
+    bids = flow.source("bids", topic=SOURCE, key="auction", value=value)
+    if grouped:
+        bids = bids.group_by("auction", id="stats").agg(n=fk.len(), sent=fk.max("sent"))
+    bids.sink("stamps", topic=TARGET, key="auction", value=fk.Json())
+    return flow
+
+
+eager = counts(EAGER, "auction")
+lazy = counts(LAZY, "auction")
+exchange = counts(EAGER, "bidder")
+echo = stamps(grouped=False)
+latest = stamps(grouped=True)

@@ -1,0 +1,91 @@
+"""How long a record takes at a low load: from the moment it is sent until a read_committed reader has what came of it.
+
+Generator, job and reader are processes of their own. In a group of the aggregation the latest record counts; with as many
+keys as there are, hardly ever do two records of one key meet in a step.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+
+from app import App
+from broker import PARTITIONS
+from processes import BENCH, Failed, Process
+from setting import Results, Setting, quantile, summary
+
+RATE = 1_000
+WARM_S = 3.0
+SHARES = {"median": 0.5, "p90": 0.9, "p99": 0.99}
+CURVE = [n / 100 for n in range(1, 100)]
+
+TITLES = {
+    "loop": "bare transactional loop",
+    "echo": "Falkirk, passed through",
+    "latest": "Falkirk, aggregated",
+}
+
+
+def measure(setting: Setting) -> Results:
+    """All jobs, round after round."""
+    sizes, screen = setting.sizes, setting.screen
+    ages: dict[str, list[list[float]]] = {job: [] for job in TITLES}
+    rests = []
+    with screen.part(sizes.rounds * len(TITLES)):
+        for round_ in range(sizes.rounds):
+            for job, title in TITLES.items():
+                screen.doing(f"round {round_ + 1} of {sizes.rounds}: {title}, {RATE:,} records a second")
+                rests.append(setting.rest())
+                found = run(setting, job)
+                ages[job].append(found)
+                figures = "   ".join(f"{name} {quantile(found, share):6.1f} ms" for name, share in SHARES.items())
+                screen.done(f"{title:<30}{figures}")
+    return {"rate": RATE, "jobs": {job: of(job, rounds) for job, rounds in ages.items()}, "rests": rests}
+
+
+def run(setting: Setting, job: str) -> list[float]:
+    """One job, once: the age of each record at its arrival, in milliseconds. Raises Failed."""
+    kafka, processes, sizes = setting.kafka, setting.processes, setting.sizes
+    name = setting.name(f"latency-{job}")
+    source, target = f"{name}.in", f"{name}.out"
+    kafka.make(source)
+    kafka.make(target)
+    end = start(setting, job, name, source, target)
+    reader = processes.helper(
+        f"{name}.reader", "arrivals.py", kafka.brokers, target, PARTITIONS, WARM_S, sizes.latency_s
+    )
+    if reader.said(30) is None:
+        raise Failed(f"{name}: the reader does not find its topic")
+    load = processes.helper(f"{name}.load", "bids.py", kafka.brokers, source, RATE, sizes.keys)
+    said = reader.said(WARM_S + sizes.latency_s + 90)
+    load.finish()
+    end()
+    kafka.delete(name)
+    shutil.rmtree(setting.folder / name, ignore_errors=True)
+    if said is None or len(said["ages"]) < RATE * sizes.latency_s / 10:
+        raise Failed(f"{name}: only {0 if said is None else len(said['ages'])} records came through")
+    ages: list[float] = said["ages"]
+    return ages
+
+
+def start(setting: Setting, job: str, name: str, source: str, target: str) -> Callable[[], None]:
+    """Start a job; returns what ends it."""
+    brokers, processes = setting.kafka.brokers, setting.processes
+    if job == "loop":
+        loop: Process = processes.start(
+            name, [sys.executable, str(BENCH / "peers" / "loop_echo.py"), brokers, source, target]
+        )
+        return loop.finish
+    app = App(processes, brokers, setting.folder, job, name, source, target)
+    app.start()
+    return app.run.terminate
+
+
+def of(job: str, rounds: list[list[float]]) -> Results:
+    """What all rounds of one job come to; the curve is of all records together."""
+    everything = [age for ages in rounds for age in ages]
+    found: Results = {name: summary([quantile(ages, share) for ages in rounds], 2) for name, share in SHARES.items()}
+    ordered = sorted(everything)
+    curve = [round(quantile(ordered, share), 2) for share in CURVE]
+    return {"title": TITLES[job], "records": len(everything), **found, "curve": curve}

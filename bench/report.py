@@ -1,0 +1,173 @@
+"""RESULTS.md, from whatever results there are: `python bench/report.py` writes it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+Part = dict[str, Any]
+MIB = 2**20
+
+BESIDE = {"vectors": "bare vectorised", "kstreams-cached": "Kafka Streams cached", "quix": "Quix"}
+"""The jobs that Falkirk's rate is divided by."""
+
+
+def write(results: Path, target: Path) -> None:
+    """Make the report."""
+    parts = {path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))}
+    writers = {
+        "throughput": throughput, "latency": latency, "recovery": recovery, "restore": restore, "memory": memory
+    }  # fmt: skip
+    lines = ["# Results", "", "Written by `make bench`; [README.md](README.md) says what is measured, and how.", ""]
+    if (results / "plot.svg").exists():
+        lines += [f"![rates, latencies, recovery and memory]({results.name}/plot.svg)", ""]
+    for name, writer in writers.items():
+        if name in parts:
+            lines += [*writer(parts[name]), "", *doubts(parts[name])]
+    lines += machines(parts)
+    target.write_text("\n".join(lines).rstrip() + "\n")
+
+
+def throughput(part: Part) -> list[str]:
+    """Rates, and Falkirk's beside the others'."""
+    jobs, sizes = part["jobs"], part["sizes"]
+    rows = []
+    for job in jobs.values():
+        if "rate" not in job:
+            rows.append([job["title"], "failed", *[""] * 6])
+            continue
+        rate = job["rate"]
+        rows.append(
+            [
+                job["title"], f"{rate['median']:,}", f"{rate['min']:,} to {rate['max']:,}",
+                f"{job['late_rate']['median']:,}", f"{job['commit_ms']['median']:,.0f}",
+                f"{job['cpu_per_million']['median']:.2f}", f"{job['broker_cpu_per_million']['median']:.2f}",
+                "yes" if job["faults"] == 0 else f"**{job['faults']:,} keys are wrong**",
+            ]
+        )  # fmt: skip
+    head = ["", "rec/s", "spread", "second half", "commit, ms", "CPU, s/M", "broker's CPU, s/M", "right"]
+    lines = [
+        f"## Throughput: {sizes['records']:,} bids, {sizes['keys']:,} keys, {sizes['rounds']} rounds",
+        "",
+        *table(head, rows, right=range(1, 7)),
+        "",
+        *(f"Skipped: {title} ({reason})." for title, reason in part["skipped"].items()),
+    ]
+    ratios = [
+        [jobs[id_]["title"], *(ratio(jobs, id_, other) for other in BESIDE)]
+        for id_ in ("eager", "lazy", "two", "exchange")
+        if "rate" in jobs.get(id_, {})
+    ]
+    return [*lines, "", *table(["rate divided by that of", *BESIDE.values()], ratios, right=range(1, 1 + len(BESIDE)))]
+
+
+def ratio(jobs: Part, mine: str, other: str) -> str:
+    """How many times as fast."""
+    if "rate" not in jobs.get(other, {}):
+        return "–"
+    return f"{jobs[mine]['rate']['median'] / jobs[other]['rate']['median']:.2f}"
+
+
+def latency(part: Part) -> list[str]:
+    """Medians, and the tail."""
+    loop = part["jobs"]["loop"]
+    names = {"median": "median", "p90": "p90", "p99": "p99"}
+    rows = [
+        [
+            job["title"],
+            *(f"{job[n]['median']:.1f} ({job[n]['min']:.1f} to {job[n]['max']:.1f})" for n in names),
+            *(f"{job[n]['median'] / loop[n]['median']:.2f}" for n in ("median", "p99")),
+        ]
+        for job in part["jobs"].values()
+    ]
+    head = ["ms", *names.values(), "median / loop", "p99 / loop"]
+    return [f"## Latency at {part['rate']:,} records a second", "", *table(head, rows, right=range(1, 6))]
+
+
+def recovery(part: Part) -> list[str]:
+    """By state, regime and what was killed."""
+    rows = [
+        [
+            f"{case['keys']:,}", case["regime"], case["kind"], f"**{case['all_tasks']['median']:.2f}**",
+            f"{case['all_tasks']['min']:.2f} to {case['all_tasks']['max']:.2f}", f"{case['first_task']['median']:.2f}",
+            f"{case['named']['median']:.2f}",
+        ]
+        for case in part["cases"]
+    ]  # fmt: skip
+    head = ["keys", "regime", "kill -9 of", "all tasks, s", "spread", "first task, s", "named, s"]
+    title = f"## Recovery at {part['rate']:,} records a second: median of {part['sizes']['kills']} kills"
+    return [title, "", *table(head, rows, right=(0, 3, 4, 5, 6))]
+
+
+def restore(part: Part) -> list[str]:
+    """By state, regime and origin."""
+    rows = [
+        [
+            f"{c['keys']:,}",
+            c["regime"],
+            c["origin"],
+            f"{c['seconds']:.2f}",
+            f"{c['keys_per_second']:,}",
+            f"{c['from_start']:.2f}",
+        ]
+        for c in part["cases"]
+    ]
+    head = ["keys", "regime", "from the", "s", "keys/s", "s, start of the processes included"]
+    return ["## Restore on a host without a store", "", *table(head, rows, right=(0, 3, 4, 5))]
+
+
+def memory(part: Part) -> list[str]:
+    """Along the way, and at the end."""
+    along = [f"{size / MIB:,.0f}" for size in part["rss_along"].values()]
+    shares = [f"{float(share) * part['records']:,.0f} keys" for share in part["rss_along"]]
+    topics = ", ".join(f"{name} {size / MIB:,.1f}" for name, size in sorted(part["topics"].items()))
+    title = f"## Memory and disk, {part['records']:,} records of as many keys, `--memory {part['memory_option']}`"
+    disk = (
+        f"State directory: {part['state_end'] / MIB:,.0f} MiB at the end, {part['state_max'] / MIB:,.0f} at most. Internal "
+        f"topics: {part['topics_end'] / MIB:,.0f} MiB at the end, {part['topics_max'] / MIB:,.0f} at most ({topics})."
+    )
+    return [
+        title,
+        "",
+        *table(
+            ["worker's memory, MiB", *shares, "highest"],
+            [["", *along, f"{part['rss_max'] / MIB:,.0f}"]],
+            right=range(1, 9),
+        ),
+        "",
+        disk,
+    ]
+
+
+def doubts(part: Part) -> list[str]:
+    """What makes the figures above doubtful."""
+    words = list(dict.fromkeys(part["warnings"]))
+    return [f"> {len(part['warnings'])} warnings, the first: {words[0]}", ""] if words else []
+
+
+def machines(parts: dict[str, Part]) -> list[str]:
+    """What each part was measured on; parts of one run share a line."""
+    groups: dict[str, list[str]] = {}
+    for name, part in parts.items():
+        facts = {key: value for key, value in part["machine"].items() if key != "date"}
+        words = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in facts.items())
+        groups.setdefault(words, []).append(f"{name} ({part['machine']['date']})")
+    return ["## Machine", "", *(f"- {', '.join(names)}: {words}" for words, names in groups.items())]
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> list[str]:
+    """Markdown.
+
+    >>> table(["a", "b"], [["x", "1"]], right=[1])
+    ['| a | b |', '| --- | ---: |', '| x | 1 |']
+    """
+    numbers = set(right)
+    rule = ["---:" if i in numbers else "---" for i in range(len(head))]
+    return ["| " + " | ".join(row) + " |" for row in (head, rule, *rows)]
+
+
+if __name__ == "__main__":
+    here = Path(__file__).resolve().parent
+    write(here / "results", here / "RESULTS.md")

@@ -1,0 +1,77 @@
+"""Measures Falkirk beside its peers, on a Kafka of its own: `make bench`, or `python bench/run.py --help`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+import tempfile
+from dataclasses import asdict, replace
+from importlib import import_module
+from pathlib import Path
+
+import click
+import plot
+import report
+from broker import Kafka
+from machine import facts
+from processes import BENCH, ROOT, Failed, Processes
+from rich.console import Console
+from setting import FULL_GROWN, FULL_STATES, QUICK, Screen, Setting, Sizes
+
+PARTS = {
+    "throughput": "throughput",
+    "latency": "latency",
+    "recovery": "recovery",
+    "restore": "restore",
+    "memory": "growth",
+}
+"""What can be measured, and the module that does it."""
+
+
+@click.command()
+@click.option("--only", type=click.Choice(list(PARTS)), multiple=True, help="Measure this part alone; may be repeated.")
+@click.option("--quick", is_flag=True, help="Small sizes, one round: does it work at all?")
+@click.option("--full", is_flag=True, help="Recovery up to 10,000,000 keys; memory with 10,000,000 records.")
+@click.option("--records", type=int, help="Records of the throughput job.  [default: 2,000,000]")
+@click.option("--keys", type=int, help="Keys of the throughput job.  [default: 10,000]")
+@click.option("--rounds", type=int, help="Rounds of throughput and latency.  [default: 3]")
+@click.option("--kills", type=int, help="Kills for each state measured.  [default: 10]")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), default=BENCH, help="Where results are written."
+)
+def main(only: tuple[str, ...], quick: bool, full: bool, out: Path, **given: int | None) -> None:
+    """Measure, and write results/*.json, results/plot.svg and RESULTS.md."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    sizes = QUICK if quick else Sizes()
+    if full:
+        sizes = replace(sizes, states=FULL_STATES, grown=FULL_GROWN)
+    sizes = replace(sizes, **{key: value for key, value in given.items() if value is not None})
+    console, results = Console(), out / "results"
+    results.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="falkirk-bench-"))
+    try:
+        kafka = Kafka(folder / "kafka", console)
+        with Processes(folder / "logs") as processes:
+            for part in only or PARTS:
+                setting = Setting(kafka, folder, processes, Screen(console), sizes)
+                console.print(f"[bold]{part}[/]")
+                found = import_module(PARTS[part]).measure(setting)
+                record = {"machine": facts(ROOT), "sizes": asdict(sizes), "warnings": setting.screen.warnings, **found}
+                (results / f"{part}.json").write_text(json.dumps(record, indent=1) + "\n")
+                processes.end()
+        kafka.close()
+    except Failed as error:
+        console.print(f"[bold red]failed[/] {error}", highlight=False)
+        sys.exit(1)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if (trouble := plot.draw(results)) is not None:
+        console.print(f"[yellow]no plot: {trouble}[/]")
+    report.write(results, out / "RESULTS.md")
+    console.print(f"{out / 'RESULTS.md'} and {results} tell the rest")
+
+
+if __name__ == "__main__":
+    main()
