@@ -27,6 +27,8 @@ Numbers = npt.NDArray[np.int64]
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _WORD = 0xFFFFFFFF
+_FEW = 8
+"""So many keys are hashed sooner one by one than by numpy's calls."""
 _SHARD_SHIFT = 32 - (SHARDS.bit_length() - 1)
 
 
@@ -53,9 +55,9 @@ def murmur2(keys: Sequence[bytes]) -> Hashes:
     >>> murmur2([b"foobar", b"21"]).astype("int32").tolist()
     [-790332482, -973932308]
     """
+    if len(keys) <= _FEW:
+        return np.array([murmur2_of(key) for key in keys], np.uint32)
     hashes = np.empty(len(keys), np.uint32)
-    if not len(keys):
-        return hashes
     lengths = np.fromiter(map(len, keys), np.int64, len(keys))
     starts = np.cumsum(lengths) - lengths
     # Three zero bytes at the end let the last key's tail be read as a whole word.
