@@ -83,6 +83,17 @@ def evaluate(
     return native.schema
 
 
+def native(exprs: Sequence[nw.Expr]) -> list[pl.Expr]:
+    """The expressions as Polars' own. A circuit translates them once, for that costs as much as a small step.
+
+    >>> pl.DataFrame({"a": [1]}).select(native([nw.col("a") + 1])).rows()
+    [(2,)]
+    """
+    namespace: Any = nw.from_native(pl.DataFrame(), eager_only=True).__narwhals_namespace__()
+    translated: list[Any] = [expr._to_compliant_expr(namespace) for expr in exprs]
+    return [expr.native for expr in translated]
+
+
 def columns_read(exprs: Sequence[nw.Expr], schema: pl.Schema) -> frozenset[str]:
     """The columns that expressions may look at: all, where they choose among them by a rule."""
     if any(node.kind in _ANY_COLUMN for expr in exprs for node in _walk(expr)):

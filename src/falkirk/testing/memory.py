@@ -64,7 +64,7 @@ class DictState:
         self.data: dict[bytes, bytes] = {}
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return [self.data.get(key) for key in keys]
+        return list(map(self.data.get, keys))
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         return iter(sorted((k, v) for k, v in self.data.items() if start <= k < end))

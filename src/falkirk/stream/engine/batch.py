@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
-import numpy as np
 import polars as pl
 
 from falkirk.state.shards import Hashes
@@ -39,8 +38,7 @@ class Batch:
 
     def filter(self, mask: pl.Series) -> Batch:
         """The rows where the mask is true; null is false."""
-        kept = self.rows.hstack(self.meta).filter(mask).get_columns()
-        return Batch(pl.DataFrame(kept[: self.rows.width]), pl.DataFrame(kept[self.rows.width :]))
+        return Batch(chosen(self.rows, mask), chosen(self.meta, mask))
 
     def gather(self, index: pl.Series) -> Batch:
         """The rows at these positions, in their order."""
@@ -82,9 +80,9 @@ class Updates:
         gone, come = changed & self.had, changed & self.has
         minus, plus = pl.lit(-1, pl.Int8).alias(WEIGHT), pl.lit(1, pl.Int8).alias(WEIGHT)
         return Batch(
-            pl.concat([self.old.filter(gone), self.new.filter(come)], rechunk=True),
+            pl.concat([chosen(self.old, gone), chosen(self.new, come)], rechunk=True),
             pl.concat(
-                [self.meta.filter(gone).with_columns(minus), self.meta.filter(come).with_columns(plus)], rechunk=True
+                [chosen(self.meta, gone).with_columns(minus), chosen(self.meta, come).with_columns(plus)], rechunk=True
             ),
         )
 
@@ -95,6 +93,12 @@ def _differ(a: pl.Series, b: pl.Series) -> pl.Series:
     return a.ne_missing(b) if a.null_count() or b.null_count() else a != b
 
 
+def chosen(frame: pl.DataFrame, mask: pl.Series) -> pl.DataFrame:
+    """The rows where the mask is true; null is false."""
+    # A frame's own filter goes through the query engine, a column's does not.
+    return pl.DataFrame([column.filter(mask) for column in frame.get_columns()])
+
+
 def everywhere(value: bool, rows: int) -> pl.Series:
     """The same for all rows."""
-    return pl.Series(np.full(rows, value))
+    return pl.Series([value]).new_from_index(0, rows)

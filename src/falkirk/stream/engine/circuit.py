@@ -30,13 +30,13 @@ from falkirk.stream.stage import Edge, PhysicalStage
 Flowing = Batch | Updates
 Runner = Callable[[StepRun, Batch], Flowing | None]
 
-_PLAIN: dict[type[op.Operator], Callable[[Any, StepRun, Batch], Batch]] = {
-    op.Filter: rows.filtered,
-    op.Select: rows.selected,
-    op.WithColumns: rows.extended,
-    op.Map: rows.mapped,
-    op.FlatMap: rows.flat_mapped,
-    op.MapBatches: rows.batch_mapped,
+_PLAIN: dict[type[op.Operator], Callable[[Any], rows.Rows]] = {
+    op.Filter: rows.filtering,
+    op.Select: rows.selecting,
+    op.WithColumns: rows.extending,
+    op.Map: lambda operator: partial(rows.mapped, operator),
+    op.FlatMap: lambda operator: partial(rows.flat_mapped, operator),
+    op.MapBatches: lambda operator: partial(rows.batch_mapped, operator),
 }
 
 
@@ -96,7 +96,7 @@ class StageCircuit:
             return GroupRunner(operator, self._tables(operator), partitioners).run
         plain = _PLAIN.get(type(operator))
         # What only marks a place in the graph hands on what it gets.
-        return partial(plain, operator) if plain else lambda run, batch: batch
+        return plain(operator) if plain else lambda run, batch: batch
 
     def _tables(self, operator: op.Operator) -> dict[str, int]:
         return {table: n for (name, table), n in self.stage.tables.items() if name == operator.id}

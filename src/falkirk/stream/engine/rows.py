@@ -3,45 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
-from operator import and_
 from typing import Any, TypeVar
 
-import narwhals as nw
 import polars as pl
 
 from falkirk.errors import UserCodeError
 from falkirk.stream import operators as op
 from falkirk.stream.engine.batch import TS, WEIGHT, Batch
 from falkirk.stream.engine.step import StepRun
-from falkirk.stream.expressions import words
+from falkirk.stream.expressions import native, words
 from falkirk.stream.frames import MISFITS, fits, frame_of
 
 _T = TypeVar("_T")
 
 
-def filtered(operator: op.Filter, run: StepRun, batch: Batch) -> Batch:
+Rows = Callable[[StepRun, Batch], Batch]
+"""An operator, ready to run."""
+
+
+def filtering(operator: op.Filter) -> Rows:
     """Rows for which all predicates are true."""
+    all_true = pl.all_horizontal(native(operator.predicates)).alias("all")
 
-    def mask_of(rows: pl.DataFrame) -> pl.Series:
-        masks = [_frame(rows).select(predicate).to_native() for predicate in operator.predicates]
-        return reduce(and_, (column for m in masks for column in m))
+    def run(run: StepRun, batch: Batch) -> Batch:
+        mask = evaluated(operator, run, batch, lambda rows: rows.select(all_true)).to_series()
+        return batch if mask.all(ignore_nulls=False) else batch.filter(mask)
 
-    mask = evaluated(operator, run, batch, mask_of)
-    return batch if mask.all(ignore_nulls=False) else batch.filter(mask)
+    return run
 
 
-def selected(operator: op.Select, run: StepRun, batch: Batch) -> Batch:
+def selecting(operator: op.Select) -> Rows:
     """New columns only."""
-    return Batch(
-        evaluated(operator, run, batch, lambda rows: _frame(rows).select(*operator.exprs).to_native()), batch.meta
-    )
+    exprs = native(operator.exprs)
+    return lambda run, batch: Batch(evaluated(operator, run, batch, lambda rows: rows.select(exprs)), batch.meta)
 
 
-def extended(operator: op.WithColumns, run: StepRun, batch: Batch) -> Batch:
+def extending(operator: op.WithColumns) -> Rows:
     """New columns beside the old."""
-    rows = evaluated(operator, run, batch, lambda rows: _frame(rows).with_columns(*operator.exprs).to_native())
-    return Batch(rows, batch.meta)
+    exprs = native(operator.exprs)
+    return lambda run, batch: Batch(evaluated(operator, run, batch, lambda rows: rows.with_columns(exprs)), batch.meta)
 
 
 def evaluated(operator: op.Operator, run: StepRun, batch: Batch, evaluate: Callable[[pl.DataFrame], _T]) -> _T:
@@ -52,12 +52,10 @@ def evaluated(operator: op.Operator, run: StepRun, batch: Batch, evaluate: Calla
         raise _blamed(operator, run, batch, _culprits(evaluate, batch.rows), error) from error
 
 
-def _frame(rows: pl.DataFrame) -> nw.DataFrame[pl.DataFrame]:
-    return nw.from_native(rows, eager_only=True)
-
-
 def concatenated(batches: Sequence[Batch], *, weighted: bool) -> Batch:
     """All rows, the first batch's first. With `weighted`, those of append-only batches weigh +1."""
+    if len(batches) == 1 and not weighted:
+        return batches[0]
     come = pl.lit(1, pl.Int8).alias(WEIGHT)
     metas = [b.meta.with_columns(come) if weighted and WEIGHT not in b.meta.columns else b.meta for b in batches]
     if len(batches) == 1:

@@ -9,6 +9,7 @@ A null key of a table cannot go round, or its records would be out of order: it 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ import polars as pl
 from falkirk.errors import UserCodeError
 from falkirk.state.shards import Hashes, murmur2, murmur2_partition
 from falkirk.stream.circuit import Emitted
-from falkirk.stream.engine.batch import TS, WEIGHT, Batch, Updates
+from falkirk.stream.engine.batch import TS, WEIGHT, Batch, Updates, chosen
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.keys import same_key
 from falkirk.stream.operators import Sink
@@ -56,10 +57,9 @@ class SinkRunner:
         rows, here, times = updates.new, updates.has, updates.meta[TS]
         wanted = updates.changed()
         if not wanted.all():
-            chosen = wanted.arg_true()
-            rows, here, times = rows[chosen], here[chosen], times[chosen]
+            rows, here, times = chosen(rows, wanted), here.filter(wanted), times.filter(wanted)
             if keys is not None and hashes is not None:
-                keys, hashes = [keys[i] for i in chosen.to_list()], hashes[chosen.to_numpy()]
+                keys, hashes = list(compress(keys, wanted)), hashes[wanted.to_numpy()]
         if keys is None:
             keys = key.encode(rows)
         values: Sequence[bytes | None] = self.sink.value.encode(rows)
