@@ -1,0 +1,63 @@
+"""The arithmetic behind the figures: what a rate is, what is right, and which output counts as recovered."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from falkirk.checkpoint.ids import Millis, Nonce, OwnerId, Step
+from falkirk.checkpoint.records import Named, OutputRange, StepRecord, encode
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+@pytest.fixture
+def module(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """A script of the bench, imported as it is when it runs."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(BENCH)
+    yield importlib.import_module(request.param)
+    for name in set(sys.modules) - before:  # their names are short: another folder's scripts may have the same
+        if BENCH in Path(getattr(sys.modules[name], "__file__", None) or "/").parents:
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("module", ["bids", "outputs", "report", "setting"], indirect=True)
+def test_the_examples_are_true(module: ModuleType) -> None:
+    failed, attempted = doctest.testmod(module)
+    assert attempted
+    assert not failed
+
+
+def step(number: int, nonce: str, outputs: int = 1) -> bytes:
+    ranges = (OutputRange("out", 0, outputs),) if outputs else ()
+    return encode(StepRecord("t/0", Step(number), Nonce(nonce), OwnerId("w"), Millis(0), (), ranges, ""))
+
+
+@pytest.mark.parametrize("module", ["witness"], indirect=True)
+def test_an_ownership_is_seen_by_its_first_output_in_whichever_order(
+    module: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    witness = module.Witness()
+    witness.record(step(0, "a"), "t/0", 1.0)
+    witness.output(b"t/0 0 0", 1.1)
+    witness.output(b"t/0 0 1", 1.2)
+    witness.output(b"t/0 1 0", 2.0)  # of the old ownership still, and read after the new name
+    witness.record(encode(Named(Nonce("b"), OwnerId("w"))), "t/0", 2.1)
+    witness.record(step(1, "a"), "t/0", 2.2)
+    witness.record(step(2, "b", outputs=0), "t/0", 2.3)
+    witness.output(b"t/0 3 0", 2.4)
+    witness.record(step(3, "b"), "t/0", 2.5)
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(s["nonce"], s.get("named"), s.get("output")) for s in said] == [
+        ("a", None, 1.1),
+        ("b", 2.1, None),
+        ("b", None, 2.4),
+    ]
