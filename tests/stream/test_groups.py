@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import falkirk as fk
+from falkirk.errors import UserCodeError
 from falkirk.testing.memory import MemoryApp
 
 SCHEMA = {"k": fk.String, "i": fk.Int64, "f": fk.Float64, "s": fk.String, "b": fk.Boolean, "at": fk.Datetime}
@@ -220,3 +221,27 @@ def test_grouping_by_more_than_the_key_needs_no_exchange(rows: list[tuple[int, i
     app = run(flow, "in", [{"k": k, "g": g, "x": x} for k, g, x in rows], rng)
     counts = {(k, g): sum(r[:2] == (k, g) for r in rows) for k, g, _ in rows}
     assert {(r["k"], r["g"]): r["n"] for r in latest(app)} == counts
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "message", "where"),
+    [
+        (fk.len(), "a row of {'n': 11} is taken back", "group_by 'again'"),
+        (fk.max("k"), "a row of {'n': 11, 'value': 1} is taken back", "most of group_by 'again'"),
+    ],
+)
+def test_a_row_that_is_taken_back_but_never_came_stops_the_app(aggregate: Any, message: str, where: str) -> None:
+    shift = 0
+    flow = fk.Flow("g")
+    source = flow.source("in", key="k", value=fk.Json({"k": fk.Int64}))
+    shifted = source.group_by("k").agg(n=fk.len()).map(lambda row: {**row, "n": row["n"] + shift})
+    shifted.group_by("n", id="again").agg(most=aggregate).sink("out", key="n", value=fk.Json())
+    app = MemoryApp(flow)
+    app.append("in", b"1", b'{"k":1}')
+    app.run()
+    shift = 10
+    app.append("in", b"1", b'{"k":1}')
+    with pytest.raises(UserCodeError) as caught:
+        app.run()
+    assert message in caught.value.what
+    assert caught.value.where.startswith(where)

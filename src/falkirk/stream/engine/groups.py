@@ -9,8 +9,8 @@ rows ──▶ group_by, in order of first appearance ──▶ one get for all 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
-import narwhals as nw
 import polars as pl
 
 from falkirk.errors import UserCodeError
@@ -18,10 +18,12 @@ from falkirk.state.codec import decode_values, encode_keys, encode_values
 from falkirk.state.shards import murmur2, shard_of
 from falkirk.stream.aggregates.bound import OutOfRange, new, old
 from falkirk.stream.engine.batch import TS, WEIGHT, Batch, Updates, everywhere
-from falkirk.stream.engine.multiset import Multiset
+from falkirk.stream.engine.multiset import Multiset, check_counts
 from falkirk.stream.engine.partitioners import Partitioners
 from falkirk.stream.engine.rows import evaluated
 from falkirk.stream.engine.step import StepRun
+from falkirk.stream.expressions import native
+from falkirk.stream.frames import frame_of
 from falkirk.stream.operators import Group
 from falkirk.stream.tables import GROUPS, ROWS, bounds, group_schema, multiset_bounds
 
@@ -34,19 +36,21 @@ class GroupRunner:
         self.table = tables[GROUPS]
         self.retracts = group.inputs[0].changes
         self.bounds = bounds(group)
-        self.computed = [e.alias(name) for b in self.bounds for name, e in b.computed.items()]
+        self.computed = native([e.alias(name) for b in self.bounds for name, e in b.computed.items()])
         weight = pl.col(WEIGHT).cast(pl.Int64) if self.retracts else None
-        self.partials = [e.alias(new(b.name, part)) for b in self.bounds for part, e in b.partial(weight).items()]
+        partials = [e.alias(new(b.name, part)) for b in self.bounds for part, e in b.partial(weight).items()]
+        self.folded = [*partials, pl.col(TS).max()]
         self.schema = group_schema(group)
-        self.multisets = [Multiset(b, group.columns, tables[b.name]) for b in multiset_bounds(group)]
+        (self.no_state,) = encode_values(self.schema, frame_of([{}], self.schema))
+        self.multisets = [Multiset(b, group.columns, tables[b.name], group.where) for b in multiset_bounds(group)]
 
     def run(self, run: StepRun, batch: Batch) -> Updates:
         """Fold the rows into the groups' state, and say what changed."""
         columns = list(self.group.columns)
         frame = batch.rows.hstack(batch.meta)
         if self.computed:
-            frame = frame.hstack(evaluated(self.group, run, batch, self._arguments))
-        grouped = frame.group_by(columns, maintain_order=True).agg(*self.partials, pl.col(TS).max())
+            frame = frame.hstack(evaluated(self.group, run, batch, lambda rows: rows.select(self.computed)))
+        grouped = frame.group_by(columns, maintain_order=True).agg(self.folded)
         # A select would go through the query engine for what is but a choice of columns.
         series = grouped.get_columns()
         keys, partials, meta = (
@@ -69,7 +73,7 @@ class GroupRunner:
         after = merging.select(
             **{old(b.name, part): merged for b in self.bounds for part, merged in b.merge(merging).items()}
         )
-        has = self._alive(after)
+        has = self._alive(keys, after)
         values: list[bytes | None] = list(encode_values(self.schema, after))
         if self.retracts:
             values = [v if alive else None for v, alive in zip(values, has, strict=True)]
@@ -86,26 +90,19 @@ class GroupRunner:
             hashes=hashes,
         )
 
-    def _arguments(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return nw.from_native(rows, eager_only=True).select(*self.computed).to_native()
-
     def _states(self, found: list[bytes | None]) -> tuple[pl.DataFrame, pl.Series]:
         """A row of state a group, null where there is none; and whether there is one."""
-        values = [v for v in found if v is not None]
-        if len(values) == len(found):
-            return decode_values(self.schema, values), everywhere(True, len(found))
-        if not values:
-            return self.schema.to_frame().clear(len(found)), everywhere(False, len(found))
+        if None not in found:
+            return decode_values(self.schema, cast("list[bytes]", found)), everywhere(True, len(found))
         there = pl.Series([v is not None for v in found])
-        rows = pl.select(pl.when(there).then(there.cum_sum().cast(pl.Int64) - 1)).to_series()
-        return decode_values(self.schema, values).select(pl.all().gather(rows)), there
+        return decode_values(self.schema, [self.no_state if v is None else v for v in found]), there
 
-    def _alive(self, after: pl.DataFrame) -> pl.Series:
+    def _alive(self, keys: pl.DataFrame, after: pl.DataFrame) -> pl.Series:
         """Which groups have rows left."""
         if not self.retracts:
             return everywhere(True, after.height)
         rows = after[old(ROWS, "rows")]
-        assert rows.min() >= 0, "a row was taken back that never came: weights of a group add up to ≥ 0"  # type: ignore[operator]
+        check_counts(rows, keys, self.group.where)
         return rows > 0
 
     def _results(self, keys: pl.DataFrame, states: pl.DataFrame) -> list[pl.Series]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from falkirk.errors import UserCodeError
 from falkirk.state.codec import decode_values, encode_key, encode_keys, encode_values, prefix_end
 from falkirk.stream.aggregates.bound import new
 from falkirk.stream.aggregates.builtin import BoundExtreme
@@ -23,11 +24,23 @@ from falkirk.stream.engine.batch import WEIGHT
 _COMPLEMENT = bytes(range(255, -1, -1))
 
 
+def check_counts(counts: pl.Series, counted: pl.DataFrame, where: str) -> None:
+    """What is counted was there as often as it was taken back:  Σ weights ≥ 0.  Raises UserCodeError with the first of
+    `counted`, one row a count, for which that is not so."""
+    if counts.len() and counts.min() < 0:  # type: ignore[operator]
+        raise UserCodeError(
+            f"a row of {counted.row((counts < 0).arg_true()[0], named=True)} is taken back that never came",
+            where=where,
+            hint="a function of a grouped result must give the same rows for the same row, whenever it is called",
+        )
+
+
 class Multiset:
     """The values of one aggregate."""
 
-    def __init__(self, bound: BoundExtreme, columns: tuple[str, ...], table: int) -> None:
+    def __init__(self, bound: BoundExtreme, columns: tuple[str, ...], table: int, where: str) -> None:
         self.bound, self.columns, self.table = bound, list(columns), table
+        self.where = f"{bound.name} of {where}"
         self.schema = pl.Schema({"value": bound.dtype, "rows": pl.Int64()})
 
     def best(
@@ -77,7 +90,7 @@ class Multiset:
         counts = iter(known)
         had = pl.Series([0 if v is None else next(counts) for v in found], dtype=pl.Int64)
         rows = had + changes["weight"]
-        assert not rows.len() or rows.min() >= 0, "a value was taken back that never came"  # type: ignore[operator]
+        check_counts(rows, changes.select(*self.columns, "value"), self.where)
         values = encode_values(self.schema, changes.select("value", rows=rows))
         state.put(full, [v if n else None for v, n in zip(values, rows, strict=True)])
         return rows
