@@ -22,7 +22,7 @@ from typing import IO, Self
 
 import msgspec
 
-from falkirk.errors import FalkirkError
+from falkirk.errors import FalkirkError, IdentityError
 from falkirk.runtime.board import Ended, Line, News, Started
 from falkirk.runtime.process import BUG
 from falkirk.runtime.protocol import Failed, FromWorker, Ready, Report, Work, decode_from_worker, encode
@@ -31,6 +31,10 @@ from falkirk.runtime.settings import Settings
 CRASHES = 5
 """So many deaths of workers within `CRASH_WINDOW` seconds of their start, one after the other, end the run."""
 CRASH_WINDOW = 10.0
+
+FENCES = 4
+"""So many losses of an identity within `FENCE_WINDOW` seconds are another process's doing."""
+FENCE_WINDOW = 60.0
 
 
 @dataclass(slots=True, eq=False)
@@ -73,6 +77,7 @@ class Supervisor:
         self._spares: list[Child] = []
         self._vacant: deque[int] = deque(range(settings.workers))
         self._quick_deaths = 0
+        self._fenced: list[float] = []
 
     def __enter__(self) -> Self:
         """Start the first spares: what they import and ask takes them as long as the caller's own preparations."""
@@ -108,7 +113,7 @@ class Supervisor:
                 self._news(report)
                 self._quick_deaths = 0 if time.monotonic() - child.started > CRASH_WINDOW else self._quick_deaths
             case Failed(message, code, passing):
-                if not passing:
+                if not passing and not (code == IdentityError.exit_code and self._fenced_by_chance()):
                     raise WorkerFailed(message, code)
                 child.excused = True
                 self._news(Line(message))
@@ -140,6 +145,16 @@ class Supervisor:
             self._quick_deaths += 1
             if self._quick_deaths >= CRASHES:
                 raise WorkerFailed(f"workers die as soon as they start ({CRASHES} times): see their traces above", BUG)
+
+    def _fenced_by_chance(self) -> bool:
+        """Whether a worker that lost its identity may be replaced.
+
+        A broker that was killed may come back with a group as it was before the worker last joined, and then takes the
+        worker for a rival of its own predecessor: once replaced, it is known again. A real rival comes back too.
+        """
+        now = time.monotonic()
+        self._fenced = [at for at in self._fenced if now - at < FENCE_WINDOW] + [now]
+        return len(self._fenced) < FENCES
 
     def _leave(self) -> None:
         """SIGTERM to all: last steps committed, last versions made. A worker that dies meanwhile is not replaced."""
