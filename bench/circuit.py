@@ -1,4 +1,9 @@
-"""What a circuit costs besides decoding: source → filter → group_by → len, max → sink, on slices of 20,000 records.
+"""What a circuit costs, without a broker and a store.
+
+Large steps decide throughput: source → filter → group_by → len, max → sink, on slices of 20,000 records. What is left
+when the reading of JSON is taken off is Falkirk's own.
+Small steps decide latency: 3 records, with and without a group. The best of many is shown too, for on a busy machine
+the median is that of the other programs.
 
 python bench/circuit.py [--profile]
 """
@@ -10,6 +15,7 @@ import cProfile
 import pstats
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -22,7 +28,25 @@ from falkirk.stream.circuit import Circuit, Slice, StepInput
 from falkirk.stream.plan import Layout
 from falkirk.testing.memory import DictState
 
-PARTITIONS, ROWS, KEYS, STEPS = 4, 20_000, 20_000, 60
+PARTITIONS, ROWS, KEYS, STEPS, SMALL_STEPS = 4, 20_000, 20_000, 60, 500
+
+
+def small_step(n: int) -> StepInput:
+    """3 records."""
+    messages = [
+        Message(topic="in", partition=0, offset=i, key=b"%d" % (i % KEYS), value=b'{"id":%d,"at":%d}' % (i % KEYS, n))
+        for i in range(3 * n, 3 * n + 3)
+    ]
+    return StepInput(n, [Slice("in", "in", 0, messages)])
+
+
+def small_circuit(*, grouped: bool) -> Circuit:
+    flow = fk.Flow("bench")
+    rows = flow.source("in", key="id", value=fk.Json({"id": fk.Int64, "at": fk.Int64}))
+    out = rows.group_by("id").agg(last=fk.max("at")) if grouped else rows.filter(fk.col("id") >= 0)
+    out.sink("out", key="id", value=fk.Json())
+    (stage,) = flow.plan().stages
+    return stage.circuit(0, Layout({"in": 1, "out": PARTITIONS}))
 
 
 def circuit() -> Circuit:
@@ -74,18 +98,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--profile", action="store_true", help="where the time goes, function by function")
     profiled = parser.parse_args().profile
+    for name, grouped in (("filter", False), ("group_by", True)):
+        run, of_small = small_circuit(grouped=grouped).run, DictState()
+        small_steps = [small_step(n) for n in range(SMALL_STEPS)]
+        times = [timed(partial(run, step, of_small)) for step in small_steps]
+        print(f"3 records, {name}: {min(times) * 1e3:.2f} ms at best, median {median(times) * 1e3:.2f} ms")
     all_steps, bound, state = steps(), circuit(), DictState()
     for step in all_steps[:5]:
         bound.run(step, state)
     profiler = cProfile.Profile()
     if profiled:
         profiler.enable()
-    whole = median(timed(lambda step=step: bound.run(step, state)) for step in all_steps)
+    whole = [timed(lambda step=step: bound.run(step, state)) for step in all_steps]
     profiler.disable()
-    decoding = median(timed(lambda step=step: decode(step)) for step in all_steps)
+    decoding = [timed(lambda step=step: decode(step)) for step in all_steps]
     per_row = 1e6 / ROWS
-    print(f"run() {whole * per_row:.3f} µs a row, of which read_ndjson {decoding * per_row:.3f} µs", end="; ")
-    print(f"the rest {(whole - decoding) * per_row:.3f} µs (medians of {STEPS} steps)")
+    for name, of in (("at best", min), ("median", median)):
+        print(f"{ROWS} records, µs a row, {name}: run() {of(whole) * per_row:.3f}", end=", ")
+        print(f"read_ndjson {of(decoding) * per_row:.3f}, the rest {(of(whole) - of(decoding)) * per_row:.3f}")
     if profiled:
         pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
 
