@@ -97,13 +97,24 @@ def others(worker: int, at: int) -> Iterator[Fault]:
 
 def moves(worker: int, at: int) -> Iterator[Fault]:
     """The group takes tasks from a worker there: it asks for them, or the session expires."""
-    yield from (Move(worker=worker, at=at, task=t, to=1 - worker) for t in (0, 1))
+    yield from (Move(worker=worker, at=at, task=t, to=to) for t in (0, 1) for to in {0, 1, 2} - {worker})
     yield Expel(worker=worker, at=at)
 
 
 def doubts(worker: int, at: int) -> Iterator[Fault]:
     """A request there does not go as usual."""
-    yield from (Doubt(worker=worker, at=at, order=order) for order in (Order.LOSE, Order.DELAY, Order.REFUSE))
+    yield from (Doubt(worker=worker, at=at, order=order) for order in (Order.LOSE, Order.REFUSE))
+    yield from (Doubt(worker=worker, at=at, order=Order.DELAY, late=late) for late in (0, 12, 40))
+
+
+def naps(worker: int, at: int) -> Iterator[Fault]:
+    """The worker wakes while its successor takes over."""
+    yield from (Pause(worker=worker, at=at, turns=turns) for turns in range(41, 90, 4))
+
+
+def ages(worker: int, at: int) -> Iterator[Fault]:
+    """Tombstones grow old and go."""
+    yield Age(worker=worker, at=at)
 
 
 def every_point(make: MakeToy, kinds: Kinds, base: Plan, worker: int = 0, each: int = FOREVER) -> Iterator[Plan]:

@@ -82,7 +82,7 @@ class Group:
 
     def move(self, partition: int, to: str) -> None:
         """The assignor's choice changes: the partition is to be handed over to a member."""
-        if to in self._members and self.owner.get(partition) != to:
+        if to in self._members and partition < self.partitions and self.owner.get(partition) != to:
             self.to_be[partition] = to
             self._rebalance()
 

@@ -36,6 +36,7 @@ class _Batch:
     partition: TopicPartition
     records: list[Sent]
     tracked: bool
+    transaction: int
     arrived: bool = False
 
 
@@ -62,6 +63,7 @@ class SimLog:
     _epoch: int | None = None
     """Of the producer; None when there is none that may be used."""
     _open: bool = False
+    _begun: int = 0
     _sent: bool = False
     """Has the transaction reached the coordinator? One that has not is ended without a request."""
     _queue: list[_Batch] = field(default_factory=list)
@@ -73,6 +75,7 @@ class SimLog:
         """Open a transaction, on this side alone."""
         self._producer(within=False)
         self._open, self._sent, self._queue, self._written = True, False, [], {}
+        self._begun += 1
 
     async def send(self, writes: Writes) -> None:
         """Queue records."""
@@ -88,7 +91,7 @@ class SimLog:
             if i and writes.partitions[i - 1] == p:
                 self._queue[-1].records.append(record)
             else:
-                self._queue.append(_Batch(tp, [record], writes.tracked))
+                self._queue.append(_Batch(tp, [record], writes.tracked, self._begun))
         await reach(Point(f"has queued records for {writes.topic}"))
 
     def queued(self) -> str:
@@ -102,7 +105,8 @@ class SimLog:
                 self._produce(self._queue[0], self._epoch)
 
     def _produce(self, batch: _Batch, epoch: int) -> None:
-        if not batch.arrived:
+        # A batch that comes when its transaction is over is out of sequence, and the broker refuses it.
+        if not batch.arrived and batch.transaction == self._begun:
             last = self.broker.produce(self.owner, epoch, batch.partition, batch.records)
             self._sent = batch.arrived = True
             if batch.tracked:

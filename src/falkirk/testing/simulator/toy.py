@@ -1,9 +1,8 @@
 """The application that runs in the simulation: keyed counts, small but as real as the seams ask.
 
 Task t reads two partitions of the topic `in`, keeps how often it has seen each key, and for every record writes the
-key's new count to the topic `out`. Every third record of a key deletes a companion of the count, so that the changes
-hold tombstones.
-A record lost, doubled or swapped shows in the counts; a replay at another clock shows in the digest.
+key's new count to the topic `out`. The third record of a key deletes a companion of the count, so that the changes hold
+tombstones. A record lost, doubled or swapped shows in the counts; a run at another clock in state and output.
 """
 
 from __future__ import annotations
@@ -76,7 +75,8 @@ class Counts:
                 key = m.key() or b""
                 found = state.get([b"n" + key])[0]
                 n = int(found or b"0") + 1
-                state.put([b"n" + key, b"odd" + key], [b"%d" % n, b"1" if n % 3 else None])
+                state.put([b"n" + key, b"new" + key], [b"%d" % n, b"1" if n <= 2 else None])
+                state.put([b"at %s %d" % (key, n)], [b"%d" % step.clock])
                 partitions.append(m.key() == KEYS[0])
                 keys.append(key)
                 values.append(msgspec.json.encode(Counted(n, m.partition(), m.offset(), step.clock)))

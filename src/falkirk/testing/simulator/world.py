@@ -209,6 +209,12 @@ class World:
 
     # the end
 
+    def close(self) -> None:
+        """End what still runs."""
+        for host in self.hosts:
+            for thread in host.process.threads if host.process is not None else ():
+                thread.work.close()
+
     def wake(self) -> bool:
         """Wake every paused process; says whether there was one."""
         sleepers = [h for h in self.hosts if h.process is not None and h.paused_until > self.turn]
