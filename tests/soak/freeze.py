@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import signal
 import time
+from collections.abc import Sequence
 
 import psutil
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
@@ -22,11 +23,11 @@ HELD_S = 0.15
 
 
 class Freezer:
-    """Looks at one topic that every worker writes to."""
+    """Looks at topics of which every worker writes to some."""
 
-    def __init__(self, brokers: str, topic: str, partitions: int) -> None:
+    def __init__(self, brokers: str, topics: Sequence[str], partitions: int) -> None:
         self.brokers = brokers
-        self.partitions = [TopicPartition(topic, p) for p in range(partitions)]
+        self.partitions = [TopicPartition(topic, p) for topic in topics for p in range(partitions)]
         self.admin = self._connect()
 
     def freeze(self, worker: psutil.Process, dice: random.Random) -> bool:
@@ -44,7 +45,7 @@ class Freezer:
         signal_to(worker, signal.SIGSTOP)
         return False
 
-    def _held(self) -> set[tuple[int, int]]:
+    def _held(self) -> set[tuple[TopicPartition, int]]:
         """Partitions with an open transaction, each with its last stable offset."""
         try:
             stable, ends = self._offsets(IsolationLevel.READ_COMMITTED), self._offsets(IsolationLevel.READ_UNCOMMITTED)
@@ -53,10 +54,10 @@ class Freezer:
             return set()
         return {(p, offset) for p, offset in stable.items() if offset < ends[p]}
 
-    def _offsets(self, isolation: IsolationLevel) -> dict[int, int]:
+    def _offsets(self, isolation: IsolationLevel) -> dict[TopicPartition, int]:
         wanted = {partition: OffsetSpec.latest() for partition in self.partitions}
         asked = self.admin.list_offsets(wanted, isolation_level=isolation, request_timeout=5)
-        return {place.partition: future.result().offset for place, future in asked.items()}
+        return {place: future.result().offset for place, future in asked.items()}
 
     def _connect(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.brokers, **PATIENT})

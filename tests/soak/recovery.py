@@ -22,6 +22,8 @@ class Wound:
     """When a reader saw each task's first output of a step that closed after the harm."""
     moved: set[str] = field(default_factory=set)
     """Tasks that another ownership went on with."""
+    alone: bool = True
+    """No other harm was done before this one had healed."""
 
     @property
     def healed(self) -> bool:
@@ -47,7 +49,9 @@ class Recoveries:
 
     def hurt(self, kind: str, at: float) -> Wound:
         """A harm was done at `at`."""
-        wound = Wound(kind, at, dict(self.owners))
+        wound = Wound(kind, at, dict(self.owners), alone=not self.open)
+        for other in self.open:
+            other.alone = False
         self.open.append(wound)
         return wound
 
@@ -69,7 +73,8 @@ class Recoveries:
         """Count, median, 90th percentile and maximum in seconds, by kind. A child that owned nothing is a spare."""
         times: dict[str, list[float]] = {}
         for wound in self.healed:
-            kind = "spare" if wound.kind == "worker" and not wound.moved else wound.kind
+            kind = "spare" if wound.kind.startswith("worker") and not wound.moved else wound.kind
+            kind = kind if wound.alone else "several at once"
             times.setdefault(kind, []).append(wound.seconds)
         return {
             kind: {

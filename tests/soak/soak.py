@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
+from tests.soak import specs
 from tests.soak.findings import Findings, Kind
 from tests.soak.freeze import Freezer
 from tests.soak.load import Sent
@@ -32,6 +33,8 @@ from falkirk.connectors.embedded import EmbeddedKafka
 from falkirk.errors import ClusterError
 
 TICK_S = 0.02
+ENDINGS = 5
+"""How often a run may end by itself before the soak is given up; it has failed by then, and goes on to find more."""
 STARTING_S = 20.0
 """How long a run may take to meet the cluster."""
 AFTER_SESSION_S = 2.0
@@ -125,7 +128,8 @@ class Soak:
             "tests.soak.load", [brokers, "bids", str(config.seed), str(config.rate)], Sent, logs / "load.log"
         )
         self.helpers = [self.reader, self.load]
-        self.freezer = Freezer(brokers, config.flow if config.flow != "mixed" else "eager", config.partitions)
+        sinks = [stage.outputs[0].topic for stage in getattr(specs, config.flow).stages]
+        self.freezer = Freezer(brokers, sinks, config.partitions)
         self._act("start")
         run.start()
         self._until(lambda: len(self.recoveries.owners) >= config.partitions, "the first output of all tasks")
@@ -259,6 +263,8 @@ class Soak:
             starting = self.broker_down - STARTING_S < self.run.started < self.broker_up
             if not (code == ClusterError.exit_code and starting):
                 self.conduct.add(Kind.CONDUCT, f"run {self.run.count}", f"ended by itself with exit code {code}")
+                if self.conduct.total >= ENDINGS:
+                    raise TimeoutError("the run does not stay up")
             self.run.start()
         exact = not sum(count for kind, count in progress.counts.items() if kind != Kind.CONDUCT)
         progress.counts[Kind.CONDUCT.value] = self.conduct.total

@@ -38,6 +38,15 @@ def test_a_killed_child_that_owned_nothing_is_a_spare() -> None:
     assert list(seen.summary()) == ["spare"]
 
 
+def test_harms_that_overlap_are_counted_apart() -> None:
+    seen = Recoveries()
+    seen.see([step("t/0", 1.0, 1.1)])
+    seen.hurt("worker", 2.0)
+    seen.hurt("broker", 2.5)
+    seen.see([step("t/0", 3.1, 3.5, "b")])
+    assert seen.summary() == {"several at once": {"count": 2, "median": 1.25, "p90": 1.5, "max": 1.5}}
+
+
 def test_the_schedule_is_the_seed_s() -> None:
     assert schedule(100, 1) == schedule(100, 1) != schedule(100, 2)
     for kills in (16, 100, 1000):
