@@ -2,8 +2,9 @@
 
     python bench/arrivals.py BROKERS TOPIC PARTITIONS WARM_S SECONDS
 
-Records carry the nanosecond in which they were sent. It says `{"reading": true}` when it has found the topic's end, then
-takes note of what arrives after WARM_S seconds and within the SECONDS that follow, and says all ages in milliseconds.
+Records carry the nanosecond in which they were sent. It says `{"reading": true}` when it has found the topic's end, and
+`{"reached": true}` at the first record, a probe. From the second on it waits WARM_S seconds, takes note of what arrives
+within the SECONDS that follow, and says all ages in milliseconds.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ def main() -> None:
     ]
     consumer.assign([TopicPartition(topic, p, end) for p, end in enumerate(ends)])
     print('{"reading": true}', flush=True)
+    if consumer.poll(60) is not None:
+        print('{"reached": true}', flush=True)
     first = consumer.poll(60)
     ages: list[float] = []
     begin = time.monotonic() + warm

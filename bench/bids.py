@@ -85,8 +85,20 @@ def send(brokers: str, topic: str, chunks: Iterable[pl.DataFrame]) -> None:
         raise RuntimeError(f"{topic} could not be filled")
 
 
+def stamped(auction: int, price: int) -> str:
+    """A bid that says in nanoseconds since 1970 when it was sent."""
+    return f'{{"auction":{auction},"price":{price},"sent":{time.time_ns()}}}'
+
+
+def probe(brokers: str, topic: str) -> None:
+    """One bid."""
+    producer = Producer({"bootstrap.servers": brokers, "partitioner": "murmur2_random"})
+    producer.produce(topic, stamped(0, 100), "0")
+    producer.flush(10)
+
+
 def steady(brokers: str, topic: str, rate: int, keys: int, stop: threading.Event) -> None:
-    """`rate` bids a second, evenly; each says in nanoseconds since 1970 when it was sent."""
+    """`rate` bids a second, evenly."""
     producer = Producer(
         {"bootstrap.servers": brokers, "partitioner": "murmur2_random", "linger.ms": 0, "socket.nagle.disable": True}
     )
@@ -99,8 +111,7 @@ def steady(brokers: str, topic: str, rate: int, keys: int, stop: threading.Event
             random.integers(100, 100_000, due - sent).tolist(),
             strict=True,
         ):
-            value = f'{{"auction":{auction},"price":{price},"sent":{time.time_ns()}}}'
-            producer.produce(topic, value, str(auction))
+            producer.produce(topic, stamped(auction, price), str(auction))
         sent = due
         producer.poll(0)
         time.sleep(max(0.0, began + (sent + 1) / rate - time.perf_counter()))

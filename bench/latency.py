@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable
 
+import bids
 from app import App
 from broker import PARTITIONS
 from processes import BENCH, Failed, Process
@@ -17,6 +18,9 @@ from setting import Results, Setting, quantile, summary
 
 RATE = 1_000
 WARM_S = 3.0
+KEPT_UP = 0.8
+"""The share of the load that must come through for ages to be latencies, and not the length of a queue."""
+
 SHARES = {"median": 0.5, "p90": 0.9, "p99": 0.99}
 CURVE = [n / 100 for n in range(1, 100)]
 
@@ -57,15 +61,22 @@ def run(setting: Setting, job: str) -> list[float]:
     )
     if reader.said(30) is None:
         raise Failed(f"{name}: the reader does not find its topic")
+    bids.probe(kafka.brokers, source)  # a load that began before the job did would be a backlog, and no low load
+    if reader.said(60) is None:
+        raise Failed(f"{name}: nothing comes through")
     load = processes.helper(f"{name}.load", "bids.py", kafka.brokers, source, RATE, sizes.keys)
     said = reader.said(WARM_S + sizes.latency_s + 90)
     load.finish()
     end()
     kafka.delete(name)
     shutil.rmtree(setting.folder / name, ignore_errors=True)
-    if said is None or len(said["ages"]) < RATE * sizes.latency_s / 10:
-        raise Failed(f"{name}: only {0 if said is None else len(said['ages'])} records came through")
-    ages: list[float] = said["ages"]
+    ages: list[float] = [] if said is None else said["ages"]
+    if not ages:
+        raise Failed(f"{name}: nothing came through")
+    if len(ages) < KEPT_UP * RATE * sizes.latency_s:
+        setting.screen.warn(
+            f"{TITLES[job]}: {len(ages):,} records in {sizes.latency_s:.0f} s; the machine is overloaded"
+        )
     return ages
 
 

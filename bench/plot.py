@@ -70,7 +70,7 @@ def recoveries(axes: Any, part: dict[str, Any]) -> None:
 
 
 def memory(axes: Any, part: dict[str, Any]) -> None:
-    samples = part["samples"]
+    samples = [s for s in part["samples"] if s["rss"]]
     records = [s["records"] / 1e6 for s in samples]
     axes.plot(records, [s["rss"] / 2**20 for s in samples], label="worker's memory")
     axes.plot(records, [s["state"] / 2**20 for s in samples], label="state directory")
@@ -90,6 +90,7 @@ def main() -> None:
         "axes.spines.top": False,
         "axes.spines.right": False,
         "svg.hashsalt": "bench",
+        "svg.fonttype": "none",
     }
     from matplotlib import pyplot as plt
 

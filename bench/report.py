@@ -52,8 +52,7 @@ def throughput(part: Part) -> list[str]:
         f"## Throughput: {sizes['records']:,} bids, {sizes['keys']:,} keys, {sizes['rounds']} rounds",
         "",
         *table(head, rows, right=range(1, 7)),
-        "",
-        *(f"Skipped: {title} ({reason})." for title, reason in part["skipped"].items()),
+        *(f"\nSkipped: {title} ({reason})." for title, reason in part["skipped"].items()),
     ]
     ratios = [
         [jobs[id_]["title"], *(ratio(jobs, id_, other) for other in BESIDE)]

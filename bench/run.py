@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from contextlib import closing
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
@@ -51,26 +52,30 @@ def main(only: tuple[str, ...], quick: bool, full: bool, out: Path, **given: int
     console, results = Console(), out / "results"
     results.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="falkirk-bench-"))
+    failed = False
     try:
-        kafka = Kafka(folder / "kafka", console)
-        with Processes(folder / "logs") as processes:
+        with closing(Kafka(folder / "kafka", console)) as kafka, Processes(folder / "logs") as processes:
+            setting = Setting(kafka, folder, processes, Screen(console), sizes)
             for part in only or PARTS:
-                setting = Setting(kafka, folder, processes, Screen(console), sizes)
                 console.print(f"[bold]{part}[/]")
-                found = import_module(PARTS[part]).measure(setting)
+                setting.screen.warnings.clear()
+                try:
+                    found = import_module(PARTS[part]).measure(setting)
+                except Failed as error:
+                    failed = True
+                    console.print(f"  [bold red]failed[/] {error}", highlight=False, soft_wrap=True)
+                    continue
+                finally:
+                    processes.end()
                 record = {"machine": facts(ROOT), "sizes": asdict(sizes), "warnings": setting.screen.warnings, **found}
                 (results / f"{part}.json").write_text(json.dumps(record, indent=1) + "\n")
-                processes.end()
-        kafka.close()
-    except Failed as error:
-        console.print(f"[bold red]failed[/] {error}", highlight=False)
-        sys.exit(1)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if (trouble := plot.draw(results)) is not None:
         console.print(f"[yellow]no plot: {trouble}[/]")
     report.write(results, out / "RESULTS.md")
     console.print(f"{out / 'RESULTS.md'} and {results} tell the rest")
+    sys.exit(failed)
 
 
 if __name__ == "__main__":

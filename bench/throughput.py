@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import bids
 import outputs
@@ -112,6 +113,9 @@ def available(setting: Setting) -> tuple[list[Job], dict[str, str]]:
     def loop(name: str) -> Callable[[str, int], tuple[Process, Pids]]:
         return lambda target, count: script(target, [sys.executable, str(BENCH / "peers" / name)], count)
 
+    def streams(java: list[str], cache: int, target: str, count: int) -> tuple[Process, Pids]:
+        return script(target, java, count, str(cache))
+
     def vectors(target: str, count: int) -> tuple[Process, Pids]:
         setting.kafka.make(f"{target}.changelog")
         return loop("loop_vectors.py")(target, count)
@@ -139,7 +143,7 @@ def available(setting: Setting) -> tuple[list[Job], dict[str, str]]:
         java = [str(find_java().executable), "-cp", kafka_streams(), "Auctions"]
         for id_, words, cache in (("kstreams", "cache off", 0), ("kstreams-cached", "cache on", CACHE_BYTES)):
             title = f"Kafka Streams, exactly-once v2, one thread, {words}"
-            jobs.append(Job(id_, title, lambda t, n, cache=cache: script(t, java, n, str(cache))))
+            jobs.append(Job(id_, title, partial(streams, java, cache)))
     except Missing as reason:
         skipped["Kafka Streams, exactly-once v2"] = str(reason)
     jobs += [
