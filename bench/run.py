@@ -40,14 +40,20 @@ PARTS = {
 @click.option("--rounds", type=int, help="Rounds of throughput and latency.  [default: 3]")
 @click.option("--kills", type=int, help="Kills for each state measured.  [default: 10]")
 @click.option(
+    "--states", type=int, multiple=True, help="Keys in a recovered state; may be repeated.  [default: 10⁴, 10⁶]"
+)
+@click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=BENCH, help="Where results are written."
 )
-def main(only: tuple[str, ...], quick: bool, full: bool, out: Path, **given: int | None) -> None:
+def main(
+    only: tuple[str, ...], quick: bool, full: bool, states: tuple[int, ...], out: Path, **given: int | None
+) -> None:
     """Measure, and write results/*.json, results/plot.svg and RESULTS.md."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sizes = QUICK if quick else Sizes()
     if full:
         sizes = replace(sizes, states=FULL_STATES, grown=FULL_GROWN)
+    sizes = replace(sizes, states=states or sizes.states)
     sizes = replace(sizes, **{key: value for key, value in given.items() if value is not None})
     console, results = Console(), out / "results"
     results.mkdir(parents=True, exist_ok=True)
