@@ -56,6 +56,17 @@ def test_a_source_that_is_keyed_otherwise_can_be_repartitioned(rows: list[Any], 
 
 
 @given(rows_of, Rng)
+def test_sources_that_are_repartitioned_need_nothing_with_state_behind_them(
+    rows: list[Any], rng: random.Random
+) -> None:
+    flow = fk.Flow("e")
+    flow.source("in", key="g", value=ROW, repartition=True).sink("out", key="k", value=fk.Json())
+    assert [stage.id for stage in flow.plan().stages] == ["in", "in.by.g"]
+    app = run(flow, rows, rng, "in")
+    assert Counter(r.value() for r in app.records("out")) == Counter(r.value() for r in app.records("in"))
+
+
+@given(rows_of, Rng)
 def test_streams_cut_alike_are_joined_without_an_exchange(rows: list[Any], rng: random.Random) -> None:
     flow = fk.Flow("e")
     both = flow.source("a", key="k", value=ROW).concat(flow.source("b", key="k", value=ROW))

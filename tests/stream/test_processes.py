@@ -194,6 +194,7 @@ def test_a_plain_function_is_a_process() -> None:
         (lambda row, key: key.get("other"), "no table 'other'; there are state"),
         (lambda row, key: {"user": 1}, "no row of user String, x Int64"),
         (lambda row, key: key.set_timer(datetime(2026, 1, 1)), "needs a zone"),  # noqa: DTZ001
+        (lambda row, key: key.set_timer("10s"), "is set for a datetime or after a timedelta, not '10s'"),
     ],
 )
 def test_what_a_process_does_wrong_stops_the_app_with_the_address_of_the_record(body: Any, says: str) -> None:

@@ -15,7 +15,7 @@ from falkirk.stream.blame import did_you_mean, user_line
 from falkirk.stream.formats import Format, KeyLike
 from falkirk.stream.keys import checked_format, checked_key
 from falkirk.stream.plan import Plan
-from falkirk.stream.regimes import EagerCheckpoint, Regime
+from falkirk.stream.regimes import EagerCheckpoint, Regime, checked_regime
 from falkirk.stream.streams import Stream
 
 METADATA: Mapping[str, pl.DataType] = {
@@ -43,9 +43,11 @@ class Flow:
     """
 
     def __init__(self, name: str, regime: Regime | None = None, *, dead_letters: str | None = None) -> None:
-        check_name(name, "flow", user_line())
+        line = user_line()
+        check_name(name, "flow", line)
         self.name = name
-        self.graph = op.Graph(name, regime or EagerCheckpoint(), dead_letters or f"falkirk.{name}.dead-letters")
+        chosen = EagerCheckpoint() if regime is None else checked_regime(regime, f"flow {name!r} ({line})")
+        self.graph = op.Graph(name, line, chosen, dead_letters or f"falkirk.{name}.dead-letters")
 
     def source(
         self,
@@ -91,7 +93,7 @@ class Flow:
             dead_letters=self.graph.dead_letters, checked=spelt is not None and not repartition,
         )  # fmt: skip
         stream = Stream(self.graph, self.graph.add(source))
-        return stream.repartition(spelt, id=name) if repartition and spelt is not None else stream
+        return stream.repartition(spelt) if repartition and spelt is not None else stream
 
     def plan(self) -> Plan:
         """The stages of the flow. Raises DefinitionError if it does nothing."""

@@ -5,15 +5,19 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from falkirk.errors import ConfigError
+from falkirk.errors import ConfigError, DefinitionError, FalkirkError
+from falkirk.stream.blame import in_brief, raised_at
 from falkirk.stream.flow import Flow
 
 
 def load_flow(target: str) -> Flow:
-    """The flow that `target` names; without ":name", the module's only flow. Raises ConfigError.
+    """The flow that `target` names; without ":name", the module's only flow. Raises ConfigError, and DefinitionError
+    where the module cannot be imported.
 
     >>> load_flow("nowhere:flow")
     Traceback (most recent call last):
@@ -27,6 +31,8 @@ def load_flow(target: str) -> Flow:
         if name not in flows:
             raise ConfigError(f"{place} has no flow {name!r}", hint=f"it has: {', '.join(sorted(flows)) or 'none'}")
         return flows[name]
+    if not flows:
+        raise ConfigError(f"{place} has no flow", hint='make one there: flow = fk.Flow("name")')
     if len(flows) != 1:
         raise ConfigError(
             f"{place} has {len(flows)} flows", hint=f"say which: {', '.join(f'{place}:{key}' for key in sorted(flows))}"
@@ -41,7 +47,8 @@ def _module(place: str) -> ModuleType:
             return _from_file(path)
         sys.path.insert(0, str(Path.cwd()))
         try:
-            return importlib.import_module(place)
+            with _words(place, f"python -c 'import {place}'"):
+                return importlib.import_module(place)
         finally:
             sys.path.pop(0)
     except ModuleNotFoundError as error:
@@ -51,6 +58,23 @@ def _module(place: str) -> ModuleType:
                 hint="name it as a module (app:flow) or a file (folder/app.py:flow), from the folder you are in",
             ) from None
         raise
+
+
+@contextmanager
+def _words(place: str, command: str) -> Iterator[None]:
+    """What goes wrong in a user's module as a DefinitionError; what is not found at all stays what it is."""
+    try:
+        yield
+    except FalkirkError:
+        raise
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == place.split(".", maxsplit=1)[0]:
+            raise
+        raise DefinitionError(
+            f"{place} cannot be imported: {in_brief(error)}",
+            where=raised_at(error),
+            hint=f"mend it; the whole trace is shown by {command}",
+        ) from error
 
 
 def _from_file(path: Path) -> ModuleType:
@@ -63,5 +87,6 @@ def _from_file(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    with _words(str(path), f"python {path}"):
+        spec.loader.exec_module(module)
     return module

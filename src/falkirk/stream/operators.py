@@ -184,8 +184,8 @@ _O = TypeVar("_O", bound=Operator)
 class Graph:
     """All operators of a flow in the order in which they were defined: inputs come before those who read them."""
 
-    def __init__(self, name: str, regime: Regime, dead_letters: str) -> None:
-        self.name, self.regime, self.dead_letters = name, regime, dead_letters
+    def __init__(self, name: str, line: str, regime: Regime, dead_letters: str) -> None:
+        self.name, self.line, self.regime, self.dead_letters = name, line, regime, dead_letters
         self.operators: list[Operator] = []
         self._names: dict[tuple[str, str], Operator] = {}
 

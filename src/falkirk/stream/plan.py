@@ -62,7 +62,7 @@ class Stage(Protocol):
     def stateful(self) -> bool: ...
     @property
     def partitioned_by(self) -> Literal["topic", "shards"]:
-        """"topic": partition p of every source is task p's. "shards": it reads an edge; partition p of the edge is task p's."""
+        """By "topic", partition p of every source is task p's; by "shards", partition p of the edge that it reads is."""
         ...
 
     @property

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
-from falkirk.stream.blame import user_line
 from falkirk.stream.formats import Key
 from falkirk.stream.plan import Input, Output, Plan
 from falkirk.stream.projection import columns_needed, columns_read_by
@@ -45,7 +44,7 @@ def _useful(graph: op.Graph) -> list[op.Operator]:
     if not wanted:
         raise DefinitionError(
             "the flow does nothing",
-            where=f"flow {graph.name!r} ({user_line()})",
+            where=f"flow {graph.name!r} ({graph.line})",
             hint='end a stream with .sink("topic", …)',
         )
     for source in graph.operators:

@@ -71,8 +71,10 @@ class KeyContext:
         """Call `on_timer` at a time (with a zone), or after a while. A timer of the same name moves.
 
         It fires in the first step whose clock has reached the time, before that step's rows; if the time is past
-        already, in the next step. Raises ValueError for a time without a zone.
+        already, in the next step. Raises ValueError for a time without a zone, and TypeError for what is no time.
         """
+        if not isinstance(at, datetime | timedelta):
+            raise TypeError(f"a timer is set for a datetime or after a timedelta, not {at!r}")
         if isinstance(at, timedelta):
             millis = self._state.clock + at // _MILLISECOND
         elif at.tzinfo is None:

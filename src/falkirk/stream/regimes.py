@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import ClassVar, Literal
 
 from falkirk.errors import DefinitionError
+from falkirk.stream.blame import user_line
 from falkirk.stream.plan import RegimePlan
 
 Duration = str | timedelta
@@ -28,7 +29,9 @@ def duration(value: Duration, what: str) -> timedelta:
         time = timedelta(seconds=float(found[1]) * _UNITS[found[2]])
     if time is None or time <= timedelta(0):
         raise DefinitionError(
-            f"{what}={value!r} is no duration", hint='write "100ms", "10s", "5m", "1h", or a timedelta'
+            f"{what}={value!r} is no duration",
+            where=user_line(),
+            hint='write "100ms", "10s", "5m", "1h", or a timedelta',
         )
     return time
 
@@ -50,7 +53,10 @@ class Checkpoint:
     def __post_init__(self) -> None:
         self.plan()
         if self.max_rows < 1 or self.max_bytes < 1:
-            raise DefinitionError("max_rows and max_bytes are at least 1")
+            raise DefinitionError(
+                f"max_rows={self.max_rows!r} and max_bytes={self.max_bytes!r}: a step reads at least 1 of each",
+                where=user_line(),
+            )
 
     def plan(self) -> RegimePlan:
         """The regime, resolved."""
@@ -83,3 +89,12 @@ class LazyCheckpoint(Checkpoint):
 
 
 Regime = EagerCheckpoint | LazyCheckpoint
+
+
+def checked_regime(regime: object, where: str) -> Regime:
+    """The regime, if it is one. Raises DefinitionError: a name or a class would be found out only when it runs."""
+    if isinstance(regime, EagerCheckpoint | LazyCheckpoint):
+        return regime
+    raise DefinitionError(
+        f"{regime!r} is no regime", where=where, hint="use fk.EagerCheckpoint() or fk.LazyCheckpoint()"
+    )

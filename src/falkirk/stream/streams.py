@@ -15,7 +15,7 @@ from falkirk.stream.formats import Format, Key, KeyLike
 from falkirk.stream.formats.types import SchemaLike, schema_of
 from falkirk.stream.keyed import Grouped, Keyed
 from falkirk.stream.keys import checked_format, checked_key, columns_of
-from falkirk.stream.regimes import Regime
+from falkirk.stream.regimes import Regime, checked_regime
 
 
 class Stream:
@@ -126,8 +126,7 @@ class Stream:
     def with_regime(self, regime: Regime, *, id: str | None = None) -> Stream:  # noqa: A002
         """From here on, another regime. Unless this is a source, rows pass through a topic."""
         line = user_line()
-        if not hasattr(regime, "plan"):
-            raise DefinitionError(f"{regime!r} is no regime", where=f"with_regime ({line})", hint="fk.LazyCheckpoint()")
+        checked_regime(regime, f"with_regime ({line})")
         name = id or f"{self._op.id}.{regime.kind}"
         changed = self._made(op.WithRegime, line, id=name, root=name, regime=regime)
         return Stream(self._graph, self._graph.add(changed, exchange=True))

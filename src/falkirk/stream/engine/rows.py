@@ -9,6 +9,7 @@ import polars as pl
 
 from falkirk.errors import UserCodeError
 from falkirk.stream import operators as op
+from falkirk.stream.blame import MEND, raised
 from falkirk.stream.engine.batch import TS, WEIGHT, Batch
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.expressions import native, words
@@ -169,9 +170,9 @@ def made_frame(operator: op.Operator, made: Sequence[Any], where: Callable[[int]
 
 def _blamed(operator: op.Operator, run: StepRun, batch: Batch, rows: Sequence[int], error: Exception) -> UserCodeError:
     return UserCodeError(
-        f"{operator.kind} {operator.id!r} raised {type(error).__name__}: {error}",
+        raised(f"{operator.kind} {operator.id!r}", error),
         where=_where(operator, run, batch, rows),
-        hint="mend it and start again: the app goes on from this record",
+        hint=MEND,
     )
 
 

@@ -1,0 +1,264 @@
+"""A flow over bids on a broker: its topics, its runs, in this process or by the command line, and whether it was exact."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.soak.oracle import GroupBy
+from tests.soak.seen import HEADER, Seen, Tp, parse_mark
+
+import falkirk as fk
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.runtime.app import App, prepare
+from falkirk.runtime.identity import identity
+from falkirk.runtime.settings import Settings
+from falkirk.runtime.until_end import UntilEnd
+from falkirk.runtime.worker import Worker
+
+BID = {"id": fk.Int64, "auction": fk.Int64, "bidder": fk.Int64, "price": fk.Int64}
+KEYS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """What a command left on the screen."""
+
+    code: int
+    text: str
+
+    @property
+    def error(self) -> str:
+        """What it said last: from its one "error: " to the end."""
+        assert "Traceback" not in self.text, self.text
+        assert self.text.count("error: ") == 1, self.text
+        return self.text.partition("error: ")[2]
+
+
+class Stand:
+    """One app: its name and its topics begin with `prefix`, its state is in `folder`."""
+
+    def __init__(self, brokers: str, prefix: str, folder: Path) -> None:
+        self.brokers, self.prefix, self.folder = brokers, prefix, folder
+        self.name = f"{prefix}app"
+        self.settings = Settings(brokers, str(folder / "state"), session_timeout_ms=6000)
+        self.admin = AdminClient({"bootstrap.servers": brokers})
+        self.producer = Producer({"bootstrap.servers": brokers, "partitioner": "murmur2_random", "linger.ms": 1})
+        self.sent = 0
+        self._random = random.Random(prefix)
+
+    # -- topics --------------------------------------------------------------------------------------------------------
+
+    def topic(self, name: str = "bids", partitions: int = 2, **config: str) -> str:
+        """Make a topic; its whole name."""
+        whole = self.prefix + name
+        config = {key.replace("_", "."): value for key, value in config.items()}
+        self.admin.create_topics([NewTopic(whole, partitions, 1, config=config)])[whole].result()
+        deadline = time.monotonic() + 10
+        while whole not in self.admin.list_topics(timeout=10).topics and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return whole
+
+    def delete(self, name: str = "bids") -> None:
+        """Delete a topic, and wait until it is gone."""
+        whole = self.prefix + name
+        self.admin.delete_topics([whole])[whole].result()
+        while whole in self.admin.list_topics(timeout=10).topics:
+            time.sleep(0.02)
+
+    def bids(self, count: int, name: str = "bids") -> None:
+        """Send so many bids, numbered on from the last."""
+        for i in range(self.sent, self.sent + count):
+            bid = {
+                "id": i,
+                "auction": self._random.randrange(KEYS),
+                "bidder": self._random.randrange(KEYS),
+                "price": self._random.randrange(1000),
+            }
+            self.producer.produce(self.prefix + name, orjson.dumps(bid), str(bid["auction"]))
+        self.sent += count
+        assert self.producer.flush(20) == 0
+
+    def put(self, key: bytes | None, value: bytes | None, name: str = "bids", partition: int = -1) -> tuple[int, int]:
+        """Send one record; its partition and offset."""
+        places: list[tuple[int, int]] = []
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            assert error is None, error
+            places.append((message.partition() or 0, message.offset() or 0))
+
+        self.producer.produce(self.prefix + name, value, key, partition, on_delivery=delivered)
+        assert self.producer.flush(20) == 0
+        return places[0]
+
+    def read(self, *names: str) -> Iterator[Seen]:
+        """Every record of topics as a read_committed reader sees it, each partition in order."""
+        settings = {"bootstrap.servers": self.brokers, "group.id": "bad-input", "enable.partition.eof": True}
+        consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
+        places = [TopicPartition(n, p, OFFSET_BEGINNING) for n in names for p in range(self.partitions(n))]
+        consumer.assign(places)
+        ended = 0
+        while ended < len(places):
+            message = consumer.poll(10)
+            assert message is not None, "the broker says nothing"
+            if (error := message.error()) is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                ended += 1
+                continue
+            yield seen(message)
+        consumer.close()
+
+    def partitions(self, whole: str) -> int:
+        return len(self.admin.list_topics(whole, timeout=10).topics[whole].partitions)
+
+    def values(self, name: str) -> list[Any]:
+        """The JSON values of a topic."""
+        return [orjson.loads(s.value) for s in self.read(self.prefix + name) if s.value is not None]
+
+    # -- runs ----------------------------------------------------------------------------------------------------------
+
+    def flow(self, regime: fk.EagerCheckpoint | fk.LazyCheckpoint | None = None, **options: Any) -> fk.Flow:
+        """Counts a row for each auction."""
+        flow = fk.Flow(self.name, regime=regime)
+        count(flow.source(f"{self.prefix}bids", key="auction", value=fk.Json(BID), **options), f"{self.prefix}stats")
+        return flow
+
+    def app(self, flow: fk.Flow, **settings: Any) -> App:
+        return prepare(flow.plan(), replace(self.settings, **settings), Topics(self.settings.cluster()))
+
+    def run(self, flow: fk.Flow, **settings: Any) -> None:
+        """One worker in this process until everything in the sources is processed. Raises what ends a worker."""
+        with self.worker(flow, **settings) as worker:
+            end = UntilEnd(worker.app, self.settings.cluster(), worker.topics)
+            try:
+                worker.run(end.finished)
+            finally:
+                end.close()
+
+    def crash(self, flow: fk.Flow, **settings: Any) -> None:
+        """The same, but the worker dies when it is done: it makes no last version, and leaves no `released` behind."""
+        with self.worker(flow, **settings) as worker:
+            end = UntilEnd(worker.app, self.settings.cluster(), worker.topics)
+            worker._membership.join()
+            worker._committer.begin()
+            while not end.finished():
+                worker.turn()
+            end.close()
+
+    @contextmanager
+    def worker(self, flow: fk.Flow, slot: int = 0, **changed: Any) -> Iterator[Worker]:
+        """A worker in this process; afterwards it lets go of everything, as a process does that ends."""
+        settings = replace(self.settings, **changed)
+        topics = Topics(settings.cluster())
+        app = prepare(flow.plan(), settings, topics)
+        worker = Worker(app, settings, identity(Path(settings.state_dir), app.name, slot), topics)
+        try:
+            yield worker
+        finally:
+            end(worker)
+
+    def command(self, flow_file: str, *more: str) -> list[str]:
+        """`falkirk run` on a flow in a file's text, whose first line may use NAME and PREFIX."""
+        path = self.folder / "app.py"
+        path.write_text(f"import falkirk as fk\nNAME, PREFIX = {self.name!r}, {self.prefix!r}\n{flow_file}")
+        return [
+            sys.executable,
+            "-m",
+            "falkirk",
+            "run",
+            f"{path}:flow",
+            "--brokers",
+            self.brokers,
+            *self.options(),
+            *more,
+        ]
+
+    def options(self) -> list[str]:
+        return ["--state-dir", self.settings.state_dir, "--session-timeout", "6s"]
+
+    def cli(self, flow_file: str, *more: str, timeout: float = 60, **environment: str) -> Screen:
+        """Run a command to its end."""
+        return screen(self.command(flow_file, "--until", "end", *more), timeout, **environment)
+
+    # -- the verdict ---------------------------------------------------------------------------------------------------
+
+    def assert_exact(self, by: str = "auction", parse: Callable[[bytes], Any] = orjson.loads) -> None:
+        """Every bid counts once: each update is what the oracle has after some of its key's bids, later ones after more,
+        the last after all; and the records of each step are numbered 0, 1, 2… in each partition."""
+        oracle, due = GroupBy(by, "stats"), dict[bytes, list[Any]]()
+        bids = [parse(one.value or b"") for one in self.read(self.prefix + "bids")]
+        for bid in bids:
+            if bid is not None:
+                oracle.fold(bid)
+                key = str(bid[by]).encode()
+                due.setdefault(key, []).append(oracle.table()[key])
+        assert sum(map(len, due.values())) == self.sent
+        reached: dict[bytes, int] = {}
+        marks: dict[tuple[str, Tp], tuple[int, int]] = {}
+        for one in self.read(self.prefix + "stats"):
+            assert one.key is not None
+            assert one.value is not None
+            assert one.mark is not None
+            value = orjson.loads(one.value)
+            assert value["n"] > reached.get(one.key, 0), f"doubled or late: {one}"
+            assert value == due[one.key][value["n"] - 1], one
+            reached[one.key] = value["n"]
+            task, step, number = parse_mark(one.mark)
+            last_step, last_number = marks.get((task, one.tp), (-1, -1))
+            assert step >= last_step
+            assert number == (last_number + 1 if step == last_step else 0), f"lost or doubled before {one}"
+            marks[task, one.tp] = step, number
+        assert reached == {key: len(values) for key, values in due.items()}
+
+
+def count(bids: fk.Stream, sink: str) -> None:
+    """The flow that everything here is tried with."""
+    stats = bids.group_by("auction", id="stats").agg(n=fk.len(), top=fk.max("price"), total=fk.sum("price"))
+    stats.sink(sink, key="auction", value=fk.Json())
+
+
+def seen(message: Message) -> Seen:
+    headers: Mapping[str, bytes] = dict(message.headers() or [])
+    return Seen(
+        Tp(message.topic() or "", message.partition() or 0),
+        message.offset() or 0,
+        message.key(),
+        message.value(),
+        message.timestamp()[1],
+        headers.get(HEADER),
+    )
+
+
+def end(worker: Worker) -> None:
+    """What the end of a process does: nothing more is written, and files and connections are let go of."""
+    worker._committer.close()
+    worker.maintenance.close()
+    for task in worker.tasks.values():
+        if task.owned.store is not None:
+            task.owned.store.close()
+    for owned in worker.recovering():
+        worker._stores.discard(owned.task.id)
+        if owned.store is not None:
+            owned.store.close()
+    # The new life of a static member takes its place, as after a crash: nobody need wait for the old one's session.
+    with suppress(RuntimeError):
+        worker._membership.close()
+
+
+def screen(command: list[str], timeout: float = 60, **environment: str) -> Screen:
+    """Run a command to its end."""
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, timeout=timeout, capture_output=True, text=True, check=False
+    )
+    return Screen(done.returncode, done.stdout + done.stderr)

@@ -1,0 +1,113 @@
+"""What is wrong before anything runs: the flow's file, its definition, options. Nothing of it asks a cluster."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from tests.bad_input.stand import Screen, screen
+
+import falkirk as fk
+from falkirk.errors import ConfigError, DefinitionError
+from falkirk.stream.load import load_flow
+
+HEAD = """import falkirk as fk
+flow = fk.Flow("app")
+bids = flow.source("bids", key="auction", value=fk.Json({"auction": fk.Int64, "price": fk.Int64, "name": fk.String}))
+"""
+
+
+def run(path: Path, text: str, *options: str, flow: str = "flow") -> Screen:
+    """`falkirk run` on a file."""
+    path.write_text(text)
+    brokers = () if "--brokers" in options else ("--brokers", "127.0.0.1:1")
+    return screen([sys.executable, "-m", "falkirk", "run", f"{path}:{flow}", *brokers, *options])
+
+
+def refused(tmp_path: Path, text: str, name: str = "app.py:flow") -> DefinitionError | ConfigError:
+    (tmp_path / "app.py").write_text(text)
+    with pytest.raises((DefinitionError, ConfigError)) as caught:
+        load_flow(str(tmp_path / name)).plan()
+    assert caught.value.exit_code == 2
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "hint"),
+    [
+        ('bids.filter(fk.col("pirce") > 1)', "there is no column 'pirce'", "did you mean 'price'?"),
+        ('bids.filter(fk.col("name") > 1)', "cannot compare string with numeric type", "name String"),
+        ('bids.with_columns(x=fk.col("price").str.len_chars())', "expected `String`", "price Int64"),
+        ('flow.source("asks", value=fk.Json({"a": fk.Int64})).with_regime("lazy")', "'lazy' is no regime", "LazyCheckpoint"),
+        ('fk.Flow("b", regime="lazy")', "'lazy' is no regime", "fk.LazyCheckpoint()"),
+        ('fk.Flow("b", regime=fk.LazyCheckpoint)', "is no regime", "fk.LazyCheckpoint()"),
+        ('fk.EagerCheckpoint(step="10x")', "step='10x' is no duration", "100ms"),
+        ('fk.EagerCheckpoint(max_rows=0)', "max_rows=0", ""),
+        ('fk.EagerCheckpoint(steps="1s")', "TypeError: EagerCheckpoint.__init__() got an unexpected", "mend it"),
+        ('{}["a"]', "app.py cannot be imported: KeyError: 'a'", "python "),
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'", "mend it"),
+        ('bids.filter(fk.col("price" > 1', "SyntaxError: '(' was never closed", "mend it"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_a_flow_is_said_with_its_line(tmp_path: Path, line: str, what: str, hint: str) -> None:
+    error = refused(tmp_path, HEAD + line)
+    assert what in error.what
+    assert "app.py:4" in error.where
+    assert hint in error.hint
+
+
+def test_a_flow_that_does_nothing_is_named_by_the_line_where_it_begins(tmp_path: Path) -> None:
+    error = refused(tmp_path, HEAD)
+    assert error.what == "the flow does nothing"
+    assert "app.py:2" in error.where
+
+
+def test_a_file_without_the_flow_says_what_it_has(tmp_path: Path) -> None:
+    assert refused(tmp_path, HEAD, "app.py:flwo").hint == "it has: flow"
+    assert refused(tmp_path, HEAD, "app.py:bids").hint == "it has: flow"
+    assert refused(tmp_path, "x = 1", "app.py").what.endswith("app.py has no flow")
+    assert "fk.Flow" in refused(tmp_path, "x = 1", "app.py").hint
+    assert "app.py:other" in refused(tmp_path, HEAD + 'other = fk.Flow("b")', "app.py").hint
+    assert "there is no module or file" in refused(tmp_path, HEAD, "none.py").what
+
+
+def test_a_module_on_the_way_is_not_taken_for_the_one_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bad_input_app.py").write_text("import bad_input_helper")
+    (tmp_path / "bad_input_helper.py").write_text("1 / 0")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DefinitionError, match=r"bad_input_app.*ZeroDivisionError") as caught:
+        load_flow("bad_input_app:flow")
+    assert caught.value.where == "bad_input_helper.py:1"
+
+
+def test_a_syntax_error_on_the_screen(tmp_path: Path) -> None:
+    shown = run(tmp_path / "app.py", HEAD + "bids.filter(")
+    assert shown.code == 2
+    assert "SyntaxError" in shown.error
+    assert "app.py:4" in shown.error
+
+
+def test_what_users_raise_from_the_depths_of_others_code_is_told_with_their_line() -> None:
+    from falkirk.stream.blame import raised
+
+    def strict(text: str) -> object:
+        import json
+
+        return json.loads(text)
+
+    with pytest.raises(ValueError, match="Expecting value") as caught:
+        strict("x")
+    words = raised("map 'strict'", caught.value)
+    assert words.startswith("map 'strict' raised JSONDecodeError: Expecting value")
+    assert "test_definition.py:" in words
+
+
+def test_a_regime_is_an_object() -> None:
+    for wrong in ("lazy", fk.LazyCheckpoint, 3):
+        with pytest.raises(DefinitionError):
+            fk.Flow("app", regime=wrong)  # type: ignore[arg-type]
+    fk.Flow("app", regime=None)
