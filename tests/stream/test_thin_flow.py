@@ -83,8 +83,9 @@ def test_keys_that_no_partitioner_put_there_stop_the_app() -> None:
     for auction in range(20):
         value = msgspec.json.encode({"auction": auction, "price": 20})
         app.append("bids", str(auction).encode(), value, partition=auction % 3)
-    with pytest.raises(fk.FalkirkError, match="neither Java's partitioner") as caught:
+    with pytest.raises(fk.FalkirkError, match="neither Java's") as caught:
         app.run()
+    assert "topic bids, partition 0, offset" in caught.value.where
     assert "repartition=True" in caught.value.hint
 
 

@@ -35,12 +35,12 @@ class Context:
     where: str
 
 
-class OutOfRange(Exception):
-    """A group's result does not fit its type."""
+class GroupError(Exception):
+    """An aggregate fails on one group: which, what is wrong, and what to do."""
 
-    def __init__(self, row: int, value: object) -> None:
-        super().__init__(row, value)
-        self.row, self.value = row, value
+    def __init__(self, row: int, what: str, hint: str) -> None:
+        super().__init__(what)
+        self.row, self.what, self.hint = row, what, hint
 
 
 class AggregateLike(Protocol):
@@ -80,11 +80,11 @@ class Bound(ABC):
 
     @abstractmethod
     def merge(self, frame: pl.DataFrame) -> Mapping[str, pl.Expr | pl.Series]:
-        """By part: the new state, from a frame of partials and old states (null where the group is new)."""
+        """By part: the new state, from a frame of partials and old states, null where the group is new. Raises GroupError."""
 
     @abstractmethod
     def result(self, frame: pl.DataFrame) -> pl.Expr | pl.Series:
-        """The output, from a frame of states. Raises OutOfRange."""
+        """The output, from a frame of states. Raises GroupError."""
 
     def argument(self, name: str = "x") -> pl.Expr:
         """An argument's column among the rows of a group."""

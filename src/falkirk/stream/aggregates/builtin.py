@@ -18,7 +18,7 @@ import narwhals as nw
 import polars as pl
 
 from falkirk.errors import DefinitionError
-from falkirk.stream.aggregates.bound import Bound, Context, OutOfRange, new, old
+from falkirk.stream.aggregates.bound import Bound, Context, GroupError, new, old
 from falkirk.stream.expressions import IntoExpr, evaluate
 
 _INT64 = range(-(2**63), 2**63)
@@ -110,7 +110,12 @@ class BoundIntegers(Bound):
             return _divided(total.cast(pl.Float64), self.state("count"))
         outside = frame.select((total > _INT64.stop - 1) | (total < _INT64.start)).to_series().arg_true()
         if len(outside):
-            raise OutOfRange(outside[0], frame.select(total)[outside[0], 0])
+            raise GroupError(
+                outside[0],
+                f"{self.name} comes to {frame.select(total)[outside[0], 0]}, beyond Int64",
+                "leave out what makes it so large, with a filter; or give the flow another name, and sum floats: "
+                "fk.sum(fk.col(…).cast(fk.Float64))",
+            )
         return total.cast(pl.Int64)
 
 

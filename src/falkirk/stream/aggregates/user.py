@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 import narwhals as nw
 import polars as pl
 
-from falkirk.errors import DefinitionError, UserCodeError
-from falkirk.stream.aggregates.bound import Bound, Context, new
-from falkirk.stream.expressions import IntoExpr, evaluate
+from falkirk.errors import DefinitionError
+from falkirk.stream.aggregates.bound import Bound, Context, GroupError, new
+from falkirk.stream.blame import MEND, raised
+from falkirk.stream.expressions import IntoExpr, evaluate, words
 from falkirk.stream.formats.types import SchemaLike, schema_of
-from falkirk.stream.frames import MISFITS, frame_of
+from falkirk.stream.frames import MISFITS, fits, frame_of
 
 
 class Aggregate:
@@ -74,10 +75,10 @@ class BoundUser(Bound):
         exprs = [nw.col(c) if isinstance(c, str) else c for c in aggregate.columns]
         names = [str(i) for i in range(len(exprs))]
         types = [next(iter(evaluate([e], context.schema, "select", where).values())) for e in exprs]
-        self.aggregate, self.where, self.inputs = aggregate, where, names
+        self.aggregate, self.inputs = aggregate, names
         self.schema = schema_of(aggregate.state)
-        words = f"{type(aggregate).__name__} v{aggregate.version} of {', '.join(map(str, types))}"
-        super().__init__(context, arguments=dict(zip(names, exprs, strict=True)), words=words)
+        described = f"{type(aggregate).__name__} v{aggregate.version} of {', '.join(map(str, types))}"
+        super().__init__(context, arguments=dict(zip(names, exprs, strict=True)), words=described)
 
     @property
     def returns(self) -> pl.DataType:
@@ -101,19 +102,21 @@ class BoundUser(Bound):
             for method, lists in calls:
                 columns = [values[i] for values in lists]
                 if columns[0]:
-                    state = self._call(method, state, *columns)
+                    state = self._call(i, method, state, *columns)
             states.append(state)
         return {part: column.alias(part) for part, column in self._frame(states).to_dict().items()}
 
     def result(self, frame: pl.DataFrame) -> pl.Series:
-        values = [None if s is None else self._call("result", s) for s in self._states(frame)]
+        values = [None if s is None else self._call(i, "result", s) for i, s in enumerate(self._states(frame))]
+        schema = pl.Schema({"": self.returns})
         try:
-            return pl.Series(values, dtype=self.returns, strict=True)
+            return frame_of([{"": v} for v in values], schema).to_series()
         except MISFITS as error:
-            raise UserCodeError(
-                f"`result` gave what is no {self.returns}: {error}",
-                where=self.where,
-                hint="return that type, or change `returns`",
+            wrong = next(i for i, v in enumerate(values) if not fits({"": v}, schema))
+            raise GroupError(
+                wrong,
+                f"{type(self.aggregate).__name__}.result gave {_short(values[wrong])}, which is no {self.returns}",
+                "return that type, or change `returns`",
             ) from error
 
     def _lists(self, frame: pl.DataFrame, method: str) -> list[list[list[Any]]]:
@@ -124,28 +127,26 @@ class BoundUser(Bound):
         rows = frame.select(self.state(part).alias(part) for part in self.parts).rows(named=True)
         return [None if all(v is None for v in row.values()) else row for row in rows]
 
-    def _call(self, method: str, *arguments: Any) -> Any:
+    def _call(self, row: int, method: str, *arguments: Any) -> Any:
         try:
             return getattr(self.aggregate, method)(*arguments)
         except Exception as error:
-            raise UserCodeError(
-                f"`{method}` raised {type(error).__name__}: {error}",
-                where=f"{self.where}, called with {', '.join(map(_short, arguments))}",
-            ) from error
+            called = f"{type(self.aggregate).__name__}.{method}({', '.join(map(_short, arguments))})"
+            raise GroupError(row, raised(called, error), MEND) from error
 
     def _frame(self, states: list[Any]) -> pl.DataFrame:
-        for state in states:
-            if state is not None and (not isinstance(state, dict) or state.keys() - self.schema.keys()):
-                raise UserCodeError(
-                    f"`add` gave {_short(state)}, which is no state of columns {', '.join(self.schema)}",
-                    where=self.where,
-                )
-        try:
-            return frame_of([s or {} for s in states], self.schema)
-        except MISFITS as error:
-            raise UserCodeError(
-                f"`add` gave a state that does not fit its schema: {error}", where=self.where
-            ) from error
+        rows = [{} if state is None else state for state in states]
+        if all(isinstance(row, Mapping) and not row.keys() - self.schema.keys() for row in rows):
+            try:
+                return frame_of(rows, self.schema)
+            except MISFITS:
+                pass
+        wrong = next(i for i, row in enumerate(rows) if not fits(row, self.schema))
+        raise GroupError(
+            wrong,
+            f"{type(self.aggregate).__name__} gave {_short(rows[wrong])}, which is no state of {words(self.schema)}",
+            "return dicts with these columns, or change `state` and `version`",
+        )
 
 
 def _short(value: object) -> str:

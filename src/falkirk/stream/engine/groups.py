@@ -9,17 +9,19 @@ rows ──▶ group_by, in order of first appearance ──▶ one get for all 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import cast
 
 import polars as pl
 
 from falkirk.errors import UserCodeError
-from falkirk.state.codec import decode_values, encode_keys, encode_values
+from falkirk.state.codec import decode_keys, decode_values, encode_keys, encode_values
 from falkirk.state.shards import murmur2, shard_of
-from falkirk.stream.aggregates.bound import OutOfRange, new, old
-from falkirk.stream.engine.batch import TS, WEIGHT, Batch, Updates, everywhere
+from falkirk.stream.aggregates.bound import GroupError, new, old
+from falkirk.stream.circuit import State
+from falkirk.stream.engine.batch import ORIGIN, TS, WEIGHT, Batch, Updates, everywhere
 from falkirk.stream.engine.multiset import Multiset, check_counts
-from falkirk.stream.engine.partitioners import Partitioners
+from falkirk.stream.engine.partitioners import EVERYTHING, SOME, Partitioners
 from falkirk.stream.engine.rows import evaluated
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.expressions import native
@@ -65,22 +67,26 @@ class GroupRunner:
         full = encode_keys(self.table, shards, keys.get_columns())
         before, had = self._states(run.state.get(full))
         if self.partitioners is not None and not had.all():
-            self.partitioners.check(key_bytes, hashes, ~had)
+            self.partitioners.recall(lambda: spelling.encode(self._known(run.state)))
+            self.partitioners.check(key_bytes, hashes, ~had, lambda group: self._rows(run, batch, keys, group))
 
         for multiset in self.multisets:
             partials = partials.with_columns(multiset.best(run.state, frame, keys, shards, before))
-        merging = partials.hstack(before)
-        after = merging.select(
-            **{old(b.name, part): merged for b in self.bounds for part, merged in b.merge(merging).items()}
-        )
+        try:
+            after = self._merged(partials.hstack(before))
+            results = self._results(before), self._results(after)
+        except GroupError as error:
+            group = f"{self.group.where}, group {keys.row(error.row, named=True)}"
+            where = ", ".join(filter(None, [group, self._rows(run, batch, keys, error.row)]))
+            raise UserCodeError(error.what, where=where, hint=error.hint) from error
         has = self._alive(keys, after)
         values: list[bytes | None] = list(encode_values(self.schema, after))
         if self.retracts:
             values = [v if alive else None for v, alive in zip(values, has, strict=True)]
         run.state.put(full, values)
         return Updates(
-            old=keys.hstack(self._results(keys, before)),
-            new=keys.hstack(self._results(keys, after)),
+            old=keys.hstack(results[0]),
+            new=keys.hstack(results[1]),
             had=had,
             has=has,
             meta=meta,
@@ -97,6 +103,18 @@ class GroupRunner:
         there = pl.Series([v is not None for v in found])
         return decode_values(self.schema, [self.no_state if v is None else v for v in found]), there
 
+    def _rows(self, run: StepRun, batch: Batch, keys: pl.DataFrame, group: int) -> str:
+        """Where the rows of one group lie that this step brings, from the first to the last."""
+        columns = list(self.group.columns)
+        here = batch.rows.select(columns).with_row_index(ORIGIN)
+        found = here.join(keys[group : group + 1], on=columns, nulls_equal=True, maintain_order="left")
+        return run.span(batch, found[ORIGIN].to_list())
+
+    def _known(self, state: State) -> pl.DataFrame:
+        """Some groups that the task has."""
+        schema = pl.Schema({c: self.group.schema[c] for c in self.group.columns})
+        return decode_keys(schema, list(islice((k for k, _ in state.scan(*EVERYTHING) if k[2] == self.table), SOME)))
+
     def _alive(self, keys: pl.DataFrame, after: pl.DataFrame) -> pl.Series:
         """Which groups have rows left."""
         if not self.retracts:
@@ -105,17 +123,13 @@ class GroupRunner:
         check_counts(rows, keys, self.group.where)
         return rows > 0
 
-    def _results(self, keys: pl.DataFrame, states: pl.DataFrame) -> list[pl.Series]:
-        columns: dict[str, pl.Expr | pl.Series] = {}
-        for name, bound in self.group.aggregates.items():
-            try:
-                columns[name] = bound.result(states)
-            except OutOfRange as error:
-                raise UserCodeError(
-                    f"{name} of group {keys.row(error.row, named=True)} comes to {error.value}, beyond {bound.returns}",
-                    where=self.group.where,
-                    hint="sum floats: fk.sum(fk.col(…).cast(fk.Float64))",
-                ) from error
+    def _merged(self, frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.select(
+            **{old(b.name, part): merged for b in self.bounds for part, merged in b.merge(frame).items()}
+        )
+
+    def _results(self, states: pl.DataFrame) -> list[pl.Series]:
+        columns = {name: bound.result(states) for name, bound in self.group.aggregates.items()}
         if all(isinstance(c, pl.Series) for c in columns.values()):
             return [c.alias(name) for name, c in columns.items() if isinstance(c, pl.Series)]
         return states.select(**columns).get_columns()

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ import polars as pl
 from falkirk.errors import UserCodeError
 from falkirk.state.codec import decode_keys, decode_values, encode_key, encode_keys, encode_values, prefix_end
 from falkirk.stream.circuit import State
+from falkirk.stream.engine.partitioners import EVERYTHING, SOME
 from falkirk.stream.expressions import words
 from falkirk.stream.frames import MISFITS, fits, frame_of
 from falkirk.stream.operators import Processing
@@ -91,6 +93,12 @@ class KeyTables:
     def full_keys(self, table: str, shards: Shards, keys: pl.DataFrame) -> list[bytes]:
         """Keys in state, one a row of `keys`."""
         return encode_keys(self.numbers[table], shards, keys.get_columns())
+
+    def known(self, state: State) -> pl.DataFrame:
+        """Some keys that the task has."""
+        ours = {number for table, number in self.numbers.items() if table != DUE}
+        found = islice((key for key, _ in state.scan(*EVERYTHING) if key[2] in ours), SOME)
+        return decode_keys(self.keys, list(found))
 
     def read(self, state: State, clock: int, shards: Shards, keys: pl.DataFrame) -> list[KeyState]:
         """What is known of each key."""

@@ -7,13 +7,26 @@ Without that, rows of one key lie in two tasks, and each would keep its own coun
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from falkirk.errors import SourceError
-from falkirk.state.shards import Hashes, crc32, crc32_partition, murmur2_partition
+from falkirk.state.shards import Hashes, crc32, crc32_partition, murmur2, murmur2_partition
+
+Mask = npt.NDArray[np.bool_]
+
+REPARTITION = (
+    "let Falkirk bring the rows of a key together: give the source repartition=True, and the flow another name, for its "
+    "tasks are others then"
+)
+
+EVERYTHING = b"", b"\xff\xff"
+"""The bounds of a scan of all state."""
+SOME = 256
+"""So many keys of the state are looked at: each agrees with the wrong partitioner by chance once in n."""
 
 
 class Partitioners:
@@ -22,33 +35,56 @@ class Partitioners:
     def __init__(self, where: str, partition: int, partitions: int) -> None:
         self.where, self.partition, self.partitions = where, partition, partitions
         self.murmur2 = self.crc32 = True
+        self._recalled = False
 
-    def check(self, keys: Sequence[bytes | None], hashes: Hashes, which: pl.Series) -> None:
+    def recall(self, known: Callable[[], Sequence[bytes | None]]) -> None:
+        """Take in, once, keys of state that an earlier run made. Without them a source whose writers have gone over from
+        one partitioner to the other between two runs would be believed, and its keys would be in two tasks each."""
+        if self._recalled or self.partitions == 1:
+            return
+        self._recalled = True
+        keys = [k for k in known() if k is not None]
+        self.murmur2, self.crc32 = (bool(by.all()) for by in self._agree(keys, murmur2(keys)))
+
+    def check(
+        self, keys: Sequence[bytes | None], hashes: Hashes, which: pl.Series, row_of: Callable[[int], str]
+    ) -> None:
         """Raises SourceError where no one partitioner puts the keys here. Only keys with `which` are looked at: state
-        that exists was checked when it was made."""
+        that exists was checked when it was made. `row_of` says where in the input a key is."""
         if self.partitions == 1:
             return
         rows = which.arg_true().to_numpy()
         some = [keys[i] for i in rows.tolist()]
         if None in some:
-            raise self._error(None)
+            raise self._no_key(row_of(int(rows[some.index(None)])))
         spelt = [k for k in some if k is not None]
-        murmur2_was, crc32_was = self.murmur2, self.crc32
-        # One of the two is soon ruled out, and then it is not computed again.
-        by_murmur2 = by_crc32 = np.ones(len(spelt), np.bool_)
-        if murmur2_was:
-            by_murmur2 = murmur2_partition(hashes[rows], self.partitions) == self.partition
-            self.murmur2 = bool(by_murmur2.all())
-        if crc32_was:
-            by_crc32 = crc32_partition(crc32(spelt), self.partitions) == self.partition
-            self.crc32 = bool(by_crc32.all())
-        if not self.murmur2 and not self.crc32:
-            raise self._error(spelt[int(np.flatnonzero(~by_murmur2 | ~by_crc32)[0])])
+        agree = self._agree(spelt, hashes[rows])
+        if any(by.all() for by in agree):
+            self.murmur2, self.crc32 = (bool(by.all()) for by in agree)
+            return
+        # The partitioner that most keys agree with is the likely one, and a key that it does not explain the odd one out.
+        odd = int(np.flatnonzero(~max(agree, key=np.count_nonzero))[0])
+        raise self._misplaced(spelt[odd], row_of(int(rows[odd])))
 
-    def _error(self, key: bytes | None) -> SourceError:
+    def _agree(self, keys: list[bytes], hashes: Hashes) -> tuple[Mask, Mask]:
+        """Key by key, whether murmur2 puts it here, and whether crc32 does; False for what is ruled out already."""
+        # One of the two is soon ruled out, and then it is not computed again.
+        nowhere = np.zeros(len(keys), np.bool_)
+        by_murmur2 = murmur2_partition(hashes, self.partitions) == self.partition if self.murmur2 else nowhere
+        by_crc32 = crc32_partition(crc32(keys), self.partitions) == self.partition if self.crc32 else nowhere
+        return by_murmur2, by_crc32
+
+    def _misplaced(self, key: bytes, row: str) -> SourceError:
         return SourceError(
-            f"key {key!r} is in partition {self.partition} of {self.partitions}, where neither Java's partitioner "
-            "(murmur2) nor librdkafka's (crc32) puts all keys of this source",
-            where=self.where,
-            hint="let Falkirk bring the rows of a key together: give the source repartition=True",
+            f"key {key!r} is in partition {self.partition} of {self.partitions}, where the partitioner that explains "
+            "the other keys does not put it: neither Java's (murmur2) nor librdkafka's (crc32) explains all",
+            where=f"{self.where}, {row}" if row else self.where,
+            hint=REPARTITION,
+        )
+
+    def _no_key(self, row: str) -> SourceError:
+        return SourceError(
+            "a row has no key: its key column is null, and such rows may be in any partition",
+            where=f"{self.where}, {row}" if row else self.where,
+            hint=f"leave such rows out with a filter, or {REPARTITION}",
         )

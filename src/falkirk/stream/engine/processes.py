@@ -16,6 +16,7 @@ import polars as pl
 
 from falkirk.errors import UserCodeError
 from falkirk.state.shards import murmur2, shard_of
+from falkirk.stream.blame import MEND, raised
 from falkirk.stream.circuit import State
 from falkirk.stream.engine.batch import ORIGIN, TS, Batch, everywhere
 from falkirk.stream.engine.keystate import KeyState, KeyTables
@@ -51,7 +52,9 @@ class ProcessRunner:
         spelt = self.operator.key.encode(met)
         hashes = murmur2([k or b"" for k in spelt])
         if self.partitioners is not None:
-            self.partitioners.check(spelt, hashes, everywhere(True, len(spelt)))
+            self.partitioners.recall(lambda: self.operator.key.encode(self.tables.known(run.state)))
+            row_of = lambda i: "" if batch is None or i < due.height else run.span(batch, [i - due.height])  # noqa: E731
+            self.partitioners.check(spelt, hashes, everywhere(True, len(spelt)), row_of)
         shards = shard_of(hashes)
         # Bytes tell keys apart as state does; as values, a NaN would not equal itself.
         numbers: dict[bytes, int] = {}
@@ -121,9 +124,9 @@ class _Out:
             rows = [] if given is None else [given] if isinstance(given, Mapping) else list(given)
         except Exception as error:
             raise UserCodeError(
-                f"process {self.operator.id!r} raised {type(error).__name__}: {error}",
+                raised(f"process {self.operator.id!r}", error),
                 where=where(),
-                hint="mend it and start again: the app goes on from this record",
+                hint=MEND,
             ) from error
         self.rows += rows
         self.times += [time] * len(rows)
