@@ -163,7 +163,7 @@ def clean(world: World) -> None:
     unfinished = set()
     for t in range(world.toy.tasks):
         steps = world.broker[world.toy.task(t).steps]
-        found = [decode(e.value) for e in steps.uncommitted(steps.start, steps.end)[0] if e.value is not None]
+        found = [decode(e.value) for e in steps.entries if e.value is not None]
         ran = {r.nonce for r in found if isinstance(r, StepRecord)}
         unfinished |= {r.owner for r in found if isinstance(r, Named) and r.nonce not in ran}
     if rude := [f for f in world.fences if f[1] not in unfinished]:

@@ -27,11 +27,12 @@ class SimStore:
 
     on_write: Callable[[Progress], None] = lambda _: None
     """Called before every write that is about to happen."""
+    kept: dict[int, Snapshot] = field(default_factory=lambda: {0: ({}, EMPTY)})
+    """The versions that can be opened."""
     _data: dict[bytes, bytes] = field(default_factory=dict)
     _progress: Progress = EMPTY
     _flushed: Snapshot = field(default_factory=lambda: ({}, EMPTY))
     _unflushed: list[tuple[Changes, Progress]] = field(default_factory=list)
-    _versions: dict[int, Snapshot] = field(default_factory=lambda: {0: ({}, EMPTY)})
 
     @property
     def progress(self) -> Progress:
@@ -75,23 +76,27 @@ class SimStore:
 
     def versions(self) -> range:
         """What `open` takes."""
-        return range(min(self._versions), max(self._versions) + 1)
+        return range(min(self.kept), max(self.kept) + 1)
 
     def open(self, version: int) -> None:
         """Go back to a version."""
-        if version not in self._versions:
+        if version not in self.kept:
             raise StateError(f"there is no version {version}")
-        self._versions = {v: s for v, s in self._versions.items() if v <= version}
-        data, self._progress = self._versions[version]
+        self.kept = {v: s for v, s in self.kept.items() if v <= version}
+        data, self._progress = self.kept[version]
         self._data = dict(data)
         self.flush()
 
     def commit(self) -> int:
         """The live copy becomes the next version."""
         self.flush()
-        number = max(self._versions) + 1
-        self._versions = {number - 1: self._versions[number - 1], number: self._flushed}
+        number = max(self.kept) + 1
+        self.kept = {number - 1: self.kept[number - 1], number: self._flushed}
         return number
+
+    def snapshot(self, number: int) -> Snapshot:
+        """What a version holds."""
+        return self.kept[number]
 
     def close(self) -> None:
         """Flush."""
@@ -99,24 +104,63 @@ class SimStore:
 
 
 @dataclass(slots=True)
-class Disk:
-    """The port `Stores`: every store of one host. It outlives the process."""
+class Copies:
+    """The checkpoint store: copies of versions, which every host can reach."""
 
+    versions: dict[TaskId, dict[int, Snapshot]] = field(default_factory=dict)
+
+    def upload(self, task: TaskId, store: SimStore, number: int) -> None:
+        """Copy a version, and forget those that the store no longer keeps, but for the newest."""
+        known = self.versions.setdefault(task, {})
+        known[number] = store.snapshot(number)
+        self.versions[task] = {n: s for n, s in known.items() if n >= min(store.versions()) or n == max(known)}
+
+    def newest(self, task: TaskId) -> tuple[int, Snapshot] | None:
+        """The version with the highest number."""
+        return max(self.versions.get(task, {}).items(), default=None, key=lambda item: item[0])
+
+
+@dataclass(slots=True)
+class Disk:
+    """The port `Stores`: every store of one host. It outlives the process.
+
+    The live copy of this host, else the newest copied version, else an empty store. A lazy task's step records are
+    trimmed below its versions, so there a live copy that another worker's version has overtaken gives way to it.
+    """
+
+    copies: Copies
+    lazy: bool
     on_write: Callable[[TaskId, Progress], None] = lambda _, __: None
     stores: dict[TaskId, SimStore] = field(default_factory=dict)
+    _ahead: dict[TaskId, SimStore] = field(default_factory=dict)
+
+    def prefetch(self, task: TaskId) -> None:
+        """Open a store before the task has been named and its step records read."""
+        self._ahead[task] = self._open(task)
 
     async def open(self, task: TaskId) -> SimStore:
-        """The task's live copy, or an empty one."""
-        if task not in self.stores:
-            return await self.fresh(task)
+        """The task's store."""
+        return self._ahead.pop(task, None) or self._open(task)
+
+    def _open(self, task: TaskId) -> SimStore:
+        here, copy = self.stores.get(task), self.copies.newest(task)
+        if copy is not None and (here is None or (self.lazy and copy[1][1].step > here.progress.step)):
+            self.stores[task] = SimStore(self._watch(task), kept={copy[0]: copy[1]})
+            self.stores[task].open(copy[0])
+        elif here is None:
+            self.stores[task] = SimStore(self._watch(task))
         return self.stores[task]
 
     async def fresh(self, task: TaskId) -> SimStore:
         """An empty store."""
-        self.stores[task] = SimStore(lambda progress: self.on_write(task, progress))
+        self.stores[task] = SimStore(self._watch(task))
         return self.stores[task]
+
+    def _watch(self, task: TaskId) -> Callable[[Progress], None]:
+        return lambda progress: self.on_write(task, progress)
 
     def crash(self, keep: int) -> None:
         """Every store loses its unflushed writes but for the first `keep`."""
+        self._ahead.clear()
         for store in self.stores.values():
             store.crash(keep)

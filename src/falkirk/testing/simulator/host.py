@@ -11,7 +11,7 @@ from falkirk.checkpoint.rollforward import TOMBSTONE_RETENTION
 from falkirk.testing.simulator.broker import Pending, SimBroker
 from falkirk.testing.simulator.coordinator import Phase
 from falkirk.testing.simulator.disk import Disk
-from falkirk.testing.simulator.group import Member
+from falkirk.testing.simulator.group import NOBODY, Member, Membership
 from falkirk.testing.simulator.log import SimLog
 from falkirk.testing.simulator.plan import Age, Crash, Doubt, Expel, Fault, Jump, Leave, Move, Pause, TimeOut
 from falkirk.testing.simulator.points import Order, Point
@@ -64,6 +64,8 @@ class Host:
     places: list[str] = field(default_factory=list)
     """The points that its processes came to."""
     process: Process | None = None
+    joined: Membership = NOBODY
+    """As what its last process joined the group."""
     silent_since: int = 0
     paused_until: int = 0
     back_at: int = 0
@@ -79,6 +81,7 @@ class Host:
         assert self.process is not None
         for thread in self.process.threads:
             thread.work.close()
+        self.joined = self.process.member.joined
         self.process, self.paused_until = None, 0
         self.silent_since, self.back_at = turn, turn + back_after
         self.disk.crash(keep)

@@ -223,7 +223,9 @@ class SimLog:
     async def read_uncommitted(self, ranges: Ranges) -> Mapping[TopicPartition, Read]:
         """Everything."""
         return {
-            tp: _read(await self._each("reads all of", tp, lambda tp: self.broker[tp].uncommitted(*ranges[tp])))
+            tp: _read(
+                await self._each("reads all of", tp, lambda tp: self.broker[tp].uncommitted(*self._kept(tp, ranges)))
+            )
             for tp in ranges
         }
 
@@ -231,12 +233,12 @@ class SimLog:
         """What is committed. Where only a marker is missing it waits, and seldom gives up before that is there."""
         found = {}
         for tp, (start, end) in ranges.items():
-            read = _read(await self._each("reads", tp, lambda tp: self.broker[tp].committed(*ranges[tp])))
+            read = _read(await self._each("reads", tp, lambda tp: self.broker[tp].committed(*self._kept(tp, ranges))))
             while read.position == start < end and self.broker.marker_is_missing(tp):
                 waits = Point(f"reads {_name(tp)}: a marker is missing", request=lambda: None, waits=True)
                 if await reach(waits) is not Order.GO:
                     break
-                read = _read(self.broker[tp].committed(start, end))
+                read = _read(self.broker[tp].committed(*self._kept(tp, ranges)))
             found[tp] = read
         return found
 
@@ -245,6 +247,10 @@ class SimLog:
         ask = "reads the changes of"
         entries, position = await self._each(ask, partition, lambda tp: self.broker[tp].committed(start, end))
         return {e.key: e.value for e in entries if e.key is not None}, Offset(position)
+
+    def _kept(self, tp: TopicPartition, ranges: Ranges) -> tuple[int, int]:
+        """A read goes on where the partition begins now: what was below is below everybody's need."""
+        return max(ranges[tp][0], self.broker[tp].start), ranges[tp][1]
 
     async def _each(self, what: str, tp: TopicPartition, ask: Callable[[TopicPartition], T]) -> T:
         await reach(Point(f"{what} {_name(tp)}"))

@@ -146,4 +146,3 @@ class Partition:
     def delete(self, before: int) -> None:
         """Records below `before` go: retention, or a request to delete records."""
         self.start = max(self.start, min(before, self.end))
-        self.entries = [e for e in self.entries if e.offset >= self.start]

@@ -170,10 +170,7 @@ WEAKENINGS: dict[str, Weakening] = {
         "the comparison after a doubt ignores the nonce",
         (Patch(transaction, "is_ours", weak.is_ours_by_division),),
         Schedule(
-            ONE_LAZY,
-            Plan(
-                (Pause(worker=0, on=COMMIT, at=2, turns=100), Move(worker=1, on=COMMIT + ": done", at=3, task=0, to=0))
-            ),
+            ONE_LAZY, Plan((Pause(worker=0, on=COMMIT, at=2, turns=80), Pause(worker=1, on=COMMIT + ": done", at=1)))
         ),
         lacks_too=("committed-goes-on",),
     ),

@@ -14,17 +14,20 @@ from falkirk.checkpoint import takeover, transaction
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.pipeline import Pipeline
-from falkirk.checkpoint.ports import Clock, Stores
+from falkirk.checkpoint.ports import Clock
 from falkirk.checkpoint.steps import close_step
 from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase, ends, next_clock
+from falkirk.errors import IdentityError
 from falkirk.testing.simulator.broker import SimBroker
+from falkirk.testing.simulator.disk import Disk, SimStore
 from falkirk.testing.simulator.group import Event, Member
 from falkirk.testing.simulator.log import SimLog
 from falkirk.testing.simulator.points import Point, reach
 from falkirk.testing.simulator.toy import Toy, ToyReplayer
 
 IDLE = "has nothing to do"
-FLUSH_EVERY = 3
+FLUSH_EVERY, VERSION_EVERY = 2, 3
+"""Commits between two flushes, and between two versions."""
 
 
 class Thread(Protocol):
@@ -44,7 +47,7 @@ class Worker:
     broker: SimBroker
     log: SimLog
     member: Member
-    stores: Stores
+    disk: Disk
     clock: Clock
     fresh: Callable[[], Nonce]
     choose: Callable[[int], int]
@@ -54,6 +57,7 @@ class Worker:
     _pipeline: Pipeline = field(default_factory=Pipeline)
     _commit: tuple[list[ClosedStep], Thread] | None = None
     _recovery: tuple[list[Owned], Thread] | None = None
+    _upkeep: dict[int, Thread] = field(default_factory=dict)
     _applied: int = 0
 
     async def main(self) -> None:
@@ -77,9 +81,12 @@ class Worker:
     async def answer(self, event: Event) -> None:
         """Deal with an event of the group."""
         await reach(Point(f"is told: {event.kind} {list(event.partitions)}"))
+        if event.kind == "fenced":
+            raise IdentityError(f"another process runs as {self.log.owner}")
         if event.kind == "assigned":
             for t in event.partitions:
                 self.owned[t] = Owned(self.toy.task(t))
+                self.disk.prefetch(self.owned[t].task.id)
         else:
             await self.let_go(event.partitions, clean=event.kind == "revoked")
         self.member.answered(event)
@@ -95,9 +102,14 @@ class Worker:
             await self.waits(self._recovery[1])
         if clean and self.begun():
             await self.committed()
+        for t in gone:
+            if t in self._upkeep:
+                await self.waits(self._upkeep.pop(t))
         ran = [self.owned[t] for t in gone if self.owned[t].phase is Phase.RUNNING and not self.owned[t].revoked]
         for owned in ran:
             self._pipeline.forget(owned.task.id)
+        for owned in ran if clean else ():
+            await self.version(owned)
         if clean and ran:
             await transaction.release(self.log, ran, self.mine())
         for t in gone:
@@ -138,7 +150,7 @@ class Worker:
         self.owned |= dict(zip(idle, todo, strict=True))
         if await takeover.name(self.log, todo, mine, self.fresh):
             replayer = ToyReplayer(self.toy, self.broker)
-            work = takeover.recover(self.log, self.stores, replayer, self.clock, todo)
+            work = takeover.recover(self.log, self.disk, replayer, self.clock, todo)
             self._recovery = todo, self.spawn("recovery", work)
         self.drop_lost()
         return True
@@ -198,9 +210,21 @@ class Worker:
     def maintain(self) -> None:
         """Now and then make the stores durable, and less often a version."""
         self._applied += 1
-        for owned in self.owned.values():
-            if owned.phase is Phase.RUNNING and owned.store is not None:
-                if self._applied % (2 * FLUSH_EVERY) == 0:
-                    owned.store.commit()
+        for t, owned in self.owned.items():
+            if owned.phase is Phase.RUNNING and (t not in self._upkeep or self._upkeep[t].done):
+                if self._applied % VERSION_EVERY == 0:
+                    self._upkeep[t] = self.spawn(f"upkeep of {t}", self.version(owned))
                 elif self._applied % FLUSH_EVERY == 0:
-                    owned.store.flush()
+                    owned.opened().flush()
+
+    async def version(self, owned: Owned) -> None:
+        """Make a version, copy it, and delete the step records that nobody needs any more."""
+        store = owned.opened()
+        assert isinstance(store, SimStore)
+        await reach(Point("makes a version"))
+        number = store.commit()
+        await reach(Point(f"copies version {number}"))
+        self.disk.copies.upload(owned.task.id, store, number)
+        oldest = store.snapshot(min(store.versions()))[1]
+        await reach(Point(f"trims its step records below that of step {oldest.step}"))
+        self.broker[owned.task.steps].delete(oldest.step_offset - 1)

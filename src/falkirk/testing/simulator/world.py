@@ -17,7 +17,7 @@ from falkirk.checkpoint.ids import Nonce, OwnerId, TaskId
 from falkirk.errors import IdentityError
 from falkirk.state.store import Progress
 from falkirk.testing.simulator.broker import Pending, SimBroker
-from falkirk.testing.simulator.disk import Disk
+from falkirk.testing.simulator.disk import Copies, Disk
 from falkirk.testing.simulator.group import Group, Member
 from falkirk.testing.simulator.host import Host, Process, SimClock, Thread, befall
 from falkirk.testing.simulator.log import SimLog
@@ -52,6 +52,7 @@ class World:
     workers: int = 2
     broker: SimBroker = field(default_factory=SimBroker)
     hosts: list[Host] = field(default_factory=list)
+    copies: Copies = field(default_factory=Copies)
     turn: int = 0
     trace: list[str] = field(default_factory=list)
     on_write: Callable[[TaskId, Progress], None] = lambda _, __: None
@@ -69,11 +70,16 @@ class World:
         self._faults = self.plan.faults
         self.chooser.turns |= {i.at: i.choice for i in self.plan.items if isinstance(i, Turn)}
         for n in range(self.workers):
-            disk = Disk(lambda task, progress: self.on_write(task, progress))  # noqa: PLW0108 — it is set later
-            self.hosts.append(Host(n, disk, SimClock(self.broker, skew=-50 * n)))
-            self.start(self.hosts[n])
+            self.add(n)
 
     # processes
+
+    def add(self, number: int) -> Host:
+        """A host, with a process that has this identity; another host may have it already."""
+        disk = Disk(self.copies, not self.toy.eager, self.wrote)
+        self.hosts.append(Host(number, disk, SimClock(self.broker, skew=-50 * number)))
+        self.start(self.hosts[-1])
+        return self.hosts[-1]
 
     def start(self, host: Host) -> None:
         """Begin a life."""
@@ -93,6 +99,10 @@ class World:
         spawn("main", worker.main())
         host.process = Process(worker, log, member, threads)
         member.heartbeat()
+
+    def wrote(self, task: TaskId, progress: Progress) -> None:
+        """A store is about to be written."""
+        self.on_write(task, progress)
 
     def nonce(self) -> Nonce:
         """A fresh one."""
@@ -130,7 +140,8 @@ class World:
         found = []
         process, name = host.process, host.name
         silent = process is None or host.paused_until > self.turn
-        if silent and name in self.broker.group.members and self.turn - host.silent_since >= SESSION:
+        joined = host.joined if process is None else process.member.joined
+        if silent and self.broker.group.has(joined) and self.turn - host.silent_since >= SESSION:
             found.append(Action(f"session of {name} expires", lambda: self._expire(host), background=False))
         if process is None:
             if self.turn >= host.back_at:
