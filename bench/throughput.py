@@ -74,7 +74,8 @@ def run(setting: Setting, job: Job, wanted: pl.DataFrame) -> Results:
     kafka.make(target, BROKER_TIME)
     rest = setting.rest()
     process, pids = job.start(target, setting.sizes.records)
-    with Usage({"workers": pids, "broker": lambda: [kafka.pid]}) as usage:
+    broker_pids = [kafka.pid]
+    with Usage({"workers": pids, "broker": lambda: broker_pids}) as usage:
         process.wait(60 + setting.sizes.records / SLOWEST)
     rows = outputs.read(kafka.brokers, target, PARTITIONS, job.by)
     kafka.delete(target)
