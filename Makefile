@@ -21,7 +21,7 @@ help: ## What there is to make
 .PHONY: test
 test: lint kafka ## Checks, types, import contract and all tests; 95 % branch coverage of checkpoint/ and state/
 	$(call say,Tests)
-	@$(BIN)/coverage run -m pytest
+	@$(BIN)/coverage run -m pytest -m "not slow"
 	$(call say,Coverage of checkpoint/ and state/)
 	@$(BIN)/coverage report --include='src/falkirk/checkpoint/*,src/falkirk/state/*' --fail-under=95
 

@@ -98,7 +98,8 @@ class Maintenance:
         """Make a version, copy it, and delete what lies below the low-watermark."""
         store, began = task.owned.opened(), time.monotonic()
         steps_floor = store.progress.step_offset - 1
-        edge_floor: Floor = upkeep.floors[-1] if upkeep.floors else {}
+        # The older of the last two, so that whoever looks at an edge has the time between two versions to do so.
+        edge_floor: Floor = upkeep.floors[0] if len(upkeep.floors) == 2 else {}
         if isinstance(store, RocksStore):
             version = store.commit()
             copies = self._stores.copies(task.owned.task.id)
@@ -106,8 +107,6 @@ class Maintenance:
             copies.delete_below(store.versions()[0])
             oldest = store.version_progress(store.versions()[0])
             steps_floor = oldest.step_offset - 1
-            if task.owned.task.changelog is None:
-                edge_floor = upkeep.floors[0] if len(upkeep.floors) == 2 else {}
             logger.info("task %s: version %s in %.2f s", task.owned.task.id, version, time.monotonic() - began)
         self._topics.trim({task.owned.task.steps: Offset(steps_floor), **edge_floor})
 

@@ -77,6 +77,8 @@ class TaskStores:
 
     def _install(self, task: TaskId, version: RemoteVersion) -> None:
         copies, folder = self.copies(task), self._folder_of(task)
+        # What is here is older, and its numbers mean other versions than the copies' do.
+        shutil.rmtree(folder, ignore_errors=True)
 
         def fetch(target: Path) -> None:
             copies.download(version, target, lambda done, total: self.copying.update({task: (done, total)}))

@@ -222,7 +222,10 @@ class Worker:
             task = self.tasks.get(owned.task.steps.partition)
             if task is not None and not owned.lost:
                 logger.info("task %s: the step after %s was aborted", owned.task.id, owned.last and owned.last.step)
-                self._reader_of(task).rewind(task.rewind())
+                task.rewind()
+                if not task.begun:
+                    self._begin(task)
+                self._reader_of(task).rewind(task.positions())
         self._drop_lost()
 
     def _drop_lost(self) -> None:
@@ -278,9 +281,14 @@ class Worker:
                 check_division(bound, ends(owned.last))
             self.tasks[partition] = task = RunningTask(bound, owned, circuits[owned.task.id])
             if not task.begun:
-                self.pipeline.stage(task.begin(start_offsets(bound, self.topics), self.owner, self.clock.now()))
+                self._begin(task)
             self._reader_of(task).add(task.positions())
             logger.info("task %s runs from step %s", owned.task.id, -1 if owned.last is None else owned.last.step)
+
+    def _begin(self, task: RunningTask) -> None:
+        """Stage step 0, which says where the inputs begin; again, if it was aborted."""
+        starts = start_offsets(task.bound, self.topics)
+        self.pipeline.stage(task.begin(starts, self.owner, self.clock.now()))
 
     def _circuit(self, owned: Owned) -> Circuit:
         bound = self._bound[owned.task.id]

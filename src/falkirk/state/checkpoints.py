@@ -108,7 +108,8 @@ class CheckpointStore:
     def newest(self, limit: int | None = None) -> RemoteVersion | None:
         """The newest version, at most `limit`; None if there is none. Raises StateError if it cannot be used."""
         numbers = [number for number in self.versions() if limit is None or number <= limit]
-        return self.read(numbers[-1]) if numbers else None
+        # By step, not by number: another worker may have numbered its versions from a lower one.
+        return max((self.read(n) for n in numbers), key=lambda v: (v.progress.step, v.number), default=None)
 
     def read(self, number: int) -> RemoteVersion:
         """What a version says about itself. Raises StateError if it cannot be used, by this task or at all."""

@@ -31,6 +31,7 @@ class BoundedReader:
         self._met: dict[bool, set[str]] = {False: set(), True: set()}
         self._admin = AdminClient(cluster.settings(), logger=client_logger)
         self._lock = threading.Lock()
+        self._cluster = cluster
 
     def watermarks(self, partitions: Sequence[TopicPartition], *, end: bool) -> dict[TopicPartition, Offset]:
         """First offsets, or high watermarks. Blocks while the cluster cannot be reached."""
@@ -47,7 +48,9 @@ class BoundedReader:
             except KafkaException as error:
                 if known := translate(error.args[0]):
                     raise known from error
-                logger.warning("cannot ask for offsets yet: %s", error.args[0])
+                logger.info("cannot ask for offsets yet: %s", error.args[0])
+                # A client that knew the broker before it was restarted is answered FENCED_LEADER_EPOCH for ever.
+                self._admin = AdminClient(self._cluster.settings(), logger=client_logger)
                 time.sleep(0.05)
 
     def read(self, ranges: Ranges, *, committed: bool) -> dict[TopicPartition, Read]:
