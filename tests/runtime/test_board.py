@@ -39,7 +39,7 @@ def app() -> App:
         )
         for i in range(2)
     )
-    return App("auctions", Plan("auctions", (stage,)), "steps", "control", Layout({}), {}, tasks, {})  # type: ignore[arg-type]
+    return App("auctions", Plan("auctions", (stage,)), "steps", "control", Layout({}), {}, tasks, {}, None)  # type: ignore[arg-type]
 
 
 class Time:

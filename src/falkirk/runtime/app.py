@@ -15,6 +15,7 @@ from falkirk.connectors.kafka.control import CONTROL, PARTITIONS, ControlTopic
 from falkirk.connectors.kafka.topics import COMPACTED, FOREVER, TopicInfo, Topics
 from falkirk.errors import ClusterError, SourceError
 from falkirk.runtime import layout
+from falkirk.runtime.layout import LayoutRecord
 from falkirk.runtime.settings import Settings, changelog_topic, control_topic, steps_topic
 from falkirk.stream.plan import Input, Layout, Plan, Stage
 
@@ -50,6 +51,7 @@ class App:
     tasks: tuple[BoundTask, ...]
     limits: Mapping[str, int]
     """Bytes of the largest record that each topic accepts, of those that the app writes."""
+    recorded: LayoutRecord
 
     @property
     def group(self) -> str:
@@ -101,7 +103,7 @@ def prepare(plan: Plan, settings: Settings, topics: Topics) -> App:
     written = {o.topic for stage in plan.stages for o in stage.outputs} | {steps}
     written |= {c.topic for bound in tasks if (c := bound.task.changelog) is not None}
     limits = {name: int(config["max.message.bytes"]) for name, config in topics.configs(written).items()}
-    return App(plan.app, plan, steps, control, Layout(counts), infos, tasks, limits)
+    return App(plan.app, plan, steps, control, Layout(counts), infos, tasks, limits, known)
 
 
 def roles_of(plan: Plan, settings: Settings) -> dict[str, layout.Role]:

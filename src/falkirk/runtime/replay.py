@@ -47,7 +47,8 @@ class Replays:
                 f"step {record.step} of task {task} read {record.rows} records, but {sum(len(s.messages) for s in slices)} "
                 "of them are left",
                 where=", ".join(f"{p.topic}[{p.partition}] {a}..{b}" for p, (a, b) in ranges.items()),
-                hint="the lazy regime reads its inputs again: their retention must outlast the interval between versions",
+                hint="the lazy regime reads its inputs again: bring back the state directory or the checkpoint store with "
+                "the newest version, or give the flow another name: it then begins anew",
             )
         result = self.circuits[task].run(StepInput(record.clock, slices), state)
         return digest([o.writes for o in outputs_of(result.emitted)])

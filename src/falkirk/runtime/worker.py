@@ -35,6 +35,7 @@ from falkirk.runtime.replay import Replays
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.stores import TaskStores
 from falkirk.runtime.task import RunningTask, check_sizes
+from falkirk.runtime.vigil import Vigil
 from falkirk.state.engine import Memory
 from falkirk.stream.circuit import Circuit
 from falkirk.stream.plan import Stage
@@ -105,6 +106,7 @@ class Worker:
         memory = Memory(settings.cache_bytes * 2 // 3, settings.cache_bytes // 3)
         self._stores = TaskStores(app.name, identity.folder, settings.checkpoint_url(), self._bound, memory)
         self.maintenance = Maintenance(self._stores, topics)
+        self._vigil = Vigil(app.recorded, topics)
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
@@ -136,6 +138,7 @@ class Worker:
             self._close_steps(drained)
         self._start_commit()
         self.maintenance.tick(list(self.tasks.values()))
+        self._vigil.tick()
 
     def leave(self) -> None:
         """Hand the tasks over: their last steps committed, a version made of each, `released` written."""

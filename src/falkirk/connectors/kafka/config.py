@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaException
 
 from falkirk.checkpoint.ids import OwnerId
+from falkirk.errors import ConfigError
 
 Settings = dict[str, str | int | float | bool]
 
@@ -14,6 +18,19 @@ logger = logging.getLogger("falkirk.kafka")
 
 client_logger = logging.getLogger("librdkafka")
 """What librdkafka says itself: it calls a fence fatal, which it is to the producer and not to the worker."""
+
+_Client = TypeVar("_Client")
+
+
+def client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _Client:
+    """A client of librdkafka. Raises ConfigError where it refuses its settings: those that can be wrong are the user's."""
+    try:
+        return kind(dict(settings), logger=client_logger)
+    except KafkaException as error:
+        raise ConfigError(
+            f"Kafka's client refuses its settings: {error.args[0].str().strip()}",
+            hint="check what is given with --set KEY=VALUE, and --session-timeout",
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

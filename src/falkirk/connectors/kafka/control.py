@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import LogRecord
-from falkirk.connectors.kafka.config import Cluster, client_logger, logger
+from falkirk.connectors.kafka.config import Cluster, client, logger
 from falkirk.connectors.kafka.errors import translate
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.errors import ClusterError
@@ -66,15 +66,14 @@ class ControlTopic:
                 offsets.append(message.offset() or 0)
 
         timeout = int(PATIENCE * 1000)
-        producer = Producer(
-            {**self._cluster.settings(), "enable.idempotence": True, "message.timeout.ms": timeout}, logger=client_logger
-        )
+        settings = {**self._cluster.settings(), "enable.idempotence": True, "message.timeout.ms": timeout}
+        producer = client(Producer, settings)
         producer.produce(self._topic, value, key, partition, on_delivery=delivered)
         producer.flush(PATIENCE + 1)
         if offsets:
             return Offset(offsets[0])
         cause = failure[0] if failure else KafkaError(KafkaError._MSG_TIMED_OUT)
-        raise translate(cause) or ClusterError(
+        raise translate(cause, f"topic {self._topic}") or ClusterError(
             f"a record could not be written: {cause.str()}",
             where=f"topic {self._topic}",
             hint="are enough replicas in sync, and may the app's user write the topic?",
@@ -93,7 +92,7 @@ class Announcer:
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self._topic, self._said = topic, 0.0
-        self._producer = Producer({**cluster.settings(), "message.timeout.ms": 5000, "log_level": 2}, logger=client_logger)
+        self._producer = client(Producer, {**cluster.settings(), "message.timeout.ms": 5000, "log_level": 2})
 
     def due(self) -> bool:
         """Whether it is time to report."""

@@ -7,7 +7,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import Ranges
-from falkirk.connectors.kafka.config import Cluster, client_logger
+from falkirk.connectors.kafka.config import Cluster, client
 from falkirk.connectors.kafka.reader import ended, taken
 from falkirk.errors import SourceError
 
@@ -19,7 +19,7 @@ class DivisionReader:
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self._consumer = Consumer(cluster.reader(committed=True), logger=client_logger)
+        self._consumer = client(Consumer, cluster.reader(committed=True))
         self._ahead: dict[TopicPartition, list[Message]] = {}
         self._position: dict[TopicPartition, Offset] = {}
 
@@ -55,7 +55,8 @@ class DivisionReader:
                 raise SourceError(
                     f"the records of a recorded step are gone: {error.str()}",
                     where=f"{place.topic}[{place.partition}] from offset {ranges[place][0] if place in ranges else '?'}",
-                    hint="the topic's retention must outlast the interval between versions",
+                    hint="bring back the state directory or the checkpoint store with the newest version, or give the flow "
+                    "another name: it then begins anew; a lazy regime's retention must outlast the time between versions",
                 )
             elif ended(message):
                 self._position[place] = max(self._position[place], offset)

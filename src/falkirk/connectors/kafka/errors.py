@@ -2,40 +2,78 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from confluent_kafka import KafkaError
 
-from falkirk.errors import ClusterError
+from falkirk.errors import ClusterError, ConfigError, FalkirkError
 
-_WORDS: dict[int, tuple[str, str]] = {
-    KafkaError.MSG_SIZE_TOO_LARGE: (
+
+class Words(NamedTuple):
+    """What an error means, and what to do about it."""
+
+    what: str
+    hint: str
+    kind: type[FalkirkError] = ClusterError
+
+
+OLDEST = "2.8"
+"""Of Kafka: the first that gives topics ids. Transactions that check the group's generation are older."""
+
+_TOO_OLD = Words("the broker is too old", f"Falkirk needs Kafka {OLDEST} or later")
+_CREDENTIALS = Words("the broker refused the credentials", "check user name and password")
+_GONE = "was it deleted while the app ran?"
+
+_WORDS: dict[int, Words] = {
+    KafkaError.MSG_SIZE_TOO_LARGE: Words(
         "a record is larger than the broker or its topic accepts",
         "raise the topic's max.message.bytes, or make the output smaller",
     ),
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: ("not authorised for a topic", "grant the app's user the topic's ACLs"),
-    KafkaError.GROUP_AUTHORIZATION_FAILED: ("not authorised for the group", "grant READ on the app's group"),
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: (
-        "not authorised for the cluster",
-        "grant IDEMPOTENT_WRITE on the cluster",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: Words("not authorised for a topic", "grant the app's user the topic's ACLs"),
+    KafkaError.GROUP_AUTHORIZATION_FAILED: Words("not authorised for the group", "grant READ on the app's group"),
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: Words(
+        "not authorised for the cluster", "grant IDEMPOTENT_WRITE on the cluster"
     ),
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Words(
         "not authorised for the transactional id",
         "grant WRITE and DESCRIBE on the app's transactional ids (prefixed with the app's name)",
     ),
-    KafkaError.SASL_AUTHENTICATION_FAILED: ("the broker refused the credentials", "check user name and password"),
-    KafkaError._AUTHENTICATION: ("the broker refused the credentials", "check user name and password"),
-    KafkaError.UNSUPPORTED_VERSION: ("the broker is too old for transactions", "Falkirk needs Kafka 2.5 or later"),
-    KafkaError._UNSUPPORTED_FEATURE: ("the broker is too old for transactions", "Falkirk needs Kafka 2.5 or later"),
-    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
-        "the broker refuses the transaction time-out",
-        "lower it below the broker's transaction.max.timeout.ms",
+    KafkaError.SASL_AUTHENTICATION_FAILED: _CREDENTIALS,
+    KafkaError._AUTHENTICATION: _CREDENTIALS,
+    KafkaError._SSL: Words(
+        "no secure connection to the broker", "check --set security.protocol, ssl.ca.location and the address's port"
     ),
-    KafkaError.UNKNOWN_TOPIC_OR_PART: ("a topic is missing", "was it deleted while the app ran?"),
-    KafkaError._UNKNOWN_PARTITION: ("a partition is missing", "was the topic deleted or made anew while the app ran?"),
-    KafkaError._UNKNOWN_TOPIC: ("a topic is missing", "was it deleted while the app ran?"),
+    KafkaError.UNSUPPORTED_VERSION: _TOO_OLD,
+    KafkaError._UNSUPPORTED_FEATURE: _TOO_OLD,
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: Words(
+        "the broker refuses the transaction time-out", "lower it below the broker's transaction.max.timeout.ms"
+    ),
+    KafkaError.INVALID_SESSION_TIMEOUT: Words(
+        "the broker refuses the session time-out",
+        "choose --session-timeout between the broker's group.min.session.timeout.ms and group.max.session.timeout.ms",
+        ConfigError,
+    ),
+    KafkaError.INCONSISTENT_GROUP_PROTOCOL: Words(
+        "other programs are members of the consumer group that is named as the app",
+        "give the flow another name, or those programs another group",
+    ),
+    KafkaError.INVALID_REPLICATION_FACTOR: Words(
+        "the cluster has too few brokers for the replication factor",
+        "choose a lower one with --replication",
+        ConfigError,
+    ),
+    KafkaError.TOPIC_EXCEPTION: Words(
+        "the cluster refuses a topic's name", "use letters, digits, dots, dashes and underscores", ConfigError
+    ),
+    KafkaError.UNKNOWN_TOPIC_OR_PART: Words("a topic is missing", _GONE),
+    KafkaError._UNKNOWN_TOPIC: Words("a topic is missing", _GONE),
+    KafkaError._UNKNOWN_PARTITION: Words(
+        "a partition is missing", "was the topic deleted or made anew while the app ran?"
+    ),
 }
 
 
-def translate(error: KafkaError) -> ClusterError | None:
-    """A ClusterError for what cannot be mended by trying again, else None."""
+def translate(error: KafkaError, where: str = "") -> FalkirkError | None:
+    """An error in words for what cannot be mended by trying again, else None."""
     words = _WORDS.get(error.code())
-    return ClusterError(f"{words[0]}: {error.str()}", hint=words[1]) if words else None
+    return words.kind(f"{words.what}: {error.str()}", where=where, hint=words.hint) if words else None

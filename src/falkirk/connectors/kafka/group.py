@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from confluent_kafka import OFFSET_END, Consumer, KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from falkirk.connectors.kafka.config import Cluster, client_logger, logger
+from falkirk.connectors.kafka.config import Cluster, client, logger
 from falkirk.connectors.kafka.errors import translate
 from falkirk.errors import IdentityError
 
@@ -33,7 +33,7 @@ class Membership:
         on_revoked: Handler,
         on_lost: Handler,
     ) -> None:
-        self._consumer = Consumer(cluster.member(group, instance, session_timeout_ms), logger=client_logger)
+        self._consumer = client(Consumer, cluster.member(group, instance, session_timeout_ms))
         self._topic, self._instance = topic, instance
         self._metadata: object = None
         self._refresh()

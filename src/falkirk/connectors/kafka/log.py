@@ -12,6 +12,8 @@ Transaction calls come from one thread (the committer); reads and fences may com
 
 from __future__ import annotations
 
+import queue
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
@@ -22,7 +24,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.ports import Aborted, Ranges, Read, Unknown, Writes
-from falkirk.connectors.kafka.config import Cluster, Settings, client_logger, logger
+from falkirk.connectors.kafka.config import Cluster, Settings, client, logger
 from falkirk.connectors.kafka.errors import translate
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.errors import IdentityError
@@ -30,6 +32,9 @@ from falkirk.state.store import Changes
 
 PATIENCE = 15.0
 """Seconds that a step of a transaction may take before its outcome is called unknown."""
+
+STUCK = 7.0
+"""Seconds after which a call that ought to return within 5 is given up."""
 
 
 class Transaction(Enum):
@@ -58,6 +63,8 @@ class KafkaLog:
         self._producer: Producer | None = None
         self._state = Transaction.DEAD
         self._written: dict[TopicPartition, Offset] = {}
+        self._topics: set[str] = set()
+        self._cut_off = False
 
     @property
     def owner(self) -> OwnerId:
@@ -65,14 +72,19 @@ class KafkaLog:
         return self._owner
 
     async def begin(self) -> None:
-        """Open a transaction."""
-        self._written = {}
+        """Open a transaction. Where the cluster has been away since the last one, the producer is not used again: it may
+        wait for ever for a coordinator that it knew before (see `_in_time`)."""
+        self._live().poll(0)
+        if self._cut_off:
+            self._state = Transaction.DEAD
+        self._written, self._topics = {}, set()
         self._guard(self._live().begin_transaction)
         self._state = Transaction.OPEN
 
     async def send(self, writes: Writes) -> None:
         """Queue records. Asking for a record's offset costs a call from librdkafka into Python: only the last is asked."""
         producer, topic, last = self._live(), writes.topic, len(writes) - 1
+        self._topics.add(topic)
         rows = zip(
             writes.partitions,
             writes.keys,
@@ -94,8 +106,8 @@ class KafkaLog:
         if not offsets:
             raise ValueError("a transaction without offsets is never checked against the group")
         listed = [KafkaPartition(p.topic, p.partition, o) for p, o in offsets.items()]
-        producer = self._live()
-        self._patiently(lambda: producer.send_offsets_to_transaction(listed, self._group_metadata(), 5.0))
+        producer, group = self._live(), self._group_metadata()
+        self._patiently(lambda: self._in_time(lambda: producer.send_offsets_to_transaction(listed, group, 5.0)))
 
     async def commit(self) -> Mapping[TopicPartition, Offset]:
         """End the transaction. librdkafka flushes first, so the offsets of what was sent are known when it returns.
@@ -125,7 +137,9 @@ class KafkaLog:
         """A new producer with the same id. Blocks until the cluster answers; what was open is decided then."""
         self._state = Transaction.DEAD
         self._producer = None
-        self._producer = initialised(self._settings)
+        producer = initialised(self._settings, self._troubled)
+        producer.poll(0)
+        self._producer, self._cut_off = producer, False
         self._state = Transaction.READY
 
     async def fence(self, owner: OwnerId) -> None:
@@ -171,6 +185,36 @@ class KafkaLog:
             place = TopicPartition(message.topic() or "", message.partition() or 0)
             self._written[place] = Offset(message.offset() or 0)
 
+    def _troubled(self, error: KafkaError) -> None:
+        """librdkafka says how its connections are."""
+        self._cut_off |= error.code() == KafkaError._ALL_BROKERS_DOWN
+
+    def _in_time(self, call: Callable[[], object]) -> None:
+        """Wait for a call that has a time-out of its own and does not keep it.
+
+        After a broker was away, a producer may go on waiting for the group's coordinator on a connection that is no more,
+        though the broker is back. It cannot be woken: it is left behind with its thread, and never commits anything, for
+        only `commit` ends a transaction.
+        """
+        outcome: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+
+        def run() -> None:
+            try:
+                call()
+            except KafkaException as error:
+                outcome.put(error)
+            else:
+                outcome.put(None)
+
+        threading.Thread(target=run, name="falkirk-call", daemon=True).start()
+        try:
+            error = outcome.get(timeout=STUCK)
+        except queue.Empty:
+            self._state = Transaction.DEAD
+            raise Unknown(f"the producer has not answered for {STUCK:g} s") from None
+        if error is not None:
+            raise error
+
     def _guard(self, call: Callable[[], object]) -> None:
         try:
             call()
@@ -196,8 +240,8 @@ class KafkaLog:
         if cause.code() == KafkaError.FENCED_INSTANCE_ID:
             self._state = Transaction.DEAD
             return IdentityError(
-                "another process runs under this worker's instance id",
-                hint="start each worker with a state directory of its own",
+                f"another process runs under this worker's identity, {self._owner}",
+                hint="was a state directory copied? Start each worker with one of its own",
             )
         if (
             self._state is Transaction.OPEN
@@ -210,7 +254,9 @@ class KafkaLog:
                 logger.warning("abort of %s failed too: %s", self._owner, second.args[0])
             else:
                 self._state = Transaction.READY
-                return translate(cause) or Aborted(cause.str())
+                return translate(cause, f"a transaction that writes to {', '.join(sorted(self._topics))}") or Aborted(
+                    cause.str()
+                )
         self._state = Transaction.DEAD
         return Unknown(cause.str())
 
@@ -240,14 +286,15 @@ def last_row(writes: Writes) -> tuple[int, bytes | None, bytes | None, int, list
     return writes.partitions[-1], writes.keys[-1], writes.values[-1], timestamp, headers
 
 
-def initialised(settings: Settings) -> Producer:
+def initialised(settings: Settings, troubled: Callable[[KafkaError], None] | None = None) -> Producer:
     """A producer whose init_transactions has returned: older producers of the id are fenced, their transactions decided.
 
     While the coordinator aborts an open transaction (some milliseconds) it answers CONCURRENT_TRANSACTIONS, and librdkafka
     waits 500 ms before it asks again. A new producer asks at once, so on that answer the attempt is given up.
     Blocks while the cluster cannot be reached.
     """
-    producer = Producer(settings, logger=client_logger)
+    told = {**settings, "error_cb": troubled} if troubled else settings
+    producer = client(Producer, told)
     while True:
         try:
             producer.init_transactions(0.03)
@@ -259,4 +306,4 @@ def initialised(settings: Settings) -> Producer:
             if cause.code() != KafkaError._TIMED_OUT:
                 logger.debug("init of %s: %s", settings["transactional.id"], cause)
                 del producer
-                producer = Producer(settings, logger=client_logger)
+                producer = client(Producer, told)

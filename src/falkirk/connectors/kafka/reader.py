@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import LogRecord, Ranges, Read
-from falkirk.connectors.kafka.config import Cluster, client_logger, logger
+from falkirk.connectors.kafka.config import Cluster, client, logger
 from falkirk.connectors.kafka.errors import translate
 from falkirk.state.store import Changes
 
@@ -27,9 +27,9 @@ class BoundedReader:
     """Two consumers without a group, one for each isolation level, and an admin client for watermarks."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._consumers = {c: Consumer(cluster.reader(committed=c), logger=client_logger) for c in (False, True)}
+        self._consumers = {c: client(Consumer, cluster.reader(committed=c)) for c in (False, True)}
         self._met: dict[bool, set[str]] = {False: set(), True: set()}
-        self._admin = AdminClient(cluster.settings(), logger=client_logger)
+        self._admin = client(AdminClient, cluster.settings())
         self._lock = threading.Lock()
         self._cluster = cluster
 
@@ -50,7 +50,7 @@ class BoundedReader:
                     raise known from error
                 logger.info("cannot ask for offsets yet: %s", error.args[0])
                 # A client that knew the broker before it was restarted is answered FENCED_LEADER_EPOCH for ever.
-                self._admin = AdminClient(self._cluster.settings(), logger=client_logger)
+                self._admin = client(AdminClient, self._cluster.settings())
                 time.sleep(0.05)
 
     def read(self, ranges: Ranges, *, committed: bool) -> dict[TopicPartition, Read]:
@@ -160,7 +160,8 @@ def ended(message: Message) -> bool:
     if error is not None and error.code() == KafkaError._PARTITION_EOF:
         return True
     if error is not None:
-        if known := translate(error):
+        place = f"{message.topic()}[{message.partition()}]"
+        if known := translate(error, place):
             raise known
-        logger.warning("reading %s[%s]: %s", message.topic(), message.partition(), error)
+        logger.warning("reading %s: %s", place, error)
     return False

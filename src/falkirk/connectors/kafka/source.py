@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.connectors.kafka.config import Cluster, client_logger, logger
+from falkirk.connectors.kafka.config import Cluster, client, logger
 from falkirk.connectors.kafka.errors import translate
 from falkirk.errors import SourceError
 
@@ -22,7 +22,7 @@ class SourceReader:
     """Messages of the assigned partitions, in the order of offsets within each."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._consumer = Consumer(cluster.source(), logger=client_logger)
+        self._consumer = client(Consumer, cluster.source())
         self._assigned: set[TopicPartition] = set()
         self._topic = ""
         """The topic of all messages, where there is only one: asking each message costs."""
@@ -81,22 +81,35 @@ class SourceReader:
                 found[p] = Offset(high)
         return found
 
-    @staticmethod
-    def _sound(message: Message) -> bool:
+    def _sound(self, message: Message) -> bool:
         error = message.error()
         if error is None:
             return True
         where = f"{message.topic()}[{message.partition()}]"
         if error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
-            raise SourceError(
-                f"the records to be read next are gone: {error.str()}",
-                where=where,
-                hint="the topic's retention deleted them before they were read: raise retention.ms, then reset the app",
-            )
-        if known := translate(error):
+            raise self._out_of_range(message, where)
+        if known := translate(error, where):
             raise known
         logger.warning("reading %s: %s", where, error)
         return False
+
+    def _out_of_range(self, message: Message, where: str) -> SourceError:
+        at = message.offset() or 0
+        first, end = self._consumer.get_watermark_offsets(
+            KafkaPartition(message.topic() or "", message.partition() or 0), timeout=5
+        )
+        if at > end:
+            return SourceError(
+                f"the topic ends at offset {end}, and the app has read it up to {at}",
+                where=where,
+                hint="committed records were lost, or the topic was made anew: give the flow another name to begin anew",
+            )
+        return SourceError(
+            f"records were deleted before they were read: those from offset {at} to {first - 1}",
+            where=where,
+            hint="give the flow another name to begin anew on what is left; and let the topic's retention outlast any time "
+            "that the app may stand still",
+        )
 
     def close(self) -> None:
         """Close the consumer."""

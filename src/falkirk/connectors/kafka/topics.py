@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -17,8 +19,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.connectors.kafka.config import Cluster, client_logger, logger
-from falkirk.connectors.kafka.errors import translate
+from falkirk.connectors.kafka.config import Cluster, client, logger
+from falkirk.connectors.kafka.errors import OLDEST, translate
 from falkirk.errors import ClusterError, FalkirkError, UnreachableError
 
 FOREVER = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
@@ -33,6 +35,9 @@ COMPACTED = {
 }
 """A changelog: the last value of each key, and tombstones for a week."""
 
+
+NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+"""The id of a topic that has none: 16 zeros, in base64."""
 
 _SILENCE = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT)
 
@@ -54,38 +59,69 @@ class Member:
     partitions: tuple[int, ...]
 
 
-class Topics:
-    """The cluster's topics. Every call blocks; ClusterError says what is wrong in words."""
+class Asked:
+    """A question about topics that is under way."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._brokers = cluster.brokers
-        self._admin = AdminClient({**cluster.settings(), "log_level": 3}, logger=client_logger)
+    def __init__(self, futures: Mapping[str, Future[Any]]) -> None:
+        self._futures = futures
 
-    def check_reachable(self, timeout: float = 10.0) -> None:
-        """Raises ClusterError if no broker answers, or the cluster is too old."""
-        try:
-            self._admin.list_topics(timeout=timeout)
-        except KafkaException as error:
-            raise translate(error.args[0]) or UnreachableError(
-                f"no broker answers at {self._brokers}: {error.args[0].str()}",
-                hint="is Kafka running, and is the address right? For a broker of your own: falkirk kafka start",
-            ) from error
+    def done(self) -> bool:
+        """Whether `result` need not wait."""
+        return all(future.done() for future in self._futures.values())
 
-    def describe(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """The topics among `names` that exist."""
-        wanted = sorted(set(names))
-        if not wanted:
-            return {}
+    def result(self) -> dict[str, TopicInfo]:
+        """The topics that exist. Raises ClusterError."""
         found = {}
-        for name, future in self._admin.describe_topics(TopicCollection(wanted), request_timeout=10).items():
+        for name, future in self._futures.items():
             try:
                 topic = future.result()
             except KafkaException as error:
                 if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
                     continue
-                raise self._in_words(error, name) from error
+                raise _in_words(error, name) from error
+            if str(topic.topic_id) == NO_ID:
+                raise ClusterError(
+                    "the broker is too old: its topics have no ids, so one that is made anew could not be told from the old",
+                    where=f"topic {name}",
+                    hint=f"Falkirk needs Kafka {OLDEST} or later",
+                )
             found[name] = TopicInfo(name, str(topic.topic_id), len(topic.partitions))
         return found
+
+
+class Topics:
+    """The cluster's topics. Every call blocks; ClusterError says what is wrong in words."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.brokers = cluster.brokers
+        self._trouble: KafkaError | None = None
+        self._admin = client(AdminClient, {**cluster.settings(), "log_level": 3, "error_cb": self._troubled})
+
+    def _troubled(self, error: KafkaError) -> None:
+        """librdkafka says why it cannot connect: the call that waits for it is only told that it waited in vain."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._trouble = error
+
+    def check_reachable(self, timeout: float = 8.0) -> None:
+        """Raises UnreachableError if no broker answers, ClusterError if it will have nothing to do with us."""
+        try:
+            self._admin.list_topics(timeout=timeout)
+        except KafkaException as error:
+            self._admin.poll(0)
+            cause = self._trouble or error.args[0]
+            raise translate(cause, f"brokers {self.brokers}") or UnreachableError(
+                f"no broker answers at {self.brokers}: {cause.str()}",
+                hint="is Kafka running, and is the address right? For a broker of your own: falkirk kafka start",
+            ) from error
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """The topics among `names` that exist."""
+        return self.ask(names, 10).result()
+
+    def ask(self, names: Iterable[str], timeout: float) -> Asked:
+        """The same, without waiting for the answer."""
+        wanted = sorted(set(names))
+        return Asked(self._admin.describe_topics(TopicCollection(wanted), request_timeout=timeout) if wanted else {})
 
     def names(self) -> list[str]:
         """All topics that this user may see."""
@@ -99,7 +135,7 @@ class Topics:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                 return {}
-            raise self._in_words(error, f"of group {group}") from error
+            raise _in_words(error, f"of group {group}") from error
         return {
             m.group_instance_id or m.member_id: Member(
                 m.host.lstrip("/"), tuple(p.partition for p in m.assignment.topic_partitions)
@@ -114,7 +150,7 @@ class Topics:
             self._admin.create_topics([wanted], request_timeout=30)[name].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise self._in_words(error, name) from error
+                raise _in_words(error, name) from error
         deadline = time.monotonic() + 15
         while name not in self.describe([name]):
             if time.monotonic() > deadline:
@@ -131,7 +167,7 @@ class Topics:
             try:
                 found[resource.name] = {key: entry.value for key, entry in future.result().items()}
             except KafkaException as error:
-                raise self._in_words(error, resource.name) from error
+                raise _in_words(error, resource.name) from error
         return found
 
     def offsets(self, partitions: Iterable[TopicPartition], at: str | int) -> dict[TopicPartition, Offset]:
@@ -152,7 +188,7 @@ class Topics:
             try:
                 found[TopicPartition(p.topic, p.partition)] = Offset(future.result().offset)
             except KafkaException as error:
-                raise self._in_words(error, p.topic) from error
+                raise _in_words(error, p.topic) from error
         late = [p for p, offset in found.items() if offset < 0]  # no record is that late: begin at the end
         return {**found, **(self.offsets(late, "latest") if late else {})}
 
@@ -168,9 +204,10 @@ class Topics:
                 if error.args[0].code() != KafkaError.OFFSET_OUT_OF_RANGE:
                     logger.warning("cannot trim %s[%s] below %s yet: %s", p.topic, p.partition, p.offset, error.args[0])
 
-    @staticmethod
-    def _in_words(error: KafkaException, topic: str) -> FalkirkError:
-        cause: KafkaError = error.args[0]
-        if cause.retriable() or cause.code() in _SILENCE:
-            return UnreachableError(f"no broker answers: {cause.str()}", where=f"topic {topic}")
-        return translate(cause) or ClusterError(f"the cluster refused a request: {cause.str()}", where=f"topic {topic}")
+
+def _in_words(error: KafkaException, topic: str) -> FalkirkError:
+    cause: KafkaError = error.args[0]
+    if cause.retriable() or cause.code() in _SILENCE:
+        return UnreachableError(f"no broker answers: {cause.str()}", where=f"topic {topic}")
+    where = f"topic {topic}"
+    return translate(cause, where) or ClusterError(f"the cluster refused a request: {cause.str()}", where=where)

@@ -1,0 +1,86 @@
+"""Kafka's errors in words: what cannot be mended by trying again is a FalkirkError with a hint; the rest is not one."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Uuid
+
+from falkirk.checkpoint.ids import OwnerId
+from falkirk.checkpoint.ports import Unknown
+from falkirk.connectors.kafka import log
+from falkirk.connectors.kafka.config import Cluster, client
+from falkirk.connectors.kafka.errors import translate
+from falkirk.connectors.kafka.log import KafkaLog
+from falkirk.connectors.kafka.topics import Asked, Topics
+from falkirk.errors import ClusterError, ConfigError, UnreachableError
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "says", "hint"),
+    [
+        (KafkaError.UNSUPPORTED_VERSION, ClusterError, "the broker is too old", "Kafka 2.8 or later"),
+        (KafkaError._UNSUPPORTED_FEATURE, ClusterError, "the broker is too old", "Kafka 2.8 or later"),
+        (KafkaError.INVALID_SESSION_TIMEOUT, ConfigError, "session time-out", "--session-timeout"),
+        (KafkaError.INVALID_REPLICATION_FACTOR, ConfigError, "too few brokers", "--replication"),
+        (KafkaError.SASL_AUTHENTICATION_FAILED, ClusterError, "refused the credentials", "password"),
+        (KafkaError._SSL, ClusterError, "no secure connection", "security.protocol"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, ClusterError, "not authorised for a topic", "ACLs"),
+        (KafkaError.INCONSISTENT_GROUP_PROTOCOL, ClusterError, "other programs are members", "another name"),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, ClusterError, "a topic is missing", "deleted"),
+    ],
+)
+def test_what_no_retry_mends_is_told_with_what_to_do(code: int, kind: type[ClusterError], says: str, hint: str) -> None:
+    error = translate(KafkaError(code), "topic bids")
+    assert type(error) is kind
+    assert says in error.what
+    assert hint in error.hint
+    assert error.where == "topic bids"
+    assert error.exit_code
+
+
+@pytest.mark.parametrize("code", [KafkaError.NOT_COORDINATOR, KafkaError._TRANSPORT, KafkaError.REQUEST_TIMED_OUT])
+def test_what_a_retry_mends_is_no_error(code: int) -> None:
+    assert translate(KafkaError(code)) is None
+
+
+def test_a_broker_whose_topics_have_no_ids_is_too_old() -> None:
+    class Topic:
+        topic_id = Uuid(0, 0)
+        partitions = ()
+
+    future: Future[Topic] = Future()
+    future.set_result(Topic())
+    with pytest.raises(ClusterError, match="the broker is too old") as caught:
+        Asked({"bids": future}).result()
+    assert caught.value.where == "topic bids"
+
+
+@pytest.mark.parametrize(
+    "settings", [{"securty.protocol": "SSL"}, {"security.protocol": "SSLL"}, {"session.timeout.ms": 36_000_000}]
+)
+def test_settings_that_the_client_refuses_are_told_as_such(settings: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="refuses its settings") as caught:
+        client(Consumer, {"group.id": "x", **settings})
+    assert next(iter(settings)) in caught.value.what
+    assert "--set" in caught.value.hint
+
+
+def test_where_nobody_listens_is_said_in_time_and_why() -> None:
+    began = time.monotonic()
+    with pytest.raises(UnreachableError, match=r"no broker answers at .*: .*Connection refused"):
+        Topics(Cluster("127.0.0.1:1")).check_reachable(1.0)
+    assert time.monotonic() - began < 5
+
+
+def test_a_call_that_does_not_keep_its_time_out_leaves_its_outcome_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "STUCK", 0.05)
+    kafka = KafkaLog(Cluster("127.0.0.1:1"), OwnerId("me"), lambda: None)
+    kafka._in_time(lambda: None)
+    with pytest.raises(Unknown, match="has not answered"):
+        kafka._in_time(lambda: time.sleep(1))
+    with pytest.raises(Unknown, match="renew"):
+        kafka._live()
+    kafka.close()

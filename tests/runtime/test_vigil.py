@@ -1,0 +1,118 @@
+"""The vigil over an app's topics: what it asks, what it refuses, and what it says of a cluster that does not answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+import pytest
+
+from falkirk.connectors.kafka.topics import TopicInfo
+from falkirk.errors import FalkirkError, SourceError, UnreachableError
+from falkirk.runtime import vigil
+from falkirk.runtime.layout import LayoutRecord, StageRecord, TopicRecord
+from falkirk.runtime.vigil import Vigil
+
+STATS = StageRecord("stats", 2, "eager", True, "f00", "stats v1", ("bids",), ("out",))
+LAYOUT = LayoutRecord(1, "app", (STATS,), {"bids": TopicRecord("a", 2, "source"), "out": TopicRecord("b", 2, "sink")})
+AS_EVER = {"bids": TopicInfo("bids", "a", 2), "out": TopicInfo("out", "b", 2)}
+
+Answer = dict[str, TopicInfo] | FalkirkError | None
+
+
+class Cluster:
+    """Stands for `Topics`: answers what it is told to, or, told None, has not answered yet."""
+
+    brokers = "broker:9092"
+
+    def __init__(self) -> None:
+        self.answer: Answer = dict(AS_EVER)
+        self.asked = 0
+
+    def ask(self, names: Iterable[str], timeout: float) -> Cluster:
+        assert set(names) == {"bids", "out"}
+        self.asked += 1
+        return self
+
+    def done(self) -> bool:
+        return self.answer is not None
+
+    def result(self) -> dict[str, TopicInfo]:
+        if isinstance(self.answer, FalkirkError):
+            raise self.answer
+        assert self.answer is not None
+        return dict(self.answer)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setattr(vigil, "EVERY", 0.0)
+    return Cluster()
+
+
+def look(over: Vigil) -> None:
+    """Ask, and take the answer in."""
+    over.tick()
+    over.tick()
+
+
+def watch(cluster: Cluster) -> Vigil:
+    return Vigil(LAYOUT, cluster)  # type: ignore[arg-type]
+
+
+def test_topics_that_are_as_they_were_are_fine_and_so_is_a_sink_that_is_gone(cluster: Cluster) -> None:
+    over = watch(cluster)
+    look(over)
+    cluster.answer = {"bids": AS_EVER["bids"]}
+    for _ in range(3):
+        look(over)
+
+
+def test_it_waits_for_no_answer_and_asks_no_second_time_meanwhile(cluster: Cluster) -> None:
+    over = watch(cluster)
+    cluster.answer = None
+    for _ in range(5):
+        over.tick()
+    assert cluster.asked == 1
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (TopicInfo("bids", "a", 3), "partitions were added to topic 'bids': it had 2 and has 3"),
+        (TopicInfo("bids", "z", 2), "topic 'bids' was deleted and made anew"),
+    ],
+)
+def test_a_source_that_is_another_now_ends_the_run_at_once(cluster: Cluster, now: TopicInfo, words: str) -> None:
+    over = watch(cluster)
+    cluster.answer = {**AS_EVER, "bids": now}
+    with pytest.raises(SourceError) as caught:
+        look(over)
+    assert caught.value.what.startswith(words)
+
+
+def test_a_source_that_is_missing_is_looked_for_twice(cluster: Cluster) -> None:
+    over = watch(cluster)
+    cluster.answer = {"out": AS_EVER["out"]}
+    look(over)
+    cluster.answer = dict(AS_EVER)
+    look(over)
+    cluster.answer = {"out": AS_EVER["out"]}
+    look(over)
+    with pytest.raises(SourceError, match="topic 'bids' is gone"):
+        look(over)
+
+
+def test_silence_is_told_once_in_a_while_and_so_is_its_end(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    over = watch(cluster)
+    with caplog.at_level(logging.WARNING, "falkirk.kafka"):
+        look(over)
+        cluster.answer = UnreachableError("no broker answers: timed out")
+        for _ in range(3):
+            look(over)
+        cluster.answer = dict(AS_EVER)
+        look(over)
+        look(over)
+    silence, end = caplog.messages
+    assert silence.startswith("broker:9092 has not answered for")
+    assert end.startswith("broker:9092 answers again, after")
