@@ -96,9 +96,9 @@ class _Format(msgspec.Struct):
 def decode_layout(data: bytes) -> LayoutRecord:
     """A layout from its JSON. Raises StateError."""
     try:
-        format_ = msgspec.json.decode(data, type=_Format).format
+        format_ = _decode_format(data).format
         if format_ == FORMAT:
-            return msgspec.json.decode(data, type=LayoutRecord)
+            return _decode_layoutrecord(data)
     except msgspec.DecodeError as error:
         raise StateError(
             f"the app's layout cannot be read: {error}", hint="was the control topic written by hand?"
@@ -253,3 +253,8 @@ def _where(known: LayoutRecord, topic: str) -> str:
     parts = [f"read by stage {', '.join(readers)}"] if readers else []
     parts += [f"written by stage {', '.join(writers)}"] if writers else []
     return " and ".join(parts) or f"{known.topics[topic].role} of app {known.app}"
+
+
+# Made at import: a type's first decoding builds what is known of it, and two threads that do so at once can crash.
+_decode_format = msgspec.json.Decoder(_Format).decode
+_decode_layoutrecord = msgspec.json.Decoder(LayoutRecord).decode

@@ -271,5 +271,9 @@ def reports(settings: Settings, name: str) -> dict[str, Announced]:
         found.pop(owner, None)
         # One of another version of Falkirk is not needed to know how the app is.
         with suppress(msgspec.DecodeError):
-            found[owner] = msgspec.json.decode(record.value or b"", type=Announced)
+            found[owner] = _decode_announced(record.value or b"")
     return found
+
+
+# Made at import: a type's first decoding builds what is known of it, and two threads that do so at once can crash.
+_decode_announced = msgspec.json.Decoder(Announced).decode

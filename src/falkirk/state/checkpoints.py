@@ -116,14 +116,14 @@ class CheckpointStore:
         path = self._version_path(number)
         data = self._get(path)
         try:
-            found = msgspec.json.decode(data, type=_Format).format
+            found = _decode_format(data).format
             if found != (LAYOUT, codec.FORMAT):
                 raise StateError(
                     f"version {number} is of format {found}, and this release reads {(LAYOUT, codec.FORMAT)}",
                     where=path,
                     hint="use the release that wrote it",
                 )
-            version = msgspec.json.decode(data, type=RemoteVersion)
+            version = _decode_remoteversion(data)
         except msgspec.DecodeError as error:
             raise self._damaged(path, str(error)) from error
         check_identity(version.identity, self._identity, where=path)
@@ -256,3 +256,8 @@ class CheckpointStore:
 
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
+
+
+# Made at import: a type's first decoding builds what is known of it, and two threads that do so at once can crash.
+_decode_format = msgspec.json.Decoder(_Format).decode
+_decode_remoteversion = msgspec.json.Decoder(RemoteVersion).decode

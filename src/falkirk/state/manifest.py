@@ -76,14 +76,14 @@ def read_manifest(folder: Path) -> Manifest | None:
     except OSError as error:
         raise damaged(str(error), str(folder)) from error
     try:
-        found = msgspec.json.decode(data, type=_Format).format
+        found = _decode_format(data).format
         if found != (LAYOUT, codec.FORMAT):
             raise StateError(
                 f"the state is of format {found}, and this release reads {(LAYOUT, codec.FORMAT)}",
                 where=str(folder),
                 hint="use the release that wrote it, or move the folder away to have the task restored",
             )
-        return msgspec.json.decode(data, type=Manifest)
+        return _decode_manifest(data)
     except msgspec.DecodeError as error:
         raise damaged(f"its {FILE} is damaged ({error})", str(folder)) from error
 
@@ -103,3 +103,8 @@ def remove_leftovers(folder: Path, manifest: Manifest) -> None:
         for found in folder.glob(pattern):
             if found.name not in manifest.folders():
                 files.remove_folder(found)
+
+
+# Made at import: a type's first decoding builds what is known of it, and two threads that do so at once can crash.
+_decode_format = msgspec.json.Decoder(_Format).decode
+_decode_manifest = msgspec.json.Decoder(Manifest).decode

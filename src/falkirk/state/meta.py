@@ -51,7 +51,7 @@ def encode_identity(identity: Identity) -> bytes:
 def decode_identity(data: bytes | None, *, where: str) -> Identity:
     """The inverse. Raises StateError."""
     try:
-        return msgspec.json.decode(data or b"", type=Identity)
+        return _decode_identity(data or b"")
     except msgspec.DecodeError as error:
         raise damaged("it does not say whose state it holds", where) from error
 
@@ -113,3 +113,7 @@ def check_advances(before: Progress, after: Progress) -> None:
             f"a write would take the state back from {before} to {after}",
             hint="this is a fault in Falkirk; restart: the state on disk is whole",
         )
+
+
+# Made at import: a type's first decoding builds what is known of it, and two threads that do so at once can crash.
+_decode_identity = msgspec.json.Decoder(Identity).decode
