@@ -22,7 +22,7 @@ from falkirk.testing.simulator.explore import (
     shrink,
     smallest,
 )
-from falkirk.testing.simulator.plan import Crash, Expel, Fault, Pause, Plan
+from falkirk.testing.simulator.plan import Crash, Expel, Fault, Move, Pause, Plan
 from falkirk.testing.simulator.toy import Toy
 from falkirk.testing.simulator.world import World
 
@@ -119,3 +119,19 @@ def test_a_task_whose_companion_is_revoked_runs_only_when_it_has_been_rolled() -
     make = partial(Toy, inputs=4)
     base = Plan((Crash(worker=0, at=70),))
     assert [f for plan in every_point(make, moves, base, each=1) if (f := attempt(make, plan))] == []
+
+
+COMMITTED = "committer: sends EndTxn(commit): done"
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="the store is not opened anew when trimming overtakes it")
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan((Pause(worker=0, on="main: sends offsets: done"),), lazy_broker=True),
+        Plan((Move(worker=0, on=COMMITTED, at=4, task=0, to=1), Pause(worker=0, on="copies version 2", turns=60))),
+    ],
+    ids=["opened ahead by a sleeper", "trimmed by a sleeper's last versions"],
+)
+def test_a_store_that_trimming_overtakes_while_its_task_is_taken_over_is_opened_anew(plan: Plan) -> None:
+    assert attempt(partial(Toy, tasks=1, eager=False, inputs=6), plan, workers=3) is None

@@ -183,7 +183,7 @@ def run(toy: Toy, plan: Plan, world: World | None = None) -> World:
         return world.deserted() or (world.quiet() and all(covered(world.broker, toy, t) for t in range(toy.tasks)))
 
     try:
-        for _ in range(3):  # to the end; with the sleepers awake; and whatever their waking has set off
+        for _ in range(len(plan.faults) + 1):  # to the end; with the sleepers awake; and as often as they pause again
             ended = world.run_until(finished, BUDGET)
             for t in range(toy.tasks):
                 chain(world.broker, toy, t)

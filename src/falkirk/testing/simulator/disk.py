@@ -116,8 +116,8 @@ class Copies:
         self.versions[task] = {n: s for n, s in known.items() if n >= min(store.versions()) or n == max(known)}
 
     def newest(self, task: TaskId) -> tuple[int, Snapshot] | None:
-        """The version with the highest number."""
-        return max(self.versions.get(task, {}).items(), default=None, key=lambda item: item[0])
+        """The version that is furthest on."""
+        return max(self.versions.get(task, {}).items(), default=None, key=lambda item: item[1][1].step)
 
 
 @dataclass(slots=True)
