@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from falkirk.testing.simulator import check
+from falkirk.testing.simulator.__main__ import explore
 from falkirk.testing.simulator.explore import (
     Kinds,
     attempt,
@@ -20,7 +21,6 @@ from falkirk.testing.simulator.explore import (
     pauses,
     sample,
     shrink,
-    smallest,
 )
 from falkirk.testing.simulator.plan import Crash, Expel, Fault, Move, Pause, Plan
 from falkirk.testing.simulator.toy import Toy
@@ -70,21 +70,14 @@ def test_a_successor_that_fails_in_turn_at_every_point(make: Callable[[], Toy], 
         assert [f for plan in plans if (f := attempt(make, plan))] == []
 
 
-def sampled(seed: int) -> str:
-    """Several faults and unusual turns; what broke, or nothing."""
-    make = partial(Toy, tasks=1 + seed % 3, eager=bool(seed % 2), inputs=2 + seed % 4)
-    workers = 2 + seed % 5 // 3
-    failure = attempt(make, sample(seed, workers=workers), workers, seed, rate=(0.0, 0.1, 0.4)[seed % 3])
-    return "" if failure is None else f"seed {seed}: {smallest(make, failure, workers)}"
-
-
 def test_several_faults_at_random_points() -> None:
-    assert [broken for seed in range(400) if (broken := sampled(seed))] == []
+    assert [broken for seed in range(400) if (broken := explore(seed))] == []
 
 
 @pytest.mark.slow
-def test_several_faults_at_random_points_at_length() -> None:
-    assert [broken for seed in range(400, 30_000) if (broken := sampled(seed))] == []
+@pytest.mark.parametrize("block", range(8))
+def test_several_faults_at_random_points_at_length(block: int) -> None:
+    assert [broken for seed in range(2_000 * block, 2_000 * block + 2_000) if (broken := explore(seed))] == []
 
 
 def test_a_run_is_replayed_from_its_plan_alone() -> None:
