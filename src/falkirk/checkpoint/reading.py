@@ -24,7 +24,7 @@ def decoded(read: Read) -> Records:
             continue
         try:
             records.append((record.offset, decode(record.value)))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise StateError(
                 f"the record at offset {record.offset} of the steps topic cannot be read: {error}",
                 hint="was it written by a later version of Falkirk, or by something else?",

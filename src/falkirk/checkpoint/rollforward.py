@@ -50,7 +50,8 @@ async def roll_changelog(
         raise StateError(
             f"the store of task {task.id} is at offset {before.log_offset} of its changelog, which ends at {mark}",
             where=f"{task.changelog.topic}[{task.changelog.partition}]",
-            hint="the changelog was deleted or truncated; restore the topic, or reset the app",
+            hint="the changelog was truncated, or the broker lost committed data: restore the topic, or give the flow "
+            "another name, under which it begins anew",
         )
     offset, last = steps[-1]
     position = start = max(Offset(before.log_offset), begin)
@@ -78,7 +79,8 @@ async def roll_divisions(replayer: Replayer, owned: Owned, steps: Sequence[tuple
         raise StateError(
             f"task {task.id}: its store is at step {store.progress.step}, but its steps topic begins at {todo[0][1].step}",
             where=f"{task.steps.topic}[{task.steps.partition}]",
-            hint="bring the state directory or the checkpoint store that held the task's versions, or reset the app",
+            hint="bring back the state directory or the checkpoint store that held the task's versions, or give the flow "
+            "another name, under which it begins anew",
         )
     for i, (offset, record) in enumerate(todo):
         owned.go_on()

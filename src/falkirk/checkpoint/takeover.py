@@ -123,5 +123,6 @@ def check_history(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> N
         raise StateError(
             f"the store of task {owned.task.id} is at step {progress.step}, but its steps topic ends at step {last}",
             where=f"{owned.task.steps.topic}[{owned.task.steps.partition}]",
-            hint="the topic was deleted or truncated, or the broker lost committed data; reset the app or restore the topic",
+            hint="the topic was truncated, or the broker lost committed data: restore the topic, or give the flow another "
+            "name, under which it begins anew",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,10 +63,12 @@ def settings_from(**options: Any) -> Settings:
         **_reach(options),
         state_dir=str(options["state_dir"]),
         workers=options["workers"],
-        session_timeout_ms=int(parse_duration(options["session_timeout"]).total_seconds() * 1000),
+        session_timeout_ms=int(
+            parse_duration(options["session_timeout"], where="--session-timeout").total_seconds() * 1000
+        ),
         checkpoints=options["checkpoints"],
         replication=options["replication"],
-        cache_bytes=parse_size(options["memory"]),
+        cache_bytes=parse_size(options["memory"], where="--memory"),
         log_level=options["log_level"],
     )
 
@@ -91,4 +94,11 @@ def _reach(options: dict[str, Any]) -> dict[str, Any]:
                 f"--set {setting!r} is no KEY=VALUE", hint="for instance --set security.protocol=SASL_SSL"
             )
         pairs[key] = value
-    return {"brokers": brokers, "prefix": options["prefix"], "client": pairs}
+    prefix = options["prefix"]
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", prefix):
+        raise ConfigError(
+            f"{prefix!r} cannot begin a topic's name",
+            where="--prefix",
+            hint="use up to 100 letters, digits, dots, dashes and underscores",
+        )
+    return {"brokers": brokers, "prefix": prefix, "client": pairs}

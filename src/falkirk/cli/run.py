@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -148,12 +149,11 @@ def _supervise(
     click.echo(f"{app.name}: {len(app.tasks)} tasks, {settings.workers} workers, pid {os.getpid()}", err=True)
     watch.start()
     try:
-        supervisor.run(finished, watch.tell)
+        with closing(watch):  # what is wrong is said last
+            supervisor.run(finished, watch.tell)
     except WorkerFailed as error:
-        watch.close()
         tell(error)
         sys.exit(error.code)
-    watch.close()
     if end is not None and not stop.is_set():
         everything = f"everything is processed: {end.progress()[1]:,} input records, in {clock(watch.board.seconds)}"
         click.echo(f"{app.name}: {everything}", err=True)

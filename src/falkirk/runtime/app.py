@@ -79,7 +79,7 @@ def prepare(plan: Plan, settings: Settings, topics: Topics) -> App:
         if known is not None:
             # A sink that was given more partitions is written as before: a key must not have its records in two of them.
             counts |= {name: topic.partitions for name, topic in known.topics.items() if name in counts}
-        sizes, missing = topics_to_make(plan, settings, counts)
+        sizes, missing = topics_to_make(plan, settings, counts, room_for(plan, topics))
         now = layout.stage_records(layout.in_order(known, plan.stages), sizes)
         if known is not None:
             layout.check_stages(known, now)
@@ -121,8 +121,16 @@ def has_changelog(stage: Stage) -> bool:
     return stage.regime.kind == "eager" and stage.stateful
 
 
+def room_for(plan: Plan, topics: Topics) -> Mapping[str, str]:
+    """The setting of topics that hold what sources hold, in other words: a record as large as its source allows must fit
+    into the dead letters (in base64), into an edge (with its timestamp) and into the changelog."""
+    sources = {i.topic for stage in plan.stages for i in stage.inputs if i.kind == "source"}
+    largest = max(int(config["max.message.bytes"]) for config in topics.configs(sources).values())
+    return {"max.message.bytes": str(2 * largest)}
+
+
 def topics_to_make(
-    plan: Plan, settings: Settings, have: Mapping[str, int]
+    plan: Plan, settings: Settings, have: Mapping[str, int], room: Mapping[str, str]
 ) -> tuple[dict[str, int], dict[str, tuple[int, Mapping[str, str]]]]:
     """How many tasks each stage has; and the topics that are missing, with their partitions and settings."""
     counts, missing = dict(have), {}
@@ -136,9 +144,10 @@ def topics_to_make(
     for stage in plan.stages:
         sizes[stage.id] = size = stage_size(stage, counts)
         for output in stage.outputs:
-            want(output.topic, 1 if output.kind == "dead_letters" else size, {} if output.kind == "sink" else FOREVER)
+            config = {} if output.kind == "sink" else {**FOREVER, **room}
+            want(output.topic, 1 if output.kind == "dead_letters" else size, config)
         if has_changelog(stage):
-            want(changelog_topic(settings.prefix, plan.app, stage.id), size, COMPACTED)
+            want(changelog_topic(settings.prefix, plan.app, stage.id), size, {**COMPACTED, **room})
     want(steps_topic(settings.prefix, plan.app), sum(sizes.values()), FOREVER)
     return sizes, missing
 

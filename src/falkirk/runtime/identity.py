@@ -73,9 +73,10 @@ def hold(path: Path, who: str, *, patience: float = 0.0) -> Iterator[None]:
                         hint="end that one first, or give this one a state directory of its own with --state-dir",
                     ) from None
                 time.sleep(0.02)
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+        with _words(path):
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
         yield
 
 

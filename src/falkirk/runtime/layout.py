@@ -99,7 +99,7 @@ def decode_layout(data: bytes) -> LayoutRecord:
         format_ = _decode_format(data).format
         if format_ == FORMAT:
             return _decode_layoutrecord(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StateError(
             f"the app's layout cannot be read: {error}", hint="was the control topic written by hand?"
         ) from error

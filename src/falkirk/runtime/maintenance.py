@@ -18,6 +18,7 @@ from falkirk.checkpoint.ids import Offset, TaskId, TopicPartition
 from falkirk.checkpoint.tasks import ClosedStep, ends
 from falkirk.connectors.kafka.config import logger
 from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import DiskError
 from falkirk.runtime.stores import TaskStores
 from falkirk.runtime.task import RunningTask
 from falkirk.state.rocks import RocksStore
@@ -102,13 +103,26 @@ class Maintenance:
         edge_floor: Floor = upkeep.floors[0] if len(upkeep.floors) == 2 else {}
         if isinstance(store, RocksStore):
             version = store.commit()
-            copies = self._stores.copies(task.owned.task.id)
-            copies.upload(store.version_folder(version), version, store.version_progress(version))
-            copies.delete_below(store.versions()[0])
+            if not self._copied(task, store, version):
+                upkeep.stepped = True  # another version is due, and another attempt with it
+                return
             oldest = store.version_progress(store.versions()[0])
             steps_floor = oldest.step_offset - 1
             logger.info("task %s: version %s in %.2f s", task.owned.task.id, version, time.monotonic() - began)
         self._topics.trim({task.owned.task.steps: Offset(steps_floor), **edge_floor})
+
+    def _copied(self, task: RunningTask, store: RocksStore, version: int) -> bool:
+        """Copy a version. A checkpoint store that cannot be reached holds up no steps: what it lacks is in the logs, and
+        nothing of them is trimmed meanwhile."""
+        copies = self._stores.copies(task.owned.task.id)
+        try:
+            copies.upload(store.version_folder(version), version, store.version_progress(version))
+            copies.delete_below(store.versions()[0])
+        except DiskError as error:
+            logger.warning("task %s: version %s is not copied; it is tried again: %s (%s)",
+                           task.owned.task.id, version, error.what, error.where)  # fmt: skip
+            return False
+        return True
 
 
 def floor_of(task: RunningTask) -> Floor:

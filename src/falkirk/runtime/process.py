@@ -56,6 +56,8 @@ def main() -> None:
         slot = decode_to_worker(line).slot
         threading.Thread(target=watch_supervisor, daemon=True).start()
         work(app, settings, topics, slot, stop.is_set, pipe.say)
+        sys.stderr.flush()
+        os._exit(0)  # a thread that waits for the cluster would hold up the interpreter's end
     except FalkirkError as error:
         pipe.say(Failed(str(error), error.exit_code, isinstance(error, UnreachableError)))
         os._exit(error.exit_code)

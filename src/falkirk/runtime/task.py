@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import Message
 
@@ -16,6 +16,7 @@ from falkirk.checkpoint.tasks import ClosedStep, Owned, ends, next_clock
 from falkirk.checkpoint.transaction import changelog_of
 from falkirk.errors import SourceError, UserCodeError
 from falkirk.runtime.app import BoundTask
+from falkirk.state.codec import decode_key
 from falkirk.stream.circuit import Circuit, Emitted, Slice, StepInput
 
 OVERHEAD = 512
@@ -114,19 +115,25 @@ class RunningTask:
 
 def check_sizes(step: ClosedStep, limits: Mapping[str, int]) -> None:
     """No record is larger than its topic accepts. Raises UserCodeError: the broker would refuse the whole transaction."""
-    for writes in (*step.writes, *changelog_of(step)):
-        limit = limits[writes.topic] - OVERHEAD
-        sizes = [len(v or b"") + len(k or b"") for k, v in zip(writes.keys, writes.values, strict=True)]
-        if sizes and (largest := max(sizes)) > limit:
-            place = sizes.index(largest)
-            raise UserCodeError(
-                f"step {step.record.step} makes a record of {largest:,} bytes; topic {writes.topic!r} accepts {limit:,}",
-                where=f"task {step.owned.task.id}, key {bytes(writes.keys[place] or b'')[:80]!r}, from "
-                + ", ".join(
-                    f"{r.partition.topic}[{r.partition.partition}] {r.start}..{r.end}" for r in step.record.division
-                ),
-                hint="make the record smaller, or raise the topic's max.message.bytes (and the broker's message.max.bytes)",
-            )
+    for writes in step.writes:
+        _check_size(step, writes, limits[writes.topic], "record", lambda key: key)
+    for writes in changelog_of(step):
+        _check_size(step, writes, limits[writes.topic], "key's state", lambda key: decode_key(key)[2])
+
+
+def _check_size(step: ClosedStep, writes: Writes, limit: int, what: str, in_words: Callable[[bytes], object]) -> None:
+    sizes = [len(v or b"") + len(k or b"") for k, v in zip(writes.keys, writes.values, strict=True)]
+    if not sizes or (largest := max(sizes)) <= limit - OVERHEAD:
+        return
+    key = writes.keys[sizes.index(largest)]
+    read = [f"{r.partition.topic}[{r.partition.partition}] {r.start}..{r.end}" for r in step.record.division]
+    where = [f"task {step.owned.task.id}", f"step {step.record.step}, which reads {', '.join(read)}"]
+    raise UserCodeError(
+        f"a {what} of {largest:,} bytes does not fit into topic {writes.topic!r}: its max.message.bytes, {limit:,}, is "
+        "for key, value and headers together",
+        where=", ".join(where if key is None else [*where, f"key {str(in_words(key))[:80]}"]),
+        hint=f"make the {what} smaller, or raise the topic's max.message.bytes; then start again",
+    )
 
 
 def outputs_of(emitted: Sequence[Emitted]) -> list[Output]:

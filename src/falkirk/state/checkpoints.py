@@ -26,7 +26,7 @@ from obstore.store import LocalStore, ObjectStore, from_url
 from falkirk.errors import ConfigError, DiskError, StateError
 from falkirk.state import codec, files
 from falkirk.state.manifest import LAYOUT
-from falkirk.state.meta import check_identity
+from falkirk.state.meta import UNREADABLE, check_identity
 from falkirk.state.store import Identity, Progress
 
 if TYPE_CHECKING:
@@ -120,13 +120,13 @@ class CheckpointStore:
             if found != (LAYOUT, codec.FORMAT):
                 raise StateError(
                     f"version {number} is of format {found}, and this release reads {(LAYOUT, codec.FORMAT)}",
-                    where=path,
+                    where=self._where(path),
                     hint="use the release that wrote it",
                 )
             version = _decode_remoteversion(data)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise self._damaged(path, str(error)) from error
-        check_identity(version.identity, self._identity, where=path)
+        check_identity(version.identity, self._identity, where=self._where(path))
         return version
 
     def upload(self, folder: Path, number: int, progress: Progress, report: Report | None = None) -> RemoteVersion:
@@ -242,15 +242,21 @@ class CheckpointStore:
         except (BaseError, OSError) as error:
             raise DiskError(
                 f"the checkpoint store cannot be used: {_first_line(error)}",
-                where=path,
+                where=self._where(path),
                 hint="check its address, credentials and space: nothing is lost, and the copy is tried again",
             ) from error
+
+    def _where(self, path: str) -> str:
+        """An object's whole name, as people know it."""
+        store = self._store
+        return f"{store.prefix}/{path}" if isinstance(store, LocalStore) else f"{path} in {store!r}"
 
     def _damaged(self, path: str, why: str) -> StateError:
         return StateError(
             f"a checkpoint cannot be read: {why}",
-            where=path,
-            hint="restore that object, or delete the version to have the task restored from its changelog",
+            where=self._where(path),
+            hint="restore that object; or, in the eager regime, delete the task's versions: the task is then restored from its "
+            "changelog",
         )
 
 

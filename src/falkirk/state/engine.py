@@ -123,7 +123,7 @@ def _explain(error: Exception, folder: Path) -> FalkirkError:
     missing = "No such file" in text or "does not exist" in text
     if text.startswith("IO error") and not missing:
         return disk_error(text.removeprefix("IO error: "), folder)
-    return damaged(text, str(folder))
+    return damaged(text, str(folder.parent))
 
 
 def _options(memory: Memory, create: bool) -> Options:

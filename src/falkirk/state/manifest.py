@@ -14,7 +14,7 @@ import msgspec
 
 from falkirk.errors import StateError
 from falkirk.state import codec, files
-from falkirk.state.meta import damaged
+from falkirk.state.meta import UNREADABLE, damaged
 from falkirk.state.store import EMPTY, Identity, Progress
 
 FILE = "manifest.json"
@@ -84,7 +84,7 @@ def read_manifest(folder: Path) -> Manifest | None:
                 hint="use the release that wrote it, or move the folder away to have the task restored",
             )
         return _decode_manifest(data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise damaged(f"its {FILE} is damaged ({error})", str(folder)) from error
 
 

@@ -19,6 +19,9 @@ META = b"\xff\xff"
 PROGRESS_KEY = META + b"progress"
 IDENTITY_KEY = META + b"identity"
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+"""What msgspec raises for damaged JSON: text that is no UTF-8 is no DecodeError of its own."""
+
 _PROGRESS = struct.Struct(">Bqqqq")
 _PROGRESS_FORMAT = 1
 
@@ -52,7 +55,7 @@ def decode_identity(data: bytes | None, *, where: str) -> Identity:
     """The inverse. Raises StateError."""
     try:
         return _decode_identity(data or b"")
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise damaged("it does not say whose state it holds", where) from error
 
 
@@ -76,13 +79,14 @@ def check_identity(found: Identity, wanted: Identity, *, where: str) -> None:
         raise StateError(
             f"this is the state of task {found.task} of app '{found.app}', not of {wanted.task} of '{wanted.app}'",
             where=where,
-            hint="give each app a state folder or a name of its own",
+            hint="give each app a name or a state directory of its own; where this was copied here by mistake, move it away: "
+            "the task is then restored from its checkpoint or its changelog",
         )
     if found.fingerprint != wanted.fingerprint:
         raise StateError(
             f"the state's schema has changed:\n{schema_difference(found.schema, wanted.schema)}",
             where=where,
-            hint="undo the change, or give up the operator's state with --rebuild ID",
+            hint="undo the change, or give the flow another name: it then begins anew, beside this one",
         )
 
 

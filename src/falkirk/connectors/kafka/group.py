@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from falkirk.connectors.kafka.config import Cluster, client, logger
 from falkirk.connectors.kafka.errors import translate
-from falkirk.errors import IdentityError
+from falkirk.errors import ClusterError, IdentityError
 
 Handler = Callable[[Sequence[int]], None]
 """Is given partitions of the steps topic."""
@@ -34,7 +34,7 @@ class Membership:
         on_lost: Handler,
     ) -> None:
         self._consumer = client(Consumer, cluster.member(group, instance, session_timeout_ms))
-        self._topic, self._instance = topic, instance
+        self._group, self._topic, self._instance = group, topic, instance
         self._metadata: object = None
         self._refresh()
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
@@ -44,17 +44,22 @@ class Membership:
         self._consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
     def poll(self) -> None:
-        """Let the group say what it has to say. Raises IdentityError when another runs under this instance id."""
+        """Let the group say what it has to say. Raises IdentityError when another runs under this instance id, and
+        ClusterError when there is no going on in this group."""
         while (message := self._consumer.poll(0)) is not None:
             if (error := message.error()) is None:
                 continue
-            if error.code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL):
+            # A fence is reported as fatal, with its own words inside.
+            if error.code() == KafkaError.FENCED_INSTANCE_ID or "fenced" in error.str():
                 raise IdentityError(
-                    f"another process runs under the identity {self._instance!r}: {error.str()}",
-                    hint="give each worker a state directory of its own",
+                    f"another process runs under this worker's identity, {self._instance}",
+                    where=f"consumer group {self._group}",
+                    hint="was a state directory copied? Start each worker with one of its own",
                 )
-            if known := translate(error):
+            if known := translate(error, f"consumer group {self._group}"):
                 raise known
+            if error.fatal():
+                raise ClusterError(f"the group is lost: {error.str()}", where=f"consumer group {self._group}")
             logger.warning("group: %s", error)
 
     def metadata(self) -> object:
