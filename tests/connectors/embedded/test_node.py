@@ -261,7 +261,7 @@ def test_a_broker_that_stays_mute_is_given_up_and_not_left_behind(
 def test_a_port_that_is_taken_is_told_with_its_owner(embedded: Make) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        with pytest.raises(ClusterError, match=rf"port {port} is taken by .*python.* \(pid {os.getpid()}: "):
+        with pytest.raises(ClusterError, match=rf"port {port} is taken by \S+ \(pid {os.getpid()}: .*python"):
             embedded(port=port).start()
 
 
