@@ -117,7 +117,6 @@ def test_a_task_whose_companion_is_revoked_runs_only_when_it_has_been_rolled() -
 COMMITTED = "committer: sends EndTxn(commit): done"
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="the store is not opened anew when trimming overtakes it")
 @pytest.mark.parametrize(
     "plan",
     [

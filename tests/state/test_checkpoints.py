@@ -49,16 +49,16 @@ def advance(store: RocksStore, step: int) -> int:
 
 def upload(store: RocksStore, to: ObjectStore, number: int, **options: Any) -> RemoteVersion:
     folder, progress = store.version_folder(number), store.version_progress(number)
-    return CheckpointStore(to, WHOSE).upload(folder, number, progress, **options)
+    return CheckpointStore(to, WHOSE).upload(folder, progress, **options)
 
 
-def restored(from_: ObjectStore, number: int, folder: Path) -> tuple[dict[bytes, bytes], Progress]:
+def restored(from_: ObjectStore, step: int, folder: Path) -> tuple[dict[bytes, bytes], Progress]:
     """What a host without the store gets."""
     source = CheckpointStore(from_, WHOSE)
-    install_version(folder, WHOSE, number, lambda empty: source.download(source.read(number), empty))
+    install_version(folder, WHOSE, 7, lambda empty: source.download(source.read(step), empty))
     store = RocksStore(folder, WHOSE)
     try:
-        assert store.versions() == range(number, number + 1)
+        assert store.versions() == range(7, 8)
         return dict(store.scan(b"", b"\xfe")), store.progress
     finally:
         store.close()
@@ -71,15 +71,33 @@ def test_the_newest_version_is_restored_on_a_host_without_the_store(
     assert (there.versions(), there.newest()) == ([], None)
     for step in range(3):
         upload(store, remote, advance(store, step))
-    assert there.versions() == [1, 2, 3]
-    for limit, number in [(None, 3), (9, 3), (2, 2)]:
+    assert there.versions() == [0, 1, 2]
+    for limit, step in [(None, 2), (9, 2), (1, 1)]:
         newest = there.newest(limit)
         assert newest is not None
-        assert (newest.number, newest.progress.step) == (number, number - 1)
-    assert there.newest(0) is None
-    for number in there.versions():
-        step = number - 1
-        assert restored(remote, number, tmp_path / str(number)) == (contents(step), Progress(step, step, step))
+        assert newest.step == step
+    assert there.newest(-1) is None
+    for step in there.versions():
+        assert restored(remote, step, tmp_path / str(step)) == (contents(step), Progress(step, step, step))
+
+
+def test_workers_that_number_their_versions_otherwise_leave_each_other_s_newer_ones(
+    store: RocksStore, remote: ObjectStore, tmp_path: Path
+) -> None:
+    """One slept with many versions behind it; the other took over from the newest, and counts from one."""
+    for step in range(4):
+        upload(store, remote, advance(store, step))
+    there = CheckpointStore(remote, WHOSE)
+    install_version(tmp_path / "other", WHOSE, 1, lambda empty: there.download(there.read(2), empty))
+    other = RocksStore(tmp_path / "other", WHOSE)
+    for step in range(3, 6):
+        upload(other, remote, advance(other, step))
+    other.close()
+    oldest = store.version_progress(store.versions()[0])
+    assert upload(store, remote, store.versions()[-1]).step == 3
+    there.delete_below(oldest.step, grace=NOW)
+    assert there.versions() == [2, 3, 4, 5]
+    assert restored(remote, 5, tmp_path / "restored")[0] == contents(5)
 
 
 def test_only_new_files_are_uploaded_and_progress_is_told(
@@ -98,7 +116,7 @@ def test_only_new_files_are_uploaded_and_progress_is_told(
     told: list[tuple[int, int]] = []
     version = upload(store, remote, advance(store, 1), report=lambda done, total: told.append((done, total)))
     new = {f"app/stats/0/files/{file.hash}" for file in version.files}
-    assert puts[-1] == "app/stats/0/versions/2.json"
+    assert puts[-1] == "app/stats/0/versions/1.json"
     assert set(puts[:-1]) < new
     assert told == sorted(told)
     assert told[-1][0] == told[-1][1] < version.size / 2
@@ -125,7 +143,7 @@ def test_a_table_file_is_hashed_once(store: RocksStore, remote: ObjectStore, mon
     monkeypatch.setattr(hashlib, "file_digest", noting)
     for step in range(3):
         number = advance(store, step)
-        there.upload(store.version_folder(number), number, store.version_progress(number))
+        there.upload(store.version_folder(number), store.version_progress(number))
     tables = [name for name in hashed if name.endswith(".sst")]
     assert len(tables) == len(set(tables)) >= 3
 
@@ -184,11 +202,11 @@ def test_an_upload_killed_at_any_put_leaves_the_older_versions_and_can_be_done_a
         versions = CheckpointStore(left, WHOSE).versions()
         seen.add(tuple(versions))
         for version in versions:
-            assert restored(left, version, tmp_path / f"{life}-{version}")[0] == contents(version - 1)
+            assert restored(left, version, tmp_path / f"{life}-{version}")[0] == contents(version)
         upload(store, left, number)
-        CheckpointStore(left, WHOSE).delete_below(number, grace=NOW)
-        assert restored(left, number, tmp_path / f"{life}-again")[0] == contents(1)
-    assert seen == {(1,), (1, 2)}
+        CheckpointStore(left, WHOSE).delete_below(1, grace=NOW)
+        assert restored(left, 1, tmp_path / f"{life}-again")[0] == contents(1)
+    assert seen == {(0,), (0, 1)}
 
 
 def test_a_deletion_killed_anywhere_leaves_the_newer_versions(
@@ -199,13 +217,13 @@ def test_a_deletion_killed_anywhere_leaves_the_newer_versions(
         upload(store, full, advance(store, step))
 
     def delete(remote: ObjectStore) -> None:
-        CheckpointStore(remote, WHOSE).delete_below(3, grace=NOW)
+        CheckpointStore(remote, WHOSE).delete_below(2, grace=NOW)
 
     for life, left in enumerate(kill_at_each(monkeypatch, "delete", lambda: copy(full), delete)):
         for version in CheckpointStore(left, WHOSE).versions():
-            assert restored(left, version, tmp_path / f"{life}-{version}")[0] == contents(version - 1)
+            assert restored(left, version, tmp_path / f"{life}-{version}")[0] == contents(version)
         delete(left)
-        assert CheckpointStore(left, WHOSE).versions() == [3]
+        assert CheckpointStore(left, WHOSE).versions() == [2]
 
 
 def objects(remote: ObjectStore) -> set[str]:
@@ -217,20 +235,20 @@ def test_deleting_below_a_watermark_leaves_no_file_that_no_version_needs(
 ) -> None:
     versions = [upload(store, remote, advance(store, step)) for step in range(4)]
     there = CheckpointStore(remote, WHOSE)
-    assert there.delete_below(3, grace=NOW) == [1, 2]
+    assert there.delete_below(2, grace=NOW) == [0, 1]
     kept = {f"app/stats/0/files/{file.hash}" for version in versions[2:] for file in version.files}
-    assert objects(remote) == kept | {"app/stats/0/versions/3.json", "app/stats/0/versions/4.json"}
-    assert there.delete_below(99, grace=NOW) == [3]  # the newest is kept whatever the watermark
-    assert there.versions() == [4]
+    assert objects(remote) == kept | {"app/stats/0/versions/2.json", "app/stats/0/versions/3.json"}
+    assert there.delete_below(99, grace=NOW) == [2]  # the newest is kept whatever the watermark
+    assert there.versions() == [3]
 
 
 def test_a_young_file_is_left_for_the_upload_that_may_need_it(store: RocksStore, remote: ObjectStore) -> None:
     upload(store, remote, advance(store, 0))
     obstore.put(remote, "app/stats/0/files/young", b"1")
     there = CheckpointStore(remote, WHOSE)
-    there.delete_below(1)
+    there.delete_below(0)
     assert "app/stats/0/files/young" in objects(remote)
-    there.delete_below(1, grace=NOW)
+    there.delete_below(0, grace=NOW)
     assert "app/stats/0/files/young" not in objects(remote)
 
 
@@ -242,7 +260,7 @@ def test_an_upload_whose_files_are_deleted_meanwhile_fails(
     put = obstore.put
 
     def racing(to: ObjectStore, path: str, data: Any) -> object:
-        if path.endswith("2.json"):
+        if path.endswith("1.json"):
             lost = msgspec.json.decode(data, type=RemoteVersion).files[0].hash
             obstore.delete(to, f"app/stats/0/files/{lost}")
         return put(to, path, data)
@@ -250,7 +268,7 @@ def test_an_upload_whose_files_are_deleted_meanwhile_fails(
     monkeypatch.setattr(obstore, "put", racing)
     with pytest.raises(DiskError, match="meanwhile"):
         upload(store, remote, number)
-    assert CheckpointStore(remote, WHOSE).versions() == [1]
+    assert CheckpointStore(remote, WHOSE).versions() == [0]
 
 
 def test_clear_leaves_nothing_of_the_task_and_everything_of_others(store: RocksStore, remote: ObjectStore) -> None:
@@ -269,31 +287,31 @@ def drop_file(remote: ObjectStore, version: RemoteVersion) -> None:
 
 
 def damage_version(remote: ObjectStore, version: RemoteVersion) -> None:
-    obstore.put(remote, "app/stats/0/versions/1.json", b"{")
+    obstore.put(remote, "app/stats/0/versions/0.json", b"{")
 
 
 def other_shape(remote: ObjectStore, version: RemoteVersion) -> None:
-    obstore.put(remote, "app/stats/0/versions/1.json", b'{"format": [1, 1], "number": "one"}')
+    obstore.put(remote, "app/stats/0/versions/0.json", b'{"format": [1, 1], "progress": "one"}')
 
 
 def other_format(remote: ObjectStore, version: RemoteVersion) -> None:
-    obstore.put(remote, "app/stats/0/versions/1.json", b'{"format": [9, 1]}')
+    obstore.put(remote, "app/stats/0/versions/0.json", b'{"format": [9, 1]}')
 
 
 def escaping_name(remote: ObjectStore, version: RemoteVersion) -> None:
     first = msgspec.structs.replace(version.files[0], name="../../outside")
     changed = msgspec.structs.replace(version, files=(first, *version.files[1:]))
-    obstore.put(remote, "app/stats/0/versions/1.json", msgspec.json.encode(changed))
+    obstore.put(remote, "app/stats/0/versions/0.json", msgspec.json.encode(changed))
 
 
 def of_another_app(remote: ObjectStore, version: RemoteVersion) -> None:
     changed = msgspec.structs.replace(version, identity=Identity("other", "stats/0", "f00"))
-    obstore.put(remote, "app/stats/0/versions/1.json", msgspec.json.encode(changed))
+    obstore.put(remote, "app/stats/0/versions/0.json", msgspec.json.encode(changed))
 
 
 def of_another_schema(remote: ObjectStore, version: RemoteVersion) -> None:
     changed = msgspec.structs.replace(version, identity=Identity("app", "stats/0", "f01", "stats v2"))
-    obstore.put(remote, "app/stats/0/versions/1.json", msgspec.json.encode(changed))
+    obstore.put(remote, "app/stats/0/versions/0.json", msgspec.json.encode(changed))
 
 
 @pytest.mark.parametrize(

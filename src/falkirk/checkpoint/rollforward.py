@@ -71,17 +71,22 @@ def roll_nothing(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> No
         owned.opened().write({}, Progress(last.step, offset + 1, 0, last.clock))
 
 
+def overtaken(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> bool:
+    """Whether the divisions that a lazy store still needs are deleted: trimmed below a newer version than it was opened from.
+
+    not overtaken  ⇔  the steps read after the store's are store.step + 1, store.step + 2, …
+    """
+    if owned.task.changelog is not None or not owned.task.stateful:
+        return False
+    at = owned.opened().progress.step
+    after = [record.step for _, record in steps if record.step > at]
+    return after != list(range(at + 1, at + 1 + len(after)))
+
+
 async def roll_divisions(replayer: Replayer, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> None:
     """Run the recorded steps again. Raises DivergenceError where one gives another output than it published."""
     task, store = owned.task, owned.opened()
     todo = [(offset, record) for offset, record in steps if record.step > store.progress.step]
-    if todo and todo[0][1].step != store.progress.step + 1:
-        raise StateError(
-            f"task {task.id}: its store is at step {store.progress.step}, but its steps topic begins at {todo[0][1].step}",
-            where=f"{task.steps.topic}[{task.steps.partition}]",
-            hint="bring back the state directory or the checkpoint store that held the task's versions, or give the flow "
-            "another name, under which it begins anew",
-        )
     for i, (offset, record) in enumerate(todo):
         owned.go_on()
         owned.rolled = (i, len(todo))

@@ -4,7 +4,8 @@
     b  read the partition at read_uncommitted, and fence every owner named after the newest name that a `released` cites
        (none, after a clean hand-over)
     c  open the store; ask for the high watermarks, of the changelog first and then of the steps, after the fences; read
-       the steps at read_committed to the mark; roll the store forward along its log
+       the steps at read_committed to the mark; roll the store forward along its log. If that log begins after the store,
+       because a worker that slept has trimmed it below a version of its own meanwhile: open that version, and again
     d  run, if the last name is ours
 
 What breaks otherwise: fence → read → name doubled a step, for a worker that wakes makes a new producer of its old id and
@@ -23,7 +24,7 @@ from falkirk.checkpoint.names import last_named, unclean
 from falkirk.checkpoint.ports import Aborted, Clock, Log, Replayer, Stores, Unknown
 from falkirk.checkpoint.reading import Records, decoded, read_everything, read_to_marks
 from falkirk.checkpoint.records import Named, StepRecord
-from falkirk.checkpoint.rollforward import current_store, roll_changelog, roll_divisions, roll_nothing
+from falkirk.checkpoint.rollforward import current_store, overtaken, roll_changelog, roll_divisions, roll_nothing
 from falkirk.checkpoint.tasks import Owned, Phase, Revoked
 from falkirk.checkpoint.transaction import record_of, renew, transact
 from falkirk.errors import StateError
@@ -61,6 +62,17 @@ async def recover(log: Log, stores: Stores, replayer: Replayer, clock: Clock, ta
     for owned in tasks:
         owned.enter(Phase.ROLLING)
         owned.store = await current_store(stores, clock, owned.task)
+    behind = tasks
+    while behind:
+        behind = await roll_forward(log, replayer, behind)
+        for owned in behind:
+            await reopen(stores, owned)
+
+
+async def roll_forward(log: Log, replayer: Replayer, tasks: Sequence[Owned]) -> list[Owned]:
+    """Read the logs and apply them to the open stores. Returns the tasks whose log no longer reaches back to their store."""
+    by_partition = {owned.task.steps: owned for owned in tasks}
+    behind = []
     first = await log.start(list(by_partition))
     changelogs = [c for owned in tasks if (c := owned.task.changelog) is not None]
     begins = await log.start(changelogs) if changelogs else {}
@@ -80,6 +92,9 @@ async def recover(log: Log, stores: Stores, replayer: Replayer, clock: Clock, ta
             continue
         owned.read_on = reads[p].position
         steps = [(offset, r) for offset, r in records if isinstance(r, StepRecord)]
+        if overtaken(owned, steps):
+            behind.append(owned)
+            continue
         check_history(owned, steps)
         try:
             if not owned.task.stateful:
@@ -94,6 +109,21 @@ async def recover(log: Log, stores: Stores, replayer: Replayer, clock: Clock, ta
             continue
         owned.last = steps[-1][1] if steps else None
         invariants.prefix(owned.opened().progress, owned.last)
+    return behind
+
+
+async def reopen(stores: Stores, owned: Owned) -> None:
+    """The newest version in the place of the open store. Raises StateError if it is not newer."""
+    task, at = owned.task, owned.opened().progress.step
+    owned.opened().close()
+    owned.store = await stores.open(task.id)
+    if owned.store.progress.step <= at:
+        raise StateError(
+            f"task {task.id}: its store is at step {at}, and the steps after it are deleted already",
+            where=f"{task.steps.topic}[{task.steps.partition}]",
+            hint="bring back the state directory or the checkpoint store that held the task's versions, or give the flow "
+            "another name, under which it begins anew",
+        )
 
 
 def admit(owned: Owned) -> bool:

@@ -22,6 +22,7 @@ from falkirk.errors import DiskError
 from falkirk.runtime.stores import TaskStores
 from falkirk.runtime.task import RunningTask
 from falkirk.state.rocks import RocksStore
+from falkirk.state.store import EMPTY, Progress
 
 FLUSH_CHANGES = 50_000
 FLUSH_SECONDS = 10.0
@@ -98,26 +99,28 @@ class Maintenance:
     def _version(self, task: RunningTask, upkeep: Upkeep) -> None:
         """Make a version, copy it, and delete what lies below the low-watermark."""
         store, began = task.owned.opened(), time.monotonic()
+        if store.progress == EMPTY:
+            return
         steps_floor = store.progress.step_offset - 1
         # The older of the last two, so that whoever looks at an edge has the time between two versions to do so.
         edge_floor: Floor = upkeep.floors[0] if len(upkeep.floors) == 2 else {}
         if isinstance(store, RocksStore):
             version = store.commit()
-            if not self._copied(task, store, version):
+            oldest = store.version_progress(store.versions()[0])
+            if not self._copied(task, store, version, oldest):
                 upkeep.stepped = True  # another version is due, and another attempt with it
                 return
-            oldest = store.version_progress(store.versions()[0])
             steps_floor = oldest.step_offset - 1
             logger.info("task %s: version %s in %.2f s", task.owned.task.id, version, time.monotonic() - began)
         self._topics.trim({task.owned.task.steps: Offset(steps_floor), **edge_floor})
 
-    def _copied(self, task: RunningTask, store: RocksStore, version: int) -> bool:
+    def _copied(self, task: RunningTask, store: RocksStore, version: int, oldest: Progress) -> bool:
         """Copy a version. A checkpoint store that cannot be reached holds up no steps: what it lacks is in the logs, and
         nothing of them is trimmed meanwhile."""
         copies = self._stores.copies(task.owned.task.id)
         try:
-            copies.upload(store.version_folder(version), version, store.version_progress(version))
-            copies.delete_below(store.versions()[0])
+            copies.upload(store.version_folder(version), store.version_progress(version))
+            copies.delete_below(oldest.step)
         except DiskError as error:
             logger.warning("task %s: version %s is not copied; it is tried again: %s (%s)",
                            task.owned.task.id, version, error.what, error.where)  # fmt: skip

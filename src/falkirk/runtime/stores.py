@@ -57,7 +57,7 @@ class TaskStores:
         store = self._opened(task) if here else None
         if store is None or bound.task.changelog is None:
             version = self.copies(task).newest()
-            if version is not None and (store is None or version.progress.step > store.progress.step):
+            if version is not None and (store is None or version.step > store.progress.step):
                 if store is not None:
                     store.close()
                 self._install(task, version)
@@ -77,14 +77,14 @@ class TaskStores:
 
     def _install(self, task: TaskId, version: RemoteVersion) -> None:
         copies, folder = self.copies(task), self._folder_of(task)
-        # What is here is older, and its numbers mean other versions than the copies' do.
+        # What is here is older: the store begins anew with this version as its first.
         shutil.rmtree(folder, ignore_errors=True)
 
         def fetch(target: Path) -> None:
             copies.download(version, target, lambda done, total: self.copying.update({task: (done, total)}))
 
         try:
-            install_version(folder, self._identity(task), version.number, fetch, self._memory)
+            install_version(folder, self._identity(task), 1, fetch, self._memory)
         finally:
             self.copying.pop(task, None)
 

@@ -1,9 +1,12 @@
 """Copies of versions in a checkpoint store: a folder, S3, GCS or Azure, named by a URL.
 
     URL/app/task/files/HASH              one file of a version, named by what is in it
-                 versions/NUMBER.json    a version: its files, whose state it is, and how far
+                 versions/STEP.json      a version: its files, whose state it is, and how far
 
     a version is there  ⇔  its json is there  ⇒  all its files are there
+
+A version is named by the step it is at, which all workers count alike: one that slept and another that took its task over
+cannot mean two states by one name, nor delete each other's newer versions.
 
 An upload writes files first, those not there already, and the json last; a deletion goes the other way. Killed
 anywhere in between, either leaves the other versions whole, and files that the next deletion finds unreferenced.
@@ -52,11 +55,15 @@ class RemoteFile(msgspec.Struct, frozen=True):
 class RemoteVersion(msgspec.Struct, frozen=True):
     """A version in the checkpoint store."""
 
-    number: int
     identity: Identity
     progress: Progress
     files: tuple[RemoteFile, ...]
     format: tuple[int, int] = (LAYOUT, codec.FORMAT)
+
+    @property
+    def step(self) -> int:
+        """What it is named by."""
+        return self.progress.step
 
     @property
     def size(self) -> int:
@@ -101,25 +108,24 @@ class CheckpointStore:
         self._hashes: dict[tuple[int, int, int], str] = {}
 
     def versions(self) -> list[int]:
-        """Numbers of the versions that are there, lowest first."""
+        """Steps of the versions that are there, lowest first."""
         paths = [Path(meta["path"]) for meta in self._list("versions")]
         return sorted(int(path.stem) for path in paths if path.stem.isdigit() and path.suffix == ".json")
 
     def newest(self, limit: int | None = None) -> RemoteVersion | None:
-        """The newest version, at most `limit`; None if there is none. Raises StateError if it cannot be used."""
-        numbers = [number for number in self.versions() if limit is None or number <= limit]
-        # By step, not by number: another worker may have numbered its versions from a lower one.
-        return max((self.read(n) for n in numbers), key=lambda v: (v.progress.step, v.number), default=None)
+        """The newest version, at step `limit` at most; None if there is none. Raises StateError if it cannot be used."""
+        steps = [step for step in self.versions() if limit is None or step <= limit]
+        return self.read(steps[-1]) if steps else None
 
-    def read(self, number: int) -> RemoteVersion:
+    def read(self, step: int) -> RemoteVersion:
         """What a version says about itself. Raises StateError if it cannot be used, by this task or at all."""
-        path = self._version_path(number)
+        path = self._version_path(step)
         data = self._get(path)
         try:
             found = _decode_format(data).format
             if found != (LAYOUT, codec.FORMAT):
                 raise StateError(
-                    f"version {number} is of format {found}, and this release reads {(LAYOUT, codec.FORMAT)}",
+                    f"the version of step {step} is of format {found}, and this release reads {(LAYOUT, codec.FORMAT)}",
                     where=self._where(path),
                     hint="use the release that wrote it",
                 )
@@ -129,13 +135,15 @@ class CheckpointStore:
         check_identity(version.identity, self._identity, where=self._where(path))
         return version
 
-    def upload(self, folder: Path, number: int, progress: Progress, report: Report | None = None) -> RemoteVersion:
-        """Copy a version's files to the store, those that are not there already.
+    def upload(self, folder: Path, progress: Progress, report: Report | None = None) -> RemoteVersion:
+        """Copy a version's files to the store, those that are not there already. A step's version is copied once.
 
         1. the files that are missing   2. the version's json   3. is every file still there?
         """
+        if progress.step in self.versions():
+            return self.read(progress.step)
         found = [self._describe(file) for file in sorted(folder.iterdir()) if file.name not in ("LOCK", "LOG")]
-        version = RemoteVersion(number, self._identity, progress, tuple(found))
+        version = RemoteVersion(self._identity, progress, tuple(found))
         there = self._there()
         missing = {file.hash: file for file in version.files if there.get(file.hash) != file.size}
         total, done = sum(file.size for file in missing.values()), 0
@@ -144,13 +152,13 @@ class CheckpointStore:
             done += file.size
             if report:
                 report(done, total)
-        self._put(self._version_path(number), msgspec.json.encode(version))
+        self._put(self._version_path(version.step), msgspec.json.encode(version))
         # Another worker, that had not heard of this upload, may have deleted a file that was there at first.
         there = self._there()
         if any(there.get(file.hash) != file.size for file in version.files):
-            self._delete([self._version_path(number)])
+            self._delete([self._version_path(version.step)])
             raise DiskError(
-                f"version {number} could not be uploaded: files that it needs were deleted meanwhile",
+                f"the version of step {version.step} could not be uploaded: files that it needs were deleted meanwhile",
                 where=self._prefix,
                 hint="the next version is uploaded whole",
             )
@@ -162,7 +170,7 @@ class CheckpointStore:
         for file in version.files:
             target = folder / file.name
             if Path(file.name).name != file.name:
-                raise self._damaged(self._version_path(version.number), f"'{file.name}' is not a file's name")
+                raise self._damaged(self._version_path(version.step), f"'{file.name}' is not a file's name")
             found = hashlib.blake2b(digest_size=16)
             with self._errors(self._file_path(file.hash)), target.open("wb") as out:
                 for chunk in obstore.get(self._store, self._file_path(file.hash)).stream(min_chunk_size=_CHUNK):
@@ -175,17 +183,17 @@ class CheckpointStore:
             if found.hexdigest() != file.hash:
                 raise self._damaged(self._file_path(file.hash), "its contents have changed")
 
-    def delete_below(self, watermark: int, grace: timedelta = GRACE) -> list[int]:
-        """Delete the versions below `watermark` but for the newest of all, then the files that no version names.
+    def delete_below(self, step: int, grace: timedelta = GRACE) -> list[int]:
+        """Delete the versions below `step` but for the newest of all, then the files that no version names.
 
-        Returns the numbers deleted. A file younger than `grace` is left: an upload may be about to name it.
+        Returns the steps deleted. A file younger than `grace` is left: an upload may be about to name it.
         """
         *older, _newest = self.versions() or [0]
-        gone = [number for number in older if number < watermark]
-        self._delete([self._version_path(number) for number in gone])
+        gone = [version for version in older if version < step]
+        self._delete([self._version_path(version) for version in gone])
         before = datetime.now(UTC) - grace
         candidates = [meta["path"] for meta in self._list("files") if meta["last_modified"] <= before]
-        kept = {self._file_path(file.hash) for number in self.versions() for file in self.read(number).files}
+        kept = {self._file_path(file.hash) for version in self.versions() for file in self.read(version).files}
         self._delete([path for path in candidates if path not in kept])
         return gone
 
@@ -203,8 +211,8 @@ class CheckpointStore:
                 self._hashes[known] = hashlib.file_digest(data, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
         return RemoteFile(file.name, self._hashes[known], stat.st_size)
 
-    def _version_path(self, number: int) -> str:
-        return f"{self._prefix}/versions/{number}.json"
+    def _version_path(self, step: int) -> str:
+        return f"{self._prefix}/versions/{step}.json"
 
     def _file_path(self, content: str) -> str:
         return f"{self._prefix}/files/{content}"

@@ -105,19 +105,21 @@ class SimStore:
 
 @dataclass(slots=True)
 class Copies:
-    """The checkpoint store: copies of versions, which every host can reach."""
+    """The checkpoint store: copies of versions, which every host can reach, by their steps."""
 
     versions: dict[TaskId, dict[int, Snapshot]] = field(default_factory=dict)
 
     def upload(self, task: TaskId, store: SimStore, number: int) -> None:
         """Copy a version, and forget those that the store no longer keeps, but for the newest."""
         known = self.versions.setdefault(task, {})
-        known[number] = store.snapshot(number)
-        self.versions[task] = {n: s for n, s in known.items() if n >= min(store.versions()) or n == max(known)}
+        version, oldest = store.snapshot(number), store.snapshot(min(store.versions()))
+        known[version[1].step] = version
+        self.versions[task] = {step: v for step, v in known.items() if step >= oldest[1].step or step == max(known)}
 
-    def newest(self, task: TaskId) -> tuple[int, Snapshot] | None:
+    def newest(self, task: TaskId) -> Snapshot | None:
         """The version that is furthest on."""
-        return max(self.versions.get(task, {}).items(), default=None, key=lambda item: item[1][1].step)
+        known = self.versions.get(task, {})
+        return known[max(known)] if known else None
 
 
 @dataclass(slots=True)
@@ -144,9 +146,9 @@ class Disk:
 
     def _open(self, task: TaskId) -> SimStore:
         here, copy = self.stores.get(task), self.copies.newest(task)
-        if copy is not None and (here is None or (self.lazy and copy[1][1].step > here.progress.step)):
-            self.stores[task] = SimStore(self._watch(task), kept={copy[0]: copy[1]})
-            self.stores[task].open(copy[0])
+        if copy is not None and (here is None or (self.lazy and copy[1].step > here.progress.step)):
+            self.stores[task] = SimStore(self._watch(task), kept={1: copy})
+            self.stores[task].open(1)
         elif here is None:
             self.stores[task] = SimStore(self._watch(task))
         return self.stores[task]
