@@ -24,7 +24,8 @@ def consumer(brokers: str, topic: str) -> Consumer:
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
             "fetch.message.max.bytes": 4_000_000,
-            "queued.min.messages": 300_000,
+            "fetch.queue.backoff.ms": 10,
+            "queued.min.messages": 100_000,
             "queued.max.messages.kbytes": 131_072,
             **QUICK,
         }

@@ -16,6 +16,14 @@ Settings = dict[str, str | int | float | bool]
 
 logger = logging.getLogger("falkirk.kafka")
 
+AHEAD: Settings = {
+    # A partition whose queue is full is left alone for so long; the default of a second is longer than the queue lasts.
+    "fetch.queue.backoff.ms": 10,
+    "queued.min.messages": 100_000,
+    "queued.max.messages.kbytes": 131_072,
+}
+"""How far consumers read ahead of what is asked of them."""
+
 client_logger = logging.getLogger("librdkafka")
 """What librdkafka says itself: it calls a fence fatal, which it is to the producer and not to the worker."""
 
@@ -91,7 +99,7 @@ class Cluster:
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 5,
             "fetch.min.bytes": 1,
-            "queued.min.messages": 200_000,
+            **AHEAD,
         }
 
     def source(self) -> Settings:
@@ -108,8 +116,7 @@ class Cluster:
             "fetch.min.bytes": 1,
             "fetch.error.backoff.ms": 20,
             "fetch.message.max.bytes": 4_000_000,
-            "queued.min.messages": 300_000,
-            "queued.max.messages.kbytes": 131_072,
+            **AHEAD,
         }
 
     def member(self, group: str, instance: str, session_timeout_ms: int) -> Settings:
