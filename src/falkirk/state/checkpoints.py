@@ -263,7 +263,7 @@ class CheckpointStore:
         return StateError(
             f"a checkpoint cannot be read: {why}",
             where=self._where(path),
-            hint="restore that object; or, in the eager regime, delete the task's versions: the task is then restored from its "
+            hint="restore that object; or, in the eager regime, delete the task's versions: it is then restored from its "
             "changelog",
         )
 
