@@ -109,7 +109,7 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
     """Ask the cluster. Raises ClusterError where it does not answer, ConfigError where it has no such app."""
     topics.check_reachable(timeout=5.0)
     layout = _layout(name, settings, topics)
-    members = topics.members(name)
+    members = topics.group(name).members
     announced = reports(settings, name)
     reported = {t.task: (a.report, t) for a in announced.values() if a.report.owner in members for t in a.report.tasks}
     steps = steps_topic(settings.prefix, name)

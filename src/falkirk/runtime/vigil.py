@@ -26,7 +26,7 @@ class Vigil:
 
     def __init__(self, layout: LayoutRecord, topics: Topics) -> None:
         self._layout, self._topics = layout, topics
-        self._asked: Asked | None = None
+        self._asked: Asked[dict[str, TopicInfo]] | None = None
         self._next = 0.0
         self._heard = time.monotonic()
         self._said: float | None = None

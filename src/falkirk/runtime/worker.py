@@ -23,6 +23,7 @@ from falkirk.checkpoint.transaction import Fate
 from falkirk.connectors.kafka.config import logger
 from falkirk.connectors.kafka.group import Membership
 from falkirk.connectors.kafka.log import KafkaLog
+from falkirk.connectors.kafka.orphans import Orphans
 from falkirk.connectors.kafka.source import SourceReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError
@@ -93,6 +94,7 @@ class Worker:
             on_revoked=self._on_revoked,
             on_lost=self._on_lost,
         )
+        self._orphans = Orphans(topics, self._membership, len(app.tasks))
         log = KafkaLog(
             cluster,
             self.owner,
@@ -130,6 +132,7 @@ class Worker:
     def turn(self) -> None:
         """One round: the group, the recoveries, the input, the commit."""
         self._membership.poll()
+        self._orphans.tick()
         self._take_over()
         self._settle(wait=False)
         waiting = self.pipeline.staged and self._commit is not None

@@ -33,8 +33,9 @@ class Membership:
         on_revoked: Handler,
         on_lost: Handler,
     ) -> None:
-        self._consumer = client(Consumer, cluster.member(group, instance, session_timeout_ms))
-        self._group, self._topic, self._instance = group, topic, instance
+        self.group, self.instance, self._topic = group, instance, topic
+        self._settings = cluster.member(group, instance, session_timeout_ms)
+        self._consumer = client(Consumer, self._settings)
         self._metadata: object = None
         self._refresh()
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
@@ -52,14 +53,14 @@ class Membership:
             # A fence is reported as fatal, with its own words inside.
             if error.code() == KafkaError.FENCED_INSTANCE_ID or "fenced" in error.str():
                 raise IdentityError(
-                    f"another process runs under this worker's identity, {self._instance}",
-                    where=f"consumer group {self._group}",
+                    f"another process runs under this worker's identity, {self.instance}",
+                    where=f"consumer group {self.group}",
                     hint="was a state directory copied? Start each worker with one of its own",
                 )
-            if known := translate(error, f"consumer group {self._group}"):
+            if known := translate(error, f"consumer group {self.group}"):
                 raise known
             if error.fatal():
-                raise ClusterError(f"the group is lost: {error.str()}", where=f"consumer group {self._group}")
+                raise ClusterError(f"the group is lost: {error.str()}", where=f"consumer group {self.group}")
             logger.warning("group: %s", error)
 
     def metadata(self) -> object:
@@ -82,6 +83,15 @@ class Membership:
             if not self._consumer.assignment():
                 break
         self._consumer.close()
+
+    def rejoin(self) -> None:
+        """Leave, and join as one that was never there: tasks are divided afresh.
+
+        By a new client. The old one, if it is to subscribe again before it has left, does not leave.
+        """
+        self.leave()
+        self._consumer = client(Consumer, self._settings)
+        self.join()
 
     def close(self) -> None:
         """Go without leaving."""

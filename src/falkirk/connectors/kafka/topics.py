@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import ConsumerGroupState, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
@@ -22,6 +22,8 @@ from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.config import Cluster, client, logger
 from falkirk.connectors.kafka.errors import OLDEST, translate
 from falkirk.errors import ClusterError, FalkirkError, UnreachableError
+
+T = TypeVar("T")
 
 FOREVER = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 """A topic of which only Falkirk deletes, and only below what every reader has taken."""
@@ -59,34 +61,29 @@ class Member:
     partitions: tuple[int, ...]
 
 
-class Asked:
-    """A question about topics that is under way."""
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A consumer group as its coordinator describes it."""
 
-    def __init__(self, futures: Mapping[str, Future[Any]]) -> None:
-        self._futures = futures
+    stable: bool
+    """No rebalance is under way: each member has what it is assigned, or is about to take it or to let go of it."""
+    members: Mapping[str, Member]
+    """By their instance ids. A group that nobody has joined has none."""
+
+
+class Asked(Generic[T]):
+    """A question to the cluster that is under way."""
+
+    def __init__(self, futures: Collection[Future[Any]], answer: Callable[[], T]) -> None:
+        self._futures, self._answer = futures, answer
 
     def done(self) -> bool:
         """Whether `result` need not wait."""
-        return all(future.done() for future in self._futures.values())
+        return all(future.done() for future in self._futures)
 
-    def result(self) -> dict[str, TopicInfo]:
-        """The topics that exist. Raises ClusterError."""
-        found = {}
-        for name, future in self._futures.items():
-            try:
-                topic = future.result()
-            except KafkaException as error:
-                if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-                    continue
-                raise _in_words(error, name) from error
-            if str(topic.topic_id) == NO_ID:
-                raise ClusterError(
-                    "the broker is too old: its topics have no ids, so one that is made anew could not be told from the old",
-                    where=f"topic {name}",
-                    hint=f"Falkirk needs Kafka {OLDEST} or later",
-                )
-            found[name] = TopicInfo(name, str(topic.topic_id), len(topic.partitions))
-        return found
+    def result(self) -> T:
+        """The answer. Raises ClusterError."""
+        return self._answer()
 
 
 class Topics:
@@ -118,30 +115,24 @@ class Topics:
         """The topics among `names` that exist."""
         return self.ask(names, 10).result()
 
-    def ask(self, names: Iterable[str], timeout: float) -> Asked:
+    def ask(self, names: Iterable[str], timeout: float) -> Asked[dict[str, TopicInfo]]:
         """The same, without waiting for the answer."""
         wanted = sorted(set(names))
-        return Asked(self._admin.describe_topics(TopicCollection(wanted), request_timeout=timeout) if wanted else {})
+        futures = self._admin.describe_topics(TopicCollection(wanted), request_timeout=timeout) if wanted else {}
+        return Asked(futures.values(), lambda: _topics(futures))
 
     def names(self) -> list[str]:
         """All topics that this user may see."""
         return sorted(self._admin.list_topics(timeout=10).topics)
 
-    def members(self, group: str) -> dict[str, Member]:
-        """The members of a group, by their instance ids. A group that nobody has joined has none."""
-        future = self._admin.describe_consumer_groups([group], request_timeout=10)[group]
-        try:
-            found = future.result().members
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                return {}
-            raise _in_words(error, f"of group {group}") from error
-        return {
-            m.group_instance_id or m.member_id: Member(
-                m.host.lstrip("/"), tuple(p.partition for p in m.assignment.topic_partitions)
-            )
-            for m in found
-        }
+    def group(self, name: str) -> Group:
+        """A consumer group."""
+        return self.ask_group(name, 10).result()
+
+    def ask_group(self, name: str, timeout: float) -> Asked[Group]:
+        """The same, without waiting for the answer."""
+        future = self._admin.describe_consumer_groups([name], request_timeout=timeout)[name]
+        return Asked([future], lambda: _group(name, future))
 
     def create(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> None:
         """Make a topic, unless somebody just did, and wait until the cluster shows it."""
@@ -150,7 +141,7 @@ class Topics:
             self._admin.create_topics([wanted], request_timeout=30)[name].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise _in_words(error, name) from error
+                raise _in_words(error, f"topic {name}") from error
         deadline = time.monotonic() + 15
         while name not in self.describe([name]):
             if time.monotonic() > deadline:
@@ -167,7 +158,7 @@ class Topics:
             try:
                 found[resource.name] = {key: entry.value for key, entry in future.result().items()}
             except KafkaException as error:
-                raise _in_words(error, resource.name) from error
+                raise _in_words(error, f"topic {resource.name}") from error
         return found
 
     def offsets(self, partitions: Iterable[TopicPartition], at: str | int) -> dict[TopicPartition, Offset]:
@@ -188,7 +179,7 @@ class Topics:
             try:
                 found[TopicPartition(p.topic, p.partition)] = Offset(future.result().offset)
             except KafkaException as error:
-                raise _in_words(error, p.topic) from error
+                raise _in_words(error, f"topic {p.topic}") from error
         late = [p for p, offset in found.items() if offset < 0]  # no record is that late: begin at the end
         return {**found, **(self.offsets(late, "latest") if late else {})}
 
@@ -205,9 +196,44 @@ class Topics:
                     logger.warning("cannot trim %s[%s] below %s yet: %s", p.topic, p.partition, p.offset, error.args[0])
 
 
-def _in_words(error: KafkaException, topic: str) -> FalkirkError:
+def _topics(futures: Mapping[str, Future[Any]]) -> dict[str, TopicInfo]:
+    """The topics that exist."""
+    found = {}
+    for name, future in futures.items():
+        try:
+            topic = future.result()
+        except KafkaException as error:
+            if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+                continue
+            raise _in_words(error, f"topic {name}") from error
+        if str(topic.topic_id) == NO_ID:
+            raise ClusterError(
+                "the broker is too old: its topics have no ids, so one that is made anew could not be told from the old",
+                where=f"topic {name}",
+                hint=f"Falkirk needs Kafka {OLDEST} or later",
+            )
+        found[name] = TopicInfo(name, str(topic.topic_id), len(topic.partitions))
+    return found
+
+
+def _group(name: str, future: Future[Any]) -> Group:
+    try:
+        found = future.result()
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return Group(False, {})
+        raise _in_words(error, f"consumer group {name}") from error
+    members = {
+        m.group_instance_id or m.member_id: Member(
+            m.host.lstrip("/"), tuple(sorted(p.partition for p in m.assignment.topic_partitions))
+        )
+        for m in found.members
+    }
+    return Group(found.state is ConsumerGroupState.STABLE, members)
+
+
+def _in_words(error: KafkaException, where: str) -> FalkirkError:
     cause: KafkaError = error.args[0]
     if cause.retriable() or cause.code() in _SILENCE:
-        return UnreachableError(f"no broker answers: {cause.str()}", where=f"topic {topic}")
-    where = f"topic {topic}"
+        return UnreachableError(f"no broker answers: {cause.str()}", where=where)
     return translate(cause, where) or ClusterError(f"the cluster refused a request: {cause.str()}", where=where)

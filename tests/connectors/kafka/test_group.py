@@ -1,0 +1,191 @@
+"""The group's members: tasks that a member was giving up when it died are somebody's in the end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from falkirk.connectors.kafka import orphans
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.group import Membership
+from falkirk.connectors.kafka.orphans import Orphans, leaver
+from falkirk.connectors.kafka.topics import Group, Member, Topics
+from falkirk.errors import FalkirkError, UnreachableError
+
+TASKS = 4
+
+DYING = """
+import os, signal, sys, time
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.group import Membership
+
+brokers, group = sys.argv[1:]
+membership = Membership(
+    Cluster(brokers), group=group, instance="a", topic=group, session_timeout_ms=60_000,
+    on_assigned=lambda tasks: print(len(tasks), flush=True),
+    on_revoked=lambda tasks: os.kill(os.getpid(), signal.SIGKILL),
+    on_lost=lambda tasks: None,
+)
+membership.join()
+while True:
+    membership.poll()
+    time.sleep(0.01)
+"""
+"""Member a, which is killed when it has been told to give tasks up."""
+
+
+class One:
+    """A member of the group, what it owns, and its eye on the others."""
+
+    def __init__(self, brokers: str, group: str, instance: str) -> None:
+        self.owned: set[int] = set()
+        self.membership = Membership(
+            Cluster(brokers),
+            group=group,
+            instance=instance,
+            topic=group,
+            session_timeout_ms=60_000,
+            on_assigned=self.owned.update,
+            on_revoked=self.owned.difference_update,
+            on_lost=self.owned.difference_update,
+        )
+        self.orphans = Orphans(Topics(Cluster(brokers)), self.membership, TASKS)
+        self.membership.join()
+
+
+def until(done: Callable[[], bool], *turns: Callable[[], None], seconds: float = 30.0) -> bool:
+    """Take turns until it is so, or time is up; say whether it is."""
+    deadline = time.monotonic() + seconds
+    while not done() and time.monotonic() < deadline:
+        for turn in turns:
+            turn()
+        time.sleep(0.01)
+    return done()
+
+
+@pytest.fixture
+def finally_() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.mark.kafka
+def test_tasks_that_a_dead_member_was_giving_up_find_an_owner(
+    kafka: str, topic_prefix: str, finally_: ExitStack
+) -> None:
+    group = f"{topic_prefix}steps"
+    Topics(Cluster(kafka)).create(group, TASKS, 1, {})
+    dying = subprocess.Popen([sys.executable, "-c", DYING, kafka, group], stdout=subprocess.PIPE)
+    finally_.callback(dying.kill)
+    assert dying.stdout is not None
+    assert int(dying.stdout.readline()) == TASKS
+
+    b = One(kafka, group, "b")
+    finally_.callback(b.membership.close)
+    assert until(lambda: dying.poll() is not None, b.membership.poll), "a was not told to give up anything"
+    a = One(kafka, group, "a")
+    finally_.callback(a.membership.close)
+    polls = a.membership.poll, b.membership.poll
+
+    assert until(lambda: len(a.owned) == TASKS // 2, *polls), "a has not come back to what it was to keep"
+    assert not until(lambda: bool(b.owned), *polls, seconds=3.0), "the group needs no watching any more"
+    assert until(lambda: len(a.owned | b.owned) == TASKS, *polls, a.orphans.tick, b.orphans.tick)
+    assert not a.owned & b.owned
+
+
+def group(*tasks: tuple[int, ...], stable: bool = True) -> Group:
+    """Members a, b, c … with their tasks."""
+    return Group(stable, {chr(ord("a") + i): Member("host", partitions) for i, partitions in enumerate(tasks)})
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "who"),
+    [
+        (group((0, 1), ()), group((0, 1), ()), "b"),
+        (group((), (0, 1)), group((), (0, 1)), "a"),
+        (group((0,), (1,), (2,)), group((0,), (1,), (2,)), "a"),
+        (group((0, 1)), group((0, 1)), "a"),
+        (group((0, 1), (2, 3)), group((0, 1), (2, 3)), None),
+        (None, group((0, 1), ()), None),
+        (group((0, 1, 2, 3)), group((0, 1), ()), None),
+        (group((0, 1), (2,)), group((0, 1), ()), None),
+        (group((), (), stable=False), group((), (), stable=False), None),
+        (group(), group(), None),
+    ],
+)
+def test_the_member_with_the_fewest_tasks_joins_anew_where_two_looks_lack_an_owner(
+    before: Group | None, now: Group, who: str | None
+) -> None:
+    assert leaver(before, now, TASKS) == who
+
+
+class Told:
+    """Stands for `Topics` and for member b: answers what it is told to; told None, it has not answered yet."""
+
+    group, instance = "app", "b"
+
+    def __init__(self) -> None:
+        self.answer: Group | FalkirkError | None = group((0, 1), ())
+        self.asked = self.rejoined = 0
+
+    def ask_group(self, name: str, timeout: float) -> Told:
+        assert name == self.group
+        self.asked += 1
+        return self
+
+    def done(self) -> bool:
+        return self.answer is not None
+
+    def result(self) -> Group:
+        if isinstance(self.answer, FalkirkError):
+            raise self.answer
+        assert self.answer is not None
+        return self.answer
+
+    def rejoin(self) -> None:
+        self.rejoined += 1
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    monkeypatch.setattr(orphans, "EVERY", 0.0)
+    return Told()
+
+
+def watch(told: Told) -> Orphans:
+    return Orphans(told, told, TASKS)  # type: ignore[arg-type]
+
+
+def look(over: Orphans) -> None:
+    """Ask, and take the answer in."""
+    over.tick()
+    over.tick()
+
+
+def test_a_member_joins_anew_once_and_then_looks_twice_again(told: Told) -> None:
+    over = watch(told)
+    rejoined = []
+    for _ in range(5):
+        look(over)
+        rejoined.append(told.rejoined)
+    assert rejoined == [0, 1, 1, 2, 2]
+
+
+def test_a_look_that_fails_is_none_and_no_answer_is_waited_for(told: Told) -> None:
+    over = watch(told)
+    gap = told.answer
+    look(over)
+    told.answer = UnreachableError("no broker answers: timed out")
+    look(over)
+    told.answer = gap
+    look(over)
+    assert told.rejoined == 0
+    told.answer, told.asked = None, 0
+    for _ in range(5):
+        over.tick()
+    assert told.asked == 1
