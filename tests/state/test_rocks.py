@@ -215,6 +215,31 @@ def test_a_live_copy_that_does_not_say_what_it_is_is_an_error(store: RocksStore,
         RocksStore(folder, WHOSE)
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from falkirk.state.rocks import RocksStore
+from falkirk.state.store import Identity, Progress
+store = RocksStore(Path(sys.argv[1]), Identity("app", "stats/0", "f00", "stats v1"))
+for step in range(500):
+    store.write({b"%d" % i: b"%d" % step for i in range(step % 50, 50)}, Progress(step, step + 1, step))
+    if step == 200:
+        store.commit()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_was_written_outlives_a_kill_without_a_flush(folder: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(folder)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    store = RocksStore(folder, WHOSE)
+    assert store.progress == Progress(499, 500, 499)
+    assert dict(store.scan(b"", b"\xff")) == {b"%d" % i: b"%d" % (450 + i) for i in range(50)}
+    store.open(store.versions()[-1])
+    assert store.progress == Progress(200, 201, 200)
+    store.close()
+
+
 FULL = """
 import resource, sys
 from pathlib import Path

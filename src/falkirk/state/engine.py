@@ -1,4 +1,8 @@
-"""RocksDB as a store needs it: no log of its own, bytes in and out, and errors that say what to do.
+"""RocksDB as a store needs it: bytes in and out, and errors that say what to do.
+
+Its write-ahead log is on and never synced: a write costs no more for it, and outlives the process, so that after a kill
+there is hardly a step to roll forward, however long ago the last flush was. A crash of the machine leaves an older prefix,
+which the app's own logs roll forward.
 
 Memory is bounded for a process, not for a store: all its stores share one block cache and one budget of write buffers.
 """
@@ -58,8 +62,8 @@ class Engine:
         access = AccessType.read_only(False) if read_only else AccessType.read_write()
         # With create, a folder that lost its CURRENT file would be taken for a new, empty database.
         self._db: Rdict = self._run(lambda: Rdict(str(folder), _options(memory, create), access_type=access))
-        self._no_log = WriteOptions()
-        self._no_log.disable_wal = True  # type: ignore[method-assign, assignment]  # a property, whatever the stub says
+        self._logged, self._unlogged = WriteOptions(), WriteOptions()
+        self._unlogged.disable_wal = True  # type: ignore[method-assign, assignment]  # a property, whatever the stub says
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values in the order of keys. Raises StateError if a file is damaged."""
@@ -81,8 +85,11 @@ class Engine:
         # An iterator that meets a damaged block ends as if that were the end of the data: only its status tells.
         self._run(rows.status)
 
-    def write(self, pairs: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Apply all pairs at once; None deletes. Raises DiskError: nothing is applied then."""
+    def write(self, pairs: Iterable[tuple[bytes, bytes | None]], *, logged: bool = True) -> None:
+        """Apply all pairs at once; None deletes. What is not `logged` outlives the process only when it has been flushed.
+
+        Raises DiskError: nothing is applied then.
+        """
         batch = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
         for key, value in pairs:
@@ -90,7 +97,7 @@ class Engine:
                 delete(key)
             else:
                 put(key, value)
-        self._run(lambda: self._db.write(batch, self._no_log))
+        self._run(lambda: self._db.write(batch, self._logged if logged else self._unlogged))
 
     def flush(self) -> None:
         """Write what is in memory to files. Other threads go on meanwhile."""

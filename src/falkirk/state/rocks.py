@@ -153,8 +153,9 @@ class RocksStore:
             engine = Engine(folder, self._memory)
             try:
                 for batch in batches:
-                    engine.write(batch)
-                engine.write([(PROGRESS_KEY, encode_progress(progress))])
+                    engine.write(batch, logged=False)
+                engine.write([(PROGRESS_KEY, encode_progress(progress))], logged=False)
+                engine.flush()
             finally:
                 engine.close()
 
