@@ -53,10 +53,11 @@ def _expression(expr: Any, where: str, *, text_is_column: bool) -> nw.Expr:
 def check(exprs: Sequence[nw.Expr], schema: pl.Schema, where: str) -> None:
     """Raises DefinitionError unless every expression is row-wise and reads columns that are there."""
     for expr in exprs:
-        for node in expr._nodes:
-            if not node.is_elementwise() or ExprKind.SERIES in {n.kind for n in _walk(expr)}:
+        for node in _walk(expr):
+            if not node.kind.is_elementwise or node.kind is ExprKind.SERIES:
                 raise DefinitionError(
-                    f"{expr} is not row-wise: its result would depend on how the stream is cut into steps",
+                    f"{text(expr)} is not row-wise: {node.name} looks at more rows than one, so its result would depend on "
+                    "how the stream is cut into steps",
                     where=where,
                     hint="aggregate with group_by(…).agg(…), or use map_batches for a function of whole batches",
                 )
