@@ -51,6 +51,8 @@ def test_stages_operators_edges_regimes_topics_and_tasks_are_printed(tmp_path: P
         "  write   sink origins: topic origins, by origin",
     ]
     assert "app.py:7" in result.output
+    others = CliRunner().invoke(command, [f"{path}:flow", "--prefix", "mine"], catch_exceptions=False)
+    assert others.output == result.output.replace("falkirk.flights.", "mine.flights.")
 
 
 def test_a_layout_counts_the_tasks_and_unread_columns_are_named() -> None:

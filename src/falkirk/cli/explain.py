@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import click
 
+from falkirk.cli.options import prefix_option
 from falkirk.stream.explain import explain as in_words
 from falkirk.stream.load import load_flow
 
 
 @click.command()
 @click.argument("target", metavar="APP:FLOW")
-def explain(target: str) -> None:
+@prefix_option
+def explain(target: str, prefix: str) -> None:
     """Print a flow's stages, operators, edges, regimes, topics and tasks. Asks no cluster."""
-    click.echo(in_words(load_flow(target)))
+    click.echo(in_words(load_flow(target), prefix=prefix))

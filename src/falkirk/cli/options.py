@@ -12,13 +12,29 @@ import click
 from falkirk.durations import parse_duration, parse_size
 from falkirk.errors import ConfigError
 from falkirk.runtime.settings import Settings
+from falkirk.stream.plan import PREFIX
 
 Command = Callable[..., Any]
+
+
+def _prefix(_: click.Context, __: click.Parameter, prefix: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", prefix):
+        raise ConfigError(
+            f"{prefix!r} cannot begin a topic's name",
+            where="--prefix",
+            hint="use up to 100 letters, digits, dots, dashes and underscores",
+        )
+    return prefix
+
+
+prefix_option = click.option("--prefix", default=PREFIX, show_default=True, callback=_prefix,
+                             help="The app's own topics are called PREFIX.APP.…")  # fmt: skip
+"""How the app's own topics are called."""
 
 _CLUSTER = [
     click.option("--brokers", "--bootstrap-server", metavar="HOST:PORT,…", envvar="FALKIRK_BROKERS",
                  help="Kafka's addresses."),
-    click.option("--prefix", default="falkirk", show_default=True, help="Internal topics are called PREFIX.APP.…"),
+    prefix_option,
     click.option("--set", "client", metavar="KEY=VALUE", multiple=True, help="A librdkafka setting, e.g. "
                  "security.protocol=SASL_SSL. May be given several times."),
 ]  # fmt: skip
@@ -94,11 +110,4 @@ def _reach(options: dict[str, Any]) -> dict[str, Any]:
                 f"--set {setting!r} is no KEY=VALUE", hint="for instance --set security.protocol=SASL_SSL"
             )
         pairs[key] = value
-    prefix = options["prefix"]
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", prefix):
-        raise ConfigError(
-            f"{prefix!r} cannot begin a topic's name",
-            where="--prefix",
-            hint="use up to 100 letters, digits, dots, dashes and underscores",
-        )
-    return {"brokers": brokers, "prefix": prefix, "client": pairs}
+    return {"brokers": brokers, "prefix": options["prefix"], "client": pairs}

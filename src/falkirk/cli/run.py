@@ -70,7 +70,7 @@ def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
 
     if options["brokers"]:
         raise ConfigError("falkirk dev starts a Kafka of its own", hint="to use another: falkirk run --brokers …")
-    plan = load_flow(target).plan()
+    plan = load_flow(target).plan(options["prefix"])
     kafka = EmbeddedKafka(options["state_dir"] / "kafka")
     with kafka:
         options["brokers"] = kafka.bootstrap
@@ -200,6 +200,6 @@ def stop_on_signals(leaving: Callable[[], None]) -> threading.Event:
 
 def bound(target: str, settings: Settings) -> tuple[App, Topics]:
     """The flow, bound to the cluster."""
-    plan = load_flow(target).plan()
+    plan = load_flow(target).plan(settings.prefix)
     topics = Topics(settings.cluster())
     return prepare(plan, settings, topics), topics

@@ -45,7 +45,7 @@ def main() -> None:
     try:
         settings = msgspec.json.decode(sys.argv[2], type=Settings)
         setup_logging(settings.log_level)
-        plan = load_flow(sys.argv[1]).plan()
+        plan = load_flow(sys.argv[1]).plan(settings.prefix)
         topics = Topics(settings.cluster())
         app = patiently(lambda: prepare(plan, settings, topics))
         tame_garbage_collector()

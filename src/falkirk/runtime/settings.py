@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from falkirk.connectors.kafka.config import Cluster
+from falkirk.stream.plan import PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +23,8 @@ class Settings:
     """URL of the checkpoint store; empty: a folder in the state directory."""
     replication: int = -1
     """Replication factor of the topics that the app makes; -1: the broker's default."""
-    prefix: str = "falkirk"
-    """Internal topics are called PREFIX.APP.NAME."""
+    prefix: str = PREFIX
+    """The app's own topics are called PREFIX.APP.NAME."""
     cache_bytes: int = 256 << 20
     """Block cache and write buffers of all stores of one worker together."""
     log_level: str = "warning"

@@ -8,13 +8,14 @@ from datetime import timedelta
 from falkirk.stream import operators as op
 from falkirk.stream.expressions import text
 from falkirk.stream.flow import Flow
-from falkirk.stream.plan import Layout
+from falkirk.stream.plan import PREFIX, Layout
 from falkirk.stream.stage import PhysicalStage
 from falkirk.stream.tables import bounds
 
 
-def explain(flow: Flow, layout: Layout | None = None) -> str:
-    """Stages, operators, edges, regimes, topics and tasks, a line each. With a layout, tasks are counted.
+def explain(flow: Flow, layout: Layout | None = None, prefix: str = PREFIX) -> str:
+    """Stages, operators, edges, regimes, topics and tasks, a line each. With a layout, tasks are counted; `prefix` is that
+    of the run.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("words")
@@ -35,7 +36,7 @@ def explain(flow: Flow, layout: Layout | None = None) -> str:
       do      group_by count: value → n = len; state placed by value  (...)
       write   sink counts: topic counts, by value
     """
-    plan = flow.plan()
+    plan = flow.plan(prefix)
     stages = [s for s in plan.stages if isinstance(s, PhysicalStage)]
     head = f"flow {plan.app}: {len(stages)} stage{'s' if len(stages) > 1 else ''}"
     return "\n\n".join([head, *("\n".join(_stage(s, layout)) for s in stages)])

@@ -14,7 +14,7 @@ from falkirk.stream import operators as op
 from falkirk.stream.blame import did_you_mean, user_line
 from falkirk.stream.formats import Format, KeyLike
 from falkirk.stream.keys import checked_format, checked_key
-from falkirk.stream.plan import Plan
+from falkirk.stream.plan import PREFIX, Plan
 from falkirk.stream.regimes import EagerCheckpoint, Regime, checked_regime
 from falkirk.stream.streams import Stream
 
@@ -47,7 +47,7 @@ class Flow:
         check_name(name, "flow", line)
         self.name = name
         chosen = EagerCheckpoint() if regime is None else checked_regime(regime, f"flow {name!r} ({line})")
-        self.graph = op.Graph(name, line, chosen, dead_letters or f"falkirk.{name}.dead-letters")
+        self.graph = op.Graph(name, line, chosen, dead_letters)
 
     def source(
         self,
@@ -90,16 +90,17 @@ class Flow:
         source = op.Source(
             id=name, line=line, inputs=(), schema=schema, partitioned=spelt, root="", regime=self.graph.regime,
             topic=topic or name, key=spelt, value=value, start=_start(start, where), metadata=columns,
-            dead_letters=self.graph.dead_letters, checked=spelt is not None and not repartition,
+            checked=spelt is not None and not repartition,
         )  # fmt: skip
         stream = Stream(self.graph, self.graph.add(source))
         return stream.repartition(spelt) if repartition and spelt is not None else stream
 
-    def plan(self) -> Plan:
-        """The stages of the flow. Raises DefinitionError if it does nothing."""
+    def plan(self, prefix: str = PREFIX) -> Plan:
+        """The stages of the flow; topics between them and for dead letters are called `prefix`.NAME.… Raises
+        DefinitionError if it does nothing."""
         from falkirk.stream.planner import plan
 
-        return plan(self.graph)
+        return plan(self.graph, prefix)
 
 
 def check_name(name: str, what: str, line: str) -> None:

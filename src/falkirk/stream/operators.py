@@ -67,7 +67,6 @@ class Source(Operator):
     start: str | int | Mapping[int, int]
     metadata: Mapping[str, str]
     """What of a record's metadata becomes a column: name of the column → `key`, `headers`, `timestamp`…"""
-    dead_letters: str
     checked: bool
     """Must records have the key that their column spells? Not if they are brought to their key's task anyway."""
 
@@ -184,8 +183,10 @@ _O = TypeVar("_O", bound=Operator)
 class Graph:
     """All operators of a flow in the order in which they were defined: inputs come before those who read them."""
 
-    def __init__(self, name: str, line: str, regime: Regime, dead_letters: str) -> None:
-        self.name, self.line, self.regime, self.dead_letters = name, line, regime, dead_letters
+    def __init__(self, name: str, line: str, regime: Regime, dead_letters: str | None) -> None:
+        self.name, self.line, self.regime = name, line, regime
+        self.dead_letters = dead_letters
+        """The topic that the user chose; None: one named as the app's other topics are."""
         self.operators: list[Operator] = []
         self._names: dict[tuple[str, str], Operator] = {}
 

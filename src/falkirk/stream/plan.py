@@ -14,6 +14,10 @@ from typing import Literal, Protocol
 from falkirk.stream.circuit import Circuit
 
 
+PREFIX = "falkirk"
+"""What the names of an app's own topics begin with, unless a run says otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Input:
     """A topic that a stage reads."""

@@ -19,12 +19,15 @@ from falkirk.stream.stage import DEAD_LETTERS, Edge, PhysicalStage
 from falkirk.stream.tables import TABLES, state_words, tables_of
 
 
-def plan(graph: op.Graph) -> Plan:
-    """The stages, upstream first. Raises DefinitionError for a flow that does nothing."""
+def plan(graph: op.Graph, prefix: str) -> Plan:
+    """The stages, upstream first. The app's own topics are called `prefix`.APP.… Raises DefinitionError for a flow that
+    does nothing."""
     useful = _useful(graph)
     needed = columns_needed(useful)
-    edges = _edges(graph, useful, needed)
-    stages = _ordered([_stage(graph, members, edges, needed) for members in _connected(useful, edges)])
+    topics = f"{prefix}.{graph.name}"
+    edges = _edges(topics, useful, needed)
+    letters = graph.dead_letters or f"{topics}.dead-letters"
+    stages = _ordered([_stage(graph.name, letters, members, edges, needed) for members in _connected(useful, edges)])
     _check_ids(stages)
     return Plan(graph.name, tuple(stages))
 
@@ -53,7 +56,7 @@ def _useful(graph: op.Graph) -> list[op.Operator]:
     return [o for o in graph.operators if o in wanted]
 
 
-def _edges(graph: op.Graph, useful: Sequence[op.Operator], needed: Needed) -> list[Edge]:
+def _edges(topics: str, useful: Sequence[op.Operator], needed: Needed) -> list[Edge]:
     edges = []
     for after in useful:
         cut = [b for b in dict.fromkeys(after.inputs) if b.root != after.root and not _read_directly(b, after)]
@@ -62,8 +65,7 @@ def _edges(graph: op.Graph, useful: Sequence[op.Operator], needed: Needed) -> li
             # A row without columns would not be a row: one is carried even if none is needed.
             read = columns_read_by(after, before, needed[after])
             columns = [c for c in before.schema if c in read] or list(before.schema)[:1]
-            topic = f"falkirk.{graph.name}.edge.{name}"
-            edges.append(Edge(name, topic, before, after, _carried_by(after), tuple(columns)))
+            edges.append(Edge(name, f"{topics}.edge.{name}", before, after, _carried_by(after), tuple(columns)))
     return edges
 
 
@@ -91,7 +93,9 @@ def _connected(useful: Sequence[op.Operator], edges: Iterable[Edge]) -> list[lis
     return [sorted(group, key=order.__getitem__) for group in {id(g): g for g in stage_of.values()}.values()]
 
 
-def _stage(graph: op.Graph, members: Sequence[op.Operator], edges: Sequence[Edge], needed: Needed) -> PhysicalStage:
+def _stage(
+    app: str, dead_letters: str, members: Sequence[op.Operator], edges: Sequence[Edge], needed: Needed
+) -> PhysicalStage:
     inside = set(members)
     read = [o for o in members if isinstance(o, op.Source)]
     read += [b for o in members for b in o.inputs if isinstance(b, op.Source) and _read_directly(b, o)]
@@ -104,11 +108,11 @@ def _stage(graph: op.Graph, members: Sequence[op.Operator], edges: Sequence[Edge
     outputs = [Output(o.id, o.topic, "sink") for o in operators if isinstance(o, op.Sink)]
     outputs += [Output(e.id, e.topic, "edge") for e in edges_out]
     if sources:
-        outputs.append(Output(DEAD_LETTERS, graph.dead_letters, "dead_letters"))
+        outputs.append(Output(DEAD_LETTERS, dead_letters, "dead_letters"))
     stateful = [o for o in operators if o.stateful]
     regime = (operators or tuple(members))[0].regime
     return PhysicalStage(
-        app=graph.name, id=_name(stateful, members[0].root, inputs), operators=operators, sources=sources,
+        app=app, id=_name(stateful, members[0].root, inputs), operators=operators, sources=sources,
         edges_in=edges_in, edges_out=edges_out, regime=regime.plan(), inputs=tuple(inputs), outputs=tuple(outputs),
         tables=_tables(stateful), state_schema="\n".join(sorted(state_words(o) for o in stateful)),
     )  # fmt: skip

@@ -47,8 +47,9 @@ class StageCircuit:
         self.stage = stage
         self.partition, self.layout = partition, layout
         counts = layout.partitions
+        letters = next((o.topic for o in stage.outputs if o.kind == "dead_letters"), "")
         self.readers: dict[op.Source | Edge, SourceReader | EdgeReader] = {
-            source: SourceReader(source, value, app=stage.app, stage=stage.id, partitions=counts)
+            source: SourceReader(source, value, app=stage.app, stage=stage.id, dead_letters=letters, partitions=counts)
             for source, value in stage.sources.items()
         }
         self.readers |= {edge: EdgeReader(edge) for edge in stage.edges_in}

@@ -22,9 +22,11 @@ from falkirk.stream.stage import DEAD_LETTERS
 class SourceReader:
     """Decodes one source for one task."""
 
-    def __init__(self, source: Source, value: Format, *, app: str, stage: str, partitions: Mapping[str, int]) -> None:
+    def __init__(
+        self, source: Source, value: Format, *, app: str, stage: str, dead_letters: str, partitions: Mapping[str, int]
+    ) -> None:
         self.source, self.value, self.app, self.stage = source, value, app, stage
-        self.dead_partitions = partitions.get(source.dead_letters, 1)
+        self.dead_letters, self.dead_partitions = dead_letters, partitions.get(dead_letters, 1)
 
     def read(self, run: StepRun) -> Batch | None:
         """The rows of the source's slices. Records that do not decode go to the dead letters."""
@@ -81,7 +83,7 @@ class SourceReader:
         run.bury(
             Emitted(
                 output=DEAD_LETTERS,
-                topic=self.source.dead_letters,
+                topic=self.dead_letters,
                 partitions=[m.partition() % self.dead_partitions for m in letters],
                 keys=[m.key() for m in letters],
                 values=[self._letter(topics[i], messages[i], reason) for i, reason in bad],
