@@ -14,18 +14,10 @@ from falkirk.stream import operators as op
 from falkirk.stream.blame import did_you_mean, user_line
 from falkirk.stream.formats import Format, KeyLike
 from falkirk.stream.keys import checked_format, checked_key
+from falkirk.stream.metadata import METADATA
 from falkirk.stream.plan import PREFIX, Plan
 from falkirk.stream.regimes import EagerCheckpoint, Regime, checked_regime
 from falkirk.stream.streams import Stream
-
-METADATA: Mapping[str, pl.DataType] = {
-    "key": pl.Binary(),
-    "headers": pl.List(pl.Struct({"key": pl.String(), "value": pl.Binary()})),
-    "timestamp": pl.Datetime("ms", "UTC"),
-    "partition": pl.Int32(),
-    "offset": pl.Int64(),
-}
-"""What of a record, besides its value, can become a column."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 

@@ -15,6 +15,7 @@ from falkirk.stream.circuit import Emitted, Message, Slice
 from falkirk.stream.engine.batch import ORIGIN, TS, Batch
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.formats import Format
+from falkirk.stream.metadata import metadata_column
 from falkirk.stream.operators import Source
 from falkirk.stream.stage import DEAD_LETTERS
 
@@ -46,7 +47,7 @@ class SourceReader:
         meta.append(pl.Series(ORIGIN, numbers if good is None else numbers[good], dtype=pl.UInt32))
         rows = decoded.frame
         if self.source.metadata:
-            rows = rows.hstack([_metadata(what, kept).alias(column) for column, what in self.source.metadata.items()])
+            rows = rows.hstack([metadata_column(what, kept).alias(column) for column, what in self.source.metadata.items()])
         if self.source.checked:
             self._check_keys(slices, rows, good, len(messages))
         return Batch(rows, pl.DataFrame(meta))
@@ -112,18 +113,3 @@ class SourceReader:
 
 def _base64(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
-
-
-def _metadata(what: str, messages: Sequence[Message]) -> pl.Series:
-    match what:
-        case "key":
-            return pl.Series([m.key() for m in messages], dtype=pl.Binary)
-        case "timestamp":
-            return pl.Series([m.timestamp()[1] for m in messages], dtype=pl.Int64).cast(pl.Datetime("ms", "UTC"))
-        case "partition":
-            return pl.Series([m.partition() for m in messages], dtype=pl.Int32)
-        case "offset":
-            return pl.Series([m.offset() for m in messages], dtype=pl.Int64)
-        case _:
-            headers = [[{"key": k, "value": v} for k, v in m.headers() or ()] for m in messages]
-            return pl.Series(headers, dtype=pl.List(pl.Struct({"key": pl.String(), "value": pl.Binary()})))
