@@ -10,7 +10,8 @@ from falkirk.checkpoint.ids import InputPartition, TaskId, TopicPartition
 from falkirk.checkpoint.tasks import Task
 from falkirk.connectors.kafka.lag import Left
 from falkirk.runtime.app import App, BoundInput, BoundTask
-from falkirk.runtime.board import Board, Ended, Started
+from falkirk.runtime.board import Board
+from falkirk.runtime.news import Ended, Started
 from falkirk.runtime.protocol import Report, TaskReport, decode_from_worker, encode
 from falkirk.runtime.view import frame, line
 from falkirk.stream.circuit import Circuit

@@ -195,7 +195,8 @@ def stage_size(stage: Stage, counts: Mapping[str, int]) -> int:
 
 
 def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) -> None:
-    """Sources exist, and no lazy stage reads a compacted topic: its division, read again, would differ."""
+    """Sources exist, with the partitions that `start=` names, and no lazy stage reads a compacted topic: its division,
+    read again, would differ."""
     sources = [(stage, i) for stage in plan.stages for i in stage.inputs if i.kind == "source"]
     for stage, i in sources:
         if i.topic not in found:
@@ -203,6 +204,13 @@ def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) ->
                 f"topic {i.topic!r} does not exist",
                 where=f"source {i.id}, read by stage {stage.id}",
                 hint="create it, or pass topic= to the source if it has another name",
+            )
+        count = found[i.topic].partitions
+        if isinstance(i.start, Mapping) and (last := max(i.start)) >= count:
+            raise SourceError(
+                f"start= names partition {last} of topic {i.topic!r}, which has {count}",
+                where=f"source {i.id}, read by stage {stage.id}",
+                hint="partitions are numbered from 0",
             )
     configs = topics.configs(i.topic for stage, i in sources if stage.regime.kind == "lazy")
     for stage, i in sources:
@@ -242,10 +250,22 @@ def start_offsets(task: BoundTask, topics: Topics) -> dict[InputPartition, Offse
     for i in task.inputs:
         if isinstance(i.input.start, Mapping):
             if i.place.partition in i.input.start:
-                found[i.partition] = Offset(i.input.start[i.place.partition])
+                found[i.partition] = _chosen(i, Offset(i.input.start[i.place.partition]), topics)
                 continue
             at: str | int = "earliest"
         else:
             at = i.input.start
         found[i.partition] = topics.offsets([i.place], at)[i.place]
     return found
+
+
+def _chosen(i: BoundInput, offset: Offset, topics: Topics) -> Offset:
+    """The offset that `start=` names, if it is there: one that is not would be taken for lost data later on."""
+    first, end = (topics.offsets([i.place], at)[i.place] for at in ("earliest", "latest"))
+    if first <= offset <= end:
+        return offset
+    raise SourceError(
+        f"start= names offset {offset}, and the partition has those from {first} to {end - 1}",
+        where=f"source {i.input.id}, topic {i.place.topic}, partition {i.place.partition}",
+        hint=f"name one of them, {end} to begin with what comes next, or another start",
+    )

@@ -16,39 +16,13 @@ from falkirk.checkpoint.ids import Offset
 from falkirk.checkpoint.tasks import Phase
 from falkirk.connectors.kafka.lag import Left, lag
 from falkirk.runtime.app import App, BoundTask
+from falkirk.runtime.news import Ended, Started
 from falkirk.runtime.protocol import Report, TaskReport
 
 WINDOW = 5.0
 """Seconds over which rates are averaged."""
 
 RUNNING = Phase.RUNNING.value
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A process became worker `slot`."""
-
-    slot: int
-    pid: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A process ended, in words; slot None: it was a spare."""
-
-    slot: int | None
-    pid: int
-    how: str
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Something that a process wrote for people."""
-
-    text: str
-
-
-News = Report | Started | Ended | Line
 
 
 @dataclass(slots=True)

@@ -30,6 +30,14 @@ class Identity:
 
 def identity(state_dir: Path, app: str, slot: int) -> Identity:
     """The identity of worker `slot`. Raises DiskError where the directory cannot be written."""
+    folder = state_dir / app / f"worker-{slot}"
+    with _words(state_dir):
+        folder.mkdir(parents=True, exist_ok=True)
+    return Identity(f"{word(state_dir)}-{slot}", folder, host_name())
+
+
+def word(state_dir: Path) -> str:
+    """What tells a state directory from all others. Raises DiskError where it cannot be written."""
     path = state_dir / "identity"
     with _words(state_dir):
         state_dir.mkdir(parents=True, exist_ok=True)
@@ -39,10 +47,7 @@ def identity(state_dir: Path, app: str, slot: int) -> Identity:
             with suppress(FileExistsError):  # the first of several workers that start at once wins
                 os.link(made, path)
             made.unlink()
-        word = path.read_text().strip()
-        folder = state_dir / app / f"worker-{slot}"
-        folder.mkdir(parents=True, exist_ok=True)
-    return Identity(f"{word}-{slot}", folder, host_name())
+        return path.read_text().strip()
 
 
 def host_name() -> str:

@@ -24,13 +24,10 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError, UnreachableError
 from falkirk.runtime.app import App, prepare
 from falkirk.runtime.parent import die_with_parent
-from falkirk.runtime.protocol import Failed, FromWorker, Ready, Report, decode_to_worker, encode
+from falkirk.runtime.protocol import BUG, Failed, FromWorker, Ready, Report, decode_to_worker, encode
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.work import work
 from falkirk.stream.load import load_flow
-
-BUG = 70
-"""Exit code of what is no FalkirkError (EX_SOFTWARE): the supervisor tries again, a few times."""
 
 
 def main() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+BUG = 70
+"""Exit code of what is no FalkirkError (EX_SOFTWARE): the supervisor tries again, a few times."""
+
 
 class Work(msgspec.Struct, frozen=True, tag="work"):
     """To a spare: be worker `slot`."""

@@ -23,9 +23,8 @@ from typing import IO, Self
 import msgspec
 
 from falkirk.errors import FalkirkError, IdentityError
-from falkirk.runtime.board import Ended, Line, News, Started
-from falkirk.runtime.process import BUG
-from falkirk.runtime.protocol import Failed, FromWorker, Ready, Report, Work, decode_from_worker, encode
+from falkirk.runtime.news import Ended, Line, News, Started
+from falkirk.runtime.protocol import BUG, Failed, FromWorker, Ready, Report, Work, decode_from_worker, encode
 from falkirk.runtime.settings import Settings
 
 CRASHES = 5
@@ -45,6 +44,8 @@ class Child:
     slot: int | None = None
     started: float = field(default_factory=time.monotonic)
     ready: bool = False
+    reported: bool = False
+    """It is a worker, and has begun to work."""
     excused: bool = False
     """It ended for want of a broker: no fault of its own."""
 
@@ -80,9 +81,8 @@ class Supervisor:
         self._fenced: list[float] = []
 
     def __enter__(self) -> Self:
-        """Start the first spares: what they import and ask takes them as long as the caller's own preparations."""
-        while len(self._spares) < len(self._vacant) + 1:
-            self._spares.append(self._spawn())
+        """Start the first processes: what they import and ask takes them as long as the caller's own preparations."""
+        self._spawn_missing()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -110,6 +110,7 @@ class Supervisor:
             case Ready():
                 child.ready = True
             case Report() as report:
+                child.reported = True
                 self._news(report)
                 self._quick_deaths = 0 if time.monotonic() - child.started > CRASH_WINDOW else self._quick_deaths
             case Failed(message, code, passing):
@@ -122,7 +123,7 @@ class Supervisor:
         self._fill()
 
     def _fill(self) -> None:
-        """Give ready spares the vacant slots; start as many that one is left over."""
+        """Give ready spares the vacant slots; start what is missing."""
         for child in [c for c in self._spares if c.ready]:
             if self._vacant:
                 self._spares.remove(child)
@@ -130,7 +131,12 @@ class Supervisor:
                 self._workers[child.slot] = child
                 self._news(Started(child.slot, child.process.pid))
                 self._order(child, Work(child.slot))
-        while len(self._spares) < len(self._vacant) + 1:
+        self._spawn_missing()
+
+    def _spawn_missing(self) -> None:
+        """A process for each vacant slot; and a spare once all workers work, for a start takes the processor from others."""
+        spare = bool(self._workers) and all(child.reported for child in self._workers.values())
+        while len(self._spares) < len(self._vacant) + spare:
             self._spares.append(self._spawn())
 
     def _ended(self, child: Child) -> None:

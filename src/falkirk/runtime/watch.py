@@ -2,7 +2,7 @@
 
     supervisor or worker ──tell──▶ queue ──▶ the watch's own thread ──▶ terminal or log, every moment
                                                                     ──▶ control topic, every five seconds
-                                    another thread ──▶ what is left to read, where it is little
+                                    another thread ──▶ what is left to read, where it is little; other hosts
 
 Nothing here can hold up the workers or the replacing of dead ones: a terminal that is stopped (Ctrl-S), a full pipe or a
 cluster that does not answer block these threads alone.
@@ -26,11 +26,14 @@ from rich.text import Text
 from falkirk.connectors.kafka.config import logger
 from falkirk.connectors.kafka.control import Announcer
 from falkirk.connectors.kafka.lag import Counts
+from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError
 from falkirk.runtime import view
 from falkirk.runtime.app import App
-from falkirk.runtime.board import Board, Ended, Line, News
+from falkirk.runtime.board import Board
+from falkirk.runtime.hosts import Hosts
 from falkirk.runtime.identity import host_name
+from falkirk.runtime.news import Ended, Line, News
 from falkirk.runtime.protocol import Announced, Report
 from falkirk.runtime.settings import Settings
 
@@ -70,7 +73,7 @@ class Watch:
         self._show: Show = LiveShow(self.board, settings, progress) if live else LogShow(self.board, progress)
         self._announcer = Announcer(settings.cluster(), app.control)
         self._owners: set[str] = set()
-        self._lags = threading.Thread(target=self._follow_lags, args=(settings,), name="falkirk-lag", daemon=True)
+        self._lags = threading.Thread(target=self._look_around, args=(app, settings), name="falkirk-lag", daemon=True)
         self._thread = threading.Thread(target=self._run, name="falkirk-watch", daemon=True)
         self._closed = threading.Event()
         self._live, self._handlers = live, logging.root.handlers
@@ -128,11 +131,12 @@ class Watch:
         self._owners |= {r.owner for r in reports}
         self._announcer.announce({r.owner: msgspec.json.encode(Announced(host, now, r)) for r in reports})
 
-    def _follow_lags(self, settings: Settings) -> None:
-        counts = Counts(settings.cluster())
+    def _look_around(self, app: App, settings: Settings) -> None:
+        counts, hosts = Counts(settings.cluster()), Hosts(app, settings, Topics(settings.cluster()))
         while not self._closed.wait(LAG_EVERY):
             try:
                 self.board.counted = counts.of(self.board.left())
+                hosts.look()
             except FalkirkError as error:
                 logger.debug("lag: %s", error)
 

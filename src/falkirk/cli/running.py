@@ -1,0 +1,140 @@
+"""Running an app on this host, with a supervisor or without: what is shown, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from falkirk.cli.main import tell
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import FalkirkError
+from falkirk.runtime.app import App, prepare
+from falkirk.runtime.hosts import Hosts
+from falkirk.runtime.identity import hold
+from falkirk.runtime.news import Line, Started
+from falkirk.runtime.process import setup_logging
+from falkirk.runtime.protocol import BUG
+from falkirk.runtime.settings import Settings
+from falkirk.runtime.supervisor import Supervisor, WorkerFailed
+from falkirk.runtime.until_end import UntilEnd
+from falkirk.runtime.view import clock
+from falkirk.runtime.watch import Watch
+from falkirk.runtime.work import work
+from falkirk.stream.load import load_flow
+
+
+def work_alone(target: str, settings: Settings, slot: int) -> None:
+    """Be one worker, until told to stop; then end this process."""
+    setup_logging(settings.log_level)
+    app, topics = bound(target, settings)
+    stop = stop_on_signals(lambda: None)
+    watch = Watch(app, settings, 1, live=False)
+    watch.start()
+    watch.tell(Started(slot, os.getpid()))
+    code = 0
+    try:
+        work(app, settings, topics, slot, stop.is_set, watch.tell)
+    except FalkirkError as error:
+        watch.close()
+        tell(error)
+        code = error.exit_code
+    except Exception:  # noqa: BLE001  # whatever it is, the process ends with it
+        watch.close()
+        traceback.print_exc()
+        code = BUG
+    else:
+        watch.close()
+    sys.stderr.flush()
+    os._exit(code)  # a thread that waits for the cluster would hold up the interpreter's end
+
+
+def supervise(supervisor: Supervisor, target: str, settings: Settings, *, live: bool, until_end: bool) -> None:
+    """Run the workers until the end, or until told to stop. `live`: show it in place, on a terminal."""
+    setup_logging(settings.log_level)
+    app, topics = bound(target, settings)
+    with hold(Path(settings.state_dir) / app.name / "lock", f"app {app.name!r}"):
+        _supervise(supervisor, app, topics, settings, live=live, until_end=until_end)
+
+
+def _supervise(
+    supervisor: Supervisor, app: App, topics: Topics, settings: Settings, *, live: bool, until_end: bool
+) -> None:
+    end = UntilEnd(app, settings.cluster(), topics) if until_end else None
+    watch = Watch(app, settings, settings.workers, live=live, progress=None if end is None else end.progress)
+    stop = stop_on_signals(
+        lambda: watch.tell(Line(f"{app.name} leaves: last steps, last versions; again to end at once"))
+    )
+    following = Following(end) if end is not None else None
+
+    def finished() -> bool:
+        return stop.is_set() or (following is not None and following.finished())
+
+    click.echo(f"{app.name}: {len(app.tasks)} tasks, {settings.workers} workers, pid {os.getpid()}", err=True)
+    watch.start()
+    try:
+        with closing(watch):  # what is wrong is said last
+            supervisor.run(finished, watch.tell)
+    except WorkerFailed as error:
+        tell(error)
+        sys.exit(error.code)
+    if end is not None and not stop.is_set():
+        everything = f"everything is processed: {end.progress()[1]:,} input records, in {clock(watch.board.seconds)}"
+        click.echo(f"{app.name}: {everything}", err=True)
+
+
+class Following:
+    """Looks for the end in a thread of its own: a cluster that does not answer must not hold up the supervisor."""
+
+    def __init__(self, end: UntilEnd) -> None:
+        self._end = end
+        self._error: FalkirkError | None = None
+        self._ended = threading.Event()
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def finished(self) -> bool:
+        """Whether everything is processed. Raises FalkirkError where that cannot be told."""
+        if self._error is not None:
+            raise self._error
+        return self._ended.is_set()
+
+    def _follow(self) -> None:
+        try:
+            while not self._end.finished():
+                time.sleep(0.1)
+        except FalkirkError as error:
+            self._error = error
+        self._ended.set()
+
+
+def stop_on_signals(leaving: Callable[[], None]) -> threading.Event:
+    """Set by SIGTERM or SIGINT; the second one ends the process at once, and loses nothing but time."""
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+        leaving()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    return stop
+
+
+def bound(target: str, settings: Settings) -> tuple[App, Topics]:
+    """The flow, bound to the cluster. Raises ConfigError where its state could not move between its hosts."""
+    plan = load_flow(target).plan(settings.prefix)
+    topics = Topics(settings.cluster())
+    app = prepare(plan, settings, topics)
+    Hosts(app, settings, topics).check_alone()
+    return app, topics
