@@ -58,7 +58,7 @@ kafka: $(READY) ## Fetch the embedded Kafka's jars (once for each user)
 lock: $(READY) ## Choose newer versions of all dependencies, within the bounds of pyproject.toml
 	$(call say,Lock)
 	@$(BIN)/python -m pip install --quiet uv
-	@$(BIN)/uv pip compile pyproject.toml --upgrade --extra kafka --extra demo --extra dev --universal \
+	@$(BIN)/uv pip compile pyproject.toml --upgrade --extra kafka --extra spark --extra demo --extra dev --universal \
 		--python-version 3.11 --generate-hashes --no-annotate --custom-compile-command 'make lock' --quiet -o requirements.lock
 	@$(BIN)/python tools/pin_jars.py
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 import falkirk
@@ -21,3 +24,8 @@ def test_the_public_face_is_what_is_promised() -> None:
 def test_what_is_not_offered_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="falkirk has no 'nope'"):
         falkirk.nope  # noqa: B018
+
+
+def test_the_core_does_without_spark() -> None:
+    program = "import sys, falkirk; falkirk.Flow; sys.exit('pyspark' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -11,10 +11,18 @@ from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.records import Range, StepRecord
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.division import DivisionReader
+from falkirk.connectors.kafka.errors import Words
 from falkirk.errors import SourceError
 from falkirk.runtime.app import BoundTask
 from falkirk.runtime.task import outputs_of
 from falkirk.stream.circuit import Circuit, Slice, StepInput
+
+LOST = Words(
+    "the records of a recorded step are gone",
+    "bring back the state directory or the checkpoint store with the newest version, or give the flow another name: it then "
+    "begins anew; a lazy regime's retention must outlast the time between versions",
+    SourceError,
+)
 
 
 @dataclass(slots=True)
@@ -33,7 +41,7 @@ class Replays:
         read = {}
         if ranges:
             if task not in self._readers:
-                self._readers[task] = DivisionReader(self.cluster)
+                self._readers[task] = DivisionReader(self.cluster, LOST)
             read = self._readers[task].read(ranges)
         slices = [
             Slice(i.input.id, i.place.topic, i.place.partition, messages)  # type: ignore[arg-type]

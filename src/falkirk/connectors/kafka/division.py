@@ -1,37 +1,58 @@
-"""Reading recorded divisions again: exactly the records that each holds, one division after the other."""
+"""Reading recorded divisions: exactly the records that each holds, one division after the other."""
 
 from __future__ import annotations
 
-from confluent_kafka import Consumer, KafkaError, Message
+import math
+import time
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import groupby
+
+from confluent_kafka import Consumer, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import Ranges
 from falkirk.connectors.kafka.config import Cluster, client
-from falkirk.connectors.kafka.reader import ended, taken
-from falkirk.errors import SourceError
+from falkirk.connectors.kafka.errors import Words
+from falkirk.connectors.kafka.reader import ended, taken, trimmed
+from falkirk.errors import UnreachableError
+
+BATCH = 5_000
+"""Messages taken in one call."""
 
 
 class DivisionReader:
-    """A read_committed consumer without a group, for one task's divisions in order.
+    """A read_committed consumer without a group, for divisions in order.
 
     division(n+1).start = division(n).end, so the consumer is assigned once and what it read too far is kept for the next.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, lost: Words, patience: float = math.inf) -> None:
+        """`lost` is what to say where records are gone; `patience` is in seconds without any progress."""
         self._consumer = client(Consumer, cluster.reader(committed=True))
+        self._lost, self._patience = lost, patience
         self._ahead: dict[TopicPartition, list[Message]] = {}
         self._position: dict[TopicPartition, Offset] = {}
+        self._ends: dict[TopicPartition, Offset] = {}
+        """Where the consumer last met the readable end of a partition."""
 
     def read(self, ranges: Ranges) -> dict[TopicPartition, list[Message]]:
-        """The messages of the ranges, in order. Raises SourceError where a range begins below the topic's retention."""
+        """The messages of the ranges, in order.
+
+        Raises `lost` where a range begins below the topic's retention, and UnreachableError when patience ends.
+        """
         self._begin({p: start for p, (start, _) in ranges.items() if p not in self._ahead})
-        while any(self._position[p] < end for p, (_, end) in ranges.items()):
-            self._fill(ranges)
+        deadline = time.monotonic() + self._patience
+        while waiting := [p for p, (_, end) in ranges.items() if self._position[p] < end]:
+            if self._fill():
+                deadline = time.monotonic() + self._patience
+            elif time.monotonic() > deadline:
+                raise self._stuck(waiting[0])
         found = {}
         for place, (_, end) in ranges.items():
             ahead = self._ahead[place]
-            cut = next((i for i, m in enumerate(ahead) if (m.offset() or 0) >= end), len(ahead))
+            cut = bisect_left(ahead, end, key=_offset)
             found[place], self._ahead[place] = ahead[:cut], ahead[cut:]
         return found
 
@@ -44,23 +65,58 @@ class DivisionReader:
         self._ahead |= {p: [] for p in starts}
         self._position |= starts
 
-    def _fill(self, ranges: Ranges) -> None:
-        for message in taken(self._consumer, 10_000):
-            place = TopicPartition(message.topic() or "", message.partition() or 0)
-            error, offset = message.error(), Offset(message.offset() or 0)
-            if error is None:
-                self._ahead[place].append(message)
-                self._position[place] = Offset(offset + 1)
-            elif error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
-                raise SourceError(
-                    f"the records of a recorded step are gone: {error.str()}",
-                    where=f"{place.topic}[{place.partition}] from offset {ranges[place][0] if place in ranges else '?'}",
-                    hint="bring back the state directory or the checkpoint store with the newest version, or give the flow "
-                    "another name: it then begins anew; a lazy regime's retention must outlast the time between versions",
-                )
-            elif ended(message):
-                self._position[place] = max(self._position[place], offset)
+    def _fill(self) -> bool:
+        """Take what is there; whether that was anything."""
+        before = dict(self._position)
+        messages = taken(self._consumer, BATCH)
+        if any(map(Message.error, messages)):
+            messages = [m for m in messages if m.error() is None or self._note(m)]
+        if len(self._ahead) == 1:  # asking each message where it comes from costs as much as taking it
+            (place,) = self._ahead
+            self._keep(place, messages)
+        else:
+            for place, run in groupby(messages, key=_place):
+                self._keep(place, list(run))
+        return self._position != before
+
+    def _keep(self, place: TopicPartition, messages: Sequence[Message]) -> None:
+        if messages:
+            self._ahead[place] += messages
+            self._position[place] = max(self._position[place], Offset(_offset(messages[-1]) + 1))
+
+    def _note(self, message: Message) -> bool:
+        """What a message that is no record says of its partition; never true. Raises what no waiting will mend."""
+        place = _place(message)
+        if trimmed(message):
+            raise self._lost.kind(
+                f"{self._lost.what}: {message.error().str()}",  # type: ignore[union-attr]
+                where=f"{place.topic}[{place.partition}] from offset {self._position.get(place, '?')}",
+                hint=self._lost.hint,
+            )
+        if ended(message):
+            # Markers and aborted records may be all that is left up to there.
+            self._ends[place] = _offset(message)
+            self._position[place] = max(self._position[place], self._ends[place])
+        return False
+
+    def _stuck(self, place: TopicPartition) -> UnreachableError:
+        where = f"{place.topic}[{place.partition}] at offset {self._position[place]}"
+        if self._ends.get(place) == self._position[place]:
+            return UnreachableError(
+                f"a transaction has been open for {self._patience:.0f} s, and what follows cannot be read before it ends",
+                where=where,
+                hint="it ends with its producer's time-out at the latest; kafka-transactions.sh finds it",
+            )
+        return UnreachableError(f"nothing was read for {self._patience:.0f} s", where=where, hint="is Kafka running?")
 
     def close(self) -> None:
         """Close the consumer."""
         self._consumer.close()
+
+
+def _place(message: Message) -> TopicPartition:
+    return TopicPartition(message.topic() or "", message.partition() or 0)
+
+
+def _offset(message: Message) -> Offset:
+    return Offset(message.offset() or 0)

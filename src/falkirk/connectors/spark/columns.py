@@ -1,0 +1,134 @@
+"""Records as Arrow batches of the types that Spark has.
+
+Polars                 Spark
+UInt8, UInt16, UInt32  the next wider signed integer
+UInt64                 decimal(20, 0)
+Datetime, ms, UTC      timestamp, in microseconds
+the rest               as one expects
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from confluent_kafka import Message
+
+from falkirk.errors import SourceError
+from falkirk.stream.formats.base import Format
+from falkirk.stream.formats.types import instance
+from falkirk.stream.metadata import METADATA, metadata_column
+
+RECORD: Mapping[str, pl.DataType] = {
+    "key": METADATA["key"],
+    "topic": pl.String(),
+    **{name: METADATA[name] for name in ("partition", "offset", "timestamp", "headers")},
+}
+"""What of a record, besides its value, can become a column."""
+
+_WIDER: dict[Any, pl.DataType] = {
+    pl.UInt8: pl.Int16(),
+    pl.UInt16: pl.Int32(),
+    pl.UInt32: pl.Int64(),
+    pl.UInt64: pl.Decimal(20, 0),
+    pl.Datetime: pl.Datetime("us", "UTC"),
+}
+_ARROW: dict[Any, Any] = {
+    pl.Int8: pa.int8(),
+    pl.Int16: pa.int16(),
+    pl.Int32: pa.int32(),
+    pl.Int64: pa.int64(),
+    pl.Float32: pa.float32(),
+    pl.Float64: pa.float64(),
+    pl.String: pa.string(),
+    pl.Boolean: pa.bool_(),
+    pl.Binary: pa.binary(),
+    pl.Date: pa.date32(),
+    pl.Decimal: pa.decimal128(20, 0),
+    pl.Datetime: pa.timestamp("us", "UTC"),
+}
+
+
+class Columns:
+    """The columns of one read: the value's, then what else of a record is asked for."""
+
+    def __init__(self, topic: str, value: Format, metadata: Mapping[str, str], *, skip_malformed: bool) -> None:
+        self._topic, self._value, self._metadata, self._skip = topic, value, metadata, skip_malformed
+
+    @cached_property
+    def schema(self) -> pl.Schema:
+        """In types that Spark has."""
+        value = self._value.schema
+        assert value is not None
+        columns = {**value, **{column: RECORD[what] for column, what in self._metadata.items()}}
+        return pl.Schema({name: spark_type(dtype) for name, dtype in columns.items()})
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The same for Arrow, with Spark's choice of offsets of 32 bits."""
+        return pa.schema([(name, arrow_type(dtype)) for name, dtype in self.schema.items()])
+
+    def batch(self, messages: Sequence[Message]) -> pa.RecordBatch:
+        """A row a record, in order; a record without a value is a row of nulls.
+
+        Raises SourceError for a value that does not decode, unless such records are to be skipped.
+        """
+        values = [m.value() for m in messages]
+        decoded = self._value.decode(values)
+        rows, kept = decoded.frame, messages
+        if decoded.bad:
+            malformed = {i: why for i, why in decoded.bad if values[i] is not None}
+            if malformed and not self._skip:
+                raise self._malformed(messages, *next(iter(malformed.items())))
+            unread, numbers = {i for i, _ in decoded.bad}, iter(range(rows.height))
+            places = [None if i in unread else next(numbers) for i in range(len(messages)) if i not in malformed]
+            rows = rows.select(pl.all().gather(pl.Series(places, dtype=pl.UInt32)))
+            kept = [m for i, m in enumerate(messages) if i not in malformed]
+        if self._metadata:
+            rows = rows.hstack([self._column(what, kept).alias(name) for name, what in self._metadata.items()])
+        if rows.schema != self.schema:
+            rows = rows.cast(self.schema)
+        table = rows.to_arrow().cast(self.arrow).combine_chunks()
+        return table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=self.arrow)
+
+    def _column(self, what: str, messages: Sequence[Message]) -> pl.Series:
+        if what == "topic":
+            return pl.repeat(self._topic, len(messages), dtype=pl.String(), eager=True)
+        return metadata_column(what, messages)  # type: ignore[arg-type]
+
+    def _malformed(self, messages: Sequence[Message], index: int, why: str) -> SourceError:
+        message = messages[index]
+        return SourceError(
+            f"a record does not decode: {why}",
+            where=f"topic {self._topic}, partition {message.partition()}, offset {message.offset()}",
+            hint='read it with another format, or leave such records out with .option("malformed", "skip")',
+        )
+
+
+def spark_type(dtype: pl.DataType) -> pl.DataType:
+    """The type that a column has in Spark: the narrowest that holds all of its values.
+
+    >>> spark_type(pl.List(pl.UInt32()))
+    List(Int64)
+    """
+    if isinstance(dtype, pl.List):
+        return pl.List(spark_type(instance(dtype.inner)))
+    if isinstance(dtype, pl.Struct):
+        return pl.Struct({f.name: spark_type(instance(f.dtype)) for f in dtype.fields})
+    return _WIDER.get(dtype.base_type(), dtype)
+
+
+def arrow_type(dtype: pl.DataType) -> Any:
+    """Arrow's type for one of Spark's.
+
+    >>> arrow_type(pl.List(pl.String()))
+    ListType(list<item: string>)
+    """
+    if isinstance(dtype, pl.List):
+        return pa.list_(arrow_type(instance(dtype.inner)))
+    if isinstance(dtype, pl.Struct):
+        return pa.struct([(f.name, arrow_type(instance(f.dtype))) for f in dtype.fields])
+    return _ARROW[dtype.base_type()]

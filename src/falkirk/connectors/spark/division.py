@@ -1,0 +1,120 @@
+"""What a DataFrame reads: a division, fixed once, and how tasks share it.
+
+readable(d)  ⇔  the topic of that name has the id d.topic_id,
+                and for each partition with start < end:  earliest ≤ start  and  end ≤ high watermark
+
+read(d) = the committed records of d: the same whenever it is read, for as long as d is readable
+          (on a topic that is compacted, what is left of them)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.connectors.kafka.errors import Words
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.spark.options import Options
+from falkirk.errors import ClusterError, SourceError
+
+LEAST = 100_000
+"""A slice of fewer offsets is not worth a task of its own: it would spend its time on beginning."""
+
+WAVES = 2
+"""Slices for each core, so that one that takes longer does not leave the others idle for as long again."""
+
+LOST = Words(
+    "records of the range were deleted",
+    "read what is left with starting=earliest; and let the topic's retention outlast the time until it is read",
+    SourceError,
+)
+
+
+class Slice(NamedTuple):
+    """What one task reads: start ≤ offset < end of one partition."""
+
+    partition: int
+    start: Offset
+    end: Offset
+
+
+class Division(NamedTuple):
+    """The offset ranges of a read, start ≤ offset < end, and the id of the topic whose they are."""
+
+    topic_id: str
+    ranges: Mapping[int, tuple[Offset, Offset]]
+
+
+def divide(topics: Topics, options: Options) -> Division:
+    """Fix what is read. Raises SourceError or ClusterError where it cannot be."""
+    name = options.topic
+    topic = topics.describe([name]).get(name)
+    if topic is None:
+        raise ClusterError(
+            f"topic {name!r} does not exist", where=f"brokers {topics.brokers}", hint="is its name right?"
+        )
+    if options.ranges is None:
+        partitions = [TopicPartition(name, p) for p in range(topic.partitions)]
+        starts, ends = topics.offsets(partitions, options.starting), topics.offsets(partitions, options.ending)
+        ranges = {p.partition: (min(starts[p], ends[p]), ends[p]) for p in partitions}
+    else:
+        ranges = dict(sorted(options.ranges.items()))
+        if beyond := [p for p in ranges if p >= topic.partitions]:
+            raise SourceError(
+                f"there is no partition {beyond[0]}: the topic has {topic.partitions}",
+                where=f"topic {name}",
+                hint="mend the option 'ranges'",
+            )
+    division = Division(options.topic_id or topic.id, ranges)
+    check_readable(topics, name, division)
+    return division
+
+
+def check_readable(topics: Topics, name: str, division: Division) -> None:
+    """Raises SourceError unless the division is readable (see the module)."""
+    check_same(topics, name, division.topic_id)
+    places = {TopicPartition(name, p): bounds for p, bounds in division.ranges.items() if bounds[0] < bounds[1]}
+    first, end = topics.offsets(places, "earliest"), topics.offsets(places, "latest")
+    for place, (wanted, until) in places.items():
+        if wanted < first[place]:
+            raise SourceError(
+                f"{LOST.what}: it begins at offset {wanted}, and the partition at {first[place]} now",
+                where=f"topic {name}, partition {place.partition}",
+                hint=LOST.hint,
+            )
+        if until > end[place]:
+            raise SourceError(
+                f"the range ends at offset {until}, and the partition at {end[place]}",
+                where=f"topic {name}, partition {place.partition}",
+                hint="were committed records lost? Or is this another cluster?",
+            )
+
+
+def check_same(topics: Topics, name: str, topic_id: str) -> None:
+    """Raises SourceError unless the topic is the one whose offsets the division means."""
+    topic = topics.describe([name]).get(name)
+    if topic is None or topic.id != topic_id:
+        raise SourceError(
+            "the topic was " + ("deleted" if topic is None else "made anew: its offsets mean other records"),
+            where=f"topic {name}, whose id was {topic_id}" + (f" and is {topic.id}" if topic else ""),
+            hint="load the DataFrame again to read what the topic holds now",
+        )
+
+
+def slices(division: Division, cores: int, most: int = 0) -> list[Slice]:
+    """The division cut into slices of nearly equal size: no more than the cores need, unless `most` offsets bound them.
+
+    Those of one partition lie apart in the list, for tasks that begin together read best from different partitions.
+
+    >>> slices(Division("id", {0: (0, 10), 1: (5, 5), 2: (0, 4)}), cores=2, most=5)
+    [Slice(partition=0, start=0, end=5), Slice(partition=2, start=0, end=4), Slice(partition=0, start=5, end=10)]
+    """
+    total = sum(end - start for start, end in division.ranges.values())
+    size = most or max(LEAST, -(-total // (cores * WAVES)))
+    cut = []
+    for partition, (start, end) in division.ranges.items():
+        pieces = -(-(end - start) // size)
+        edges = [Offset(start + (end - start) * i // pieces) for i in range(pieces)] + [end]
+        cut += [(i, Slice(partition, *edges[i : i + 2])) for i in range(pieces)]
+    return [piece for _, piece in sorted(cut)]

@@ -1,0 +1,84 @@
+"""A flow's output as of a step: the records that the steps up to it wrote, and no others.
+
+    as of {task: n}  =  records whose header names a task of these and a step ≤ n
+
+Each output record says which step of which task made it. Tasks step each at its own pace, so that "as of step 17" is
+all that they wrote in steps 0 to 17, whenever that was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Message
+
+from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.checkpoint.records import StepRecord, decode
+from falkirk.checkpoint.steps import HEADER
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.reader import BoundedReader
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import ConfigError, SourceError
+
+Steps = int | Mapping[str, int]
+"""The last step of each task, or of all."""
+
+TAIL = 100
+"""So many records at the end of a steps partition are looked at first: names and releases may lie behind the last step."""
+
+
+def until(steps: Steps, messages: Sequence[Message]) -> list[Message]:
+    """The messages that steps up to these wrote."""
+    return [m for m in messages if (made := _made_by(m)) is not None and made[1] <= _last(steps, made[0])]
+
+
+def check_reached(cluster: Cluster, topics: Topics, steps_topic: str, steps: Steps) -> None:
+    """Raises SourceError unless the tasks have committed these steps: the output as of a step to come is not known yet."""
+    info = topics.describe([steps_topic]).get(steps_topic)
+    if info is None:
+        raise ConfigError(
+            f"there is no topic {steps_topic!r}: no app of that name has run here",
+            where=f"brokers {topics.brokers}",
+            hint="check the options 'app' and 'prefix'",
+        )
+    done = _last_steps(cluster, [TopicPartition(steps_topic, p) for p in range(info.partitions)])
+    wanted = dict.fromkeys(done, steps) if isinstance(steps, int) else steps
+    for task, step in wanted.items():
+        if done.get(task, -1) < step:
+            raise SourceError(
+                f"task {task} has not committed step {step} yet: its last is {done.get(task, 'none')}",
+                where=f"topic {steps_topic}",
+                hint=f"ask for a step that is done; the tasks' last are {done}",
+            )
+
+
+def _last_steps(cluster: Cluster, partitions: Sequence[TopicPartition]) -> dict[str, int]:
+    reader = BoundedReader(cluster)
+    try:
+        first, end = reader.watermarks(partitions, end=False), reader.watermarks(partitions, end=True)
+        found: dict[str, int] = {}
+        for place in partitions:
+            start = max(first[place], Offset(end[place] - TAIL))
+            for begin in dict.fromkeys((start, first[place])):  # all of it, where the tail holds no step
+                read = reader.read({place: (begin, end[place])}, committed=True)[place]
+                steps = [s for r in read.records if isinstance(s := decode(r.value or b""), StepRecord)]
+                if steps:
+                    found[steps[-1].task] = steps[-1].step
+                    break
+        return found
+    finally:
+        reader.close()
+
+
+def _made_by(message: Message) -> tuple[str, int] | None:
+    headers: Any = message.headers() or ()  # the client's types allow for a mapping, which it never gives
+    for name, value in headers:
+        if name == HEADER and isinstance(value, bytes):
+            made = value.decode().split(" ")
+            return made[0], int(made[1])
+    return None
+
+
+def _last(steps: Steps, task: str) -> int:
+    return steps if isinstance(steps, int) else steps.get(task, -1)

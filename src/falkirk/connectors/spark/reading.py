@@ -1,0 +1,88 @@
+"""The steps of a read, each for the process in which Spark takes it: plain values in, plain values or Arrow out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.division import DivisionReader
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.spark.columns import Columns
+from falkirk.connectors.spark.division import LOST, Division, check_readable, check_same, divide, slices
+from falkirk.connectors.spark.options import Options
+from falkirk.connectors.spark.outputs import check_reached, until
+from falkirk.errors import FalkirkError
+
+CHUNK = 20_000
+"""Offsets of one batch: few enough for memory to be bounded by it, and not by the slice."""
+
+_FETCH = {
+    "fetch.message.max.bytes": 4_000_000,
+    # What is fetched beyond a slice's end was fetched for nothing: its neighbour fetches it again.
+    "queued.max.messages.kbytes": 16_384,
+}
+
+Given = Mapping[str, str]
+Recorded = tuple[str, Mapping[int, tuple[int, int]]]
+"""A division in plain values."""
+
+
+def fix_division(given: Given) -> Recorded:
+    """On load(): what will be read, whatever happens to the topic meanwhile. Raises FalkirkError."""
+    options = Options.parse(given)
+    topics = Topics(options.cluster)
+    topics.check_reachable()
+    if options.step is not None:
+        check_reached(options.cluster, topics, options.steps_topic, options.step)
+    division = divide(topics, options)
+    return division.topic_id, {p: (int(start), int(end)) for p, (start, end) in division.ranges.items()}
+
+
+def spark_schema(given: Given) -> StructType:
+    """On load(): the columns."""
+    return from_arrow_schema(_columns(Options.parse(given)).arrow)
+
+
+def plan_slices(given: Given, recorded: Recorded, cores: int) -> list[tuple[int, int, int]]:
+    """On each action: a slice a task, after another look at what is there. Raises SourceError if that is not all."""
+    options, division = Options.parse(given), _division(recorded)
+    check_readable(Topics(options.cluster), options.topic, division)
+    return [(p, int(start), int(end)) for p, start, end in slices(division, cores, options.slice)]
+
+
+def read_slice(given: Given, recorded: Recorded, piece: tuple[int, int, int]) -> Iterator[pa.RecordBatch]:
+    """In a task: the committed records of a slice, in the order of offsets. Raises SourceError if they are there no more."""
+    options, division = Options.parse(given), _division(recorded)
+    partition, begin, until_offset = piece
+    place, columns = TopicPartition(options.topic, partition), _columns(options)
+    cluster = Cluster(options.cluster.brokers, {**_FETCH, **options.cluster.client})
+    try:
+        with closing(DivisionReader(cluster, LOST, options.patience)) as reader:
+            for start in range(begin, until_offset, CHUNK):
+                ranges = {place: (Offset(start), Offset(min(start + CHUNK, until_offset)))}
+                messages = reader.read(ranges)[place]
+                if options.step is not None:
+                    messages = until(options.step, messages)
+                if messages:
+                    yield columns.batch(messages)
+    except FalkirkError:
+        # A topic that was made anew has no such offsets, or others.
+        check_same(Topics(options.cluster), options.topic, division.topic_id)
+        raise
+    # Ids never come back: if it is the division's topic now, it was throughout.
+    check_same(Topics(options.cluster), options.topic, division.topic_id)
+
+
+def _columns(options: Options) -> Columns:
+    return Columns(options.topic, options.value, options.metadata, skip_malformed=options.skip_malformed)
+
+
+def _division(recorded: Recorded) -> Division:
+    topic_id, ranges = recorded
+    return Division(topic_id, {p: (Offset(start), Offset(end)) for p, (start, end) in ranges.items()})

@@ -1,0 +1,71 @@
+"""What Spark is given. It sends these classes to its Python workers, where Falkirk may be missing.
+
+    load()      in a worker of the driver:  FalkirkSource(options)    the division is fixed here, for every action to come
+    action      in a worker of the driver:  reader.partitions()       is it readable still? then the slices
+                in workers of executors:    reader.read(slice)        Arrow batches
+
+The classes are made in a function, and so travel whole, as what they do and not by name: where Falkirk cannot be imported
+they still arrive, and can say so. They hold plain values alone, for the same reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT = "falkirk"
+
+
+def source_for(cores: int) -> type[DataSource]:
+    """The data source for a Spark of so many cores."""
+
+    def reading() -> Any:
+        """The module that reads, or an error that says where it is missing."""
+        import importlib
+        import platform
+        import sys
+
+        try:
+            return importlib.import_module("falkirk.connectors.spark.reading")
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f"{error.name} is not installed in a Python of Spark's\n"
+                f"  where: {sys.executable} on {platform.node()}\n"
+                "  to do: pip install 'falkirk[spark]' there, ship an environment (spark.archives), or set PYSPARK_PYTHON"
+            ) from None
+
+    class FalkirkReader(DataSourceReader):
+        def __init__(self, options: dict[str, str], division: tuple[str, dict[int, tuple[int, int]]]) -> None:
+            self.options, self.division = options, division
+
+        def partitions(self) -> list[InputPartition]:
+            found = reading().plan_slices(self.options, self.division, cores)
+            return [InputPartition(piece) for piece in found]
+
+        def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+            if partition is not None:  # there is nothing to read, which is one task to Spark
+                yield from reading().read_slice(self.options, self.division, partition.value)
+
+    class FalkirkSource(DataSource):
+        def __init__(self, options: dict[str, str]) -> None:
+            super().__init__(options)
+            self.division = reading().fix_division(dict(options))
+
+        @classmethod
+        def name(cls) -> str:
+            return FORMAT
+
+        def schema(self) -> StructType:
+            schema: StructType = reading().spark_schema(dict(self.options))
+            return schema
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return FalkirkReader(dict(self.options), self.division)
+
+    return FalkirkSource
