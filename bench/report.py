@@ -18,7 +18,8 @@ def write(results: Path, target: Path) -> None:
     """Make the report."""
     parts = {path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))}
     writers = {
-        "throughput": throughput, "latency": latency, "recovery": recovery, "restore": restore, "memory": memory
+        "throughput": throughput, "latency": latency, "recovery": recovery, "restore": restore, "memory": memory,
+        "spark": spark,
     }  # fmt: skip
     lines = ["# Results", "", "Written by `make bench`; [README.md](README.md) says what is measured, and how.", ""]
     if (results / "plot.svg").exists():
@@ -138,6 +139,26 @@ def memory(part: Part) -> list[str]:
         "",
         disk,
     ]
+
+
+def spark(part: Part) -> list[str]:
+    """Rates, and what they are to that of Spark's own connector."""
+    jobs, sizes = part["jobs"], part["sizes"]
+    rows = [
+        [
+            job["title"], job["spark"], f"{job['rate']['median']:,}",
+            f"{job['rate']['min']:,} to {job['rate']['max']:,}", ratio(jobs, id_, "kafka"),
+            "yes" if job["faults"] == 0 else f"**{job['faults']:,} keys are wrong**",
+        ]
+        for id_, job in jobs.items()
+        if "rate" in job
+    ]  # fmt: skip
+    head = ["", "Spark", "rec/s", "spread", "divided by Spark's own", "right"]
+    title = (
+        f"## Read and aggregated by Spark: {sizes['scanned']:,} bids, {sizes['keys']:,} keys, {sizes['rounds']} rounds"
+    )
+    skipped = (f"\nSkipped: {name} ({reason})." for name, reason in part["skipped"].items())
+    return [title, "", *table(head, rows, right=(2, 3, 4)), *skipped]
 
 
 def doubts(part: Part) -> list[str]:

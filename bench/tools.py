@@ -14,7 +14,7 @@ from pathlib import Path
 import platformdirs
 from processes import BENCH
 
-REQUIREMENTS = {"quixstreams": "quixstreams==3.28.1", "matplotlib": "matplotlib==3.11.2"}
+REQUIREMENTS = {"quixstreams": "quixstreams==3.28.1", "matplotlib": "matplotlib==3.11.2", "pyspark": "pyspark==4.0.0"}
 
 
 class Missing(Exception):
@@ -31,6 +31,17 @@ def python_with(package: str) -> Path:
         _run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", REQUIREMENTS[package]])
         mark.touch()
     return python
+
+
+def packages(package: str) -> Path:
+    """A folder for PYTHONPATH with one of REQUIREMENTS, which then comes before what is installed. Raises Missing."""
+    requirement = REQUIREMENTS[package]
+    folder = _cache() / requirement
+    if not (folder / "installed").exists():
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        _run([*pip, "--upgrade", "--target", str(folder), requirement])
+        (folder / "installed").touch()
+    return folder
 
 
 def kafka_streams() -> str:
