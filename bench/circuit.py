@@ -26,6 +26,7 @@ import falkirk as fk
 from falkirk.state.shards import murmur2, murmur2_partition
 from falkirk.stream.circuit import Circuit, Slice, StepInput
 from falkirk.stream.plan import Layout
+from falkirk.stream.records import Records
 from falkirk.testing.memory import DictState
 
 PARTITIONS, ROWS, KEYS, STEPS, SMALL_STEPS = 4, 20_000, 20_000, 60, 500
@@ -37,7 +38,7 @@ def small_step(n: int) -> StepInput:
         Message(topic="in", partition=0, offset=i, key=b"%d" % (i % KEYS), value=b'{"id":%d,"at":%d}' % (i % KEYS, n))
         for i in range(3 * n, 3 * n + 3)
     ]
-    return StepInput(n, [Slice("in", "in", 0, messages)])
+    return StepInput(n, [Slice("in", "in", 0, Records.of(messages))])
 
 
 def small_circuit(*, grouped: bool) -> Circuit:
@@ -77,13 +78,13 @@ def steps() -> list[StepInput]:
             )
             for i, (k, p) in enumerate(zip(keys, prices, strict=True))
         ]
-        made.append(StepInput(1_700_000_000_000 + n, [Slice("bids", "bids", 0, messages)]))
+        made.append(StepInput(1_700_000_000_000 + n, [Slice("bids", "bids", 0, Records.of(messages))]))
     return made
 
 
 def decode(step: StepInput) -> pl.DataFrame:
     """The floor: nothing but reading JSON."""
-    values = [m.value() or b"" for m in step.slices[0].messages]
+    values = [value or b"" for value in step.slices[0].records.values]
     return pl.read_ndjson(b"\n".join(values), schema={"auction": pl.Int64, "price": pl.Int64})
 
 

@@ -16,6 +16,7 @@ from falkirk.errors import SourceError
 from falkirk.runtime.app import BoundTask
 from falkirk.runtime.task import outputs_of
 from falkirk.stream.circuit import Circuit, Slice, StepInput
+from falkirk.stream.records import Records
 
 LOST = Words(
     "the records of a recorded step are gone",
@@ -44,15 +45,15 @@ class Replays:
                 self._readers[task] = DivisionReader(self.cluster, LOST)
             read = self._readers[task].read(ranges)
         slices = [
-            Slice(i.input.id, i.place.topic, i.place.partition, messages)  # type: ignore[arg-type]
+            Slice(i.input.id, i.place.topic, i.place.partition, Records.of(messages, headers=i.input.headers))  # type: ignore[arg-type]
             for i in bound.inputs
             if (messages := read.get(i.place))
         ]
         if record.step == 0 and not slices:
             return digest([])
-        if record.rows != sum(len(s.messages) for s in slices):
+        if record.rows != sum(len(s.records) for s in slices):
             raise SourceError(
-                f"step {record.step} of task {task} read {record.rows} records, but {sum(len(s.messages) for s in slices)} "
+                f"step {record.step} of task {task} read {record.rows} records, but {sum(len(s.records) for s in slices)} "
                 "of them are left",
                 where=", ".join(f"{p.topic}[{p.partition}] {a}..{b}" for p, (a, b) in ranges.items()),
                 hint="the lazy regime reads its inputs again: bring back the state directory or the checkpoint store with "

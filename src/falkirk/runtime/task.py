@@ -18,6 +18,7 @@ from falkirk.errors import SourceError, UserCodeError
 from falkirk.runtime.app import BoundTask
 from falkirk.state.codec import decode_key
 from falkirk.stream.circuit import Circuit, Emitted, Slice, StepInput
+from falkirk.stream.records import Records
 
 OVERHEAD = 512
 """Bytes that a record's headers and its batch add to key and value, at most."""
@@ -30,7 +31,7 @@ class RunningTask:
         self.bound, self.owned, self.circuit = bound, owned, circuit
         self.rows = self.bytes = 0
         self.wake_at: int | None = None
-        self._runs: dict[TopicPartition, list[Message]] = {i.place: [] for i in bound.inputs}
+        self._pending: dict[TopicPartition, Records] = {}
         self._ends: dict[InputPartition, Offset] = {}
         self.rewind()
 
@@ -52,10 +53,10 @@ class RunningTask:
 
     def offer(self, place: TopicPartition, run: Sequence[Message]) -> None:
         """Take messages in, in the order of their offsets."""
-        pending = self._runs[place]
-        if not pending:
+        pending = self._pending[place]
+        if not len(pending):
             self._check_order(place, run[0])
-        pending.extend(run)
+        pending.extend(run)  # type: ignore[arg-type]  # of a message that is no error, nothing is None but what may be
         self.rows += len(run)
         self.bytes += sum(map(len, run))
 
@@ -74,9 +75,9 @@ class RunningTask:
         clock = next_clock(last, now)
         slices = []
         for i in self.bound.inputs:
-            if messages := self._runs[i.place]:
-                slices.append(Slice(i.input.id, i.place.topic, i.place.partition, messages))  # type: ignore[arg-type]
-                self._ends[i.partition] = Offset((messages[-1].offset() or 0) + 1)
+            if len(records := self._pending[i.place]):
+                slices.append(Slice(i.input.id, i.place.topic, i.place.partition, records))
+                self._ends[i.partition] = Offset(records.offsets[-1] + 1)
         overlay = Overlay(pipeline.top(self.owned))
         result = self.circuit.run(StepInput(clock, slices), overlay)
         self.wake_at = result.wake_at
@@ -99,7 +100,7 @@ class RunningTask:
         return outputs_of(self.circuit.run(StepInput(record.clock, slices), overlay).emitted)
 
     def _clear(self) -> None:
-        self._runs = {i.place: [] for i in self.bound.inputs}
+        self._pending = {i.place: Records.of([], headers=i.input.headers) for i in self.bound.inputs}
         self.rows = self.bytes = 0
 
     def _check_order(self, place: TopicPartition, first: Message) -> None:

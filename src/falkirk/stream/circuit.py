@@ -11,19 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-
-class Message(Protocol):
-    """One record as read from a topic; `confluent_kafka.Message` is one."""
-
-    def key(self) -> bytes | None: ...
-    def value(self) -> bytes | None: ...
-    def offset(self) -> int: ...
-    def partition(self) -> int: ...
-    def timestamp(self) -> tuple[int, int]:
-        """(kind, milliseconds)"""
-        ...
-
-    def headers(self) -> list[tuple[str, bytes]] | None: ...
+from falkirk.stream.records import Records
 
 
 @dataclass(slots=True)
@@ -34,7 +22,7 @@ class Slice:
     """Id of the stage's input: a source's or an edge's name."""
     topic: str
     partition: int
-    messages: Sequence[Message]
+    records: Records
 
 
 @dataclass(slots=True)

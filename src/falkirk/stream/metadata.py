@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import polars as pl
 
-from falkirk.stream.circuit import Message
+from falkirk.stream.records import Records
 
 _HEADERS = pl.List(pl.Struct({"key": pl.String(), "value": pl.Binary()}))
 
@@ -19,17 +19,17 @@ METADATA: Mapping[str, pl.DataType] = {
 }
 
 
-def metadata_column(what: str, messages: Sequence[Message]) -> pl.Series:
+def metadata_column(what: str, records: Records, partition: int) -> pl.Series:
     """One of METADATA, a value a record."""
     match what:
         case "key":
-            return pl.Series([m.key() for m in messages], dtype=pl.Binary)
+            return pl.Series(records.keys, dtype=pl.Binary)
         case "timestamp":
-            return pl.Series([m.timestamp()[1] for m in messages], dtype=pl.Int64).cast(pl.Datetime("ms", "UTC"))
+            return pl.Series(records.times, dtype=pl.Int64).cast(pl.Datetime("ms", "UTC"))
         case "partition":
-            return pl.Series([m.partition() for m in messages], dtype=pl.Int32)
+            return pl.repeat(partition, len(records), dtype=pl.Int32, eager=True)
         case "offset":
-            return pl.Series([m.offset() for m in messages], dtype=pl.Int64)
+            return pl.Series(records.offsets, dtype=pl.Int64)
         case _:
-            headers = [[{"key": k, "value": v} for k, v in m.headers() or ()] for m in messages]
+            headers = [[{"key": k, "value": v} for k, v in of_one] for of_one in records.headers or ()]
             return pl.Series(headers, dtype=_HEADERS)

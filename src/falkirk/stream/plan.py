@@ -13,7 +13,6 @@ from typing import Literal, Protocol
 
 from falkirk.stream.circuit import Circuit
 
-
 PREFIX = "falkirk"
 """What the names of an app's own topics begin with, unless a run says otherwise."""
 
@@ -27,6 +26,8 @@ class Input:
     kind: Literal["source", "edge"]
     start: str | int | Mapping[int, int] = "earliest"
     """"earliest", "latest", milliseconds since 1970, or an offset for each partition. Edges: always earliest."""
+    headers: bool = False
+    """Whether the stage asks for its records' headers."""
 
 
 @dataclass(frozen=True, slots=True)

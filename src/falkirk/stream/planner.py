@@ -103,7 +103,7 @@ def _stage(
     edges_in = tuple(e for e in edges if e.after in inside)
     edges_out = tuple(e for e in edges if e.before in inside)
     operators = tuple(o for o in members if not isinstance(o, op.Source))
-    inputs = [Input(s.id, s.topic, "source", s.start) for s in sources]
+    inputs = [Input(s.id, s.topic, "source", s.start, "headers" in s.metadata.values()) for s in sources]
     inputs += [Input(e.id, e.topic, "edge") for e in edges_in]
     outputs = [Output(o.id, o.topic, "sink") for o in operators if isinstance(o, op.Sink)]
     outputs += [Output(e.id, e.topic, "edge") for e in edges_out]

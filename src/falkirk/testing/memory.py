@@ -25,6 +25,7 @@ from falkirk.state.shards import murmur2_of
 from falkirk.stream.circuit import Circuit, Slice, StepInput, StepOutput
 from falkirk.stream.flow import Flow
 from falkirk.stream.plan import Input, Layout, Output, Stage
+from falkirk.stream.records import Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,8 @@ class MemoryApp:
         for i in stage.inputs:
             if n := take.get(i.id, 0):
                 place = self.places[stage.id, task, i.id]
-                slices.append(Slice(i.id, i.topic, task, self.topics[i.topic][task][place : place + n]))
+                found = self.topics[i.topic][task][place : place + n]
+                slices.append(Slice(i.id, i.topic, task, Records.of(found, headers=i.headers)))
         circuit = self.circuits.get((stage.id, task))
         if circuit is None:
             circuit = self.circuits[stage.id, task] = stage.circuit(task, self.layout)
@@ -154,7 +156,7 @@ class MemoryApp:
         assert first.changes == second.changes, f"two runs of one step of {stage.id}/{task} changed state differently"
         state.put(list(first.changes), list(first.changes.values()))
         for s in slices:
-            self.places[stage.id, task, s.input] += len(s.messages)
+            self.places[stage.id, task, s.input] += len(s.records)
         for e in output.emitted:
             for p, key, value, millis in zip(e.partitions, e.keys, e.values, e.timestamps, strict=True):
                 self.append(e.topic, key, value, partition=p, timestamp=millis)

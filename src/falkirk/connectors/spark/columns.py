@@ -21,6 +21,7 @@ from falkirk.errors import SourceError
 from falkirk.stream.formats.base import Format
 from falkirk.stream.formats.types import instance
 from falkirk.stream.metadata import METADATA, metadata_column
+from falkirk.stream.records import Records
 
 RECORD: Mapping[str, pl.DataType] = {
     "key": METADATA["key"],
@@ -97,7 +98,8 @@ class Columns:
     def _column(self, what: str, messages: Sequence[Message]) -> pl.Series:
         if what == "topic":
             return pl.repeat(self._topic, len(messages), dtype=pl.String(), eager=True)
-        return metadata_column(what, messages)  # type: ignore[arg-type]
+        records = Records.of(messages, headers=what == "headers")  # type: ignore[arg-type]
+        return metadata_column(what, records, messages[0].partition() or 0 if messages else 0)
 
     def _malformed(self, messages: Sequence[Message], index: int, why: str) -> SourceError:
         message = messages[index]

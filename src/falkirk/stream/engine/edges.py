@@ -69,10 +69,8 @@ class EdgeReader:
         """One contiguous frame of all batches, in the order of records."""
         frames = []
         for start, piece in run.slices(self.edge.id):
-            for i, message in enumerate(piece.messages):
-                frame = _decode(
-                    message.value(), f"topic {piece.topic}, partition {piece.partition}, offset {message.offset()}"
-                )
+            for i, (value, offset) in enumerate(zip(piece.records.values, piece.records.offsets, strict=True)):
+                frame = _decode(value, f"topic {piece.topic}, partition {piece.partition}, offset {offset}")
                 frames.append(frame.with_columns(pl.lit(start + i, pl.UInt32).alias(ORIGIN)))
         if not frames:
             return None

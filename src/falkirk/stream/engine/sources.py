@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
-from itertools import chain, repeat
+from collections.abc import Mapping
+from itertools import chain
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 import polars as pl
 
 from falkirk.errors import SourceError
-from falkirk.stream.circuit import Emitted, Message, Slice
+from falkirk.stream.circuit import Emitted, Slice
 from falkirk.stream.engine.batch import ORIGIN, TS, Batch
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.formats import Format
 from falkirk.stream.metadata import metadata_column
 from falkirk.stream.operators import Source
 from falkirk.stream.stage import DEAD_LETTERS
+
+T = TypeVar("T")
 
 
 class SourceReader:
@@ -34,22 +37,21 @@ class SourceReader:
         slices = run.slices(self.source.id)
         if not slices:
             return None
-        messages = (
-            slices[0][1].messages if len(slices) == 1 else list(chain.from_iterable(s.messages for _, s in slices))
-        )
-        decoded = self.value.decode([m.value() for m in messages])
-        good = self._bury(run, slices, messages, decoded.bad) if decoded.bad else None
-        kept = messages if good is None else [messages[i] for i in good]
-        if not kept:
+        pieces = [s.records for _, s in slices]
+        decoded = self.value.decode(_joined([records.values for records in pieces]))
+        good = self._bury(run, slices, decoded.bad) if decoded.bad else None
+        if good is not None and not good:
             return None
-        meta = [pl.Series(TS, [m.timestamp()[1] for m in kept], dtype=pl.Int64)]
-        numbers = np.concatenate([np.arange(start, start + len(s.messages)) for start, s in slices])
-        meta.append(pl.Series(ORIGIN, numbers if good is None else numbers[good], dtype=pl.UInt32))
+        times = pl.Series(TS, _joined([records.times for records in pieces]), dtype=pl.Int64)
+        numbers = np.concatenate([np.arange(start, start + len(s.records)) for start, s in slices])
+        meta = [times, pl.Series(ORIGIN, numbers, dtype=pl.UInt32)]
+        meta = meta if good is None else [column[good] for column in meta]
         rows = decoded.frame
-        if self.source.metadata:
-            rows = rows.hstack([metadata_column(what, kept).alias(column) for column, what in self.source.metadata.items()])
+        for column, what in self.source.metadata.items():
+            whole = pl.concat([metadata_column(what, s.records, s.partition) for _, s in slices])
+            rows = rows.with_columns((whole if good is None else whole[good]).alias(column))
         if self.source.checked:
-            self._check_keys(slices, rows, good, len(messages))
+            self._check_keys(slices, rows, good, len(numbers))
         return Batch(rows, pl.DataFrame(meta))
 
     def _check_keys(
@@ -58,57 +60,62 @@ class SourceReader:
         """The first record of each slice must have the key that its column spells."""
         key = self.source.key
         assert key is not None
-        firsts = np.cumsum([0, *[len(s.messages) for _, s in slices[:-1]]])
+        firsts = _firsts(slices)
         places = firsts if good is None else np.searchsorted(good, firsts)
         for (_, piece), first, row in zip(slices, firsts.tolist(), places.tolist(), strict=True):
             index = row if good is None else (good[row] if row < len(good) else total)
-            if not first <= index < first + len(piece.messages):
+            if not first <= index < first + len(piece.records):
                 continue
-            message = piece.messages[index - first]
             (spelt,) = key.encode(rows[row : row + 1])
-            if message.key() != spelt:
+            if (found := piece.records.keys[index - first]) != spelt:
                 raise SourceError(
-                    f"the record's key is {message.key()!r}, and column {', '.join(key.columns)} spells {spelt!r}",
+                    f"the record's key is {found!r}, and column {', '.join(key.columns)} spells {spelt!r}",
                     where=f"source {self.source.id!r} ({self.source.line}), topic {piece.topic}, "
-                    f"partition {piece.partition}, offset {message.offset()}",
+                    f"partition {piece.partition}, offset {piece.records.offsets[index - first]}",
                     hint='name the key\'s format, like fk.Key("id", fk.Int64BE); or, if the topic is keyed otherwise, '
                     "give repartition=True",
                 )
 
-    def _bury(
-        self, run: StepRun, slices: list[tuple[int, Slice]], messages: Sequence[Message], bad: list[tuple[int, str]]
-    ) -> list[int]:
+    def _bury(self, run: StepRun, slices: list[tuple[int, Slice]], bad: list[tuple[int, str]]) -> list[int]:
         """Send what did not decode to the dead letters; the indexes of the rest."""
-        topics = list(chain.from_iterable(repeat(s.topic, len(s.messages)) for _, s in slices))
-        letters = [messages[i] for i, _ in bad]
-        run.bury(
-            Emitted(
-                output=DEAD_LETTERS,
-                topic=self.dead_letters,
-                partitions=[m.partition() % self.dead_partitions for m in letters],
-                keys=[m.key() for m in letters],
-                values=[self._letter(topics[i], messages[i], reason) for i, reason in bad],
-                timestamps=[m.timestamp()[1] for m in letters],
-            )
-        )
+        firsts = _firsts(slices)
+        partitions, keys, values, times = [], [], [], []
+        for i, reason in bad:
+            n = int(np.searchsorted(firsts, i, "right")) - 1
+            piece, at = slices[n][1], i - int(firsts[n])
+            partitions.append(piece.partition % self.dead_partitions)
+            keys.append(piece.records.keys[at])
+            values.append(self._letter(piece, at, reason))
+            times.append(piece.records.times[at])
+        run.bury(Emitted(DEAD_LETTERS, self.dead_letters, partitions, keys, values, times))
         lost = {i for i, _ in bad}
-        return [i for i in range(len(messages)) if i not in lost]
+        return [i for i in range(sum(len(s.records) for _, s in slices)) if i not in lost]
 
-    def _letter(self, topic: str, message: Message, reason: str) -> bytes:
+    def _letter(self, piece: Slice, at: int, reason: str) -> bytes:
+        records = piece.records
         return msgspec.json.encode(
             {
                 "app": self.app,
                 "stage": self.stage,
                 "source": self.source.id,
-                "topic": topic,
-                "partition": message.partition(),
-                "offset": message.offset(),
-                "timestamp": message.timestamp()[1],
+                "topic": piece.topic,
+                "partition": piece.partition,
+                "offset": records.offsets[at],
+                "timestamp": records.times[at],
                 "reason": reason,
-                "key": _base64(message.key()),
-                "payload": _base64(message.value()),
+                "key": _base64(records.keys[at]),
+                "payload": _base64(records.values[at]),
             }
         )
+
+
+def _firsts(slices: list[tuple[int, Slice]]) -> np.ndarray:
+    """The number of each slice's first record, among those of these slices."""
+    return np.cumsum([0, *[len(s.records) for _, s in slices[:-1]]])
+
+
+def _joined(columns: list[list[T]]) -> list[T]:
+    return columns[0] if len(columns) == 1 else list(chain.from_iterable(columns))
 
 
 def _base64(data: bytes | None) -> str | None:

@@ -13,22 +13,22 @@ from falkirk.stream.engine.batch import ORIGIN, Batch
 
 @dataclass(slots=True)
 class StepRun:
-    """One run of a circuit. Messages are numbered through all slices, in their order: those numbers are origins."""
+    """One run of a circuit. Records are numbered through all slices, in their order: those numbers are origins."""
 
     step: StepInput
     state: State
     emitted: list[Emitted] = field(default_factory=list)
     dead: int = 0
     starts: list[int] = field(init=False)
-    """The number of each slice's first message."""
+    """The number of each slice's first record."""
 
     def __post_init__(self) -> None:
-        self.starts = list(accumulate((len(s.messages) for s in self.step.slices), initial=0))
+        self.starts = list(accumulate((len(s.records) for s in self.step.slices), initial=0))
 
     def slices(self, name: str) -> list[tuple[int, Slice]]:
-        """The slices of one input that hold anything, each with the number of its first message."""
+        """The slices of one input that hold anything, each with the number of its first record."""
         found = zip(self.starts, self.step.slices, strict=False)
-        return [(start, s) for start, s in found if s.input == name and s.messages]
+        return [(start, s) for start, s in found if s.input == name and len(s.records)]
 
     def bury(self, letters: Emitted) -> None:
         """Emit dead letters. Those of all sources are one output: a step numbers each output's records from 0."""
@@ -43,16 +43,16 @@ class StepRun:
         before.timestamps = [*before.timestamps, *letters.timestamps]
 
     def address(self, origin: int) -> str:
-        """Where a message is: topic, partition, offset."""
+        """Where a record is: topic, partition, offset."""
         i = bisect_right(self.starts, origin) - 1
         s = self.step.slices[i]
-        return f"topic {s.topic}, partition {s.partition}, offset {s.messages[origin - self.starts[i]].offset()}"
+        return f"topic {s.topic}, partition {s.partition}, offset {s.records.offsets[origin - self.starts[i]]}"
 
     def span(self, batch: Batch, rows: Sequence[int]) -> str:
         """The address of one row, or from the first to the last of several."""
         if ORIGIN not in batch.meta.columns or not rows:
             return ""
         ends = [batch.meta[ORIGIN][rows[0]], batch.meta[ORIGIN][rows[-1]]]
-        # What a timer gave comes from no message.
+        # What a timer gave comes from no record.
         addresses = [self.address(origin) for origin in ends if origin is not None]
         return " to ".join(dict.fromkeys(addresses))

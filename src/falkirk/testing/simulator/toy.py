@@ -20,6 +20,7 @@ from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.steps import Output
 from falkirk.checkpoint.tasks import Task
 from falkirk.stream.circuit import Emitted, Slice, State, StepInput, StepOutput
+from falkirk.stream.records import Records
 from falkirk.testing.simulator.broker import SimBroker
 
 STAGE = "counts"
@@ -36,33 +37,6 @@ class Counted(msgspec.Struct, frozen=True, array_like=True):
     clock: int
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A record of the input."""
-
-    _key: bytes
-    _offset: int
-    _partition: int
-
-    def key(self) -> bytes:
-        return self._key
-
-    def value(self) -> None:
-        return None
-
-    def offset(self) -> int:
-        return self._offset
-
-    def partition(self) -> int:
-        return self._partition
-
-    def timestamp(self) -> tuple[int, int]:
-        return 0, 0
-
-    def headers(self) -> None:
-        return None
-
-
 class Counts:
     """The circuit."""
 
@@ -71,15 +45,15 @@ class Counts:
         out = Emitted("out", "out", [], [], [], [])
         partitions, keys, values = [], [], []
         for piece in step.slices:
-            for m in piece.messages:
-                key = m.key() or b""
+            for found, offset in zip(piece.records.keys, piece.records.offsets, strict=True):
+                key = found or b""
                 found = state.get([b"n" + key])[0]
                 n = int(found or b"0") + 1
                 state.put([b"n" + key, b"new" + key], [b"%d" % n, b"1" if n <= 2 else None])
                 state.put([b"at %s %d" % (key, n)], [b"%d" % step.clock])
-                partitions.append(m.key() == KEYS[0])
+                partitions.append(key == KEYS[0])
                 keys.append(key)
-                values.append(msgspec.json.encode(Counted(n, m.partition(), m.offset(), step.clock)))
+                values.append(msgspec.json.encode(Counted(n, piece.partition, offset, step.clock)))
         out.partitions, out.keys, out.values = [int(p) for p in partitions], keys, values
         out.timestamps = [step.clock] * len(keys)
         return StepOutput([out] if keys else [], rows=len(keys))
@@ -130,7 +104,7 @@ class Toy:
     ) -> tuple[list[Output], int]:
         """Run one step over (partition, start, end) ranges; what it emits, and how many rows it read."""
         slices = [
-            Slice("in", "in", p, [Message(e.key or b"", e.offset, p) for e in found])
+            Slice("in", "in", p, Records([e.offset for e in found], [e.key for e in found]))
             for p, start, end in ranges
             for found, _ in [broker[TopicPartition("in", p)].committed(start, end)]
         ]
