@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.bad_input.stand import Screen, screen
+from tests.bad_input.commands import Screen, screen
 
 import falkirk as fk
 from falkirk.errors import ConfigError, DefinitionError

@@ -129,7 +129,7 @@ def _explain(error: Exception, folder: Path) -> FalkirkError:
     text = str(error)
     missing = "No such file" in text or "does not exist" in text
     if text.startswith("IO error") and not missing:
-        return disk_error(text.removeprefix("IO error: "), folder)
+        return disk_error(text.rpartition("IO error: ")[2], folder)  # one within another: the last is the cause
     return damaged(text, str(folder.parent))
 
 

@@ -1,0 +1,117 @@
+"""Topics that are missing, grew, were made anew or lost records: while the app is stopped, and while it runs."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from tests.bad_input.stand import Stand, flow_file
+
+import falkirk as fk
+from falkirk.errors import SourceError
+
+pytestmark = pytest.mark.kafka
+
+LAZY = 'fk.LazyCheckpoint(every="1h")'
+
+
+def anew(rows: str = "") -> str:
+    """The flow under another name, as every hint here says, for topics whose keys need not be where they were."""
+    return flow_file(rows, name="-2", sink="stats-2", source='key="auction", repartition=True')
+
+
+def test_a_topic_that_is_missing_and_then_grows_while_the_app_runs(stand: Stand) -> None:
+    source = f"{stand.prefix}bids"
+    shown = stand.cli(flow_file())
+    shown.assert_says(3, f"topic '{source}' does not exist", f"source {source}, read by stage stats", "create it")
+    stand.topic()
+    stand.bids(50)
+    going = stand.start(flow_file())
+    stand.settle()
+    stand.grow(3)
+    grew = f"partitions were added to topic '{source}': it had 2 and has 3"
+    going.end().assert_says(4, grew, "read by stage stats", "give the flow another name")
+    stand.assert_exact()
+    stand.bids(50)
+    with pytest.raises(SourceError, match=grew):
+        stand.run(stand.flow())
+    assert stand.cli(anew()).code == 0
+    stand.assert_exact("stats-2")
+
+
+def test_a_topic_that_is_made_anew_while_the_app_runs(stand: Stand) -> None:
+    source = stand.topic()
+    stand.bids(50)
+    going = stand.start(flow_file())
+    stand.settle()
+    stand.delete()
+    stand.topic()
+    stand.sent = 0
+    stand.bids(70)
+    made_anew = f"topic '{source}' was deleted and made anew: its offsets mean other records now"
+    going.end().assert_says(4, made_anew, "read by stage stats", "its id was ", "give the flow another name")
+    with pytest.raises(SourceError, match=made_anew):
+        stand.run(stand.flow())
+    assert stand.cli(anew()).code == 0
+    stand.assert_exact("stats-2")
+
+
+def test_retention_that_overtook_a_stopped_app(stand: Stand) -> None:
+    source = stand.topic(partitions=1)
+    stand.bids(50)
+    stand.run(stand.flow())
+    stand.bids(50)
+    stand.trim(70)
+    shown = stand.cli(flow_file())
+    shown.assert_says(4, "deleted before they were read: those from offset 5", " to 69", f"{source}[0]", "retention")
+    stand.sent -= 70
+    assert stand.cli(anew()).code == 0
+    stand.assert_exact("stats-2")
+
+
+def test_retention_that_overtook_the_steps_of_a_lazy_app(stand: Stand) -> None:
+    lazy = fk.LazyCheckpoint(every="1h")
+    source = stand.topic(partitions=1)
+    stand.bids(50)
+    stand.crash(stand.flow(lazy))
+    shutil.rmtree(stand.folder / "state" / stand.name)
+    stand.trim(20)
+    stand.bids(20)
+    shown = stand.cli(flow_file(regime=LAZY))
+    shown.assert_says(4, "the records of a recorded step are gone", f"{source}[0] from offset 0", "checkpoint store")
+    assert sum(stand.counts("stats").values()) == 50
+
+
+def test_a_lazy_part_of_a_compacted_topic(stand: Stand) -> None:
+    source = stand.topic(cleanup_policy="compact")
+    stand.bids(50)
+    shown = stand.cli(flow_file(regime=LAZY))
+    shown.assert_says(
+        4, f"the lazy regime cannot read topic '{source}': it is compacted", "read by stage stats", ".repartition"
+    )
+    stand.configure("bids", cleanup_policy="delete")
+    assert stand.cli(flow_file(regime=LAZY)).code == 0
+    stand.assert_exact()
+
+
+@pytest.mark.parametrize(
+    ("start", "says"),
+    [
+        ({2: 0}, "start= names partition 2 of topic '{source}', which has 2"),
+        ({0: 10_000}, "start= names offset 10000, and the partition has those from 0 to "),
+        ({0: 1, 1: 0}, "start= names offset 1, and the partition has those from 2 to "),
+    ],
+)
+def test_a_start_that_is_not_there(stand: Stand, start: dict[int, int], says: str) -> None:
+    source = stand.topic()
+    stand.bids(50)
+    if start.get(0) == 1:
+        stand.trim(2)
+        stand.sent -= 2
+    with pytest.raises(SourceError) as caught:
+        stand.run(stand.flow(start=start))
+    assert says.format(source=source) in caught.value.what
+    assert f"source {source}" in caught.value.where
+    assert caught.value.hint
+    stand.run(stand.flow())
+    stand.assert_exact()
