@@ -249,6 +249,20 @@ WEAKENINGS: dict[str, Weakening] = {
         (Patch(worker_module, "next_clock", weak.now),),
         Schedule(ONE, Plan((Jump(worker=0, on=COMMIT, at=1, millis=-1_000),))),
     ),
+    "stale-version": Weakening(
+        "a store that trimming has overtaken is rolled forward over what is left",
+        (Patch(takeover, "overtaken", weak.never),),
+        Schedule(
+            Toy(tasks=1, eager=False, inputs=12),
+            Plan(
+                (
+                    Move(worker=0, on=COMMIT + ": done", at=4, task=0, to=1),
+                    Pause(worker=0, on="copies version 2", turns=60),
+                )
+            ),
+            workers=3,
+        ),
+    ),
     "old-tombstones": Weakening(
         "a store older than its changelog's tombstones is rolled forward",
         (Patch(rollforward, "TOMBSTONE_RETENTION", 10**15),),
