@@ -19,8 +19,9 @@ from falkirk.checkpoint.records import Named, Released, StepRecord
 from falkirk.checkpoint.tasks import Phase
 from falkirk.connectors.kafka.control import REPORTS, ControlTopic
 from falkirk.connectors.kafka.lag import Counts, Left, lag
+from falkirk.connectors.kafka.members import Member
 from falkirk.connectors.kafka.reader import BoundedReader
-from falkirk.connectors.kafka.topics import Member, Topics
+from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.layout import LayoutRecord, StageRecord, read_layout
 from falkirk.runtime.protocol import Announced, Report, TaskReport

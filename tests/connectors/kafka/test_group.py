@@ -10,11 +10,13 @@ from contextlib import ExitStack
 
 import pytest
 
+from falkirk.connectors.embedded import EmbeddedKafka
 from falkirk.connectors.kafka import orphans
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.group import Membership
+from falkirk.connectors.kafka.members import Group, Member
 from falkirk.connectors.kafka.orphans import Orphans, leaver
-from falkirk.connectors.kafka.topics import Group, Member, Topics
+from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError, UnreachableError
 
 TASKS = 4
@@ -96,6 +98,30 @@ def test_tasks_that_a_dead_member_was_giving_up_find_an_owner(
     assert not until(lambda: bool(b.owned), *polls, seconds=3.0), "the group needs no watching any more"
     assert until(lambda: len(a.owned | b.owned) == TASKS, *polls, a.orphans.tick, b.orphans.tick)
     assert not a.owned & b.owned
+
+
+@pytest.mark.kafka
+def test_the_group_is_seen_again_after_a_restart_of_the_broker(
+    embedded: Callable[..., EmbeddedKafka], finally_: ExitStack
+) -> None:
+    broker = embedded()
+    topics = Topics(Cluster(broker.start()))
+    topics.create("steps", TASKS, 1, {})
+    a = One(topics.brokers, "steps", "a")
+    finally_.callback(a.membership.close)
+    whole = Group(True, {"a": Member("127.0.0.1", (0, 1, 2, 3))})
+
+    def seen() -> Group | None:
+        try:
+            return topics.ask_group("steps", 4.0).result()
+        except FalkirkError:
+            return None
+
+    assert until(lambda: seen() == whole, a.membership.poll)
+    broker.kill()
+    assert not until(lambda: seen() is not None, seconds=1.0)
+    broker.start()
+    assert until(lambda: seen() == whole, a.membership.poll)
 
 
 def group(*tasks: tuple[int, ...], stable: bool = True) -> Group:

@@ -14,7 +14,8 @@ import time
 
 from falkirk.connectors.kafka.config import logger
 from falkirk.connectors.kafka.group import Membership
-from falkirk.connectors.kafka.topics import Asked, Group, Topics
+from falkirk.connectors.kafka.members import Group
+from falkirk.connectors.kafka.topics import Asked, Topics
 from falkirk.errors import FalkirkError
 
 EVERY = 1.0
@@ -29,7 +30,7 @@ def leaver(before: Group | None, now: Group, tasks: int) -> str | None:
     All members work it out for themselves, and to the same end. It is the one with the fewest tasks, as it has to hand
     them over. Where tasks are only slow in changing hands, that is the one that waits for them: it gives up nothing.
 
-    >>> from falkirk.connectors.kafka.topics import Member
+    >>> from falkirk.connectors.kafka.members import Member
     >>> given_up = Group(True, {"a": Member("host", (0, 1)), "b": Member("host", ())})
     >>> leaver(given_up, given_up, tasks=4), leaver(None, given_up, tasks=4), leaver(given_up, given_up, tasks=2)
     ('b', None, None)

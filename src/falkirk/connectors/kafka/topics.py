@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from confluent_kafka import ConsumerGroupState, IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
@@ -21,6 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.config import Cluster, client, logger
 from falkirk.connectors.kafka.errors import OLDEST, translate
+from falkirk.connectors.kafka.members import Group, group_of
 from falkirk.errors import ClusterError, FalkirkError, UnreachableError
 
 T = TypeVar("T")
@@ -53,24 +55,6 @@ class TopicInfo:
     partitions: int
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A member of a group: where it connects from, and what it is assigned."""
-
-    host: str
-    partitions: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A consumer group as its coordinator describes it."""
-
-    stable: bool
-    """No rebalance is under way: each member has what it is assigned, or is about to take it or to let go of it."""
-    members: Mapping[str, Member]
-    """By their instance ids. A group that nobody has joined has none."""
-
-
 class Asked(Generic[T]):
     """A question to the cluster that is under way."""
 
@@ -92,6 +76,7 @@ class Topics:
     def __init__(self, cluster: Cluster) -> None:
         self.brokers = cluster.brokers
         self._trouble: KafkaError | None = None
+        self._aside = ThreadPoolExecutor(1, "falkirk-topics")
         self._admin = client(AdminClient, {**cluster.settings(), "log_level": 3, "error_cb": self._troubled})
 
     def _troubled(self, error: KafkaError) -> None:
@@ -125,14 +110,20 @@ class Topics:
         """All topics that this user may see."""
         return sorted(self._admin.list_topics(timeout=10).topics)
 
-    def group(self, name: str) -> Group:
-        """A consumer group."""
-        return self.ask_group(name, 10).result()
+    def group(self, name: str, timeout: float = 10) -> Group:
+        """A consumer group. Its coordinator may be any broker: all are asked."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # what is to be called instead: see `members`
+                found = self._admin.list_groups(name, timeout)
+        except KafkaException as error:
+            raise _in_words(error, f"consumer group {name}") from error
+        return group_of(found[0]) if found else Group(False, {})
 
     def ask_group(self, name: str, timeout: float) -> Asked[Group]:
         """The same, without waiting for the answer."""
-        future = self._admin.describe_consumer_groups([name], request_timeout=timeout)[name]
-        return Asked([future], lambda: _group(name, future))
+        future = self._aside.submit(self.group, name, timeout)
+        return Asked([future], future.result)
 
     def create(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> None:
         """Make a topic, unless somebody just did, and wait until the cluster shows it."""
@@ -214,22 +205,6 @@ def _topics(futures: Mapping[str, Future[Any]]) -> dict[str, TopicInfo]:
             )
         found[name] = TopicInfo(name, str(topic.topic_id), len(topic.partitions))
     return found
-
-
-def _group(name: str, future: Future[Any]) -> Group:
-    try:
-        found = future.result()
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return Group(False, {})
-        raise _in_words(error, f"consumer group {name}") from error
-    members = {
-        m.group_instance_id or m.member_id: Member(
-            m.host.lstrip("/"), tuple(sorted(p.partition for p in m.assignment.topic_partitions))
-        )
-        for m in found.members
-    }
-    return Group(found.state is ConsumerGroupState.STABLE, members)
 
 
 def _in_words(error: KafkaException, where: str) -> FalkirkError:

@@ -1,0 +1,57 @@
+"""A consumer group as its coordinator describes it.
+
+Asked for with the oldest of librdkafka's calls for it. The newer one, describe_consumer_groups, fails an assertion where the
+broker is restarted meanwhile, and ends the process (librdkafka 2.16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from struct import unpack_from
+from typing import Any
+
+_UUID = len("-cfb98b53-5f7b-4c47-b7ed-9e27336200a2")
+"""The coordinator makes a static member's id of its instance id and this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a group: where it connects from, and what it is assigned."""
+
+    host: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A consumer group whose members subscribe to one topic. One that nobody has joined has no members."""
+
+    stable: bool
+    """No rebalance is under way: each member has what it is assigned, or is about to take it or to let go of it."""
+    members: Mapping[str, Member]
+    """By their instance ids."""
+
+
+def group_of(described: Any) -> Group:
+    """The group, from a `confluent_kafka.admin.GroupMetadata`."""
+    members = {m.id[:-_UUID]: Member(m.client_host.lstrip("/"), assigned(m.assignment)) for m in described.members}
+    return Group(described.state == "Stable", members)
+
+
+def assigned(assignment: bytes) -> tuple[int, ...]:
+    """The partitions in an assignment as members send it: version, topics, each with its name and its partitions.
+
+    >>> assigned(bytes.fromhex("0000 00000001 0005 7374657073 00000002 00000003 00000001 00000000")), assigned(b"")
+    ((1, 3), ())
+    """
+    partitions: list[int] = []
+    if assignment:
+        _version, topics = unpack_from(">hi", assignment)
+        at = 6
+        for _ in range(topics):
+            (name,) = unpack_from(">h", assignment, at)
+            (count,) = unpack_from(">i", assignment, at + 2 + name)
+            partitions += unpack_from(f">{count}i", assignment, at + 6 + name)
+            at += 6 + name + 4 * count
+    return tuple(sorted(partitions))
