@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 from confluent_kafka import Producer
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.division import DivisionReader
+from falkirk.connectors.kafka.errors import Words
 from falkirk.connectors.kafka.lag import Counts, Left, lag
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import UnreachableError
 
 pytestmark = pytest.mark.kafka
 
@@ -55,3 +60,9 @@ def test_a_short_way_to_the_end_is_counted_without_the_markers_on_it(kafka: str,
         assert [lag(left, counted) for left in (before, done, far)] == [1, 0, 12]
     finally:
         counts.close()
+
+
+def test_a_division_is_waited_for_while_no_broker_answers() -> None:
+    division = DivisionReader(Cluster("127.0.0.1:1"), Words("gone", "bring it back"), patience=0.2)
+    with closing(division), pytest.raises(UnreachableError, match="nothing was read for"):
+        division.read({TopicPartition("bids", 0): (Offset(0), Offset(1))})

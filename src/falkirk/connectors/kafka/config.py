@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException
 
 from falkirk.checkpoint.ids import OwnerId
 from falkirk.errors import ConfigError
@@ -39,6 +40,15 @@ def client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _Client
             f"Kafka's client refuses its settings: {error.args[0].str().strip()}",
             hint="check what is given with --set KEY=VALUE, and --session-timeout",
         ) from error
+
+
+def meet(consumer: Consumer, topic: str) -> None:
+    """Let a consumer find the leaders of a topic that is new to it: one that was idle looks for them once a second.
+
+    It finds them by itself in the end, and where no broker answers, that is left to it.
+    """
+    with suppress(KafkaException):
+        consumer.list_topics(topic, 5)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import Ranges
-from falkirk.connectors.kafka.config import Cluster, client
+from falkirk.connectors.kafka.config import Cluster, client, meet
 from falkirk.connectors.kafka.errors import Words
 from falkirk.connectors.kafka.reader import ended, taken, trimmed
 from falkirk.errors import UnreachableError
@@ -60,7 +60,7 @@ class DivisionReader:
         if not starts:
             return
         for topic in {p.topic for p in starts}:
-            self._consumer.list_topics(topic, 5)
+            meet(self._consumer, topic)
         self._consumer.incremental_assign([KafkaPartition(p.topic, p.partition, o) for p, o in starts.items()])
         self._ahead |= {p: [] for p in starts}
         self._position |= starts

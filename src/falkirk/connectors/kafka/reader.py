@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import LogRecord, Ranges, Read
-from falkirk.connectors.kafka.config import Cluster, client, logger
+from falkirk.connectors.kafka.config import Cluster, client, logger, meet
 from falkirk.connectors.kafka.errors import translate
 from falkirk.state.store import Changes
 
@@ -67,8 +67,7 @@ class BoundedReader:
     def _assigned(self, committed: bool, positions: Mapping[TopicPartition, Offset]) -> Consumer:
         consumer, met = self._consumers[committed], self._met[committed]
         for topic in {p.topic for p in positions} - met:
-            # A client that has been idle looks for the leaders of a topic that is new to it once a second.
-            consumer.list_topics(topic, 5)
+            meet(consumer, topic)
             met.add(topic)
         consumer.assign([KafkaPartition(p.topic, p.partition, start) for p, start in positions.items()])
         return consumer

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.connectors.kafka.config import Cluster, client, logger
+from falkirk.connectors.kafka.config import Cluster, client, logger, meet
 from falkirk.connectors.kafka.errors import translate
 from falkirk.errors import SourceError
 
@@ -31,8 +31,7 @@ class SourceReader:
         """Begin to read partitions at the given offsets."""
         if positions:
             for topic in {p.topic for p in positions} - {p.topic for p in self._assigned}:
-                # A client that has been idle looks for the leaders of a topic that is new to it once a second.
-                self._consumer.list_topics(topic, 5)
+                meet(self._consumer, topic)
             self._consumer.incremental_assign([KafkaPartition(p.topic, p.partition, o) for p, o in positions.items()])
             self._assigned |= positions.keys()
             topics = {p.topic for p in self._assigned}
