@@ -146,29 +146,29 @@ def test_retention_that_overtakes_a_read_is_an_error_wherever_it_does(topic: Mak
     old = topic()
     old.send(range(10))
     options = {"brokers": old.brokers, "topic": old.name}
-    division = reading.fix_division(options)
-    (piece,) = reading.plan_slices(options, division, 2)
+    division = reading.fix(options)
+    (piece,) = reading.plan(options, division, 2)
     old.trim(0, 5)
     with pytest.raises(SourceError, match="begins at offset 0, and the partition at 5 now"):
-        reading.plan_slices(options, division, 2)
+        reading.plan(options, division, 2)
     with pytest.raises(SourceError, match=r"records of the range were deleted.*\n.*\[0\] from offset 0\n"):
-        list(reading.read_slice(options, division, piece))
+        list(reading.read(options, division, piece))
 
 
 def test_a_topic_that_was_made_anew_is_not_the_one_that_was_meant(topic: MakeTopic) -> None:
     anew = topic()
     anew.send(range(10))
     options = {"brokers": anew.brokers, "topic": anew.name}
-    division = reading.fix_division(options)
-    (piece,) = reading.plan_slices(options, division, 2)
+    division = reading.fix(options)
+    (piece,) = reading.plan(options, division, 2)
     anew.again()
     anew.send(range(20))
     with pytest.raises(SourceError, match="the topic was made anew"):
-        reading.plan_slices(options, division, 2)
+        reading.plan(options, division, 2)
     with pytest.raises(SourceError, match="the topic was made anew"):
-        list(reading.read_slice(options, division, piece))
+        list(reading.read(options, division, piece))
     with pytest.raises(SourceError, match=re.escape(f"whose id was {division[0]}")):
-        reading.fix_division({**options, "topic_id": division[0]})
+        reading.fix({**options, "topic_id": division[0]})
 
 
 @pytest.mark.parametrize(

@@ -133,10 +133,10 @@ class Topic:
 def read(brokers: str, topic: str, **given: object) -> list[dict[str, Any]]:
     """What Spark's tasks give for these options, in the order of partitions and offsets, without a Spark."""
     options = {"brokers": brokers, "topic": topic, **{name: str(value) for name, value in given.items()}}
-    division = reading.fix_division(options)
+    division = reading.fix(options)
     rows: list[dict[str, Any]] = []
-    for piece in sorted(reading.plan_slices(options, division, 2)):
-        for batch in reading.read_slice(options, division, piece):
+    for piece in sorted(reading.plan(options, division, 2)):
+        for batch in reading.read(options, division, piece):
             rows += batch.to_pylist()
     return rows
 

@@ -3,12 +3,13 @@
     options.py     what a reader was asked for: Spark's options are strings
     division.py    the exact offset ranges that a DataFrame reads, fixed when it is loaded; and how tasks share them
     columns.py     records as Arrow batches, raw or decoded
-    reading.py     one task's slice of the division, read at read_committed
+    reading.py     the steps of reading a topic, each for the process that takes it
     outputs.py     a flow's output as of a step
+    states.py      a flow's state, from the versions in its checkpoint store
     source.py      what Spark is given: the classes that it sends to its Python workers
     session.py     a local Spark with all set, and a Java for it
 
-The first five know nothing of Spark, and are tested without it.
+None of these but the last two needs a Spark that runs, and they are tested without.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Polars                 Spark
 UInt8, UInt16, UInt32  the next wider signed integer
-UInt64                 decimal(20, 0)
+UInt64, Int128         decimal(20, 0), decimal(38, 0)
 Datetime, ms, UTC      timestamp, in microseconds
 the rest               as one expects
 """
@@ -35,6 +35,7 @@ _WIDER: dict[Any, pl.DataType] = {
     pl.UInt16: pl.Int32(),
     pl.UInt32: pl.Int64(),
     pl.UInt64: pl.Decimal(20, 0),
+    pl.Int128: pl.Decimal(38, 0),
     pl.Datetime: pl.Datetime("us", "UTC"),
 }
 _ARROW: dict[Any, Any] = {
@@ -48,7 +49,6 @@ _ARROW: dict[Any, Any] = {
     pl.Boolean: pa.bool_(),
     pl.Binary: pa.binary(),
     pl.Date: pa.date32(),
-    pl.Decimal: pa.decimal128(20, 0),
     pl.Datetime: pa.timestamp("us", "UTC"),
 }
 
@@ -73,7 +73,7 @@ class Columns:
         return pa.schema([(name, arrow_type(dtype)) for name, dtype in self.schema.items()])
 
     def batch(self, messages: Sequence[Message]) -> pa.RecordBatch:
-        """A row a record, in order; a record without a value is a row of nulls.
+        """A row a record of one partition, in order; a record without a value is a row of nulls.
 
         Raises SourceError for a value that does not decode, unless such records are to be skipped.
         """
@@ -89,17 +89,18 @@ class Columns:
             rows = rows.select(pl.all().gather(pl.Series(places, dtype=pl.UInt32)))
             kept = [m for i, m in enumerate(messages) if i not in malformed]
         if self._metadata:
-            rows = rows.hstack([self._column(what, kept).alias(name) for name, what in self._metadata.items()])
+            records = Records.of(kept, headers="headers" in self._metadata.values())  # type: ignore[arg-type]
+            place = messages[0].partition() or 0
+            rows = rows.hstack([self._column(what, records, place).alias(c) for c, what in self._metadata.items()])
         if rows.schema != self.schema:
             rows = rows.cast(self.schema)
         table = rows.to_arrow().cast(self.arrow).combine_chunks()
         return table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=self.arrow)
 
-    def _column(self, what: str, messages: Sequence[Message]) -> pl.Series:
+    def _column(self, what: str, records: Records, partition: int) -> pl.Series:
         if what == "topic":
-            return pl.repeat(self._topic, len(messages), dtype=pl.String(), eager=True)
-        records = Records.of(messages, headers=what == "headers")  # type: ignore[arg-type]
-        return metadata_column(what, records, messages[0].partition() or 0 if messages else 0)
+            return pl.repeat(self._topic, len(records), dtype=pl.String(), eager=True)
+        return metadata_column(what, records, partition)
 
     def _malformed(self, messages: Sequence[Message], index: int, why: str) -> SourceError:
         message = messages[index]
@@ -131,6 +132,8 @@ def arrow_type(dtype: pl.DataType) -> Any:
     """
     if isinstance(dtype, pl.List):
         return pa.list_(arrow_type(instance(dtype.inner)))
+    if isinstance(dtype, pl.Decimal):
+        return pa.decimal128(dtype.precision, dtype.scale)
     if isinstance(dtype, pl.Struct):
         return pa.struct([(f.name, arrow_type(instance(f.dtype))) for f in dtype.fields])
     return _ARROW[dtype.base_type()]

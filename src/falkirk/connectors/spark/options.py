@@ -65,8 +65,8 @@ slice, starting, step, topic, topic_id, value, and kafka.… for settings of lib
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
-        """From what Spark hands over. Raises ConfigError."""
-        options = {name.lower(): value for name, value in given.items()}
+        """From what Spark hands over, names in lower case. Raises ConfigError."""
+        options = dict(given)
         client = {name.removeprefix(CLIENT): options.pop(name) for name in list(options) if name.startswith(CLIENT)}
         if unknown := sorted(options.keys() - set(KNOWN)):
             hint = f"{did_you_mean(unknown[0], KNOWN)}, and {CLIENT}… for settings of librdkafka"

@@ -33,7 +33,7 @@ Recorded = tuple[str, Mapping[int, tuple[int, int]]]
 """A division in plain values."""
 
 
-def fix_division(given: Given) -> Recorded:
+def fix(given: Given) -> Recorded:
     """On load(): what will be read, whatever happens to the topic meanwhile. Raises FalkirkError."""
     options = Options.parse(given)
     topics = Topics(options.cluster)
@@ -44,19 +44,19 @@ def fix_division(given: Given) -> Recorded:
     return division.topic_id, {p: (int(start), int(end)) for p, (start, end) in division.ranges.items()}
 
 
-def spark_schema(given: Given) -> StructType:
+def schema(given: Given, recorded: Recorded) -> StructType:
     """On load(): the columns."""
     return from_arrow_schema(_columns(Options.parse(given)).arrow)
 
 
-def plan_slices(given: Given, recorded: Recorded, cores: int) -> list[tuple[int, int, int]]:
+def plan(given: Given, recorded: Recorded, cores: int) -> list[tuple[int, int, int]]:
     """On each action: a slice a task, after another look at what is there. Raises SourceError if that is not all."""
     options, division = Options.parse(given), _division(recorded)
     check_readable(Topics(options.cluster), options.topic, division)
     return [(p, int(start), int(end)) for p, start, end in slices(division, cores, options.slice)]
 
 
-def read_slice(given: Given, recorded: Recorded, piece: tuple[int, int, int]) -> Iterator[pa.RecordBatch]:
+def read(given: Given, recorded: Recorded, piece: tuple[int, int, int]) -> Iterator[pa.RecordBatch]:
     """In a task: the committed records of a slice, in the order of offsets. Raises SourceError if they are there no more."""
     options, division = Options.parse(given), _division(recorded)
     partition, begin, until_offset = piece

@@ -1,8 +1,8 @@
 """What Spark is given. It sends these classes to its Python workers, where Falkirk may be missing.
 
-    load()      in a worker of the driver:  FalkirkSource(options)    the division is fixed here, for every action to come
-    action      in a worker of the driver:  reader.partitions()       is it readable still? then the slices
-                in workers of executors:    reader.read(slice)        Arrow batches
+    load()      in a worker of the driver:  FalkirkSource(options)    what is read is fixed here, for every action to come
+    action      in a worker of the driver:  reader.partitions()       is it readable still? then a piece for each task
+                in workers of executors:    reader.read(piece)        Arrow batches
 
 The classes are made in a function, and so travel whole, as what they do and not by name: where Falkirk cannot be imported
 they still arrive, and can say so. They hold plain values alone, for the same reason.
@@ -25,14 +25,14 @@ FORMAT = "falkirk"
 def source_for(cores: int) -> type[DataSource]:
     """The data source for a Spark of so many cores."""
 
-    def reading() -> Any:
-        """The module that reads, or an error that says where it is missing."""
+    def reading(options: dict[str, str]) -> Any:
+        """The module that reads topics or state, or an error that says where it is missing."""
         import importlib
         import platform
         import sys
 
         try:
-            return importlib.import_module("falkirk.connectors.spark.reading")
+            return importlib.import_module(f"falkirk.connectors.spark.{'states' if 'state' in options else 'reading'}")
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(
                 f"{error.name} is not installed in a Python of Spark's\n"
@@ -41,31 +41,32 @@ def source_for(cores: int) -> type[DataSource]:
             ) from None
 
     class FalkirkReader(DataSourceReader):
-        def __init__(self, options: dict[str, str], division: tuple[str, dict[int, tuple[int, int]]]) -> None:
-            self.options, self.division = options, division
+        def __init__(self, options: dict[str, str], fixed: Any) -> None:
+            self.options, self.fixed = options, fixed
 
         def partitions(self) -> list[InputPartition]:
-            found = reading().plan_slices(self.options, self.division, cores)
+            found = reading(self.options).plan(self.options, self.fixed, cores)
             return [InputPartition(piece) for piece in found]
 
         def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
             if partition is not None:  # there is nothing to read, which is one task to Spark
-                yield from reading().read_slice(self.options, self.division, partition.value)
+                yield from reading(self.options).read(self.options, self.fixed, partition.value)
 
     class FalkirkSource(DataSource):
         def __init__(self, options: dict[str, str]) -> None:
-            super().__init__(options)
-            self.division = reading().fix_division(dict(options))
+            given = {name.lower(): value for name, value in options.items()}
+            super().__init__(given)
+            self.given, self.fixed = given, reading(given).fix(given)
 
         @classmethod
         def name(cls) -> str:
             return FORMAT
 
         def schema(self) -> StructType:
-            schema: StructType = reading().spark_schema(dict(self.options))
+            schema: StructType = reading(self.given).schema(self.given, self.fixed)
             return schema
 
         def reader(self, schema: StructType) -> DataSourceReader:
-            return FalkirkReader(dict(self.options), self.division)
+            return FalkirkReader(self.given, self.fixed)
 
     return FalkirkSource
