@@ -60,7 +60,12 @@ def throughput(part: Part) -> list[str]:
         for id_ in ("eager", "lazy", "two", "exchange")
         if "rate" in jobs.get(id_, {})
     ]
-    return [*lines, "", *table(["rate divided by that of", *BESIDE.values()], ratios, right=range(1, 1 + len(BESIDE)))]
+    crowded = (
+        f"One and the same work takes {part['crowding']:.2f} times the processor time on this machine when all its cores do "
+        "it at once: by so much the CPU time of two workers may exceed that of one for no doing of theirs."
+    )
+    beside = table(["rate divided by that of", *BESIDE.values()], ratios, right=range(1, 1 + len(BESIDE)))
+    return [*lines, "", *beside, "", crowded]
 
 
 def ratio(jobs: Part, mine: str, other: str) -> str:

@@ -18,6 +18,7 @@ import outputs
 import polars as pl
 from app import App
 from broker import BROKER_TIME, PARTITIONS
+from machine import crowding
 from processes import BENCH, Failed, Process
 from setting import Results, Setting, summary
 from tools import Missing, kafka_streams, python_with
@@ -65,7 +66,8 @@ def measure(setting: Setting) -> Results:
                     screen.done(sentence(job, found))
                 runs.append({"job": job.id, "round": round_, **found})
         setting.kafka.delete("bids")
-    return {"jobs": {job.id: {"title": job.title, **of(runs, job)} for job in jobs}, "skipped": skipped, "runs": runs}
+    found = {job.id: {"title": job.title, **of(runs, job)} for job in jobs}
+    return {"jobs": found, "crowding": round(crowding(), 2), "skipped": skipped, "runs": runs}
 
 
 def run(setting: Setting, job: Job, wanted: pl.DataFrame) -> Results:
