@@ -35,7 +35,7 @@ def test_a_topic_that_is_missing_and_then_grows_while_the_app_runs(stand: Stand)
     stand.bids(50)
     with pytest.raises(SourceError, match=grew):
         stand.run(stand.flow())
-    assert stand.cli(anew()).code == 0
+    stand.go_on(anew())
     stand.assert_exact("stats-2")
 
 
@@ -49,10 +49,13 @@ def test_a_topic_that_is_made_anew_while_the_app_runs(stand: Stand) -> None:
     stand.sent = 0
     stand.bids(70)
     made_anew = f"topic '{source}' was deleted and made anew: its offsets mean other records now"
-    going.end().assert_says(4, made_anew, "read by stage stats", "its id was ", "give the flow another name")
+    shown = going.end()
+    shown.assert_says(4, source, "another name")
+    # Which of these it meets first is a matter of when it looks.
+    assert any(says in shown.error for says in (made_anew, f"topic '{source}' is gone", "has ended before offset "))
     with pytest.raises(SourceError, match=made_anew):
         stand.run(stand.flow())
-    assert stand.cli(anew()).code == 0
+    stand.go_on(anew())
     stand.assert_exact("stats-2")
 
 
@@ -65,7 +68,7 @@ def test_retention_that_overtook_a_stopped_app(stand: Stand) -> None:
     shown = stand.cli(flow_file())
     shown.assert_says(4, "deleted before they were read: those from offset 5", " to 69", f"{source}[0]", "retention")
     stand.sent -= 70
-    assert stand.cli(anew()).code == 0
+    stand.go_on(anew())
     stand.assert_exact("stats-2")
 
 
@@ -90,28 +93,24 @@ def test_a_lazy_part_of_a_compacted_topic(stand: Stand) -> None:
         4, f"the lazy regime cannot read topic '{source}': it is compacted", "read by stage stats", ".repartition"
     )
     stand.configure("bids", cleanup_policy="delete")
-    assert stand.cli(flow_file(regime=LAZY)).code == 0
+    stand.go_on(flow_file(regime=LAZY))
     stand.assert_exact()
 
 
-@pytest.mark.parametrize(
-    ("start", "says"),
-    [
-        ({2: 0}, "start= names partition 2 of topic '{source}', which has 2"),
-        ({0: 10_000}, "start= names offset 10000, and the partition has those from 0 to "),
-        ({0: 1, 1: 0}, "start= names offset 1, and the partition has those from 2 to "),
-    ],
-)
-def test_a_start_that_is_not_there(stand: Stand, start: dict[int, int], says: str) -> None:
+def test_a_start_that_is_not_there(stand: Stand) -> None:
     source = stand.topic()
     stand.bids(50)
-    if start.get(0) == 1:
-        stand.trim(2)
-        stand.sent -= 2
-    with pytest.raises(SourceError) as caught:
-        stand.run(stand.flow(start=start))
-    assert says.format(source=source) in caught.value.what
-    assert f"source {source}" in caught.value.where
-    assert caught.value.hint
+    stand.trim(2)
+    stand.sent -= 2
+    for start, says in (
+        ({2: 0}, f"start= names partition 2 of topic '{source}', which has 2"),
+        ({0: 10_000}, "start= names offset 10000, and the partition has those from 2 to "),
+        ({0: 1, 1: 0}, "start= names offset 1, and the partition has those from 2 to "),
+    ):
+        with pytest.raises(SourceError) as caught:
+            stand.run(stand.flow(start=start))
+        assert says in caught.value.what
+        assert f"source {source}" in caught.value.where
+        assert caught.value.hint
     stand.run(stand.flow())
     stand.assert_exact()

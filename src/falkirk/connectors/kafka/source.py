@@ -97,9 +97,9 @@ class SourceReader:
         first, end = self._consumer.get_watermark_offsets(
             KafkaPartition(message.topic() or "", message.partition() or 0), timeout=5
         )
-        if at > end:
+        if at >= first:  # a topic that was made anew may have grown past the offset by now
             return SourceError(
-                f"the topic ends at offset {end}, and the app has read it up to {at}",
+                f"the topic has ended before offset {at}, up to which the app has read it; it ends at {end} now",
                 where=where,
                 hint="committed records were lost, or the topic was made anew: give the flow another name to begin anew",
             )
