@@ -70,13 +70,13 @@ class Stand:
             time.sleep(0.02)
         return whole
 
-    def configure(self, name: str, **config: str) -> None:
-        """Change a topic's settings."""
+    def configure(self, whole: str, **config: str) -> None:
+        """Change the settings of a topic, which may be one of the app's own."""
         entries = [
             ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
             for key, value in config.items()
         ]
-        asked = ConfigResource(ResourceType.TOPIC, self.prefix + name, incremental_configs=entries)
+        asked = ConfigResource(ResourceType.TOPIC, whole, incremental_configs=entries)
         self.admin.incremental_alter_configs([asked])[asked].result()
 
     def grow(self, partitions: int, name: str = "bids") -> None:

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from tests.bad_input.stand import KEYS, Stand, flow_file
 
-from falkirk.errors import SourceError
+from falkirk.errors import SourceError, UserCodeError
 
 pytestmark = pytest.mark.kafka
 
@@ -51,11 +51,28 @@ def test_every_error_names_the_record_and_the_mended_run_goes_on_from_it(stand: 
     shown = stand.cli(flow())
     notes = f"{stand.prefix}notes"
     shown.assert_says(5, f"does not fit into topic '{notes}'", "max.message.bytes, 2,000", f"{stand.prefix}bids[")
-    stand.configure("notes", max_message_bytes="20000")
+    stand.configure(notes, max_message_bytes="20000")
 
     stand.go_on(flow())
     stand.assert_exact()
     assert stand.values("notes") == [{"id": 100, "note": big["note"]}]
+
+
+def test_state_that_is_too_large_for_its_changelog(stand: Stand) -> None:
+    stand.topic()
+    stand.bids(50)
+    stand.run(stand.flow())
+    changelog = f"falkirk.{stand.name}.changelog.stats"
+    stand.configure(changelog, max_message_bytes="520")
+    stand.bids(50)
+    with pytest.raises(UserCodeError, match=r"a key's state of \d+ bytes does not fit into topic") as caught:
+        stand.run(stand.flow())
+    assert changelog in caught.value.what
+    assert "which reads " in caught.value.where
+    assert ", key " in caught.value.where
+    stand.configure(changelog, max_message_bytes="1000000")
+    stand.run(stand.flow())
+    stand.assert_exact()
 
 
 def test_a_sum_that_overflows_names_its_group_and_goes_on_without_what_made_it_so_large(stand: Stand) -> None:

@@ -92,7 +92,7 @@ def test_a_lazy_part_of_a_compacted_topic(stand: Stand) -> None:
     shown.assert_says(
         4, f"the lazy regime cannot read topic '{source}': it is compacted", "read by stage stats", ".repartition"
     )
-    stand.configure("bids", cleanup_policy="delete")
+    stand.configure(source, cleanup_policy="delete")
     stand.go_on(flow_file(regime=LAZY))
     stand.assert_exact()
 
