@@ -36,7 +36,7 @@ def leaver(before: Group | None, now: Group, tasks: int) -> str | None:
     ('b', None, None)
     """
     owned = {p for member in now.members.values() for p in member.partitions}
-    if not now.members or not now.stable or now != before or len(owned) == tasks:
+    if not now.members or not now.stable or now != before or owned >= set(range(tasks)):
         return None
     return min(now.members, key=lambda instance: (len(now.members[instance].partitions), instance))
 
