@@ -36,8 +36,10 @@ DOUBLE = 0.12
 """How many are followed by another within a second."""
 WITHIN = 0.4
 """How many of those that befall one worker find it within a transaction; the others come when they come."""
-HURRY = 0.1
-"""How many are followed by the next without waiting for the run to recover."""
+HURRY = 0.5
+"""How many are followed by the next without waiting for the run to recover; the last of such a row waits for them all."""
+CALM_S = (0.1, 2.0)
+"""From when to when after a recovery, or in a row after the one before, the next comes, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def schedule(kills: int, seed: int, mix: Mapping[Harm, float] = MIX) -> list[Fau
     faults: list[Fault] = []
     for harm in harms:
         double = rng.random() < DOUBLE
-        calm = rng.uniform(0.0, 1.0) if double else rng.uniform(0.3, 3.0)
+        calm = rng.uniform(0.0, 1.0) if double else rng.uniform(*CALM_S)
         if double and faults:
             faults[-1] = replace(faults[-1], hurry=True)
         within = harm in (Harm.WORKER, Harm.PAUSE) and rng.random() < WITHIN

@@ -1,4 +1,4 @@
-"""A minute of what `make soak` does for hours: both regimes, exchanges and timers, under 16 kill -9 and a zombie."""
+"""A minute of what `make soak` does for hours: both regimes, exchanges and timers, under 9 kill -9 and a zombie."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.soak.soak import Config, Soak
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
-KILLS, SEED = 16, 7
+KILLS, SEED = 9, 3
 TRANSACTION_TIMEOUT_S = 60.0
 
 
@@ -28,7 +28,7 @@ class Outcome:
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     folder = tmp_path_factory.mktemp("soak") / "evidence"
-    soak = Soak(Config(KILLS, SEED, folder, rate=500), show=lambda progress: None)
+    soak = Soak(Config(KILLS, SEED, folder, rate=300, partitions=2), show=lambda progress: None)
     report = soak.go()
     return Outcome(report, [json.loads(line) for line in (folder / "actions.jsonl").open()], soak)
 
@@ -36,7 +36,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 def test_every_update_that_a_reader_saw_is_the_oracle_s(outcome: Outcome) -> None:
     assert outcome.report["found"] == [], f"seed {SEED}; evidence in {outcome.soak.config.folder}"
     assert outcome.report["exact"]
-    assert outcome.report["records"] > outcome.report["sent"] > 10_000
+    assert outcome.report["records"] > outcome.report["sent"] > 5_000
 
 
 def test_it_was_killed_in_every_way(outcome: Outcome) -> None:
