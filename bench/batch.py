@@ -64,7 +64,9 @@ def measure(setting: Setting) -> Results:
                     screen.warn(f"{job.title}: {error}")
                     found = {"failed": str(error)}
                 else:
-                    screen.done(f"{job.title:<44}[bold]{found['rate']:>11,}[/] rec/s   Spark {found['spark']}")
+                    screen.done(
+                        f"{job.title:<44}[bold]{found['rate']:>11,}[/] rec/s   CPU {found['cpu_per_million']:>6.2f} s/M"
+                    )
                 runs.append({"job": job.id, "round": round_, **found})
         setting.kafka.delete("scanned")
     return {"jobs": {job.id: {"title": job.title, **of(runs, job)} for job in jobs}, "skipped": skipped, "runs": runs}
@@ -86,6 +88,7 @@ def run(setting: Setting, job: Job, wanted: pl.DataFrame) -> Results:
     return {
         "rate": round(setting.sizes.scanned / said["seconds"]),
         "seconds": round(said["seconds"], 2),
+        "cpu_per_million": round(said["cpu"] / setting.sizes.scanned * 1e6, 2),
         "spark": said["spark"],
         "faults": outputs.faults(rows, wanted),
         **rest,
@@ -99,6 +102,7 @@ def of(runs: list[Results], job: Job) -> Results:
         return {"failed": True}
     return {
         "rate": summary(run["rate"] for run in mine),
+        "cpu_per_million": summary((run["cpu_per_million"] for run in mine), 2),
         "spark": mine[0]["spark"],
         "faults": max(run["faults"] for run in mine),
     }

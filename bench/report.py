@@ -153,17 +153,18 @@ def spark(part: Part) -> list[str]:
         [
             job["title"], job["spark"], f"{job['rate']['median']:,}",
             f"{job['rate']['min']:,} to {job['rate']['max']:,}", ratio(jobs, id_, "kafka"),
+            f"{job['cpu_per_million']['median']:.2f}",
             "yes" if job["faults"] == 0 else f"**{job['faults']:,} keys are wrong**",
         ]
         for id_, job in jobs.items()
         if "rate" in job
     ]  # fmt: skip
-    head = ["", "Spark", "rec/s", "spread", "divided by Spark's own", "right"]
+    head = ["", "Spark", "rec/s", "spread", "divided by Spark's own", "CPU, s/M", "right"]
     title = (
         f"## Read and aggregated by Spark: {sizes['scanned']:,} bids, {sizes['keys']:,} keys, {sizes['rounds']} rounds"
     )
     skipped = (f"\nSkipped: {name} ({reason})." for name, reason in part["skipped"].items())
-    return [title, "", *table(head, rows, right=(2, 3, 4)), *skipped]
+    return [title, "", *table(head, rows, right=range(2, 6)), *skipped]
 
 
 def doubts(part: Part) -> list[str]:
