@@ -4,7 +4,7 @@
 
     load.py ──▶ bids ──▶ falkirk run ──▶ sinks, steps ──▶ reader.py (read_committed, its own process)
                           ▲                                  └─ checker.py ── task.py ── oracle.py
-                 adversary.py kills it
+                 soak.py kills it
 
 What the reader sees is right if and only if, for every task,
 
