@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import psutil
 import pytest
 from tests.bad_input.commands import screen
 from tests.bad_input.proxy import KAFKA_2_7, Proxy
@@ -106,3 +108,38 @@ def test_a_second_host_that_could_not_take_lazy_state_over(stand: Stand) -> None
     assert first.leave().code == 0
     assert "another host" not in second.said.read_text()
     stand.assert_exact()
+
+
+def test_a_flow_that_is_edited_into_an_error_while_it_runs(stand: Stand) -> None:
+    """A worker dies, and no spare can read the file: the run goes on with the other worker until the file is mended."""
+    stand.topic()
+    stand.bids(50)
+    going = stand.start(flow_file(), "--workers", "2")
+    stand.settle()
+    run = psutil.Process(going.process.pid)
+    wait_until(lambda: len(run.children()) == 3)
+    locks = [Path(stand.settings.state_dir) / stand.name / f"worker-{slot}" / "lock" for slot in (0, 1)]
+    first, second = (int(lock.read_text()) for lock in locks)
+    file = Path(stand.target(flow_file()).rpartition(":")[0])
+    whole = file.read_text()
+    file.write_text("flow = (")
+    for child in run.children():
+        if child.pid != first:
+            child.kill()
+    wait_until(lambda: "a spare cannot start, and is tried again: " in going.said.read_text())
+    stand.bids(50)
+    stand.settle()
+    file.write_text(whole)
+    wait_until(lambda: int(locks[1].read_text() or second) != second)
+    stand.bids(50)
+    stand.settle()
+    assert int(locks[0].read_text()) == first
+    assert going.leave().code == 0
+    stand.assert_exact()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -31,6 +31,9 @@ CRASHES = 5
 """So many deaths of workers within `CRASH_WINDOW` seconds of their start, one after the other, end the run."""
 CRASH_WINDOW = 10.0
 
+SPARE_PAUSE = 5.0
+"""Seconds after which a spare that failed, while workers work, is tried again: a file that is being edited, say."""
+
 FENCES = 4
 """So many losses of an identity within `FENCE_WINDOW` seconds are another process's doing."""
 FENCE_WINDOW = 60.0
@@ -79,6 +82,7 @@ class Supervisor:
         self._vacant: deque[int] = deque(range(settings.workers))
         self._quick_deaths = 0
         self._fenced: list[float] = []
+        self._hold_off = 0.0
 
     def __enter__(self) -> Self:
         """Start the first processes: what they import and ask takes them as long as the caller's own preparations."""
@@ -114,10 +118,13 @@ class Supervisor:
                 self._news(report)
                 self._quick_deaths = 0 if time.monotonic() - child.started > CRASH_WINDOW else self._quick_deaths
             case Failed(message, code, passing):
-                if not passing and not (code == IdentityError.exit_code and self._fenced_by_chance()):
+                spare = child in self._spares and bool(self._workers)
+                if not passing and not spare and not (code == IdentityError.exit_code and self._fenced_by_chance()):
                     raise WorkerFailed(message, code)
                 child.excused = True
-                self._news(Line(message))
+                if spare:
+                    self._hold_off = time.monotonic() + SPARE_PAUSE
+                self._news(Line(f"a spare cannot start, and is tried again: {message}" if spare else message))
             case None:
                 self._ended(child)
         self._fill()
@@ -135,6 +142,8 @@ class Supervisor:
 
     def _spawn_missing(self) -> None:
         """A process for each vacant slot; and a spare once all workers work, for a start takes the processor from others."""
+        if time.monotonic() < self._hold_off:
+            return
         spare = bool(self._workers) and all(child.reported for child in self._workers.values())
         while len(self._spares) < len(self._vacant) + spare:
             self._spares.append(self._spawn())
