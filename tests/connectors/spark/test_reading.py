@@ -120,14 +120,10 @@ def test_what_compaction_leaves_is_read(embedded: Callable[..., EmbeddedKafka], 
             time.sleep(0.2)
             holey.send([("more", 0)])  # a segment is rolled when something is appended to it
         assert len(found) <= 30
-        time.sleep(0.5)
-        ends = holey.ends()
-        rows = places(read(holey.brokers, holey.name, ranges={0: [0, ends[0]]}))
-        assert rows
-        assert set(rows) <= set(within(found, {0: [0, ends[0]]})) | set(within(holey.committed(), {0: [0, ends[0]]}))
-        assert {key for _, _, key, _ in rows} == {b"k0", b"k1", b"k2", b"more"} - (
-            {b"more"} if ends[0] == 60 else set()
-        )
+        rows = places(read(holey.brokers, holey.name))
+    # The cleaner may go on between the two, but never adds.
+    assert set(rows) <= set(within(found, {0: [0, 10**6]}))
+    assert {key for _, _, key, _ in rows} >= {b"k0", b"k1", b"k2"}
 
 
 def test_a_range_older_than_retention_is_refused_when_it_is_loaded(topic: MakeTopic) -> None:
