@@ -14,7 +14,7 @@ from falkirk.connectors.kafka import log
 from falkirk.connectors.kafka.config import Cluster, client
 from falkirk.connectors.kafka.errors import translate
 from falkirk.connectors.kafka.log import KafkaLog
-from falkirk.connectors.kafka.topics import Asked, Topics
+from falkirk.connectors.kafka.topics import Topics, described
 from falkirk.errors import ClusterError, ConfigError, UnreachableError
 
 
@@ -54,7 +54,7 @@ def test_a_broker_whose_topics_have_no_ids_is_too_old() -> None:
     future: Future[Topic] = Future()
     future.set_result(Topic())
     with pytest.raises(ClusterError, match="the broker is too old") as caught:
-        Asked({"bids": future}).result()
+        described({"bids": future})
     assert caught.value.where == "topic bids"
 
 

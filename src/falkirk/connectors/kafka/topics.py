@@ -104,7 +104,7 @@ class Topics:
         """The same, without waiting for the answer."""
         wanted = sorted(set(names))
         futures = self._admin.describe_topics(TopicCollection(wanted), request_timeout=timeout) if wanted else {}
-        return Asked(futures.values(), lambda: _topics(futures))
+        return Asked(futures.values(), lambda: described(futures))
 
     def names(self) -> list[str]:
         """All topics that this user may see."""
@@ -187,7 +187,7 @@ class Topics:
                     logger.warning("cannot trim %s[%s] below %s yet: %s", p.topic, p.partition, p.offset, error.args[0])
 
 
-def _topics(futures: Mapping[str, Future[Any]]) -> dict[str, TopicInfo]:
+def described(futures: Mapping[str, Future[Any]]) -> dict[str, TopicInfo]:
     """The topics that exist."""
     found = {}
     for name, future in futures.items():
