@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import psutil
 from processes import BENCH, Process, Processes
+
+
+def alive(process: psutil.Process) -> bool:
+    """Whether it still runs. One that is dead may wait for seconds until its new parent takes note: it is gone all the same."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 class App:
@@ -65,7 +74,9 @@ class App:
         for child in children:
             child.kill()
         self.run.kill()
-        psutil.wait_procs(children, timeout=10)
+        for child in children:
+            while alive(child):
+                time.sleep(0.005)
 
     def stores(self) -> list[Path]:
         """The folders of its tasks' stores on this host."""
