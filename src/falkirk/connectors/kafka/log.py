@@ -251,7 +251,7 @@ class KafkaLog:
             try:
                 self._live().abort_transaction(PATIENCE)
             except KafkaException as second:
-                logger.warning("abort of %s failed too: %s", self._owner, second.args[0])
+                logger.info("abort of %s failed too: %s", self._owner, second.args[0])
             else:
                 self._state = Transaction.READY
                 return translate(cause, f"a transaction that writes to {', '.join(sorted(self._topics))}") or Aborted(
