@@ -11,7 +11,7 @@ from processes import BENCH, Process, Processes
 
 
 def alive(process: psutil.Process) -> bool:
-    """Whether it still runs. The dead may wait for seconds until a new parent takes note of them: they are gone all the same."""
+    """Whether it still runs. The dead may wait for seconds until somebody takes note of them: they are gone all the same."""
     try:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
