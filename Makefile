@@ -19,11 +19,11 @@ help: ## What there is to make
 	@grep -hE '^[a-z]+:.*## ' Makefile | awk -F':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
 
 .PHONY: test
-test: lint kafka ## Checks, types, import contract and all tests; 90 % branch coverage of checkpoint/ and state/
+test: lint kafka ## Checks, types, import contract and all tests; 95 % branch coverage of checkpoint/ and state/
 	$(call say,Tests)
 	@$(BIN)/coverage run -m pytest -m "not slow"
 	$(call say,Coverage of checkpoint/ and state/)
-	@$(BIN)/coverage report --include='src/falkirk/checkpoint/*,src/falkirk/state/*' --fail-under=90
+	@$(BIN)/coverage report --include='src/falkirk/checkpoint/*,src/falkirk/state/*' --fail-under=95
 
 .PHONY: lint
 lint: $(READY) ## Style, types, and who may import whom
