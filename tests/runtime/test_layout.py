@@ -14,7 +14,8 @@ from falkirk.errors import FalkirkError, SourceError, StateError
 from falkirk.runtime import layout
 from falkirk.runtime.app import App, prepare
 from falkirk.runtime.layout import LayoutRecord, StageRecord, TopicRecord
-from falkirk.runtime.settings import Settings, control_topic
+from falkirk.runtime.settings import Settings
+from falkirk.stream.plan import control_topic
 
 STATS = StageRecord("stats", 4, "eager", True, "f00", "stats v1: n:Int64", ("bids",), ("out",))
 KNOWN = LayoutRecord(

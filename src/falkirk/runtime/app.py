@@ -16,8 +16,8 @@ from falkirk.connectors.kafka.topics import COMPACTED, FOREVER, TopicInfo, Topic
 from falkirk.errors import ClusterError, SourceError
 from falkirk.runtime import layout
 from falkirk.runtime.layout import LayoutRecord
-from falkirk.runtime.settings import Settings, changelog_topic, control_topic, steps_topic
-from falkirk.stream.plan import Input, Layout, Plan, Stage
+from falkirk.runtime.settings import Settings
+from falkirk.stream.plan import Input, Layout, Plan, Stage, changelog_topic, control_topic, steps_topic
 
 
 @dataclass(frozen=True, slots=True)

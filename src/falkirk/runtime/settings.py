@@ -38,18 +38,3 @@ class Settings:
     def checkpoint_url(self) -> str:
         """Where versions are copied to."""
         return self.checkpoints or (Path(self.state_dir).absolute() / "checkpoints").as_uri()
-
-
-def steps_topic(prefix: str, app: str) -> str:
-    """The topic whose partitions are the app's tasks."""
-    return f"{prefix}.{app}.steps"
-
-
-def control_topic(prefix: str, app: str) -> str:
-    """The topic that holds the layout and what workers report."""
-    return f"{prefix}.{app}.control"
-
-
-def changelog_topic(prefix: str, app: str, stage: str) -> str:
-    """Where an eager stage logs its state changes."""
-    return f"{prefix}.{app}.changelog.{stage}"

@@ -25,7 +25,8 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.layout import LayoutRecord, StageRecord, read_layout
 from falkirk.runtime.protocol import Announced, Report, TaskReport
-from falkirk.runtime.settings import Settings, control_topic, steps_topic
+from falkirk.runtime.settings import Settings
+from falkirk.stream.plan import control_topic, steps_topic
 
 TAIL = 32
 """A task's last step and name are among so many of its last records, nearly always."""

@@ -17,6 +17,21 @@ PREFIX = "falkirk"
 """What the names of an app's own topics begin with, unless a run says otherwise."""
 
 
+def steps_topic(prefix: str, app: str) -> str:
+    """The topic whose partitions are the app's tasks."""
+    return f"{prefix}.{app}.steps"
+
+
+def control_topic(prefix: str, app: str) -> str:
+    """The topic that holds the layout and what workers report."""
+    return f"{prefix}.{app}.control"
+
+
+def changelog_topic(prefix: str, app: str, stage: str) -> str:
+    """Where an eager stage logs its state changes."""
+    return f"{prefix}.{app}.changelog.{stage}"
+
+
 @dataclass(frozen=True, slots=True)
 class Input:
     """A topic that a stage reads."""

@@ -17,7 +17,7 @@ from falkirk.stream.blame import did_you_mean
 from falkirk.stream.formats.base import Format
 from falkirk.stream.formats.scalar import Raw
 from falkirk.stream.formats.spoken import format_of
-from falkirk.stream.plan import PREFIX
+from falkirk.stream.plan import PREFIX, steps_topic
 
 KNOWN = (
     "app", "brokers", "ending", "malformed", "metadata", "patience", "prefix", "ranges", "slice", "starting", "step",
@@ -94,7 +94,7 @@ slice, starting, step, topic, topic_id, value, and kafka.… for settings of lib
             slice=_positive("slice", options["slice"]) if "slice" in options else 0,
             patience=parse_duration(options.get("patience", "2m"), where="option 'patience'").total_seconds(),
             step=step,
-            steps_topic=f"{options.get('prefix', PREFIX)}.{options.get('app', '')}.steps",
+            steps_topic=steps_topic(options.get("prefix", PREFIX), options.get("app", "")),
         )
 
 
