@@ -7,6 +7,9 @@ from typing import NamedTuple, NewType
 Step = NewType("Step", int)
 """A run of one task's circuit: 0, 1, 2… without gap (seed 002, Input)."""
 
+Epoch = NewType("Epoch", int)
+"""A run of a batch part over one recorded division: 0, 1, 2… without gap."""
+
 Offset = NewType("Offset", int)
 """A position in one partition of a topic."""
 

@@ -1,0 +1,228 @@
+"""The epochs of a batch part, folded from the records of its openings.
+
+    opened(0) · completed(0) · opened(1) · opened(1)′ · abandoned(1) · asked · opened(2) · …
+                                           ▲ another driver's, a moment later: it does not count
+
+    opening(n) = the first opened(n) in log order that follows the end of n − 1
+    end(n)     = the first completed(n) or abandoned(n) after it
+
+Anyone may append at any time: only what counts by these rules has an effect, and every reader finds the same. So a driver
+appends what it proposes, reads back what counts, and goes by that; a second driver does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, Protocol
+
+import msgspec
+
+from falkirk.checkpoint.ids import Epoch, InputPartition, Millis, Offset, TopicPartition
+from falkirk.checkpoint.ports import Ranges, Read, Unknown
+from falkirk.checkpoint.records import Division, Range
+from falkirk.errors import StateError
+
+
+class OutputEnds(msgspec.Struct, frozen=True, array_like=True):
+    """Where the partitions of an output ended at some moment."""
+
+    topic: str
+    topic_id: str
+    ends: tuple[Offset, ...]
+
+
+class Opened(msgspec.Struct, frozen=True, tag="opened"):
+    """What the epoch reads, recorded before anything of it exists; and where its outputs ended then."""
+
+    epoch: Epoch
+    clock: Millis
+    """The only time that its operators see."""
+    division: Division
+    outputs: tuple[OutputEnds, ...]
+    fingerprint: str
+    """Of the batch part's definition."""
+    driver: str = ""
+    """Host and process, for people."""
+
+
+class Completed(msgspec.Struct, frozen=True, tag="completed"):
+    """Every result partition is published: all of the epoch lies below these ends."""
+
+    epoch: Epoch
+    clock: Millis
+    outputs: tuple[OutputEnds, ...]
+    rows: int
+
+
+class Abandoned(msgspec.Struct, frozen=True, tag="abandoned"):
+    """The epoch ends without being complete. Nothing more of it will be published; what was, stays."""
+
+    epoch: Epoch
+    clock: Millis
+    reason: str
+
+
+class Asked(msgspec.Struct, frozen=True, tag="asked"):
+    """A person wants an epoch, or wants the open one abandoned."""
+
+    what: Literal["open", "abandon"]
+    clock: Millis
+
+
+EpochRecord = Opened | Completed | Abandoned | Asked
+
+_decoder = msgspec.json.Decoder(Opened | Completed | Abandoned | Asked)
+
+
+@dataclass(slots=True)
+class Epochs:
+    """What the records say so far.
+
+    >>> epochs = Epochs()
+    >>> first, second = (Opened(Epoch(0), Millis(t), (), (), "f") for t in (1, 2))
+    >>> epochs.admit(Offset(0), first), epochs.admit(Offset(1), second), epochs.open
+    (True, False, True)
+    >>> epochs.admit(Offset(2), Completed(Epoch(0), Millis(3), (), 0)), epochs.open, epochs.next
+    (True, False, 1)
+    """
+
+    opened: Opened | None = None
+    """The newest, whatever became of it."""
+    opening: Offset = Offset(-1)
+    """Where its record lies: the epoch's identity to those who work for it."""
+    ended: Completed | Abandoned | None = None
+    complete: Opened | None = None
+    """The newest that is complete."""
+    completed: Completed | None = None
+    complete_at: Offset = Offset(-1)
+    asked: bool = False
+    """An epoch was asked for since the newest was opened."""
+    abandon: bool = False
+    """The open epoch is to be abandoned."""
+    read_on: Offset = Offset(-1)
+    """Where to go on reading; −1: at the beginning."""
+
+    @property
+    def open(self) -> bool:
+        """Is an epoch under way?"""
+        return self.opened is not None and self.ended is None
+
+    @property
+    def next(self) -> Epoch:
+        """The number that the next epoch will have."""
+        return Epoch(0 if self.opened is None else self.opened.epoch + 1)
+
+    def admit(self, offset: Offset, record: EpochRecord) -> bool:
+        """Take in the next record; says whether it counts."""
+        match record:
+            case Opened():
+                # What was trimmed lies before an opening that counted.
+                counts = self.opened is None or (self.ended is not None and record.epoch == self.next)
+                if counts:
+                    self.opened, self.opening, self.ended = record, offset, None
+                    self.asked = self.abandon = False
+            case Completed() | Abandoned():
+                counts = self.open and self.opened is not None and record.epoch == self.opened.epoch
+                if counts:
+                    self.ended, self.abandon = record, False
+                    if isinstance(record, Completed):
+                        self.complete, self.completed, self.complete_at = self.opened, record, self.opening
+            case Asked(what="open"):
+                counts = self.asked = True
+            case _:
+                counts = self.abandon = self.open
+        return counts
+
+    def due(self, now: Millis, every: timedelta | int | None, fresh: int, fingerprint: str) -> bool:
+        """Whether to open an epoch: `fresh` records have come since the last. What would give the same result again, for
+        nothing came and nothing changed, is computed only when asked for."""
+        if self.open:
+            return False
+        if self.asked:
+            return True
+        if every is None:
+            return False
+        if self.complete is not None and not fresh and fingerprint == self.complete.fingerprint:
+            return False
+        if isinstance(every, int):
+            return fresh >= every
+        return self.opened is None or now - self.opened.clock >= every / timedelta(milliseconds=1)
+
+
+class EpochLog(Protocol):
+    """The topic that holds the epochs of one batch part, as a driver sees it."""
+
+    async def append(self, partition: TopicPartition, record: EpochRecord) -> None:
+        """Add a record, outside any transaction. Raises Unknown where it may or may not arrive, now or later."""
+        ...
+
+    async def start(self, partitions: list[TopicPartition]) -> Mapping[TopicPartition, Offset]:
+        """The first offset still kept in each partition."""
+        ...
+
+    async def end(self, partitions: list[TopicPartition]) -> Mapping[TopicPartition, Offset]:
+        """High watermarks."""
+        ...
+
+    async def read_committed(self, ranges: Ranges) -> Mapping[TopicPartition, Read]:
+        """See `falkirk.checkpoint.ports.Log`."""
+        ...
+
+
+async def catch_up(log: EpochLog, place: TopicPartition, epochs: Epochs) -> None:
+    """Admit every record up to the high watermark. Raises StateError for what cannot be read."""
+    if epochs.read_on < 0:
+        epochs.read_on = (await log.start([place]))[place]
+    mark = (await log.end([place]))[place]
+    while epochs.read_on < mark:
+        read = (await log.read_committed({place: (epochs.read_on, mark)}))[place]
+        for record in read.records:
+            if record.value is not None:
+                epochs.admit(record.offset, decoded(record.value, record.offset))
+        epochs.read_on = read.position
+
+
+async def propose(log: EpochLog, place: TopicPartition, epochs: Epochs, record: EpochRecord) -> None:
+    """Append a record, and read back what counts: this one, or another that came before it, or neither yet."""
+    with suppress(Unknown):
+        await log.append(place, record)
+    await catch_up(log, place, epochs)
+
+
+def encode(record: EpochRecord) -> bytes:
+    """The record as JSON, so that Kafka's own tools can show it."""
+    return msgspec.json.encode(record)
+
+
+def decoded(data: bytes, offset: Offset) -> EpochRecord:
+    """The record in `data`. Raises StateError if it is none."""
+    try:
+        record: EpochRecord = _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StateError(
+            f"the record at offset {offset} of the epochs topic cannot be read: {error}",
+            hint="was it written by a later version of Falkirk, or by something else?",
+        ) from error
+    return record
+
+
+def division(
+    epochs: Epochs,
+    history: Literal["whole", "new"],
+    starts: Mapping[InputPartition, Offset],
+    ends: Mapping[InputPartition, Offset],
+) -> Division:
+    """What the next epoch reads: from the start, or from where the last complete one ended, to the ends of now."""
+    read = (
+        {} if history == "whole" or epochs.complete is None else {r.partition: r.end for r in epochs.complete.division}
+    )
+    return tuple(Range(p, min(read.get(p, start), ends[p]), ends[p]) for p, start in sorted(starts.items()))
+
+
+def fresh(epochs: Epochs, ends: Mapping[InputPartition, Offset], starts: Mapping[InputPartition, Offset]) -> int:
+    """How many offsets lie beyond what the last complete epoch read."""
+    read = {} if epochs.complete is None else {r.partition: r.end for r in epochs.complete.division}
+    return sum(max(0, end - read.get(p, starts[p])) for p, end in ends.items())
