@@ -46,11 +46,12 @@ from falkirk.stream.formats.types import (
     UInt64,
 )
 from falkirk.stream.process import KeyContext, Process, Timer
-from falkirk.stream.regimes import EagerCheckpoint, LazyCheckpoint
+from falkirk.stream.regimes import Batch, EagerCheckpoint, LazyCheckpoint
 from falkirk.stream.streams import Stream
 
 __all__ = [
     "Aggregate",
+    "Batch",
     "Binary",
     "Boolean",
     "Date",

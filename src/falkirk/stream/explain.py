@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from falkirk.stream import operators as op
-from falkirk.stream.expressions import text
+from falkirk.stream.describe import described
 from falkirk.stream.flow import Flow
 from falkirk.stream.plan import PREFIX, Layout
 from falkirk.stream.stage import PhysicalStage
-from falkirk.stream.tables import bounds
 
 
 def explain(flow: Flow, layout: Layout | None = None, prefix: str = PREFIX) -> str:
@@ -61,7 +60,7 @@ def _stage(stage: PhysicalStage, layout: Layout | None) -> Iterable[str]:
         yield f"  read    edge {edge.id}: topic {edge.topic}"
     for operator in stage.operators:
         if not isinstance(operator, op.Sink):
-            yield f"  do      {_operator(operator)}  ({operator.line})"
+            yield f"  do      {described(operator)}  ({operator.line})"
     for operator in stage.operators:
         if isinstance(operator, op.Sink):
             by = f", by {', '.join(operator.key.columns)}" if operator.key else ""
@@ -72,29 +71,6 @@ def _stage(stage: PhysicalStage, layout: Layout | None) -> Iterable[str]:
     for output in stage.outputs:
         if output.kind == "dead_letters":
             yield f"  write   dead letters: topic {output.topic}"
-
-
-def _operator(operator: op.Operator) -> str:
-    match operator:
-        case op.Filter():
-            return f"filter: {', '.join(map(text, operator.predicates))}"
-        case op.Select() | op.WithColumns():
-            return f"{operator.kind}: {', '.join(map(text, operator.exprs))}"
-        case op.Group():
-            kept = ", ".join(f"{b.name} = {b.kind}" for b in bounds(operator) if b.name)
-            placed = ", ".join(operator.partitioned.columns) if operator.partitioned else ""
-            return f"group_by {operator.id}: {', '.join(operator.columns)} → {kept}; state placed by {placed}"
-        case op.Processing():
-            tables = ", ".join(operator.tables) or "none"
-            return f"process {operator.id}: by {', '.join(operator.columns)}; tables: {tables}"
-        case op.Concat():
-            return f"concat of {len(operator.inputs)} streams"
-        case op.WithRegime():
-            return f"with_regime: {operator.regime.kind}"
-        case op.Repartition():
-            return f"repartition: by {', '.join(operator.key.columns)}"
-        case _:
-            return f"{operator.kind} {operator.id}"
 
 
 def _time(time: timedelta) -> str:

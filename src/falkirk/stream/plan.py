@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from falkirk.stream.circuit import Circuit
+
+if TYPE_CHECKING:
+    from falkirk.stream.batch.stage import BatchStage
 
 PREFIX = "falkirk"
 """What the names of an app's own topics begin with, unless a run says otherwise."""
@@ -67,6 +70,16 @@ class RegimePlan:
     max_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """The batch regime, resolved."""
+
+    every: timedelta | int | None
+    """An epoch opens after this time, or this number of new records; None: on demand."""
+    history: Literal["whole", "new"]
+    """What an epoch reads: from the sources' start, or from the last epoch's end."""
+
+
 class Stage(Protocol):
     """A maximal set of operators fused between exchanges."""
 
@@ -107,7 +120,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A flow's stages, upstream first."""
+    """What becomes of a flow. It may be all stream or all batch."""
 
     app: str
     stages: tuple[Stage, ...]
+    """Upstream first."""
+    batches: tuple[BatchStage, ...] = ()
+    """The parts under the batch regime. They read sources alone, and nothing reads from them."""

@@ -1,4 +1,5 @@
-"""Regimes as a user writes them: what is made durable with each step, and what rolls state forward after a crash."""
+"""Regimes as a user writes them: what is made durable with each step, and what rolls state forward after a crash; or that
+there are no steps, but epochs."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import ClassVar, Literal
 
 from falkirk.errors import DefinitionError
 from falkirk.stream.blame import user_line
-from falkirk.stream.plan import RegimePlan
+from falkirk.stream.plan import BatchPlan, RegimePlan
 
 Duration = str | timedelta
 """`"100ms"`, `"2.5s"`, `"10m"`, `"1h"`, or a timedelta."""
@@ -88,13 +89,49 @@ class LazyCheckpoint(Checkpoint):
     kind: ClassVar[Literal["eager", "lazy"]] = "lazy"
 
 
-Regime = EagerCheckpoint | LazyCheckpoint
+@dataclass(frozen=True)
+class Batch:
+    """No steps: Spark computes results from the sources, epoch by epoch, and each epoch's results are written at once.
+
+    `every` opens an epoch after a while ("1h") or so many new records (1_000_000); None: when it is asked for.
+    `history` is what an epoch reads: the "whole" of the topics, so that its results replace those of the epoch before, or
+    what is "new" in them, so that they come in addition.
+
+    >>> Batch(every="1h").plan()
+    BatchPlan(every=datetime.timedelta(seconds=3600), history='whole')
+    """
+
+    kind: ClassVar[Literal["batch"]] = "batch"
+    every: Duration | int | None = None
+    history: Literal["whole", "new"] = "whole"
+
+    def __post_init__(self) -> None:
+        self.plan()
+
+    def plan(self) -> BatchPlan:
+        """The regime, resolved."""
+        if self.history not in ("whole", "new"):
+            raise DefinitionError(
+                f"history={self.history!r} is not known", where=user_line(), hint='use history="whole" or history="new"'
+            )
+        if self.every is None or (type(self.every) is int and self.every > 0):
+            return BatchPlan(self.every, self.history)
+        if isinstance(self.every, str | timedelta):
+            return BatchPlan(duration(self.every, "every"), self.history)
+        raise DefinitionError(
+            f"every={self.every!r} is neither a duration nor a number of records",
+            where=user_line(),
+            hint='write "1h", a timedelta, 1_000_000 for as many new records, or None for epochs on demand',
+        )
+
+
+Regime = EagerCheckpoint | LazyCheckpoint | Batch
 
 
 def checked_regime(regime: object, where: str) -> Regime:
     """The regime, if it is one. Raises DefinitionError: a name or a class would be found out only when it runs."""
-    if isinstance(regime, EagerCheckpoint | LazyCheckpoint):
+    if isinstance(regime, EagerCheckpoint | LazyCheckpoint | Batch):
         return regime
     raise DefinitionError(
-        f"{regime!r} is no regime", where=where, hint="use fk.EagerCheckpoint() or fk.LazyCheckpoint()"
+        f"{regime!r} is no regime", where=where, hint="use fk.EagerCheckpoint(), fk.LazyCheckpoint() or fk.Batch()"
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import compress
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,30 @@ from falkirk.stream.engine.batch import TS, WEIGHT, Batch, Updates, chosen
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.keys import same_key
 from falkirk.stream.operators import Sink
+
+
+class Written(NamedTuple):
+    """Rows as a sink's records."""
+
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    timestamps: pl.Series
+
+
+def written(sink: Sink, batch: Batch) -> Written:
+    """Append-only rows: one record a row."""
+    keys = [None] * len(batch) if sink.key is None else sink.key.encode(batch.rows)
+    return Written(keys, sink.value.encode(batch.rows), batch.meta[TS])
+
+
+def check_once(sink: Sink, keys: pl.DataFrame, rows: pl.Series) -> None:
+    """Raises UserCodeError if a key has more rows than one: `rows` is how many each has."""
+    if len(rows) and rows.max() > 1:  # type: ignore[operator]
+        raise UserCodeError(
+            f"two rows have the key {keys.row((rows > 1).arg_true()[0], named=True)}",
+            where=sink.where,
+            hint="key the sink by what tells rows apart",
+        )
 
 
 class SinkRunner:
@@ -40,12 +65,10 @@ class SinkRunner:
             self._append(run, batch)
 
     def _append(self, run: StepRun, batch: Batch) -> None:
-        keys: Sequence[bytes | None] = [None] * len(batch)
-        if self.sink.key is not None:
-            keys = self.sink.key.encode(batch.rows)
+        records = written(self.sink, batch)
         # Where the round begins depends on the clock, so that steps of a row each do not fill one partition alone.
-        places = (np.arange(len(keys)) + run.step.clock) % self.partitions
-        self._emit(run, keys, self._placed(keys, None, places), self.sink.value.encode(batch.rows), batch.meta[TS])
+        places = (np.arange(len(batch)) + run.step.clock) % self.partitions
+        self._emit(run, records, self._placed(records.keys, None, places))
 
     def _updates(self, run: StepRun, updates: Updates) -> None:
         key = self.sink.key
@@ -65,7 +88,8 @@ class SinkRunner:
         values: Sequence[bytes | None] = self.sink.value.encode(rows)
         if not here.all():
             values = [v if alive else None for v, alive in zip(values, here, strict=True)]
-        return self._emit(run, keys, self._placed(keys, hashes, np.zeros(len(keys), np.int64)), values, times)
+        places = self._placed(keys, hashes, np.zeros(len(keys), np.int64))
+        return self._emit(run, Written(keys, values, times), places)
 
     def _net(self, run: StepRun, batch: Batch) -> None:
         """A Z-set as updates: for each key, the row that came is what is visible now; if none came, it is gone."""
@@ -91,17 +115,13 @@ class SinkRunner:
         )
         if not last.height:
             return
-        if last[WEIGHT].max() > 1:  # type: ignore[operator]
-            twice = last.filter(pl.col(WEIGHT) > 1).select(columns).row(0, named=True)
-            raise UserCodeError(
-                f"two rows have the key {twice}", where=self.sink.where, hint="key the sink by what tells rows apart"
-            )
+        check_once(self.sink, last.select(columns), last[WEIGHT])
         here = last["come"].is_not_null()
         shown = rows.select(names)[last["come"].fill_null(last["any"])]
         encoded = self.sink.value.encode(shown)
         values = [v if alive else None for v, alive in zip(encoded, here, strict=True)]
         keys = key.encode(shown)
-        self._emit(run, keys, self._placed(keys, None, np.zeros(len(keys), np.int64)), values, last[TS])
+        self._emit(run, Written(keys, values, last[TS]), self._placed(keys, None, np.zeros(len(keys), np.int64)))
 
     def _placed(
         self, keys: Sequence[bytes | None], hashes: Hashes | None, nulls: npt.NDArray[np.int64]
@@ -114,19 +134,16 @@ class SinkRunner:
             places = np.where(np.fromiter((k is None for k in keys), np.bool_, len(keys)), nulls, places)
         return places
 
-    def _emit(
-        self, run: StepRun, keys: Sequence[bytes | None], places: npt.NDArray[np.int64], values: Sequence[bytes | None],
-        timestamps: pl.Series,
-    ) -> None:  # fmt: skip
-        if not len(keys):
+    def _emit(self, run: StepRun, records: Written, places: npt.NDArray[np.int64]) -> None:
+        if not len(records.keys):
             return
         run.emitted.append(
             Emitted(
                 output=self.sink.id,
                 topic=self.sink.topic,
                 partitions=places.tolist(),
-                keys=keys,
-                values=values,
-                timestamps=timestamps.to_list(),
+                keys=records.keys,
+                values=records.values,
+                timestamps=records.timestamps.to_list(),
             )
         )

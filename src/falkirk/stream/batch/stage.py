@@ -1,0 +1,68 @@
+"""A part of a flow under the batch regime, as the planner makes it: everything from its sources to its sinks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from falkirk.stream.describe import described
+from falkirk.stream.expressions import words
+from falkirk.stream.formats import Format
+from falkirk.stream.operators import Operator, Sink, Source
+from falkirk.stream.plan import BatchPlan, Input, Output
+
+if TYPE_CHECKING:
+    from falkirk.stream.batch.job import Job
+
+BUCKET = 250_000
+"""Records of the division for each bucket: the memory of one task is bounded by it."""
+FEWEST = 16
+"""Buckets of a small division: so many tasks can share what its keys have to do."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BatchStage:
+    """What an epoch computes."""
+
+    app: str
+    id: str
+    regime: BatchPlan
+    operators: tuple[Operator, ...]
+    """All that its sinks depend on, without sources, in the order of definition; those upstream that stream as well are
+    computed here once more."""
+    sources: Mapping[Source, Format]
+    """With the format that decodes the columns which are used here."""
+    inputs: tuple[Input, ...]
+    """The sources, in the order of their numbers."""
+    outputs: tuple[Output, ...]
+    """The sinks, in the order of their numbers, then the dead letters."""
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """In the order of their numbers."""
+        return tuple(o for o in self.operators if isinstance(o, Sink))
+
+    @property
+    def fingerprint(self) -> str:
+        """Another one where operators, expressions, schemas, sources or sinks are others: the results of two epochs can
+        then not be compared. What functions do is not looked at."""
+        everything = (*self.sources, *self.operators)
+        number = {operator: str(i) for i, operator in enumerate(everything)}
+        lines = [
+            f"{','.join(number[i] for i in o.inputs)} → {described(o, exactly=True)}: {words(o.schema)}"
+            for o in everything
+        ]
+        return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
+
+    def job(self, *, clock: int, records: int, result_partitions: int, bury_from: Mapping[tuple[str, int], int]) -> Job:
+        """The work of one epoch. `clock` (ms) is when it was opened, `records` how many offsets its division spans.
+        What does not decode is buried from the offsets `bury_from` on, by (topic, partition): before them it has been."""
+        from falkirk.stream.batch.job import Job
+
+        return Job(
+            app=self.app, stage=self.id, operators=self.operators, sources=tuple(self.sources.items()),
+            dead_letters=self.outputs[-1].topic, bury_from=dict(bury_from), clock=clock,
+            buckets=max(FEWEST, -(-records // BUCKET)), result_partitions=result_partitions,
+        )  # fmt: skip
