@@ -35,6 +35,11 @@ def changelog_topic(prefix: str, app: str, stage: str) -> str:
     return f"{prefix}.{app}.changelog.{stage}"
 
 
+def epochs_topic(prefix: str, app: str, stage: str) -> str:
+    """Where the epochs of a batch part are recorded, and how far their results are published."""
+    return f"{prefix}.{app}.epochs.{stage}"
+
+
 @dataclass(frozen=True, slots=True)
 class Input:
     """A topic that a stage reads."""
