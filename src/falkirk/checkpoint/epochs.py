@@ -98,6 +98,8 @@ class Epochs:
     """The newest that is complete."""
     completed: Completed | None = None
     complete_at: Offset = Offset(-1)
+    first: Opened | None = None
+    """The first that is known of."""
     asked: bool = False
     """An epoch was asked for since the newest was opened."""
     abandon: bool = False
@@ -115,6 +117,12 @@ class Epochs:
         """The number that the next epoch will have."""
         return Epoch(0 if self.opened is None else self.opened.epoch + 1)
 
+    @property
+    def shown(self) -> Opened | None:
+        """From its opening on, rows may be visible that the next epoch is to replace: those of the newest complete epoch, and
+        of what was abandoned after it."""
+        return self.complete or self.first
+
     def admit(self, offset: Offset, record: EpochRecord) -> bool:
         """Take in the next record; says whether it counts."""
         match record:
@@ -123,6 +131,7 @@ class Epochs:
                 counts = self.opened is None or (self.ended is not None and record.epoch == self.next)
                 if counts:
                     self.opened, self.opening, self.ended = record, offset, None
+                    self.first = self.first or record
                     self.asked = self.abandon = False
             case Completed() | Abandoned():
                 counts = self.open and self.opened is not None and record.epoch == self.opened.epoch

@@ -27,6 +27,8 @@ COMMANDS: dict[str, LazyCommand] = {
     "dev": LazyCommand("falkirk.cli.run", "dev", "Run a flow here, on a Kafka that starts by itself."),
     "run": LazyCommand("falkirk.cli.run", "run", "Run a flow on a Kafka cluster."),
     "worker": LazyCommand("falkirk.cli.run", "worker", "Be one worker of an app, without a supervisor: for a pod."),
+    "driver": LazyCommand("falkirk.cli.epoch", "driver", "Drive an app's batch parts, without workers: for a pod."),
+    "epoch": LazyCommand("falkirk.cli.epoch", "epoch", "Ask for an epoch of a batch part, and follow it."),
     "status": LazyCommand("falkirk.cli.status", "status", "Say how an app is, from any host."),
     "explain": LazyCommand("falkirk.cli.explain", "explain", "Show what a flow will do, before it does anything."),
     "kafka": LazyCommand("falkirk.cli.kafka", "kafka", "Start, stop or look at the embedded Kafka."),

@@ -52,6 +52,10 @@ _RUN = [
                  "[default: the broker's]"),
     click.option("--memory", metavar="SIZE", default="256MiB", show_default=True,
                  help="Block cache and write buffers of each worker's stores."),
+    click.option("--spark", metavar="MASTER", default="local[*]", show_default=True, envvar="FALKIRK_SPARK",
+                 help="Spark's master, for batch parts."),
+    click.option("--spark-set", "spark_settings", metavar="KEY=VALUE", multiple=True,
+                 help="A setting of Spark's. May be given several times."),
     click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning",
                  show_default=True),
 ]  # fmt: skip
@@ -85,6 +89,8 @@ def settings_from(**options: Any) -> Settings:
         checkpoints=options["checkpoints"],
         replication=options["replication"],
         cache_bytes=parse_size(options["memory"], where="--memory"),
+        spark=options["spark"],
+        spark_settings=_pairs("--spark-set", options["spark_settings"]),
         log_level=options["log_level"],
     )
 
@@ -102,12 +108,15 @@ def _reach(options: dict[str, Any]) -> dict[str, Any]:
             hint="name your cluster with --brokers HOST:PORT (or FALKIRK_BROKERS); to try a flow on this machine alone, with "
             "a Kafka that starts by itself: falkirk dev",
         )
+    return {"brokers": brokers, "prefix": options["prefix"], "client": _pairs("--set", client)}
+
+
+def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
     pairs = {}
-    for setting in client:
+    for setting in given:
         key, equals, value = setting.partition("=")
         if not equals:
-            raise ConfigError(
-                f"--set {setting!r} is no KEY=VALUE", hint="for instance --set security.protocol=SASL_SSL"
-            )
+            example = "security.protocol=SASL_SSL" if option == "--set" else "spark.driver.memory=2g"
+            raise ConfigError(f"{option} {setting!r} is no KEY=VALUE", hint=f"for instance {option} {example}")
         pairs[key] = value
-    return {"brokers": brokers, "prefix": options["prefix"], "client": pairs}
+    return pairs

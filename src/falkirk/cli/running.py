@@ -9,21 +9,24 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import FrameType
 
 import click
 
-from falkirk.cli.main import tell
+from falkirk.cli.main import tell as tell_error
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.errors import FalkirkError
+from falkirk.errors import ConfigError, FalkirkError
 from falkirk.runtime.app import App, prepare
+from falkirk.runtime.batch.child import DriverChild
+from falkirk.runtime.batch.process import drive
+from falkirk.runtime.board import Board
 from falkirk.runtime.hosts import Hosts
 from falkirk.runtime.identity import hold
 from falkirk.runtime.news import Line, Started
 from falkirk.runtime.process import setup_logging
-from falkirk.runtime.protocol import BUG
+from falkirk.runtime.protocol import BUG, EpochReport
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.supervisor import Supervisor, WorkerFailed
 from falkirk.runtime.until_end import UntilEnd
@@ -46,7 +49,7 @@ def work_alone(target: str, settings: Settings, slot: int) -> None:
         work(app, settings, topics, slot, stop.is_set, watch.tell)
     except FalkirkError as error:
         watch.close()
-        tell(error)
+        tell_error(error)
         code = error.exit_code
     except Exception:  # noqa: BLE001  # whatever it is, the process ends with it
         watch.close()
@@ -58,16 +61,40 @@ def work_alone(target: str, settings: Settings, slot: int) -> None:
     os._exit(code)  # a thread that waits for the cluster would hold up the interpreter's end
 
 
+def drive_alone(target: str, settings: Settings) -> None:
+    """Drive the app's batch parts until told to stop; then end this process."""
+    setup_logging(settings.log_level)
+    app, topics = bound(target, settings)
+    if not app.batches:
+        raise ConfigError(f"flow {app.name!r} has no batch part", hint="falkirk run runs it")
+    stop = stop_on_signals(lambda: None)
+    board = Board(app, 0)
+    code = 0
+
+    def tell(report: EpochReport) -> None:
+        if (event := board.take(report)) is not None:
+            click.echo(f"{time.strftime('%H:%M:%S')} {event}", err=True)
+
+    click.echo(f"{app.name}: drives {', '.join(b.stage.id for b in app.batches)}, pid {os.getpid()}", err=True)
+    try:
+        drive(app, settings, topics, stop.is_set, tell)
+    except FalkirkError as error:
+        tell_error(error)
+        code = error.exit_code
+    sys.stderr.flush()
+    os._exit(code)  # Spark's threads would hold up the interpreter's end
+
+
 def supervise(supervisor: Supervisor, target: str, settings: Settings, *, live: bool, until_end: bool) -> None:
     """Run the workers until the end, or until told to stop. `live`: show it in place, on a terminal."""
     setup_logging(settings.log_level)
     app, topics = bound(target, settings)
     with hold(Path(settings.state_dir) / app.name / "lock", f"app {app.name!r}"):
-        _supervise(supervisor, app, topics, settings, live=live, until_end=until_end)
+        _supervise(supervisor, target, app, topics, settings, live=live, until_end=until_end)
 
 
 def _supervise(
-    supervisor: Supervisor, app: App, topics: Topics, settings: Settings, *, live: bool, until_end: bool
+    supervisor: Supervisor, target: str, app: App, topics: Topics, settings: Settings, *, live: bool, until_end: bool
 ) -> None:
     end = UntilEnd(app, settings.cluster(), topics) if until_end else None
     watch = Watch(app, settings, settings.workers, live=live, progress=None if end is None else end.progress)
@@ -76,18 +103,31 @@ def _supervise(
     )
     following = Following(end) if end is not None else None
 
-    def finished() -> bool:
-        return stop.is_set() or (following is not None and following.finished())
+    driver: DriverChild | None = None
 
-    click.echo(f"{app.name}: {len(app.tasks)} tasks, {settings.workers} workers, pid {os.getpid()}", err=True)
+    def finished() -> bool:
+        driven = driver is None or driver.finished()
+        return stop.is_set() or (following is not None and following.finished() and driven)
+
+    drives = f", batch parts {', '.join(b.stage.id for b in app.batches)}" if app.batches else ""
+    click.echo(f"{app.name}: {len(app.tasks)} tasks, {settings.workers} workers{drives}, pid {os.getpid()}", err=True)
     watch.start()
     try:
-        with closing(watch):  # what is wrong is said last
-            supervisor.run(finished, watch.tell)
+        with ExitStack() as stack:  # what is wrong is said last
+            stack.enter_context(closing(watch))
+            if app.batches:
+                driver = DriverChild(target, settings, watch.tell, until_end=until_end)
+                stack.enter_context(closing(driver))
+            if app.tasks:
+                supervisor.run(finished, watch.tell)
+            else:
+                supervisor.kill()  # there is nothing for workers to do
+                while not finished():
+                    time.sleep(0.05)
     except WorkerFailed as error:
-        tell(error)
+        tell_error(error)
         sys.exit(error.code)
-    if end is not None and not stop.is_set():
+    if end is not None and not stop.is_set() and app.tasks:
         everything = f"everything is processed: {end.progress()[1]:,} input records, in {clock(watch.board.seconds)}"
         click.echo(f"{app.name}: {everything}", err=True)
 

@@ -38,6 +38,9 @@ def status(app: str, as_json: bool, **options: Any) -> None:
                               inputs[]: topic, partition, position, lag
       workers[]               worker, host, pid, member (of the group), tasks, records_per_s, step_ms, commit_ms,
                               commits_per_s, reported_s_ago
+      batches[]               stage, epoch, state ("none", "open", "complete", "abandoned"), opened_s_ago, records (that it
+                              reads), rows (published), published and partitions (result partitions), complete (the
+                              newest epoch that is), driver
     The exit code is 0 whatever the state; 2: there is no such app; 3: the cluster does not answer.
     """
     settings = cluster_settings(**options)
@@ -73,12 +76,20 @@ def shown(found: Status) -> RenderableType:
             _number(w.step_ms), _number(w.commit_ms), _number(w.commits_per_s),
             "–" if w.reported_s_ago is None else f"{_seconds(w.reported_s_ago)} ago",
         )  # fmt: skip
+    epochs = table("batch", "epoch:7", "", "opened:8", "reads:9", "published:9", "partitions:10", "complete:8")
+    for e in found.batches:
+        epochs.add_row(
+            Text(e.stage, "bold"), _number(e.epoch), e.state, _seconds(e.opened_s_ago), f"{e.records:,}", f"{e.rows:,}",
+            f"{e.published}/{e.partitions}", _number(e.complete),
+        )  # fmt: skip
     title = Text.assemble(
         (found.app, "bold"), "  ", (found.state, COLOURS[found.state]), ("  layout ", "dim"), str(found.layout),
         ("  lag ", "dim"), f"{found.lag:,}",
     )  # fmt: skip
     nobody: RenderableType = Text("no workers", "dim")
-    return Group(title, "", stages, "", tasks, "", workers if found.workers else nobody)
+    parts: list[RenderableType] = ["", stages, "", tasks, "", workers if found.workers else nobody]
+    batches: list[RenderableType] = ["", epochs]
+    return Group(title, *(parts if found.stages else []), *(batches if found.batches else []))
 
 
 def _short(found: Status, worker: str | None) -> str:

@@ -7,7 +7,7 @@ steps topic   one partition for each task, in that order
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from falkirk.checkpoint.ids import InputPartition, Offset, TaskId, TopicPartition
 from falkirk.checkpoint.tasks import Task
@@ -15,9 +15,20 @@ from falkirk.connectors.kafka.control import CONTROL, PARTITIONS, ControlTopic
 from falkirk.connectors.kafka.topics import COMPACTED, FOREVER, TopicInfo, Topics
 from falkirk.errors import ClusterError, SourceError
 from falkirk.runtime import layout
+from falkirk.runtime.batch.binding import BoundBatch, bind
 from falkirk.runtime.layout import LayoutRecord
 from falkirk.runtime.settings import Settings
-from falkirk.stream.plan import Input, Layout, Plan, Stage, changelog_topic, control_topic, steps_topic
+from falkirk.stream.batch import BatchStage
+from falkirk.stream.plan import (
+    Input,
+    Layout,
+    Plan,
+    Stage,
+    changelog_topic,
+    control_topic,
+    epochs_topic,
+    steps_topic,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +63,7 @@ class App:
     limits: Mapping[str, int]
     """Bytes of the largest record that each topic accepts, of those that the app writes."""
     recorded: LayoutRecord
+    batches: tuple[BoundBatch, ...] = ()
 
     @property
     def group(self) -> str:
@@ -83,9 +95,9 @@ def prepare(plan: Plan, settings: Settings, topics: Topics) -> App:
         now = layout.stage_records(layout.in_order(known, plan.stages), sizes)
         if known is not None:
             layout.check_stages(known, now)
-        elif (have := counts.get(steps, sum(sizes.values()))) != sum(sizes.values()):
+        elif (have := counts.get(steps, total := sum(sizes.values()))) != total:
             raise SourceError(
-                f"another flow ran under the name {plan.app!r}: it had {have} tasks, and this one has {sum(sizes.values())}",
+                f"another flow ran under the name {plan.app!r}: it had {have} tasks, and this one has {total}",
                 where=f"topic {steps}",
                 hint="give this flow a name of its own",
             )
@@ -100,20 +112,29 @@ def prepare(plan: Plan, settings: Settings, topics: Topics) -> App:
     finally:
         record.close()
     tasks = lay_out(layout.in_order(known, plan.stages), plan.app, settings, sizes, infos)
-    written = {o.topic for stage in plan.stages for o in stage.outputs} | {steps}
-    written |= {c.topic for bound in tasks if (c := bound.task.changelog) is not None}
+    written = {name for name, role in roles.items() if role != "source"} | {
+        o.topic for p in parts(plan) for o in p.outputs
+    }
     limits = {name: int(config["max.message.bytes"]) for name, config in topics.configs(written).items()}
-    return App(plan.app, plan, steps, control, Layout(counts), infos, tasks, limits, known)
+    epochs = {batch.id: epochs_topic(settings.prefix, plan.app, batch.id) for batch in plan.batches}
+    batches = bind(plan.batches, epochs, {name: replace(info, partitions=counts[name]) for name, info in infos.items()})
+    return App(plan.app, plan, steps, control, Layout(counts), infos, tasks, limits, known, batches)
+
+
+def parts(plan: Plan) -> tuple[Stage | BatchStage, ...]:
+    """All of a flow, streamed or not."""
+    return (*plan.stages, *plan.batches)
 
 
 def roles_of(plan: Plan, settings: Settings) -> dict[str, layout.Role]:
     """The topics of a flow, and what each is to it; what is read counts for more than that it is written too."""
-    roles: dict[str, layout.Role] = {o.topic: o.kind for stage in plan.stages for o in stage.outputs}
-    roles |= {i.topic: i.kind for stage in plan.stages for i in stage.inputs}
+    roles: dict[str, layout.Role] = {o.topic: o.kind for part in parts(plan) for o in part.outputs}
+    roles |= {i.topic: i.kind for part in parts(plan) for i in part.inputs}
     for stage in plan.stages:
         if has_changelog(stage):
             roles[changelog_topic(settings.prefix, plan.app, stage.id)] = "changelog"
-    return {**roles, steps_topic(settings.prefix, plan.app): "steps"}
+    roles |= {epochs_topic(settings.prefix, plan.app, batch.id): "epochs" for batch in plan.batches}
+    return {**roles, steps_topic(settings.prefix, plan.app): "steps"} if plan.stages else roles
 
 
 def has_changelog(stage: Stage) -> bool:
@@ -124,7 +145,7 @@ def has_changelog(stage: Stage) -> bool:
 def room_for(plan: Plan, topics: Topics) -> Mapping[str, str]:
     """The setting of topics that hold what sources hold, in other words: a record as large as its source allows must fit
     into the dead letters (in base64), into an edge (with its timestamp) and into the changelog."""
-    sources = {i.topic for stage in plan.stages for i in stage.inputs if i.kind == "source"}
+    sources = {i.topic for part in parts(plan) for i in part.inputs if i.kind == "source"}
     largest = max(int(config["max.message.bytes"]) for config in topics.configs(sources).values())
     return {"max.message.bytes": str(2 * largest)}
 
@@ -148,7 +169,15 @@ def topics_to_make(
             want(output.topic, 1 if output.kind == "dead_letters" else size, config)
         if has_changelog(stage):
             want(changelog_topic(settings.prefix, plan.app, stage.id), size, {**COMPACTED, **room})
-    want(steps_topic(settings.prefix, plan.app), sum(sizes.values()), FOREVER)
+    for batch in plan.batches:
+        size = max(counts[i.topic] for i in batch.inputs)
+        for output in batch.outputs:
+            letters = output.kind == "dead_letters"
+            want(output.topic, 1 if letters else size, {**FOREVER, **room} if letters else {})
+        results = max(counts[o.topic] for o in batch.outputs)
+        want(epochs_topic(settings.prefix, plan.app, batch.id), 1 + results, FOREVER)
+    if plan.stages:
+        want(steps_topic(settings.prefix, plan.app), sum(sizes.values()), FOREVER)
     return sizes, missing
 
 
@@ -195,9 +224,9 @@ def stage_size(stage: Stage, counts: Mapping[str, int]) -> int:
 
 
 def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) -> None:
-    """Sources exist, with the partitions that `start=` names, and no lazy stage reads a compacted topic: its division,
-    read again, would differ."""
-    sources = [(stage, i) for stage in plan.stages for i in stage.inputs if i.kind == "source"]
+    """Sources exist, with the partitions that `start=` names, and what may read a division again reads no compacted topic:
+    the division would differ."""
+    sources = [(part, i) for part in parts(plan) for i in part.inputs if i.kind == "source"]
     for stage, i in sources:
         if i.topic not in found:
             raise ClusterError(
@@ -212,13 +241,17 @@ def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) ->
                 where=f"source {i.id}, read by stage {stage.id}",
                 hint="partitions are numbered from 0",
             )
-    configs = topics.configs(i.topic for stage, i in sources if stage.regime.kind == "lazy")
-    for stage, i in sources:
-        if stage.regime.kind == "lazy" and "compact" in configs[i.topic].get("cleanup.policy", ""):
+    again = [(part, i) for part, i in sources if part.regime.kind in ("lazy", "batch")]
+    configs = topics.configs(i.topic for _, i in again)
+    for part, i in again:
+        if "compact" in configs[i.topic].get("cleanup.policy", ""):
             raise SourceError(
-                f"the lazy regime cannot read topic {i.topic!r}: it is compacted, so a division read again would differ",
-                where=f"source {i.id}, read by stage {stage.id}",
-                hint="use the eager regime for this part, or put .repartition(...) before it: the edge it makes is a log",
+                f"the {part.regime.kind} regime cannot read topic {i.topic!r}: it is compacted, so a division read again "
+                "would differ",
+                where=f"source {i.id}, read by stage {part.id}",
+                hint="use the eager regime for this part, or put .repartition(...) before it: the edge it makes is a log"
+                if part.regime.kind == "lazy"
+                else "use the eager regime for this part, or read a topic that keeps every record",
             )
 
 

@@ -17,7 +17,7 @@ from falkirk.checkpoint.tasks import Phase
 from falkirk.connectors.kafka.lag import Left, lag
 from falkirk.runtime.app import App, BoundTask
 from falkirk.runtime.news import Ended, Started
-from falkirk.runtime.protocol import Report, TaskReport
+from falkirk.runtime.protocol import EpochReport, Report, TaskReport
 
 WINDOW = 5.0
 """Seconds over which rates are averaged."""
@@ -112,8 +112,10 @@ class Board:
         self._bound: dict[str, BoundTask] = {str(b.task.id): b for b in app.tasks}
         self._dead: Counter[str] = Counter()
         self._rolling: dict[str, tuple[str, float, int]] = {}
+        self.epochs: dict[str, EpochReport] = {}
+        """The last word of each batch part's driver, if it is on this host."""
 
-    def take(self, news: Report | Started | Ended) -> str | None:
+    def take(self, news: Report | EpochReport | Started | Ended) -> str | None:
         """Take note; the event in words, where it is one that people should know of."""
         match news:
             case Started(slot, pid):
@@ -125,6 +127,13 @@ class Board:
                 return self._ended(slot, pid, how)
             case Report():
                 return self._reported(news)
+            case EpochReport():
+                self.epochs[news.stage] = news
+                return (
+                    None
+                    if news.state == "running"
+                    else f"epoch {news.epoch} of {news.stage} is {news.state}: {news.words}"
+                )
 
     def _ended(self, slot: int | None, pid: int, how: str) -> str:
         worker = None if slot is None else self.workers.get(slot)

@@ -29,7 +29,7 @@ from falkirk.stream.plan import Stage
 
 FORMAT = 1
 
-Role = Literal["source", "edge", "sink", "dead_letters", "changelog", "steps"]
+Role = Literal["source", "edge", "sink", "dead_letters", "changelog", "steps", "epochs"]
 
 ANOTHER_NAME = "undo the change, or give the flow another name: it then begins anew, beside this one"
 
@@ -197,7 +197,7 @@ def check_stages(known: LayoutRecord, now: Sequence[StageRecord]) -> None:
         raise StateError(f"app {known.app!r} has {known.shards} shards, and this Falkirk makes {SHARDS}")
     before = {stage.id: stage for stage in known.stages}
     after = {stage.id: stage for stage in now}
-    if not before.keys() & after.keys():
+    if before.keys() | after.keys() and not before.keys() & after.keys():
         raise StateError(
             f"another flow ran under the name {known.app!r}: it has no stage in common with this one",
             where=f"its stages: {', '.join(before)}; this flow's: {', '.join(after)}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from falkirk.runtime.protocol import Report
+from falkirk.runtime.protocol import EpochReport, Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,4 +31,4 @@ class Line:
     text: str
 
 
-News = Report | Started | Ended | Line
+News = Report | EpochReport | Started | Ended | Line

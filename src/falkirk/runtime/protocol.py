@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 BUG = 70
@@ -59,6 +61,19 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
     """Since the last report."""
 
 
+class EpochReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="epoch"):
+    """From a driver: how an epoch is."""
+
+    stage: str
+    epoch: int
+    state: Literal["opened", "running", "complete", "abandoned"]
+    words: str
+    """What is being done, or was."""
+    done: int = 0
+    of: int = 0
+    """Spark's tasks of that; 0: not known."""
+
+
 class Announced(msgspec.Struct, frozen=True):
     """What the control topic tells of a worker."""
 
@@ -78,7 +93,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """It mends itself: another worker may try."""
 
 
-FromWorker = Ready | Report | Failed
+FromWorker = Ready | Report | EpochReport | Failed
 encode = msgspec.json.Encoder().encode
-decode_from_worker = msgspec.json.Decoder(Ready | Report | Failed).decode
+decode_from_worker = msgspec.json.Decoder(Ready | Report | EpochReport | Failed).decode
 decode_to_worker = msgspec.json.Decoder(Work).decode

@@ -28,6 +28,10 @@ class Settings:
     cache_bytes: int = 256 << 20
     """Block cache and write buffers of all stores of one worker together."""
     log_level: str = "warning"
+    spark: str = "local[*]"
+    """Spark's master, for batch parts."""
+    spark_settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings of Spark's own."""
     client: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     """librdkafka settings of the user's own: security, addresses."""
 

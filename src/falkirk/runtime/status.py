@@ -23,10 +23,12 @@ from falkirk.connectors.kafka.members import Member
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
+from falkirk.runtime.batch.asking import EpochStatus, batch_part
+from falkirk.runtime.batch.election import drivers
 from falkirk.runtime.layout import LayoutRecord, StageRecord, read_layout
 from falkirk.runtime.protocol import Announced, Report, TaskReport
 from falkirk.runtime.settings import Settings
-from falkirk.stream.plan import control_topic, steps_topic
+from falkirk.stream.plan import control_topic, epochs_topic, steps_topic
 
 TAIL = 32
 """A task's last step and name are among so many of its last records, nearly always."""
@@ -105,6 +107,7 @@ class Status(msgspec.Struct, frozen=True):
     stages: list[StageStatus]
     tasks: list[TaskStatus]
     workers: list[WorkerStatus]
+    batches: list[EpochStatus] = []
 
 
 def read_status(name: str, settings: Settings, topics: Topics) -> Status:
@@ -112,6 +115,7 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
     topics.check_reachable(timeout=5.0)
     layout = _layout(name, settings, topics)
     members = topics.group(name).members
+    driving = bool(topics.group(drivers(name)).members)
     announced = reports(settings, name)
     reported = {t.task: (a.report, t) for a in announced.values() if a.report.owner in members for t in a.report.tasks}
     steps = steps_topic(settings.prefix, name)
@@ -126,7 +130,7 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
     running = all(s.running == s.tasks for s in stages)
     return Status(
         name,
-        "stopped" if not members else "running" if running else "recovering",
+        "stopped" if not members and not (driving and not layout.stages) else "running" if running else "recovering",
         name,
         layout.number,
         layout.falkirk,
@@ -134,7 +138,18 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
         stages,
         tasks,
         [_worker(owner, members.get(owner), announced.get(owner), now) for owner in _workers(members, announced, now)],
+        _batches(name, layout, settings, topics),
     )
+
+
+def _batches(name: str, layout: LayoutRecord, settings: Settings, topics: Topics) -> list[EpochStatus]:
+    prefix = epochs_topic(settings.prefix, name, "")
+    stages = sorted(t.removeprefix(prefix) for t, record in layout.topics.items() if record.role == "epochs")
+    found = []
+    for stage in stages:
+        with batch_part(name, stage, settings, topics) as part:
+            found.append(part.look())
+    return found
 
 
 Reported = tuple[Report, TaskReport]

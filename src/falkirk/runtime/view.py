@@ -11,10 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from falkirk.runtime.board import Board, Recovery, StageState
-from falkirk.runtime.protocol import Report
+from falkirk.runtime.protocol import EpochReport, Report
 
 MOST = 8
 """So many rows of a table are shown; the rest is counted."""
+
+EPOCHS = {"opened": "cyan", "running": "yellow", "complete": "green", "abandoned": "red"}
 
 COLOURS = {"running": "green", "recovering": "yellow", "starting": "cyan", "waiting": "dim"}
 
@@ -24,11 +26,11 @@ def frame(board: Board, brokers: str, progress: tuple[int, int] | None = None) -
     seconds = board.seconds
     parts: list[RenderableType] = [
         Rule(_title(board, brokers, seconds), style="dim", align="left"),
-        "",
-        _workers(board),
-        "",
-        _stages(board.stages()),
     ]
+    if board.app.tasks:
+        parts += ["", _workers(board), "", _stages(board.stages())]
+    if board.app.batches:
+        parts += ["", _epochs(board)]
     if recoveries := board.recovering():
         parts += ["", _recoveries(recoveries)]
     if progress is not None:
@@ -39,16 +41,18 @@ def frame(board: Board, brokers: str, progress: tuple[int, int] | None = None) -
 def line(board: Board, progress: tuple[int, int] | None = None) -> str:
     """The same for a log, on one line."""
     stages, reports = board.stages(), board.lately()
-    parts = [
-        f"up {clock(board.seconds)}",
+    parts = [f"up {clock(board.seconds)}"]
+    figures = [
         f"{sum(s.running for s in stages)} of {sum(s.tasks for s in stages)} tasks run here",
         f"{sum(s.rows_per_s for s in stages):,.0f} records/s",
         f"lag {board.lag():,}",
         f"step {_slowest(r.step_ms for r in reports):.1f} ms",
         f"commit {_slowest(r.commit_ms for r in reports):.1f} ms",
     ]
+    parts += figures if board.app.tasks else []
     if dead := sum(s.dead for s in stages):
         parts.append(f"{dead:,} dead letters")
+    parts += [_epoch(e) for e in board.epochs.values() if e.state == "running"]
     if recoveries := board.recovering():
         parts.append(f"recovering {', '.join(_in_words(r) for r in recoveries[:3])}{_more(len(recoveries), 3)}")
     if progress is not None:
@@ -128,6 +132,23 @@ def _stages(stages: list[StageState]) -> Table:
     if more := _more(len(stages), 2 * MOST):
         rows.add_row(Text(more.strip(), "dim"))
     return rows
+
+
+def _epochs(board: Board) -> Table:
+    """What the drivers here say; the driver of an app is on one of its hosts."""
+    rows = table("batch", "epoch:7", "", "", "")
+    for batch in board.app.batches[:MOST]:
+        e = board.epochs.get(batch.stage.id)
+        if e is None:
+            rows.add_row(Text(batch.stage.id, "bold"), "–", Text("waiting", "dim"))
+        else:
+            bar: RenderableType = ProgressBar(e.of, e.done, width=30) if e.of and e.state == "running" else Text("")
+            rows.add_row(Text(e.stage, "bold"), str(e.epoch), Text(e.state, EPOCHS[e.state]), bar, e.words)
+    return rows
+
+
+def _epoch(e: EpochReport) -> str:
+    return f"epoch {e.epoch} of {e.stage}: {e.words}{f' {_percent(e.done, e.of)}' if e.of else ''}"
 
 
 def _recoveries(recoveries: list[Recovery]) -> Table:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from falkirk.stream.circuit import Circuit
 
@@ -79,6 +79,7 @@ class RegimePlan:
 class BatchPlan:
     """The batch regime, resolved."""
 
+    kind: ClassVar[Literal["batch"]] = "batch"
     every: timedelta | int | None
     """An epoch opens after this time, or this number of new records; None: on demand."""
     history: Literal["whole", "new"]

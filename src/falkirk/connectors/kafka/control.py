@@ -16,7 +16,7 @@ from falkirk.checkpoint.ports import LogRecord
 from falkirk.connectors.kafka.config import Cluster, client, logger
 from falkirk.connectors.kafka.errors import translate
 from falkirk.connectors.kafka.reader import BoundedReader
-from falkirk.errors import ClusterError
+from falkirk.errors import UnreachableError
 
 LAYOUT, REPORTS = 0, 1
 PARTITIONS = 2
@@ -56,32 +56,37 @@ class ControlTopic:
 
     def append(self, partition: int, key: bytes, value: bytes) -> Offset:
         """Write one record, and wait until it is acknowledged. Raises ClusterError."""
-        failure: list[KafkaError] = []
-        offsets: list[int] = []
-
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                failure.append(error)
-            else:
-                offsets.append(message.offset() or 0)
-
-        timeout = int(PATIENCE * 1000)
-        settings = {**self._cluster.settings(), "enable.idempotence": True, "message.timeout.ms": timeout}
-        producer = client(Producer, settings)
-        producer.produce(self._topic, value, key, partition, on_delivery=delivered)
-        producer.flush(PATIENCE + 1)
-        if offsets:
-            return Offset(offsets[0])
-        cause = failure[0] if failure else KafkaError(KafkaError._MSG_TIMED_OUT)
-        raise translate(cause, f"topic {self._topic}") or ClusterError(
-            f"a record could not be written: {cause.str()}",
-            where=f"topic {self._topic}",
-            hint="are enough replicas in sync, and may the app's user write the topic?",
-        )
+        return append(self._cluster, TopicPartition(self._topic, partition), key, value)
 
     def close(self) -> None:
         """Let go of the connections."""
         self._reader.close()
+
+
+def append(cluster: Cluster, place: TopicPartition, key: bytes | None, value: bytes) -> Offset:
+    """Write one record outside any transaction, and wait until it is acknowledged. Raises ClusterError: after a time-out the
+    record may be there, or come yet."""
+    failure: list[KafkaError] = []
+    offsets: list[int] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            failure.append(error)
+        else:
+            offsets.append(message.offset() or 0)
+
+    settings = {**cluster.settings(), "enable.idempotence": True, "message.timeout.ms": int(PATIENCE * 1000)}
+    producer = client(Producer, settings)
+    producer.produce(place.topic, value, key, place.partition, on_delivery=delivered)
+    producer.flush(PATIENCE + 1)
+    if offsets:
+        return Offset(offsets[0])
+    cause = failure[0] if failure else KafkaError(KafkaError._MSG_TIMED_OUT)
+    raise translate(cause, f"topic {place.topic}") or UnreachableError(
+        f"a record could not be written: {cause.str()}",
+        where=f"topic {place.topic}",
+        hint="are enough replicas in sync, and may the app's user write the topic?",
+    )
 
 
 class Announcer:

@@ -1,0 +1,99 @@
+"""`falkirk epoch` and `falkirk driver`: the batch parts of an app."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from falkirk.cli.options import cluster_options, cluster_settings, run_options, settings_from
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.runtime.batch.asking import BatchPart, EpochStatus, batch_part, driven, reason
+
+LOOK = 0.5
+"""Seconds between two looks."""
+
+
+@click.command()
+@click.argument("app")
+@click.argument("stage")
+@cluster_options
+@click.option("--abandon", is_flag=True, help="End the open epoch without its being complete.")
+@click.option("--detach", is_flag=True, help="Ask, and do not wait for it.")
+def epoch(app: str, stage: str, abandon: bool, detach: bool, **options: Any) -> None:
+    """Ask for an epoch of STAGE, a batch part of APP, and follow it until it is complete.
+
+    It reads what is in its sources when it is opened. If an epoch is open, another one follows it. Ctrl-C ends the
+    following, not the epoch. The app has to run somewhere: its driver does the work.
+
+    \b
+    falkirk epoch shop baselines --brokers broker-1:9092
+    falkirk epoch shop baselines --brokers broker-1:9092 --abandon
+
+    An epoch that is abandoned publishes nothing more. What it had published stays, until the next one replaces it.
+    The exit code is 0 when the epoch is complete (with --abandon: abandoned), 1 when it ended otherwise.
+    """
+    settings = cluster_settings(**options)
+    topics = Topics(settings.cluster())
+    with batch_part(app, stage, settings, topics) as part:
+        before = part.ask("abandon" if abandon else "open")
+        if not driven(app, topics):
+            click.secho(
+                f"nobody drives {app} just now: it is done when the app runs again (falkirk run)", fg="yellow", err=True
+            )
+        if detach:
+            return
+        wanted = before.epoch if abandon else _following(before)
+        found = _follow(part, -1 if wanted is None else wanted)
+    done = "abandoned" if abandon else "complete"
+    what = f"{app}: epoch {found.epoch} of {stage} is {found.state}"
+    click.echo(
+        f"{what}, {found.rows:,} records of {found.records:,} input records"
+        + (f": {reason(part.epochs)}" if abandon else "")
+    )
+    sys.exit(0 if found.state == done else 1)
+
+
+def _following(before: EpochStatus) -> int:
+    """The number that the epoch will have."""
+    return 0 if before.epoch is None else before.epoch + 1
+
+
+def _follow(part: BatchPart, epoch: int) -> EpochStatus:
+    """Until that epoch, or one after it, has ended."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} partitions"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        shown = bar.add_task("waiting for the driver", total=None)
+        while True:
+            now = part.look()
+            if now.epoch is not None and now.epoch >= epoch:
+                if now.state != "open":
+                    return now
+                bar.update(shown, description=f"epoch {now.epoch}", completed=now.published, total=now.partitions)
+            time.sleep(LOOK)
+
+
+@click.command()
+@run_options
+def driver(target: str, **options: Any) -> None:
+    """Drive the batch parts of an app, without workers: for a pod, which is started again when it ends.
+
+    One driver is elected among all that run; falkirk run has one of its own. SIGTERM leaves: the epoch that is open goes on
+    with the next driver.
+
+    \b
+    falkirk driver app:flow --brokers broker-1:9092 --spark spark://master:7077
+    """
+    from falkirk.cli.running import drive_alone
+
+    drive_alone(target, settings_from(workers=1, **options))

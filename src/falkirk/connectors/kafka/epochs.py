@@ -1,0 +1,99 @@
+"""The topic that holds the epochs of one batch part.
+
+partition 0        openings and ends, appended by whoever has something to say: few, and trimmed below the last complete epoch
+partition 1 + p    how far result partition p is published, in the transactions that publish it
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from falkirk.checkpoint.driver import run
+from falkirk.checkpoint.epochs import EpochRecord, encode
+from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
+from falkirk.checkpoint.ports import Ranges, Read, Unknown
+from falkirk.checkpoint.publishing import Outcome, Part, Standing, close, last_standing
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.control import append
+from falkirk.connectors.kafka.log import KafkaLog
+from falkirk.connectors.kafka.reader import BoundedReader
+from falkirk.errors import UnreachableError
+
+PAUSE = 0.25
+"""Seconds between two looks at what a copy does."""
+
+
+class KafkaEpochLog:
+    """`falkirk.checkpoint.epochs.EpochLog` on a Kafka cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster, self._reader = cluster, BoundedReader(cluster)
+
+    async def append(self, partition: TopicPartition, record: EpochRecord) -> None:
+        """Add a record."""
+        try:
+            append(self._cluster, partition, None, encode(record))
+        except UnreachableError as error:
+            raise Unknown(str(error)) from error
+
+    async def start(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
+        """The first offset still kept in each partition. Blocks while the cluster cannot be reached."""
+        return self._reader.watermarks(partitions, end=False)
+
+    async def end(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
+        """High watermarks. Blocks while the cluster cannot be reached."""
+        return self._reader.watermarks(partitions, end=True)
+
+    async def read_committed(self, ranges: Ranges) -> Mapping[TopicPartition, Read]:
+        """What is committed in the ranges."""
+        return self._reader.read(ranges, committed=True)
+
+    def standings(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[Standing | None, Offset]]:
+        """How result partitions stand, as far as that is decided, each with where the record that says so lies."""
+        at = self._reader.watermarks(places, end=False)
+        marks = self._reader.watermarks(places, end=True)
+        found: dict[TopicPartition, tuple[Standing | None, Offset]] = dict.fromkeys(places, (None, Offset(0)))
+        while behind := {p: (at[p], marks[p]) for p in at if at[p] < marks[p]}:
+            for place, read in self._reader.read(behind, committed=True).items():
+                if (standing := last_standing(read)) is not None:
+                    found[place] = standing, read.records[-1].offset
+                if read.position == at[place]:
+                    del at[place]  # an open transaction is in the way: what it says is not decided
+                else:
+                    at[place] = read.position
+        return found
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._reader.close()
+
+
+def publisher(app: str, stage: str, partition: int) -> OwnerId:
+    """The transactional id under which a result partition is published."""
+    return OwnerId(f"{app}.{stage}.p{partition}")
+
+
+def publisher_log(cluster: Cluster, owner: OwnerId, transaction_timeout_ms: int, batch_bytes: int) -> KafkaLog:
+    """The log under a result partition's transactional id. Its transactions carry no offsets, so it needs no group."""
+    return KafkaLog(
+        cluster,
+        owner,
+        lambda: None,
+        transaction_timeout_ms=transaction_timeout_ms,
+        batch_bytes=batch_bytes,
+    )
+
+
+def close_part(cluster: Cluster, owner: OwnerId, part: Part, transaction_timeout_ms: int) -> Outcome:
+    """See to it that nothing more of an epoch is published in a result partition. Blocks while the cluster is away."""
+    log = publisher_log(cluster, owner, transaction_timeout_ms, 1_000_000)
+    try:
+        return run(close(log, part, pause))
+    finally:
+        log.close()
+
+
+async def pause() -> None:
+    """Wait a little for a copy."""
+    time.sleep(PAUSE)

@@ -1,0 +1,121 @@
+"""What people ask of a driver, and how epochs are: both through the log alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Literal
+
+import msgspec
+
+from falkirk.checkpoint.driver import run
+from falkirk.checkpoint.epochs import Abandoned, Asked, Completed, Epochs, catch_up, propose
+from falkirk.checkpoint.ids import Millis, TopicPartition
+from falkirk.checkpoint.publishing import Outcome, Part, Published
+from falkirk.connectors.kafka.epochs import KafkaEpochLog
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import ConfigError
+from falkirk.runtime.batch.election import drivers
+from falkirk.runtime.settings import Settings
+from falkirk.stream.plan import epochs_topic
+
+
+class EpochStatus(msgspec.Struct, frozen=True):
+    """A batch part, by its newest epoch."""
+
+    stage: str
+    epoch: int | None
+    """null: none was opened yet."""
+    state: Literal["none", "open", "complete", "abandoned"]
+    opened_s_ago: float | None
+    records: int
+    """Offsets that the epoch reads."""
+    rows: int
+    """Published so far."""
+    published: int
+    """Result partitions, of `partitions`."""
+    partitions: int
+    complete: int | None
+    """The newest epoch that is complete."""
+    driver: str | None
+    """Who opened it: host and process."""
+
+
+class BatchPart:
+    """A batch part as its epochs topic shows it."""
+
+    def __init__(self, stage: str, topic: str, partitions: int, settings: Settings) -> None:
+        self._stage, self._openings = stage, TopicPartition(topic, 0)
+        self._progress = [TopicPartition(topic, p) for p in range(1, partitions)]
+        self._log = KafkaEpochLog(settings.cluster())
+        self.epochs = Epochs()
+
+    def look(self) -> EpochStatus:
+        """How it is now."""
+        run(catch_up(self._log, self._openings, self.epochs))
+        opened, ended = self.epochs.opened, self.epochs.ended
+        complete = None if self.epochs.complete is None else int(self.epochs.complete.epoch)
+        if opened is None:
+            return EpochStatus(self._stage, None, "none", None, 0, 0, 0, len(self._progress), complete, None)
+        published = rows = 0
+        for place, (standing, _) in self._log.standings(self._progress).items():
+            part = Part(place, opened.epoch, self.epochs.opening)
+            published += part.over(standing) is Outcome.PUBLISHED
+            rows += part.published(standing).rows if isinstance(standing, Published) else 0
+        return EpochStatus(
+            self._stage,
+            opened.epoch,
+            "open" if ended is None else "complete" if isinstance(ended, Completed) else "abandoned",
+            max(0.0, (_now() - opened.clock) / 1000),
+            sum(r.end - r.start for r in opened.division),
+            rows,
+            published,
+            len(self._progress),
+            complete,
+            opened.driver,
+        )
+
+    def ask(self, what: Literal["open", "abandon"]) -> EpochStatus:
+        """Ask for an epoch, or that the open one be abandoned. Raises ConfigError where none is open to be."""
+        now = self.look()
+        if what == "abandon" and now.state != "open":
+            raise ConfigError(f"no epoch of {self._stage!r} is open", hint="falkirk status tells how epochs are")
+        run(propose(self._log, self._openings, self.epochs, Asked(what, _now())))
+        return now
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._log.close()
+
+
+@contextmanager
+def batch_part(app: str, stage: str, settings: Settings, topics: Topics) -> Iterator[BatchPart]:
+    """A batch part of an app that has run. Raises ClusterError, and ConfigError where there is no such part."""
+    topics.check_reachable(timeout=5.0)
+    name = epochs_topic(settings.prefix, app, stage)
+    found = topics.describe([name]).get(name)
+    if found is None:
+        prefix = epochs_topic(settings.prefix, app, "")
+        known = [t.removeprefix(prefix) for t in topics.names() if t.startswith(prefix)]
+        raise ConfigError(
+            f"app {app!r} has no batch part {stage!r} on this cluster",
+            where=f"{settings.brokers}, topic {name}",
+            hint=f"it has: {', '.join(known)}" if known else f"has it run? falkirk status {app} tells",
+        )
+    with closing(BatchPart(stage, name, found.partitions, settings)) as part:
+        yield part
+
+
+def driven(app: str, topics: Topics) -> bool:
+    """Whether somebody drives the app's epochs just now."""
+    return bool(topics.group(drivers(app)).members)
+
+
+def reason(epochs: Epochs) -> str:
+    """Why the newest epoch was abandoned."""
+    return epochs.ended.reason if isinstance(epochs.ended, Abandoned) else ""
+
+
+def _now() -> Millis:
+    return Millis(time.time_ns() // 1_000_000)

@@ -1,0 +1,129 @@
+"""A batch part on a cluster: its topics, and what an epoch of it is to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from falkirk.checkpoint.epochs import Epochs, Opened, OutputEnds
+from falkirk.checkpoint.ids import InputPartition, Offset, TopicPartition
+from falkirk.checkpoint.publishing import Part
+from falkirk.connectors.kafka.topics import TopicInfo, Topics
+from falkirk.stream.batch import BatchStage, Piece
+
+PIECE = 250_000
+"""Offsets of one piece. The same always: how a division is cut is a part of what its floating-point sums are."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundBatch:
+    """A batch part, its topics and its result partitions."""
+
+    stage: BatchStage
+    epochs: str
+    """The topic that holds its epochs."""
+    result_partitions: int
+    places: Mapping[InputPartition, TopicPartition]
+    """All that it reads."""
+    outputs: tuple[TopicInfo, ...]
+    """By the numbers of the stage's outputs."""
+
+    @property
+    def openings(self) -> TopicPartition:
+        """Where epochs are opened and ended."""
+        return TopicPartition(self.epochs, 0)
+
+    @property
+    def progress(self) -> tuple[TopicPartition, ...]:
+        """Where result partitions say how far they are."""
+        return tuple(TopicPartition(self.epochs, 1 + p) for p in range(self.result_partitions))
+
+    def parts(self, epochs: Epochs) -> list[Part]:
+        """The result partitions of the epoch that is open."""
+        assert epochs.opened is not None
+        return [Part(place, epochs.opened.epoch, epochs.opening) for place in self.progress]
+
+    def starts(self, topics: Topics, epochs: Epochs) -> dict[InputPartition, Offset]:
+        """Where the sources begin: where `start=` said at the first epoch, and no earlier than what is kept."""
+        kept = topics.offsets(self.places.values(), "earliest")
+        begun = (
+            {r.partition: r.start for r in epochs.first.division} if epochs.first is not None else self._chosen(topics)
+        )
+        return {p: max(begun.get(p, Offset(0)), kept[place]) for p, place in self.places.items()}
+
+    def _chosen(self, topics: Topics) -> dict[InputPartition, Offset]:
+        chosen: dict[InputPartition, Offset] = {}
+        for source in self.stage.inputs:
+            mine = {p: place for p, place in self.places.items() if place.topic == source.topic}
+            if isinstance(source.start, Mapping):
+                chosen |= {p: Offset(source.start.get(place.partition, 0)) for p, place in mine.items()}
+            else:
+                found = topics.offsets(mine.values(), source.start)
+                chosen |= {p: found[place] for p, place in mine.items()}
+        return chosen
+
+    def ends(self, topics: Topics) -> dict[InputPartition, Offset]:
+        """Where the sources end now."""
+        found = topics.offsets(self.places.values(), "latest")
+        return {p: found[place] for p, place in self.places.items()}
+
+    def output_ends(self, topics: Topics) -> tuple[OutputEnds, ...]:
+        """Where the outputs end now."""
+        ends = []
+        for output in self.outputs:
+            places = [TopicPartition(output.name, p) for p in range(output.partitions)]
+            found = topics.offsets(places, "latest")
+            ends.append(OutputEnds(output.name, output.id, tuple(found[p] for p in places)))
+        return tuple(ends)
+
+    def pieces(self, opened: Opened) -> list[Piece]:
+        """The division, cut. Pieces of one partition lie apart, for tasks that begin together read best from several."""
+        number = {source.topic: i for i, source in enumerate(self.stage.inputs)}
+        cut = []
+        for read in opened.division:
+            topic, partition = read.partition.topic, read.partition.partition
+            for start in range(read.start, read.end, PIECE):
+                piece = Piece(number[topic], topic, partition, start, min(start + PIECE, read.end))
+                cut.append((start - read.start, piece))
+        return [piece for _, piece in sorted(cut)]
+
+    def buried(self, epochs: Epochs) -> dict[tuple[str, int], int]:
+        """Up to where records that do not decode are buried already: the ends of the newest complete epoch."""
+        division = epochs.complete.division if epochs.complete is not None else ()
+        return {(r.partition.topic, r.partition.partition): int(r.end) for r in division}
+
+    def replaced(self, epochs: Epochs) -> Iterator[tuple[int, TopicPartition, Offset, Offset]]:
+        """Where rows lie that the open epoch replaces: the sink's number, and a range of one of its partitions."""
+        if self.stage.regime.history != "whole" or epochs.shown is None or epochs.opened is None:
+            return
+        before = {o.topic: o for o in epochs.shown.outputs}
+        for number, (sink, now) in enumerate(zip(self.stage.sinks, epochs.opened.outputs, strict=False)):
+            was = before.get(now.topic)
+            if sink.key is None:
+                continue
+            for p, end in enumerate(now.ends):
+                # A topic that was made anew holds nothing of before; nor does a partition that was not there then.
+                same = was is not None and was.topic_id == now.topic_id and p < len(was.ends)
+                start = was.ends[p] if was is not None and same else end
+                if start < end:
+                    yield number, TopicPartition(now.topic, p), start, end
+
+
+def bind(
+    stages: Sequence[BatchStage], epochs: Mapping[str, str], infos: Mapping[str, TopicInfo]
+) -> tuple[BoundBatch, ...]:
+    """The batch parts on a cluster that has all their topics; `epochs` names the topic of each part's epochs."""
+    return tuple(
+        BoundBatch(
+            stage,
+            epochs[stage.id],
+            infos[epochs[stage.id]].partitions - 1,
+            {
+                InputPartition("", i.topic, infos[i.topic].id, p): TopicPartition(i.topic, p)
+                for i in stage.inputs
+                for p in range(infos[i.topic].partitions)
+            },
+            tuple(infos[o.topic] for o in stage.outputs),
+        )
+        for stage in stages
+    )

@@ -1,0 +1,112 @@
+"""The supervisor's end of a driver process: started again when it dies, told to stop at the end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import IO
+
+import msgspec
+
+from falkirk.runtime.news import Line, News
+from falkirk.runtime.protocol import EpochReport, Failed, decode_from_worker
+from falkirk.runtime.settings import Settings
+from falkirk.runtime.supervisor import WorkerFailed, ending
+
+AGAIN = 2.0
+"""Seconds after which a driver that died is started again. Its epoch waits; no reader does."""
+LEAVE = 20.0
+"""Seconds that a driver has to leave."""
+
+
+class DriverChild:
+    """Keeps a driver process going. `tell` is given its news, and must not wait."""
+
+    def __init__(
+        self, target: str, settings: Settings, tell: Callable[[News], None], *, until_end: bool = False
+    ) -> None:
+        """With `until_end`, it is finished when epochs have read all that was in the sources when it began."""
+        self._arguments = [sys.executable, "-m", "falkirk.runtime.batch.process", target]
+        self._arguments += [msgspec.json.encode(settings).decode(), *(["end"] if until_end else [])]
+        self._tell = tell
+        self._failed: WorkerFailed | None = None
+        self._done = False
+        self._leaving = threading.Event()
+        self._process = self._spawn()
+        self._thread = threading.Thread(target=self._keep, name="falkirk-driver", daemon=True)
+        self._thread.start()
+
+    def finished(self) -> bool:
+        """Whether there is nothing left to drive. Raises WorkerFailed where the driver ended with an error that no restart
+        mends."""
+        if self._failed is not None:
+            raise self._failed
+        return self._done
+
+    def close(self) -> None:
+        """Let it leave; the epoch that is open, if one is, goes on with the next driver."""
+        self._leaving.set()
+        self._process.terminate()
+        try:
+            self._process.wait(LEAVE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._thread.join(LEAVE)
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            self._arguments, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, "PYTHONWARNINGS": "ignore"}
+        )
+
+    def _keep(self) -> None:
+        while True:
+            self._follow(self._process)
+            if self._leaving.is_set() or self._failed is not None:
+                return
+            pid, code = self._process.pid, self._process.wait()
+            if code == 0:
+                self._done = True
+                return
+            self._tell(Line(f"the driver of batch parts (pid {pid}) {ending(code)}; another is started"))
+            if self._leaving.wait(AGAIN):
+                return
+            self._process = self._spawn()
+
+    def _follow(self, process: subprocess.Popen[bytes]) -> None:
+        """Pass on all that it says."""
+        assert process.stdout is not None
+        assert process.stderr is not None
+        errors = threading.Thread(target=self._pass_on, args=(process.stderr,), daemon=True)
+        errors.start()
+        for line in process.stdout:
+            match decode_from_worker(line):
+                case Failed(message, code, passing):
+                    if passing:
+                        self._tell(Line(message))
+                    else:
+                        self._failed = WorkerFailed(message, code)
+                case EpochReport() as report:
+                    self._tell(report)
+                case _:
+                    pass
+        errors.join(1)
+
+    def _pass_on(self, pipe: IO[bytes]) -> None:
+        for line in pipe:
+            text = line.decode(errors="replace").rstrip("\n")
+            if not _chatter(text):
+                self._tell(Line(text))
+
+
+def _chatter(line: str) -> bool:
+    """Spark greets at length, and a JVM that is ended says so."""
+    return (
+        not line.strip()
+        or " WARN " in line
+        or line.startswith(("WARNING:", "Setting default log level", "To adjust logging"))
+    )

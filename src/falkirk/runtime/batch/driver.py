@@ -1,0 +1,217 @@
+"""The driver of one batch part: it opens epochs, has Spark compute them, and ends them.
+
+              due, or asked for                      every result partition published
+    WAITING ─────────────────────▶ open, RUNNING ──────────────────────────────────────▶ completed, WAITING
+       ▲                               │ a person wants it abandoned
+       └── abandoned ◀── every result partition closed
+
+What it does next follows from the log alone, so a driver that dies is followed by another, at any point; two at once do
+no harm (`falkirk.checkpoint.epochs`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, Protocol
+
+from falkirk.checkpoint.driver import run
+from falkirk.checkpoint.epochs import Abandoned, Completed, Epochs, Opened, catch_up, division, fresh, propose
+from falkirk.checkpoint.ids import InputPartition, Millis, Offset, TopicPartition
+from falkirk.checkpoint.publishing import Outcome, Part, Published, Standing
+from falkirk.connectors.kafka.config import Cluster, logger
+from falkirk.connectors.kafka.epochs import KafkaEpochLog, close_part, publisher
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import StateError, UnreachableError
+from falkirk.runtime.batch.binding import BoundBatch
+from falkirk.runtime.identity import host_name
+from falkirk.runtime.protocol import EpochReport
+from falkirk.stream.batch import Job
+
+LOOK = 1.0
+"""Seconds between two looks at whether an epoch is due."""
+
+
+class Stopped(Exception):
+    """The driver is to stop, or what it runs has lost its meaning: the epoch ended by another's doing, or is to."""
+
+
+Tell = Callable[[EpochReport], None]
+State = Literal["opened", "running", "complete", "abandoned"]
+
+
+class Compute(Protocol):
+    """Computes an epoch and publishes it; `falkirk.connectors.spark.batch` does."""
+
+    def __call__(
+        self, batch: BoundBatch, epochs: Epochs, job: Job, on_progress: Callable[[str, int, int], None]
+    ) -> Sequence[Outcome]:
+        """What became of each result partition. What `on_progress` raises ends it, and is raised here."""
+        ...
+
+
+class Driver:
+    """Drives one batch part until it is told to stop."""
+
+    def __init__(
+        self,
+        app: str,
+        batch: BoundBatch,
+        cluster: Cluster,
+        topics: Topics,
+        compute: Compute,
+        tell: Tell,
+        *,
+        until_end: bool = False,
+        transaction_timeout_ms: int = 60_000,
+    ) -> None:
+        """`until_end`: it is done when an epoch has read all that is in the sources now."""
+        self._app, self._batch, self._cluster, self._topics = app, batch, cluster, topics
+        self._compute, self._tell = compute, tell
+        self._stopping: Callable[[], bool] = lambda: False
+        self._target = batch.ends(topics) if until_end else None
+        self.done = False
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._log = KafkaEpochLog(cluster)
+        self._looked = 0.0
+
+    def drive(self, stopping: Callable[[], bool]) -> None:
+        """Do what is to be done, again and again, until it is done or `stopping()`. Raises FalkirkError for what no
+        repetition mends."""
+        self._stopping = stopping
+        epochs = Epochs()
+        while not stopping():
+            try:
+                self._catch_up(epochs)
+                if epochs.abandon:
+                    self._abandon(epochs)
+                elif epochs.open:
+                    self._run(epochs)
+                elif self._target is not None and _reaches(epochs, self._target):
+                    self.done = True
+                    return
+                elif self._target is not None or self._due(epochs):
+                    self._open(epochs)
+                else:
+                    time.sleep(LOOK)
+            except UnreachableError as error:
+                logger.warning("batch part %s waits: %s", self._batch.stage.id, error.what)
+                time.sleep(LOOK)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._log.close()
+
+    def _catch_up(self, epochs: Epochs) -> None:
+        run(catch_up(self._log, self._batch.openings, epochs))
+
+    def _due(self, epochs: Epochs) -> bool:
+        stage, new = self._batch.stage, 0
+        if not epochs.asked and stage.regime.every is not None:
+            new = fresh(epochs, self._batch.ends(self._topics), self._batch.starts(self._topics, epochs))
+        return epochs.due(_now(), stage.regime.every, new, stage.fingerprint)
+
+    def _open(self, epochs: Epochs) -> None:
+        """Record what the epoch reads, before anything of it exists."""
+        batch, topics = self._batch, self._topics
+        outputs = batch.output_ends(topics)
+        read = division(epochs, batch.stage.regime.history, batch.starts(topics, epochs), batch.ends(topics))
+        who = f"{host_name()} {os.getpid()}"
+        opened = Opened(epochs.next, _now(), read, outputs, batch.stage.fingerprint, who)
+        run(propose(self._log, batch.openings, epochs, opened))
+
+    def _run(self, epochs: Epochs) -> None:
+        """Compute and publish what is not published yet, then end the epoch."""
+        batch, opened = self._batch, epochs.opened
+        assert opened is not None
+        parts = batch.parts(epochs)
+        standings = self._standings()
+        if not _published(parts, standings):
+            self._check(opened)
+            rows = sum(r.end - r.start for r in opened.division)
+            self._say(opened, "opened", f"of {rows:,} records")
+            job = batch.stage.job(
+                clock=opened.clock,
+                records=rows,
+                result_partitions=batch.result_partitions,
+                bury_from=batch.buried(epochs),
+            )
+            try:
+                self._compute(batch, epochs, job, lambda what, done, of: self._progress(epochs, opened, what, done, of))
+            except Stopped:
+                return
+            standings = self._standings()
+        if _published(parts, standings):
+            self._complete(epochs, opened, standings)
+        else:
+            time.sleep(LOOK)  # another driver ends the epoch
+
+    def _check(self, opened: Opened) -> None:
+        if opened.fingerprint != self._batch.stage.fingerprint:
+            raise StateError(
+                f"epoch {opened.epoch} was opened by another definition of {self._batch.stage.id!r}, and is not complete",
+                where=f"opened by {opened.driver}",
+                hint=f"run that definition until the epoch is complete, or: falkirk epoch {self._app} "
+                f"{self._batch.stage.id} --abandon",
+            )
+
+    def _progress(self, epochs: Epochs, opened: Opened, what: str, done: int, of: int) -> None:
+        """Told every moment while Spark works. Raises Stopped."""
+        if self._stopping():
+            raise Stopped
+        now = time.monotonic()
+        if now - self._looked < LOOK:
+            return
+        self._looked = now
+        self._say(opened, "running", what, done, of)
+        self._catch_up(epochs)
+        if epochs.opened is not opened or epochs.abandon or not epochs.open:
+            raise Stopped
+
+    def _complete(self, epochs: Epochs, opened: Opened, standings: Mapping[TopicPartition, Standing | None]) -> None:
+        rows = sum(s.rows for s in standings.values() if isinstance(s, Published))
+        completed = Completed(opened.epoch, _now(), self._batch.output_ends(self._topics), rows)
+        run(propose(self._log, self._batch.openings, epochs, completed))
+        if epochs.ended == completed:
+            self._say(opened, "complete", f"{rows:,} records in {(completed.clock - opened.clock) / 1000:.1f} s")
+        self._trim(epochs)
+
+    def _abandon(self, epochs: Epochs) -> None:
+        """Close every result partition; only then is the epoch over."""
+        opened = epochs.opened
+        assert opened is not None
+        for p, part in enumerate(self._batch.parts(epochs)):
+            owner = publisher(self._app, self._batch.stage.id, p)
+            close_part(self._cluster, owner, part, self._transaction_timeout_ms)
+        run(propose(self._log, self._batch.openings, epochs, Abandoned(opened.epoch, _now(), "asked for")))
+        self._say(opened, "abandoned", "what it had published stays until the next epoch replaces it")
+
+    def _standings(self) -> dict[TopicPartition, Standing | None]:
+        return {place: standing for place, (standing, _) in self._log.standings(self._batch.progress).items()}
+
+    def _trim(self, epochs: Epochs) -> None:
+        """Nobody looks below the newest complete epoch, nor below the last word of a result partition."""
+        if epochs.complete is not None and not epochs.open:
+            last = self._log.standings(self._batch.progress)
+            self._topics.trim({self._batch.openings: epochs.complete_at, **{p: at for p, (_, at) in last.items()}})
+
+    def _say(self, opened: Opened, state: State, words: str, done: int = 0, of: int = 0) -> None:
+        self._tell(EpochReport(self._batch.stage.id, opened.epoch, state, words, done, of))
+
+
+def _published(parts: Sequence[Part], standings: Mapping[TopicPartition, Standing | None]) -> bool:
+    """Every result partition of the epoch is."""
+    return all(part.over(standings[part.place]) is Outcome.PUBLISHED for part in parts)
+
+
+def _reaches(epochs: Epochs, target: Mapping[InputPartition, Offset]) -> bool:
+    """The newest complete epoch has read as far as that."""
+    if epochs.complete is None:
+        return False
+    read = {r.partition: r.end for r in epochs.complete.division}
+    return all(read.get(p, 0) >= end for p, end in target.items())
+
+
+def _now() -> Millis:
+    return Millis(time.time_ns() // 1_000_000)

@@ -1,0 +1,53 @@
+"""Of all processes that could drive an app's batch parts, one does.
+
+They are members of a group that subscribes to the control topic: whoever is assigned its first partition drives. That is
+for economy alone: two drivers at once do no harm, so nothing is fenced here, and nobody waits for anybody to let go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from falkirk.connectors.kafka.group import Membership
+from falkirk.runtime.app import App
+from falkirk.runtime.identity import word
+from falkirk.runtime.settings import Settings
+
+SEAT = 0
+"""The partition of the control topic that means to drive."""
+
+
+def drivers(app: str) -> str:
+    """The group of an app's drivers."""
+    return f"{app}.drivers"
+
+
+class Election:
+    """This process's place among the drivers of an app."""
+
+    def __init__(self, app: App, settings: Settings) -> None:
+        self.elected = False
+        self._member = Membership(
+            settings.cluster(),
+            group=drivers(app.name),
+            instance=f"{app.name}.{word(Path(settings.state_dir))}-driver",
+            topic=app.control,
+            session_timeout_ms=settings.session_timeout_ms,
+            on_assigned=lambda partitions: self._seat(partitions, taken=True),
+            on_revoked=lambda partitions: self._seat(partitions, taken=False),
+            on_lost=lambda partitions: self._seat(partitions, taken=False),
+        )
+        self._member.join()
+
+    def poll(self) -> None:
+        """Let the group say who drives. To be called often. Raises IdentityError, ClusterError."""
+        self._member.poll()
+
+    def leave(self) -> None:
+        """Let another drive at once."""
+        self._member.leave()
+
+    def _seat(self, partitions: Sequence[int], *, taken: bool) -> None:
+        if SEAT in partitions:
+            self.elected = taken

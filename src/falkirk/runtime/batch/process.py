@@ -1,0 +1,119 @@
+"""A driver process: `python -m falkirk.runtime.batch.process APP SETTINGS`, started by a supervisor.
+
+It waits to be elected, and drives every batch part of the app, each in a thread of its own. Spark is started when the first
+epoch is to be computed. It ends when it is told to (SIGTERM) or when its supervisor ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import FalkirkError, UnreachableError
+from falkirk.runtime.app import App, prepare
+from falkirk.runtime.batch.driver import Driver, Tell
+from falkirk.runtime.batch.election import Election
+from falkirk.runtime.batch.spark import SparkCompute
+from falkirk.runtime.parent import die_with_parent
+from falkirk.runtime.process import Pipe, patiently, setup_logging, watch_supervisor
+from falkirk.runtime.protocol import BUG, Failed, Ready
+from falkirk.runtime.settings import Settings
+from falkirk.stream.load import load_flow
+
+TURN = 0.1
+"""Seconds between two looks at the group, and at the drivers."""
+
+
+def main() -> None:
+    """Drive until told to stop."""
+    die_with_parent()
+    pipe = Pipe(os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0))
+    # What Spark and user functions print must not end up among the reports.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to answer
+    try:
+        settings = msgspec.json.decode(sys.argv[2], type=Settings)
+        setup_logging(settings.log_level)
+        plan = load_flow(sys.argv[1]).plan(settings.prefix)
+        topics = Topics(settings.cluster())
+        app = patiently(lambda: prepare(plan, settings, topics))
+        threading.Thread(target=watch_supervisor, daemon=True).start()
+        pipe.say(Ready())
+        drive(app, settings, topics, stop.is_set, pipe.say, until_end="end" in sys.argv[3:])
+        sys.stderr.flush()
+        os._exit(0)  # a thread that waits for the cluster, or Spark, would hold up the interpreter's end
+    except FalkirkError as error:
+        pipe.say(Failed(str(error), error.exit_code, isinstance(error, UnreachableError)))
+        os._exit(error.exit_code)
+    except BaseException:  # noqa: BLE001  # whatever it is, the process ends with it
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(BUG)
+
+
+def drive(
+    app: App, settings: Settings, topics: Topics, stopping: Callable[[], bool], tell: Tell, *, until_end: bool = False
+) -> None:
+    """Be a driver of the app, whenever elected, until `stopping()`; with `until_end`, until epochs have read what is in the
+    sources now. Raises FalkirkError."""
+    compute = SparkCompute(app, settings)
+    election = Election(app, settings)
+    drivers = [
+        Driver(
+            app.name,
+            batch,
+            settings.cluster(),
+            topics,
+            compute,
+            tell,
+            until_end=until_end,
+            transaction_timeout_ms=settings.transaction_timeout_ms,
+        )
+        for batch in app.batches
+    ]
+    try:
+        while not stopping() and not all(driver.done for driver in drivers):
+            election.poll()
+            if election.elected:
+                _term(drivers, lambda: stopping() or not election.elected, election.poll)
+            time.sleep(TURN)
+    finally:
+        election.leave()
+        compute.close()
+
+
+def _term(drivers: Sequence[Driver], over: Callable[[], bool], meanwhile: Callable[[], None]) -> None:
+    """Let each drive its batch part, in a thread of its own, until it is over. Raises what the first of them raised."""
+    failed: list[BaseException] = []
+
+    def stopping() -> bool:
+        return bool(failed) or over()
+
+    def run(driver: Driver) -> None:
+        try:
+            driver.drive(stopping)
+        except BaseException as error:  # noqa: BLE001  # it is raised again in the main thread
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(d,), name="falkirk-driver", daemon=True) for d in drivers]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        meanwhile()
+        time.sleep(TURN)
+    if failed:
+        raise failed[0]
+
+
+if __name__ == "__main__":
+    main()

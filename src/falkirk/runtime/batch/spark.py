@@ -1,0 +1,81 @@
+"""Epochs computed by Spark: the session, started when it is first needed, and what each epoch is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from falkirk.checkpoint.epochs import Epochs
+from falkirk.checkpoint.publishing import Outcome
+from falkirk.errors import ConfigError
+from falkirk.runtime.app import App
+from falkirk.runtime.batch.binding import BoundBatch
+from falkirk.runtime.settings import Settings
+from falkirk.stream.batch import Job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkCompute:
+    """`falkirk.runtime.batch.driver.Compute`."""
+
+    def __init__(self, app: App, settings: Settings) -> None:
+        self._app, self._settings = app, settings
+        self._spark: SparkSession | None = None
+        self._starting = threading.Lock()
+
+    def __call__(
+        self, batch: BoundBatch, epochs: Epochs, job: Job, on_progress: Callable[[str, int, int], None]
+    ) -> list[Outcome]:
+        """Compute the open epoch of a batch part, and publish it."""
+        from falkirk.connectors.spark.batch.epoch import run_epoch
+        from falkirk.connectors.spark.batch.work import Ghosts, Publishing, Target
+
+        assert epochs.opened is not None
+        keyed = [sink.key is not None for sink in batch.stage.sinks] + [False]
+        targets = [Target(o.name, o.partitions, k) for o, k in zip(batch.outputs, keyed, strict=True)]
+        publishing = Publishing(
+            epochs.opened.epoch,
+            epochs.opening,
+            batch.epochs,
+            f"{self._app.name}.{batch.stage.id}",
+            tuple(targets),
+            self._settings.transaction_timeout_ms,
+            min(self._app.limits[topic] for topic in [*(t.topic for t in targets), batch.epochs]),
+        )
+        published = run_epoch(
+            self._session(),
+            job,
+            cluster=self._settings.cluster(),
+            pieces=batch.pieces(epochs.opened),
+            topic_ids={r.partition.topic: r.partition.topic_id for r in epochs.opened.division},
+            headers=[i.headers for i in batch.stage.inputs],
+            ghosts=[Ghosts(n, p.topic, p.partition, start, end) for n, p, start, end in batch.replaced(epochs)],
+            publishing=publishing,
+            on_progress=lambda progress: on_progress(progress.what, progress.done, progress.tasks),
+        )
+        return [p.outcome for p in published]
+
+    def close(self) -> None:
+        """End Spark, if it was started."""
+        if self._spark is not None:
+            self._spark.stop()
+
+    def _session(self) -> SparkSession:
+        with self._starting:
+            if self._spark is None:
+                try:
+                    from falkirk.connectors.spark.session import session
+                except ModuleNotFoundError as error:
+                    if error.name != "pyspark":
+                        raise
+                    raise ConfigError(
+                        f"app {self._app.name!r} has a batch part, and PySpark is not installed",
+                        hint="pip install 'falkirk[spark]'",
+                    ) from None
+                self._spark = session(
+                    f"falkirk {self._app.name}", master=self._settings.spark, settings=self._settings.spark_settings
+                )
+            return self._spark
