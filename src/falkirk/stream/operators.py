@@ -18,7 +18,7 @@ from falkirk.errors import DefinitionError
 from falkirk.stream.aggregates import Bound
 from falkirk.stream.formats import Format, Key
 from falkirk.stream.process import Process
-from falkirk.stream.regimes import Regime
+from falkirk.stream.regimes import Batch, Regime
 
 RESERVED = "__falkirk"
 """Columns whose names begin so are Falkirk's own."""
@@ -54,6 +54,11 @@ class Operator:
     def where(self) -> str:
         """For errors."""
         return f"{self.kind} {self.id!r} ({self.line})"
+
+    @property
+    def batch(self) -> bool:
+        """Is it run epoch by epoch, and not step by step?"""
+        return isinstance(self.regime, Batch)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -209,6 +214,17 @@ class Graph:
             )
         self.operators.append(operator)
         return operator
+
+    def upstream(self, ends: Iterable[Operator]) -> list[Operator]:
+        """These operators and all that they depend on, in the order of definition."""
+        found: set[Operator] = set()
+        waiting = list(ends)
+        while waiting:
+            operator = waiting.pop()
+            if operator not in found:
+                found.add(operator)
+                waiting += operator.inputs
+        return [o for o in self.operators if o in found]
 
     def consumers(self, operator: Operator) -> Sequence[Operator]:
         """The operators that read this one, in the order of definition."""

@@ -2,6 +2,7 @@
 
     an edge lies between two operators  ⇔  they have different roots, but a source is read by whoever needs it
     a stage is what remains connected when the edges are cut
+    what only the batch regime needs is in no stage: it is computed from the sources (`falkirk.stream.batch.plan`)
 
 A stage never waits for itself: a root is an operator, and all that share it come after it in the graph.
 """
@@ -12,48 +13,45 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
+from falkirk.stream.batch.plan import batch_stages
+from falkirk.stream.batch.stage import BatchStage
 from falkirk.stream.formats import Key
 from falkirk.stream.plan import Input, Output, Plan
-from falkirk.stream.projection import columns_needed, columns_read_by
-from falkirk.stream.stage import DEAD_LETTERS, Edge, PhysicalStage
+from falkirk.stream.projection import columns_needed, columns_read_by, projected
+from falkirk.stream.regimes import Checkpoint
+from falkirk.stream.stage import DEAD_LETTERS, Edge, PhysicalStage, source_input, stage_name
 from falkirk.stream.tables import TABLES, state_words, tables_of
 
 
 def plan(graph: op.Graph, prefix: str) -> Plan:
     """The stages, upstream first. The app's own topics are called `prefix`.APP.… Raises DefinitionError for a flow that
     does nothing."""
-    useful = _useful(graph)
+    useful = graph.upstream(o for o in graph.operators if not o.batch and (o.stateful or isinstance(o, op.Sink)))
     needed = columns_needed(useful)
     topics = f"{prefix}.{graph.name}"
     edges = _edges(topics, useful, needed)
     letters = graph.dead_letters or f"{topics}.dead-letters"
     stages = _ordered([_stage(graph.name, letters, members, edges, needed) for members in _connected(useful, edges)])
-    _check_ids(stages)
-    return Plan(graph.name, tuple(stages))
+    batches = batch_stages(graph, letters)
+    _check_use(graph, [*useful, *(source for batch in batches for source in batch.sources)])
+    _check_ids([*stages, *batches])
+    return Plan(graph.name, tuple(stages), tuple(batches))
 
 
 Needed = Mapping[op.Operator, frozenset[str]]
 
 
-def _useful(graph: op.Graph) -> list[op.Operator]:
-    """What has an effect, and all before it, in the order of definition."""
-    wanted: set[op.Operator] = set()
-    waiting: list[op.Operator] = [o for o in graph.operators if o.stateful or isinstance(o, op.Sink)]
-    while waiting:
-        operator = waiting.pop()
-        if operator not in wanted:
-            wanted.add(operator)
-            waiting += operator.inputs
-    if not wanted:
+def _check_use(graph: op.Graph, used: Sequence[op.Operator]) -> None:
+    """Raises DefinitionError if nothing has an effect, or a source has none."""
+    if not used:
         raise DefinitionError(
             "the flow does nothing",
             where=f"flow {graph.name!r} ({graph.line})",
             hint='end a stream with .sink("topic", …)',
         )
     for source in graph.operators:
-        if isinstance(source, op.Source) and source not in wanted:
+        if isinstance(source, op.Source) and source not in used:
             raise DefinitionError("nothing is done with the source", where=source.where, hint="use it, or drop it")
-    return [o for o in graph.operators if o in wanted]
 
 
 def _edges(topics: str, useful: Sequence[op.Operator], needed: Needed) -> list[Edge]:
@@ -80,7 +78,7 @@ def _carried_by(after: op.Operator) -> Key | None:
 
 
 def _connected(useful: Sequence[op.Operator], edges: Iterable[Edge]) -> list[list[op.Operator]]:
-    """Operators by stage, each in the order of definition."""
+    """Operators by stage, each in the order of definition. A source alone is no stage: others read its topic."""
     stage_of: dict[op.Operator, list[op.Operator]] = {o: [o] for o in useful}
     cut = {(e.before, e.after) for e in edges}
     for after in useful:
@@ -90,7 +88,9 @@ def _connected(useful: Sequence[op.Operator], edges: Iterable[Edge]) -> list[lis
                 left += right
                 stage_of.update(dict.fromkeys(right, left))
     order = {operator: i for i, operator in enumerate(useful)}
-    return [sorted(group, key=order.__getitem__) for group in {id(g): g for g in stage_of.values()}.values()]
+    groups = [sorted(group, key=order.__getitem__) for group in {id(g): g for g in stage_of.values()}.values()]
+    sending = {e.before for e in edges}
+    return [g for g in groups if not isinstance(g[0], op.Source) or len(g) > 1 or g[0] in sending]
 
 
 def _stage(
@@ -99,11 +99,11 @@ def _stage(
     inside = set(members)
     read = [o for o in members if isinstance(o, op.Source)]
     read += [b for o in members for b in o.inputs if isinstance(b, op.Source) and _read_directly(b, o)]
-    sources = {source: source.value.project([c for c in needed[source] if c not in source.metadata]) for source in read}
+    sources = {source: projected(source, needed[source]) for source in read}
     edges_in = tuple(e for e in edges if e.after in inside)
     edges_out = tuple(e for e in edges if e.before in inside)
     operators = tuple(o for o in members if not isinstance(o, op.Source))
-    inputs = [Input(s.id, s.topic, "source", s.start, "headers" in s.metadata.values()) for s in sources]
+    inputs = [source_input(s) for s in sources]
     inputs += [Input(e.id, e.topic, "edge") for e in edges_in]
     outputs = [Output(o.id, o.topic, "sink") for o in operators if isinstance(o, op.Sink)]
     outputs += [Output(e.id, e.topic, "edge") for e in edges_out]
@@ -111,16 +111,12 @@ def _stage(
         outputs.append(Output(DEAD_LETTERS, dead_letters, "dead_letters"))
     stateful = [o for o in operators if o.stateful]
     regime = (operators or tuple(members))[0].regime
+    assert isinstance(regime, Checkpoint)
     return PhysicalStage(
-        app=app, id=_name(stateful, members[0].root, inputs), operators=operators, sources=sources,
+        app=app, id=stage_name(members, inputs), operators=operators, sources=sources,
         edges_in=edges_in, edges_out=edges_out, regime=regime.plan(), inputs=tuple(inputs), outputs=tuple(outputs),
         tables=_tables(stateful), state_schema="\n".join(sorted(state_words(o) for o in stateful)),
     )  # fmt: skip
-
-
-def _name(stateful: Sequence[op.Operator], root: str, inputs: Sequence[Input]) -> str:
-    """A stage is known by its first operator with an id that lasts: one with state, or else what it begins with."""
-    return stateful[0].id if stateful else root or inputs[0].id
 
 
 def _tables(stateful: Sequence[op.Operator]) -> dict[tuple[str, str], int]:
@@ -136,8 +132,8 @@ def _tables(stateful: Sequence[op.Operator]) -> dict[tuple[str, str], int]:
 
 
 def _ordered(stages: Iterable[PhysicalStage]) -> list[PhysicalStage]:
-    """Stages upstream first, else in the order of definition; those without an effect of their own are left out."""
-    waiting = [s for s in stages if s.operators or s.edges_out]
+    """Stages upstream first, else in the order of definition."""
+    waiting = list(stages)
     done: list[PhysicalStage] = []
     ready: set[str] = set()
     while waiting:
@@ -148,8 +144,8 @@ def _ordered(stages: Iterable[PhysicalStage]) -> list[PhysicalStage]:
     return done
 
 
-def _check_ids(stages: Sequence[PhysicalStage]) -> None:
-    seen: dict[str, PhysicalStage] = {}
+def _check_ids(stages: Sequence[PhysicalStage | BatchStage]) -> None:
+    seen: dict[str, PhysicalStage | BatchStage] = {}
     for stage in stages:
         if seen.setdefault(stage.id, stage) is not stage:
             raise DefinitionError(f"two stages would be called {stage.id!r}", hint="give one of its operators an id=")

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 
 from falkirk.stream import operators as op
 from falkirk.stream.expressions import columns_read
+from falkirk.stream.formats import Format
 
 
 def columns_needed(operators: Sequence[op.Operator]) -> Mapping[op.Operator, frozenset[str]]:
@@ -21,6 +22,11 @@ def columns_needed(operators: Sequence[op.Operator]) -> Mapping[op.Operator, fro
         o: frozenset(columns | (set(o.key.columns) if isinstance(o, op.Source) and o.checked and o.key else set()))
         for o, columns in needed.items()
     }
+
+
+def projected(source: op.Source, needed: Set[str]) -> Format:
+    """The format that decodes of a source what is needed."""
+    return source.value.project([c for c in needed if c not in source.metadata])
 
 
 def columns_read_by(reader: op.Operator, before: op.Operator, handed_on: Set[str]) -> Set[str]:

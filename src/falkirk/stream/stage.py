@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +14,17 @@ from falkirk.stream.plan import Input, Layout, Output, RegimePlan
 
 DEAD_LETTERS = "dead letters"
 """The id of that output: no name that a user may give has a space."""
+
+
+def source_input(source: Source) -> Input:
+    """A source as an input of a stage."""
+    return Input(source.id, source.topic, "source", source.start, "headers" in source.metadata.values())
+
+
+def stage_name(members: Sequence[Operator], inputs: Sequence[Input]) -> str:
+    """A stage is known by its first operator with an id that lasts: one with state, or else what it begins with."""
+    stateful = [o.id for o in members if o.stateful]
+    return stateful[0] if stateful else members[0].root or inputs[0].id
 
 
 @dataclass(frozen=True, eq=False, slots=True)

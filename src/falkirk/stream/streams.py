@@ -15,7 +15,7 @@ from falkirk.stream.formats import Format, Key, KeyLike
 from falkirk.stream.formats.types import SchemaLike, schema_of
 from falkirk.stream.keyed import Grouped, Keyed
 from falkirk.stream.keys import checked_format, checked_key, columns_of
-from falkirk.stream.regimes import Regime, checked_regime
+from falkirk.stream.regimes import Batch, Regime, checked_regime
 
 
 class Stream:
@@ -105,6 +105,12 @@ class Stream:
                     where=f"concat ({line})",
                     hint="select the same columns in the same order first",
                 )
+            if other._op.batch and not self._op.batch:
+                raise DefinitionError(
+                    "one of the streams is batch, and what is batch does not stream again",
+                    where=f"concat ({line})",
+                    hint="begin with the batch stream, and all of it is batch; or sink that, and read the topic as a source",
+                )
         together = len({i.root for i in inputs}) == 1
         keys = {repr(i.partitioned) for i in inputs}
         name = id or "concat." + "+".join(dict.fromkeys(i.id for i in inputs))
@@ -124,9 +130,16 @@ class Stream:
         return Stream(self._graph, self._graph.add(moved, exchange=True))
 
     def with_regime(self, regime: Regime, *, id: str | None = None) -> Stream:  # noqa: A002
-        """From here on, another regime. Unless this is a source, rows pass through a topic."""
+        """From here on, another regime. Unless this is a source, rows pass through a topic; but what is batch is computed
+        from the sources, together with all before it."""
         line = user_line()
         checked_regime(regime, f"with_regime ({line})")
+        if self._op.batch and not isinstance(regime, Batch) and not isinstance(self._op, op.Source):
+            raise DefinitionError(
+                "what is batch does not stream again",
+                where=f"with_regime ({line})",
+                hint="sink it, and read the topic as a source",
+            )
         name = id or f"{self._op.id}.{regime.kind}"
         changed = self._made(op.WithRegime, line, id=name, root=name, regime=regime)
         return Stream(self._graph, self._graph.add(changed, exchange=True))

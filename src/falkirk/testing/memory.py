@@ -87,6 +87,8 @@ class MemoryApp:
         topics: list[Input | Output] = []
         for stage in self.plan.stages:
             topics += [*stage.inputs, *stage.outputs]
+        for batch in self.plan.batches:
+            topics += [*batch.inputs, *batch.outputs]
         counts = {t.topic: tasks if t.kind == "edge" else (partitions or {}).get(t.topic, 1) for t in topics}
         self.layout = Layout(counts)
         self.topics: dict[str, list[list[Record]]] = {topic: [[] for _ in range(n)] for topic, n in counts.items()}

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol, Self
 
 import narwhals as nw
 import polars as pl
@@ -54,6 +55,11 @@ class AggregateLike(Protocol):
 class Bound(ABC):
     """See the module. `new` and `old` name the columns of partials and states."""
 
+    folds: ClassVar[bool] = True
+    """Where rows are only added, is a state a partial too? merge(a, merge(b, partial(c))) = merge(merge(a, b), partial(c)),
+    with the columns of one named as those of the other. Then a batch sends partials to where groups are brought together;
+    else it sends rows."""
+
     def __init__(self, context: Context, *, arguments: Mapping[str, nw.Expr], words: str) -> None:
         self.name, self.retract = context.name, context.retract
         self._columns = {a: bare_column(e) or f"__falkirk.{self.name}.{a}" for a, e in arguments.items()}
@@ -85,6 +91,12 @@ class Bound(ABC):
     @abstractmethod
     def result(self, frame: pl.DataFrame) -> pl.Expr | pl.Series:
         """The output, from a frame of states. Raises GroupError."""
+
+    def append_only(self) -> Self:
+        """The same aggregate of rows that are never taken back."""
+        bound = copy(self)
+        bound.retract = False
+        return bound
 
     def argument(self, name: str = "x") -> pl.Expr:
         """An argument's column among the rows of a group."""

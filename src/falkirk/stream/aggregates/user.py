@@ -71,6 +71,8 @@ class Aggregate:
 class BoundUser(Bound):
     """Carries lists of values to `add` and `retract`, and states as dicts."""
 
+    folds = False
+
     def __init__(self, aggregate: Aggregate, context: Context, where: str) -> None:
         exprs = [nw.col(c) if isinstance(c, str) else c for c in aggregate.columns]
         names = [str(i) for i in range(len(exprs))]

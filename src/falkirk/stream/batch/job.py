@@ -1,22 +1,46 @@
-"""One epoch's work, cut into tasks that know nothing of each other."""
+"""One epoch's work, cut into tasks that know nothing of each other.
+
+head(piece)       records ──decode──▶ rows ──segment──▶ parcels, result rows
+level n           parcels ──by bucket──▶ operator ──▶ rows ──segment──▶ parcels of later levels, result rows
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
 
 import polars as pl
 
+from falkirk.checkpoint.overlay import EmptyReader, Overlay
 from falkirk.stream.batch.parcels import Piece
+from falkirk.stream.batch.sending import Sending
+from falkirk.stream.batch.wiring import Wiring
+from falkirk.stream.circuit import Slice, StepInput
+from falkirk.stream.engine.edges import unpacked
+from falkirk.stream.engine.sources import SourceReader
+from falkirk.stream.engine.step import StepRun
+from falkirk.stream.exchanges.base import BucketRun
+from falkirk.stream.exchanges.place import Place
 from falkirk.stream.formats import Format
-from falkirk.stream.operators import Operator, Source
+from falkirk.stream.operators import Operator, Sink, Source
 from falkirk.stream.records import Records
+
+_Row = tuple[int, int, bytes, bytes]
+"""Exchange, bucket, order, payload."""
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
     """What each task of an epoch runs. For one division, pieces of one size and one clock, its results are the same bytes,
-    on however many cores and in whatever order tasks run."""
+    on however many cores and in whatever order tasks run.
+
+    Frames are of PARCELS. A task's frames are sorted, with those of all others, by (level, exchange, bucket, order), before
+    a task of level n has all parcels of the buckets that are its own.
+    """
 
     app: str
     stage: str
@@ -25,21 +49,84 @@ class Job:
     dead_letters: str
     bury_from: Mapping[tuple[str, int], int]
     clock: int
-    """Milliseconds."""
+    """Milliseconds: the only time that operators see."""
     buckets: int
     result_partitions: int
 
     @property
     def levels(self) -> int:
-        """How often rows are brought together by key on the longest way to a sink."""
-        raise NotImplementedError
+        """How often rows are brought together on the longest way to a sink. Result rows have the level after it."""
+        return self._wiring.last
 
-    def head(self, piece: Piece, chunks: Iterator[Records]) -> Iterator[pl.DataFrame]:
-        """What becomes of a piece's records, which come in the order of offsets: frames of PARCELS. Raises UserCodeError,
-        or SourceError."""
-        raise NotImplementedError
+    def head(self, piece: Piece, chunks: Iterable[Records]) -> Iterator[pl.DataFrame]:
+        """What becomes of a piece's records, which come in the order of offsets. Raises UserCodeError, or SourceError for
+        keys that are not what the flow says."""
+        source = self.sources[piece.source][0]
+        reader = self._readers[piece.source]
+        sending = self._sending(Place(0, piece.source, piece.partition, piece.start))
+        for records in chunks:
+            step = StepInput(self.clock, [Slice(source.id, piece.topic, piece.partition, records)])
+            run = StepRun(step, Overlay(EmptyReader()))
+            batch = reader.read(run)
+            for letters in run.emitted:
+                yield sending.letters(letters)
+            if batch is not None and len(batch):
+                yield from sending.take(source, run, batch)
+        yield from sending.close()
 
-    def level(self, n: int, parcels: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-        """What becomes of the parcels of one Spark partition, sorted, from level `n` on; frames may be cut anywhere. Rows
-        of later levels pass through. Raises UserCodeError."""
-        raise NotImplementedError
+    def level(self, n: int, parcels: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+        """What becomes of the rows of one task, sorted; frames may be cut anywhere. Rows of later levels pass through.
+        Raises UserCodeError."""
+        frames = iter(parcels)
+        later: list[pl.DataFrame] = []
+        for (exchange, bucket), rows in groupby(_of_level(n, frames, later), key=itemgetter(0, 1)):
+            yield from self._bucket(n, exchange, bucket, rows)
+        yield from later
+        yield from frames
+
+    def _bucket(self, n: int, exchange: int, bucket: int, rows: Iterator[_Row]) -> Iterator[pl.DataFrame]:
+        operator = self._wiring.numbered[exchange]
+        sending = self._sending(Place(n, exchange, bucket, 0))
+        topics = [source.topic for source, _ in self.sources]
+        run = BucketRun(StepInput(self.clock, []), Overlay(EmptyReader()), topics=topics)
+        where = f"level {n} of {self.stage}, {operator.where}"
+        sent = ((Place.of(order), unpacked(payload, where)) for _, _, order, payload in rows)
+        for batch in self._wiring.exchanges[operator].received(run, sent):
+            if isinstance(operator, Sink):
+                yield sending.records(operator, batch)
+            else:
+                yield from sending.take(operator, run, batch)
+        yield from sending.close()
+
+    def _sending(self, place: Place) -> Sending:
+        return Sending(self._wiring, place, self.buckets, self.result_partitions)
+
+    @cached_property
+    def _wiring(self) -> Wiring:
+        return Wiring([source for source, _ in self.sources], self.operators)
+
+    @cached_property
+    def _readers(self) -> list[SourceReader]:
+        return [
+            SourceReader(
+                source, value, app=self.app, stage=self.stage, dead_letters=self.dead_letters, partitions={},
+                bury_from=self.bury_from,
+            )
+            for source, value in self.sources
+        ]  # fmt: skip
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what each process makes for itself."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def _of_level(n: int, frames: Iterator[pl.DataFrame], later: list[pl.DataFrame]) -> Iterator[_Row]:
+    """The rows of level n; of the last frame that holds any, the others are put into `later`."""
+    for frame in frames:
+        ours = frame["level"] == n
+        if not ours.all():
+            later.append(frame.filter(~ours))
+            frame = frame.filter(ours)
+        yield from frame.select("exchange", "bucket", "order", "payload").iter_rows()
+        if later:
+            return

@@ -8,8 +8,6 @@ slices ──▶ decode ──▶ one frame an input ──▶ operators in the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
 
 from falkirk.errors import SourceError
 from falkirk.state.shards import shard_range
@@ -18,26 +16,17 @@ from falkirk.stream.circuit import State, StepInput, StepOutput
 from falkirk.stream.engine import rows
 from falkirk.stream.engine.batch import Batch, Updates
 from falkirk.stream.engine.edges import EdgeReader, EdgeWriter
-from falkirk.stream.engine.groups import GroupRunner
 from falkirk.stream.engine.partitioners import Partitioners
 from falkirk.stream.engine.processes import ProcessRunner
 from falkirk.stream.engine.sinks import SinkRunner
 from falkirk.stream.engine.sources import SourceReader
 from falkirk.stream.engine.step import StepRun
+from falkirk.stream.forms import ROW_WISE, STATEFUL
 from falkirk.stream.plan import Layout
 from falkirk.stream.stage import Edge, PhysicalStage
 
 Flowing = Batch | Updates
 Runner = Callable[[StepRun, Batch], Flowing | None]
-
-_PLAIN: dict[type[op.Operator], Callable[[Any], rows.Rows]] = {
-    op.Filter: rows.filtering,
-    op.Select: rows.selecting,
-    op.WithColumns: rows.extending,
-    op.Map: lambda operator: partial(rows.mapped, operator),
-    op.FlatMap: lambda operator: partial(rows.flat_mapped, operator),
-    op.MapBatches: lambda operator: partial(rows.batch_mapped, operator),
-}
 
 
 class StageCircuit:
@@ -56,13 +45,18 @@ class StageCircuit:
         self.incoming = {(e.before, e.after): e for e in stage.edges_in}
         self.writers = [EdgeWriter(e, partition, counts) for e in stage.edges_out]
         self.sinks = {o: SinkRunner(o, counts.get(o.topic, 1)) for o in stage.operators if isinstance(o, op.Sink)}
+        self.processes: dict[op.Operator, ProcessRunner] = {}
+        self.runners: dict[op.Operator, Runner] = {}
         partitioners = self._partitioners()
-        self.processes = {
-            o: ProcessRunner(o, self._tables(o), self._first_shard(), partitioners)
-            for o in stage.operators
-            if isinstance(o, op.Processing)
-        }
-        self.runners = {o: self._runner(o, partitioners) for o in stage.operators}
+        for o in stage.operators:
+            if type(o) in ROW_WISE:
+                self.runners[o] = ROW_WISE[type(o)](o)
+            elif o.stateful:
+                runner = STATEFUL[type(o)].stream(o, self._tables(o), self._first_shard(), partitioners)
+                if isinstance(runner, ProcessRunner):
+                    self.processes[o] = runner
+                else:
+                    self.runners[o] = runner.run
 
     def run(self, step: StepInput, state: State) -> StepOutput:
         """Run one step."""
@@ -91,13 +85,6 @@ class StageCircuit:
         """When the first timer is due."""
         times = [process.wake_at(state) for process in self.processes.values()]
         return min((t for t in times if t is not None), default=None)
-
-    def _runner(self, operator: op.Operator, partitioners: Partitioners | None) -> Runner:
-        if isinstance(operator, op.Group):
-            return GroupRunner(operator, self._tables(operator), partitioners).run
-        plain = _PLAIN.get(type(operator))
-        # What only marks a place in the graph hands on what it gets.
-        return plain(operator) if plain else lambda run, batch: batch
 
     def _tables(self, operator: op.Operator) -> dict[str, int]:
         return {table: n for (name, table), n in self.stage.tables.items() if name == operator.id}

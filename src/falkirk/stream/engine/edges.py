@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from io import BytesIO
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from falkirk.errors import StateError
@@ -37,7 +38,7 @@ class EdgeWriter:
         frame = batch.rows.select(self.edge.columns).hstack(batch.meta.select(pl.exclude(ORIGIN)))
         sent: list[tuple[int, bytes, int]] = []
         for task, part in self._divided(frame):
-            sent += [(task, data, latest) for data, latest in _encode(part)]
+            sent += [(task, data, latest) for data, latest in packed(part)]
         run.emitted.append(
             Emitted(
                 output=self.edge.id,
@@ -52,10 +53,7 @@ class EdgeWriter:
     def _divided(self, frame: pl.DataFrame) -> list[tuple[int, pl.DataFrame]]:
         if self.edge.key is None:
             return [(self.task % self.tasks, frame)]
-        tasks = task_of(shard_of(murmur2([k or b"" for k in self.edge.key.encode(frame)])), self.tasks)
-        order = np.argsort(tasks, kind="stable")
-        present, starts = np.unique(tasks[order], return_index=True)
-        return [(task, frame[rows]) for task, rows in zip(present.tolist(), np.split(order, starts[1:]), strict=True)]
+        return divided(frame, task_of(shard_of(murmur2([k or b"" for k in self.edge.key.encode(frame)])), self.tasks))
 
 
 class EdgeReader:
@@ -70,7 +68,7 @@ class EdgeReader:
         frames = []
         for start, piece in run.slices(self.edge.id):
             for i, (value, offset) in enumerate(zip(piece.records.values, piece.records.offsets, strict=True)):
-                frame = _decode(value, f"topic {piece.topic}, partition {piece.partition}, offset {offset}")
+                frame = unpacked(value, f"topic {piece.topic}, partition {piece.partition}, offset {offset}")
                 frames.append(frame.with_columns(pl.lit(start + i, pl.UInt32).alias(ORIGIN)))
         if not frames:
             return None
@@ -78,18 +76,26 @@ class EdgeReader:
         return Batch(whole.select(self.columns), whole.select(pl.exclude(self.columns)))
 
 
-def _encode(frame: pl.DataFrame) -> list[tuple[bytes, int]]:
-    """The frame as records, and the greatest timestamp of each."""
+def divided(frame: pl.DataFrame, places: npt.NDArray[np.int64]) -> list[tuple[int, pl.DataFrame]]:
+    """The rows of each place, in their order; `places` says for each row which is its own."""
+    order = np.argsort(places, kind="stable")
+    present, starts = np.unique(places[order], return_index=True)
+    return [(place, frame[rows]) for place, rows in zip(present.tolist(), np.split(order, starts[1:]), strict=True)]
+
+
+def packed(frame: pl.DataFrame) -> list[tuple[bytes, int]]:
+    """The frame as records, each below the limit if it has more rows than one, and the greatest timestamp of each."""
     out = BytesIO()
     frame.write_ipc_stream(out, compression="uncompressed")
     data = out.getvalue()
     if len(data) < LIMIT or frame.height == 1:
         return [(bytes([VERSION]) + data, frame[TS].max())]  # type: ignore[list-item]
     half = frame.height // 2
-    return _encode(frame[:half]) + _encode(frame[half:])
+    return packed(frame[:half]) + packed(frame[half:])
 
 
-def _decode(value: bytes | None, where: str) -> pl.DataFrame:
+def unpacked(value: bytes | None, where: str) -> pl.DataFrame:
+    """The frame of a record. Raises StateError for one of another version."""
     if not value or value[0] != VERSION:
         raise StateError(
             f"a batch between stages is of version {value[0] if value else None}, and this Falkirk reads {VERSION}",

@@ -14,17 +14,15 @@ from typing import cast
 
 import polars as pl
 
-from falkirk.errors import UserCodeError
 from falkirk.state.codec import decode_keys, decode_values, encode_keys, encode_values
 from falkirk.state.shards import murmur2, shard_of
-from falkirk.stream.aggregates.bound import GroupError, new, old
+from falkirk.stream.aggregates.bound import old
 from falkirk.stream.circuit import State
-from falkirk.stream.engine.batch import ORIGIN, TS, WEIGHT, Batch, Updates, everywhere
+from falkirk.stream.engine.batch import ORIGIN, Batch, Updates, everywhere
+from falkirk.stream.engine.folding import Folding
 from falkirk.stream.engine.multiset import Multiset, check_counts
 from falkirk.stream.engine.partitioners import EVERYTHING, SOME, Partitioners
-from falkirk.stream.engine.rows import evaluated
 from falkirk.stream.engine.step import StepRun
-from falkirk.stream.expressions import native
 from falkirk.stream.frames import frame_of
 from falkirk.stream.operators import Group
 from falkirk.stream.tables import GROUPS, ROWS, bounds, group_schema, multiset_bounds
@@ -38,21 +36,16 @@ class GroupRunner:
         self.table = tables[GROUPS]
         self.retracts = group.inputs[0].changes
         self.bounds = bounds(group)
-        self.computed = native([e.alias(name) for b in self.bounds for name, e in b.computed.items()])
-        weight = pl.col(WEIGHT).cast(pl.Int64) if self.retracts else None
-        partials = [e.alias(new(b.name, part)) for b in self.bounds for part, e in b.partial(weight).items()]
-        self.folded = [*partials, pl.col(TS).max()]
+        self.folding = Folding(group, self.bounds, weighted=self.retracts)
         self.schema = group_schema(group)
         (self.no_state,) = encode_values(self.schema, frame_of([{}], self.schema))
         self.multisets = [Multiset(b, group.columns, tables[b.name], group.where) for b in multiset_bounds(group)]
 
     def run(self, run: StepRun, batch: Batch) -> Updates:
         """Fold the rows into the groups' state, and say what changed."""
-        columns = list(self.group.columns)
-        frame = batch.rows.hstack(batch.meta)
-        if self.computed:
-            frame = frame.hstack(evaluated(self.group, run, batch, lambda rows: rows.select(self.computed)))
-        grouped = frame.group_by(columns, maintain_order=True).agg(self.folded)
+        columns = self.folding.columns
+        frame = self.folding.arguments(run, batch)
+        grouped = self.folding.partials(frame)
         # A select would go through the query engine for what is but a choice of columns.
         series = grouped.get_columns()
         keys, partials, meta = (
@@ -72,13 +65,9 @@ class GroupRunner:
 
         for multiset in self.multisets:
             partials = partials.with_columns(multiset.best(run.state, frame, keys, shards, before))
-        try:
-            after = self._merged(partials.hstack(before))
-            results = self._results(before), self._results(after)
-        except GroupError as error:
-            group = f"{self.group.where}, group {keys.row(error.row, named=True)}"
-            where = ", ".join(filter(None, [group, self._rows(run, batch, keys, error.row)]))
-            raise UserCodeError(error.what, where=where, hint=error.hint) from error
+        with self.folding.blaming(keys, lambda group: self._rows(run, batch, keys, group)):
+            after = self.folding.merged(partials.hstack(before))
+            results = self.folding.results(before), self.folding.results(after)
         has = self._alive(keys, after)
         values: list[bytes | None] = list(encode_values(self.schema, after))
         if self.retracts:
@@ -105,7 +94,7 @@ class GroupRunner:
 
     def _rows(self, run: StepRun, batch: Batch, keys: pl.DataFrame, group: int) -> str:
         """Where the rows of one group lie that this step brings, from the first to the last."""
-        columns = list(self.group.columns)
+        columns = self.folding.columns
         here = batch.rows.select(columns).with_row_index(ORIGIN)
         found = here.join(keys[group : group + 1], on=columns, nulls_equal=True, maintain_order="left")
         return run.span(batch, found[ORIGIN].to_list())
@@ -122,14 +111,3 @@ class GroupRunner:
         rows = after[old(ROWS, "rows")]
         check_counts(rows, keys, self.group.where)
         return rows > 0
-
-    def _merged(self, frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.select(
-            **{old(b.name, part): merged for b in self.bounds for part, merged in b.merge(frame).items()}
-        )
-
-    def _results(self, states: pl.DataFrame) -> list[pl.Series]:
-        columns = {name: bound.result(states) for name, bound in self.group.aggregates.items()}
-        if all(isinstance(c, pl.Series) for c in columns.values()):
-            return [c.alias(name) for name, c in columns.items() if isinstance(c, pl.Series)]
-        return states.select(**columns).get_columns()

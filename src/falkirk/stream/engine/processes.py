@@ -41,10 +41,10 @@ class ProcessRunner:
         """When the first timer is due."""
         return self.tables.wake_at(state)
 
-    def run(self, run: StepRun, batch: Batch | None) -> Batch | None:
-        """Fire what is due, then see the rows; what both gave, in that order."""
+    def run(self, run: StepRun, batch: Batch | None, *, fires: bool = True) -> Batch | None:
+        """Fire what is due, then see the rows; what both gave, in that order. Unless it `fires`, what is due waits."""
         columns = list(self.operator.columns)
-        due = self.tables.due(run.state, run.step.clock)
+        due = self.tables.due(run.state, run.step.clock) if fires else self.tables.due_keys.to_frame()
         rows = self.tables.keys.to_frame() if batch is None else batch.rows.select(columns)
         met = pl.concat([due.select(columns), rows])
         if not met.height:

@@ -27,10 +27,20 @@ class SourceReader:
     """Decodes one source for one task."""
 
     def __init__(
-        self, source: Source, value: Format, *, app: str, stage: str, dead_letters: str, partitions: Mapping[str, int]
+        self,
+        source: Source,
+        value: Format,
+        *,
+        app: str,
+        stage: str,
+        dead_letters: str,
+        partitions: Mapping[str, int],
+        bury_from: Mapping[tuple[str, int], int] | None = None,
     ) -> None:
+        """`bury_from` says, by topic and partition, at which offset burying begins: what is before it has been buried."""
         self.source, self.value, self.app, self.stage = source, value, app, stage
         self.dead_letters, self.dead_partitions = dead_letters, partitions.get(dead_letters, 1)
+        self.bury_from = bury_from or {}
 
     def read(self, run: StepRun) -> Batch | None:
         """The rows of the source's slices. Records that do not decode go to the dead letters."""
@@ -83,11 +93,14 @@ class SourceReader:
         for i, reason in bad:
             n = int(np.searchsorted(firsts, i, "right")) - 1
             piece, at = slices[n][1], i - int(firsts[n])
+            if piece.records.offsets[at] < self.bury_from.get((piece.topic, piece.partition), 0):
+                continue
             partitions.append(piece.partition % self.dead_partitions)
             keys.append(piece.records.keys[at])
             values.append(self._letter(piece, at, reason))
             times.append(piece.records.times[at])
-        run.bury(Emitted(DEAD_LETTERS, self.dead_letters, partitions, keys, values, times))
+        if values:
+            run.bury(Emitted(DEAD_LETTERS, self.dead_letters, partitions, keys, values, times))
         lost = {i for i, _ in bad}
         return [i for i in range(sum(len(s.records) for _, s in slices)) if i not in lost]
 

@@ -1,0 +1,70 @@
+"""From the operators of a flow to its batch stages.
+
+a part is what is connected under one batch regime, from a with_regime on
+its stage is the part, and all that its sinks depend on up to the sources, whatever the regime there
+"""
+
+from __future__ import annotations
+
+from falkirk.errors import DefinitionError
+from falkirk.stream import operators as op
+from falkirk.stream.batch.stage import BatchStage
+from falkirk.stream.plan import Output
+from falkirk.stream.projection import columns_needed, projected
+from falkirk.stream.regimes import Batch
+from falkirk.stream.stage import DEAD_LETTERS, source_input, stage_name
+
+
+def batch_stages(graph: op.Graph, dead_letters: str) -> list[BatchStage]:
+    """In the order of definition. Raises DefinitionError for a part without a sink, or one whose history contradicts what is
+    upstream of it."""
+    parts = _parts(graph)
+    _check_ends(graph)
+    return [_stage(graph, dead_letters, part) for part in parts if any(isinstance(o, op.Sink) for o in part)]
+
+
+def _parts(graph: op.Graph) -> list[list[op.Operator]]:
+    """Operators by part, each in the order of definition."""
+    batch = [o for o in graph.operators if o.batch]
+    part_of: dict[op.Operator, list[op.Operator]] = {o: [o] for o in batch}
+    for after in batch:
+        for before in after.inputs:
+            if before.batch and before.regime == after.regime and not isinstance(after, op.WithRegime):
+                left, right = part_of[before], part_of[after]
+                if left is not right:
+                    left += right
+                    part_of.update(dict.fromkeys(right, left))
+    order = {operator: i for i, operator in enumerate(graph.operators)}
+    return [sorted(part, key=order.__getitem__) for part in {id(p): p for p in part_of.values()}.values()]
+
+
+def _check_ends(graph: op.Graph) -> None:
+    used = set(graph.upstream(o for o in graph.operators if o.batch and isinstance(o, op.Sink)))
+    for operator in graph.operators:
+        if operator.batch and operator not in used and (operator.stateful or isinstance(operator, op.WithRegime)):
+            raise DefinitionError(
+                "what is batch is computed for its sinks, and this ends in none",
+                where=operator.where,
+                hint='end it with .sink("topic", …), or drop it',
+            )
+
+
+def _stage(graph: op.Graph, dead_letters: str, part: list[op.Operator]) -> BatchStage:
+    regime = part[0].regime
+    assert isinstance(regime, Batch)
+    sinks = [o for o in part if isinstance(o, op.Sink)]
+    members = graph.upstream(sinks)
+    if regime.history == "new" and (above := [o for o in members if o.stateful and o not in part]):
+        raise DefinitionError(
+            f'with history="new" it would see new records alone, and {above[0].kind} {above[0].id!r} upstream sees all',
+            where=part[0].where,
+            hint='begin the batch part before it, or use history="whole"',
+        )
+    needed = columns_needed(members)
+    sources = {o: projected(o, needed[o]) for o in members if isinstance(o, op.Source)}
+    inputs = [source_input(source) for source in sources]
+    return BatchStage(
+        app=graph.name, id=stage_name(part, inputs), regime=regime.plan(),
+        operators=tuple(o for o in members if not isinstance(o, op.Source)), sources=sources, inputs=tuple(inputs),
+        outputs=(*(Output(o.id, o.topic, "sink") for o in sinks), Output(DEAD_LETTERS, dead_letters, "dead_letters")),
+    )  # fmt: skip

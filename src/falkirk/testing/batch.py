@@ -1,0 +1,105 @@
+"""An epoch of a batch stage in memory: over the topics of a `MemoryApp`, cut anywhere, and sorted as an engine would.
+
+>>> import falkirk as fk
+>>> flow = fk.Flow("words", regime=fk.Batch())
+>>> words = flow.source("words", key="word", value=fk.Json({"word": fk.String}))
+>>> words.group_by("word").agg(n=fk.len()).sink("counts", key="word", value=fk.Json())
+>>> app = MemoryApp(flow)
+>>> app.append("words", b"a", b'{"word":"a"}')
+>>> [r.value() for r in epoch(app)["counts"]]
+[b'{"word":"a","n":1}']
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+import polars as pl
+
+from falkirk.stream.batch import PARCELS, BatchStage, Piece
+from falkirk.stream.records import Records
+from falkirk.testing.memory import MemoryApp, Record
+
+SORTED = ["level", "exchange", "bucket", "order"]
+
+Division = Mapping[tuple[str, int], tuple[int, int]]
+"""By topic and partition: start ≤ offset < end."""
+
+
+def epoch(
+    app: MemoryApp,
+    rng: random.Random | None = None,
+    *,
+    stage: str | None = None,
+    division: Division | None = None,
+    bury_from: Mapping[tuple[str, int], int] | None = None,
+    clock: int = 0,
+    buckets: int | None = None,
+    result_partitions: int = 3,
+) -> dict[str, list[Record]]:
+    """What a batch stage writes, by the output's id: partitions are result partitions. Without a division, of all that is
+    in the topics. `rng` cuts pieces, chunks and frames, and says which task gets a bucket; without it nothing is cut."""
+    (found,) = [batch for batch in app.plan.batches if stage in (None, batch.id)]
+    whole = {(t, p): (0, len(part)) for t, parts in app.topics.items() for p, part in enumerate(parts)}
+    pieces = list(_pieces(found, whole if division is None else division, rng))
+    job = found.job(
+        clock=clock,
+        records=250_000 * (buckets or 0),
+        result_partitions=result_partitions,
+        bury_from=bury_from or {},
+    )
+    if rng:
+        rng.shuffle(pieces)
+    frames = [frame for piece in pieces for frame in job.head(piece, _chunks(app, found, piece, rng))]
+    for n in range(1, job.levels + 1):
+        frames = [frame for task in _tasks(frames, rng) for frame in job.level(n, iter(task))]
+    written: dict[str, list[Record]] = {output.id: [] for output in found.outputs}
+    for row in _sorted(frames).iter_rows(named=True):
+        assert row["level"] == job.levels + 1
+        records = written[found.outputs[row["exchange"]].id]
+        records.append(Record(row["bucket"], len(records), row["key"], row["value"], row["timestamp"]))
+    return written
+
+
+def _pieces(stage: BatchStage, division: Division, rng: random.Random | None) -> Iterator[Piece]:
+    size = rng.randint(1, 20) if rng else 250_000
+    for number, source in enumerate(stage.inputs):
+        for (topic, partition), (start, end) in division.items():
+            if topic == source.topic:
+                for at in range(start, end, size):
+                    yield Piece(number, topic, partition, at, min(at + size, end))
+
+
+def _chunks(app: MemoryApp, stage: BatchStage, piece: Piece, rng: random.Random | None) -> Iterator[Records]:
+    part = app.topics[piece.topic][piece.partition]
+    at = piece.start
+    while at < piece.end:
+        end = rng.randint(at, piece.end) if rng else piece.end
+        yield Records.of(part[at:end], headers=stage.inputs[piece.source].headers)
+        at = end
+
+
+def _tasks(frames: Sequence[pl.DataFrame], rng: random.Random | None) -> Iterator[list[pl.DataFrame]]:
+    """The frames of each task: all rows of a bucket are one task's, and nothing else is promised."""
+    count = rng.randint(1, 3) if rng else 1
+    tasks: defaultdict[int, list[pl.DataFrame]] = defaultdict(list)
+    for _, rows in _sorted(frames).group_by(SORTED[:3], maintain_order=True):
+        tasks[rng.randrange(count) if rng else 0].append(rows)
+    for of_one in tasks.values():
+        yield list(_cut(pl.concat(of_one), rng))
+
+
+def _cut(frame: pl.DataFrame, rng: random.Random | None) -> Iterator[pl.DataFrame]:
+    at = 0
+    while at < frame.height:
+        end = rng.randint(at + 1, frame.height) if rng else frame.height
+        yield frame[at:end]
+        at = end
+
+
+def _sorted(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    whole = pl.concat([PARCELS.to_frame(), *frames])
+    assert not whole.select(SORTED).is_duplicated().any()
+    return whole.sort(SORTED)

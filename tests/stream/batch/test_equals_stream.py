@@ -1,0 +1,225 @@
+"""A batch over the topics is what the stream leaves behind: for each operator, however either is cut."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import falkirk as fk
+from falkirk.stream import operators as op
+from falkirk.stream.forms import ROW_WISE, STATEFUL
+from falkirk.testing.batch import epoch
+from falkirk.testing.memory import MemoryApp
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+FORMAT = fk.Json({"k": fk.String, "g": fk.Int64, "x": fk.Int64, "f": fk.Float64})
+JSON = fk.Json()
+
+Rng = st.randoms(use_true_random=False)
+rows = st.lists(
+    st.fixed_dictionaries(
+        {
+            "k": st.sampled_from(["a", "b", "c", "", "ü"]),
+            "g": st.none() | st.integers(0, 2),
+            "x": st.none() | st.integers(-(2**40), 2**40),
+            # Eighths add up exactly in any order.
+            "f": st.none() | st.integers(-1000, 1000).map(lambda n: n / 8),
+        }
+    ),
+    max_size=25,
+)
+
+
+class Seen(fk.Aggregate):
+    """All values, sorted, as text."""
+
+    state = {"seen": str}  # noqa: RUF012
+    returns = str
+
+    def add(self, state: dict[str, Any] | None, values: list[Any]) -> dict[str, Any]:
+        before = msgspec.json.decode(state["seen"]) if state else []
+        return {"seen": msgspec.json.encode(sorted(before + [str(v) for v in values])).decode()}
+
+    def retract(self, state: dict[str, Any] | None, values: list[Any]) -> dict[str, Any]:
+        left = msgspec.json.decode(state["seen"]) if state else []
+        for value in values:
+            left.remove(str(value))
+        return {"seen": msgspec.json.encode(left).decode()}
+
+    def result(self, state: dict[str, Any]) -> str:
+        return str(state["seen"])
+
+
+class Running(fk.Process):
+    """A running total of each key, in the order of its rows, and a timer long past that is due once they have been seen."""
+
+    state = {"total": int}  # noqa: RUF012
+    returns = {"k": str, "total": int}  # noqa: RUF012
+
+    def on_row(self, row: dict[str, Any], key: fk.KeyContext) -> Iterator[dict[str, Any]]:
+        total = (key.get() or {"total": 0})["total"] + (row["x"] or 0)
+        key.put({"total": total})
+        key.set_timer(timedelta(days=1), "later")
+        yield {"k": row["k"], "total": total}
+
+
+def grouped(s: fk.Stream) -> fk.Stream:
+    return s.group_by("g", id="by-g").agg(
+        n=fk.len(), sx=fk.sum("x"), mx=fk.mean("x"), sf=fk.sum("f"), lo=fk.min("x"), hi=fk.max("f"), last=fk.max("k"),
+        twice=fk.sum(fk.col("x") * 2),
+    )  # fmt: skip
+
+
+def branched(s: fk.Stream) -> fk.Stream:
+    high, low = s.branch(fk.col("x") >= 0, fk.col("x") < 0)
+    return high.select("k", "g").concat(low.select("k", "g"), id="both")
+
+
+FLOWS: dict[str, Callable[[fk.Stream], tuple[fk.Stream, Any]]] = {
+    "source": lambda s: (s, "k"),
+    "no key": lambda s: (s, None),
+    "filter": lambda s: (s.filter(fk.col("x") > 0), "k"),
+    "select": lambda s: (s.select("k", y=fk.col("x") + 1), "k"),
+    "with_columns": lambda s: (s.with_columns(y=fk.col("x") * fk.col("g")), ["k", "g"]),
+    "map": lambda s: (s.map(lambda row: {**row, "k": row["k"] + "!"}), "k"),
+    "flat_map": lambda s: (s.flat_map(lambda row: [row] * (row["g"] or 0)), "k"),
+    "map_batches": lambda s: (s.map_batches(lambda frame: frame.drop_nulls("x")), "k"),
+    "branch, concat": lambda s: (branched(s), "k"),
+    "repartition": lambda s: (s.repartition("g"), "g"),
+    "with_regime": lambda s: (s.with_regime(s._op.regime), "k"),
+    "group_by": lambda s: (grouped(s), "g"),
+    "group_by several": lambda s: (s.group_by("k", "g").agg(n=fk.len()), ["k", "g"]),
+    "group_by, own aggregate": lambda s: (s.group_by("g").agg(seen=Seen("x"), n=fk.len(), y=Seen(fk.col("f") * 2)), "g"),
+    "group_by of group_by": lambda s: (
+        s.group_by("k", id="in").agg(g=fk.max("g"), f=fk.mean("x"), x=fk.max("x"), h=fk.sum("f"))
+        .filter(fk.col("g") < 2).group_by("g", id="out")
+        .agg(n=fk.len(), lo=fk.min("x"), h=fk.sum("h"), seen=Seen("k"), mx=fk.mean("x")),
+        "g",
+    ),
+    "group_by, then map": lambda s: (grouped(s).map(lambda row: {**row, "last": "?"}), "g"),
+    "group_by twice, concat": lambda s: (
+        s.group_by("k", id="1").agg(n=fk.len()).select(name="k", n="n")
+        .concat(s.group_by("g", id="2").agg(n=fk.len()).select(name=fk.col("g").cast(fk.String), n="n")),
+        "name",
+    ),
+    "process": lambda s: (s.key_by("k").process(Running(), id="running"), "k"),
+    "process of process": lambda s: (
+        s.key_by("k").process(Running(), id="running").select("k", x="total").key_by("k").process(
+            lambda row, key: {"k": row["k"], "total": row["x"]}, id="again", returns={"k": str, "total": int}),
+        "k",
+    ),
+    "process, then group_by": lambda s: (
+        s.key_by("k").process(Running(), id="running").group_by("k", id="top").agg(top=fk.max("total"), n=fk.len()), "k",
+    ),
+}  # fmt: skip
+
+
+def app_of(build: Callable[[fk.Stream], tuple[fk.Stream, Any]], regime: Any, given: list[dict[str, Any]]) -> MemoryApp:
+    flow = fk.Flow("f", regime=regime)
+    out, key = build(flow.source("in", key="k", value=FORMAT))
+    out.sink("out", key=key, value=JSON)
+    app = MemoryApp(flow, {"in": 3, "out": 2}, tasks=2)
+    for i, row in enumerate(given):
+        app.append("in", row["k"].encode(), msgspec.json.encode(row), timestamp=i)
+    return app
+
+
+def test_each_operator_is_tried() -> None:
+    tried = set()
+    for build in FLOWS.values():
+        tried |= {type(o) for o in app_of(build, fk.Batch(), []).plan.batches[0].operators}
+    assert tried == {*ROW_WISE, *STATEFUL, op.Sink}
+
+
+@pytest.mark.parametrize("name", FLOWS)
+@given(given=rows, rng=Rng)
+def test_each_operator_gives_what_the_stream_gives(name: str, given: list[dict[str, Any]], rng: random.Random) -> None:
+    streamed = app_of(FLOWS[name], fk.EagerCheckpoint(), given)
+    streamed.run(rng)
+    app = app_of(FLOWS[name], fk.Batch(), given)
+    batch, again = epoch(app, rng, buckets=rng.randint(1, 40)), epoch(app, rng)
+    assert not batch["dead letters"]
+    (*_, sink) = app.plan.batches[0].operators
+    if sink.changes:
+        assert len({r.key() for r in batch["out"]}) == len(batch["out"])
+        assert {r.key(): r.value() for r in batch["out"]} == streamed.latest("out")
+        assert contents(again["out"]) == contents(batch["out"])
+        return
+    assert contents(batch["out"]) == contents(streamed.records("out"))
+    # Rows of one key that keep their partition keep their order.
+    if name not in ("branch, concat", "repartition"):
+        for other in (again["out"], streamed.records("out")):
+            assert by_key(batch["out"]) == by_key(other)
+
+
+def contents(records: list[Any]) -> Counter[tuple[bytes | None, bytes | None]]:
+    return Counter((r.key(), r.value()) for r in records)
+
+
+def by_key(records: list[Any]) -> dict[bytes, list[bytes | None]]:
+    found: dict[bytes, list[bytes | None]] = {}
+    for record in records:
+        if record.key() is not None:
+            found.setdefault(record.key(), []).append(record.value())
+    return found
+
+
+VALUES: dict[str, st.SearchStrategy[tuple[Any, Any]]] = {
+    "bids": st.tuples(st.integers(0, 5), st.integers(0, 300)).map(lambda b: (b[0], {"auction": b[0], "price": b[1]})),
+    "doors": st.tuples(st.sampled_from("abc"), st.booleans()).map(lambda d: (d[0], {"door": d[0], "open": d[1]})),
+    "lines": st.lists(st.sampled_from(["to", "be", "or"]), max_size=4).map(lambda words: (None, " ".join(words))),
+    "flights": st.tuples(st.sampled_from(["AA", "KL"]), st.sampled_from("xyz"), st.none() | st.integers(-9, 200)).map(
+        lambda f: (f[0], {"id": 1, "carrier": f[0], "origin": "o", "dest": f[1], "delay": f[2]})
+    ),
+}
+
+
+def example(path: str) -> fk.Flow:
+    """A flow of its own: it is changed below."""
+    spec = importlib.util.spec_from_file_location("example", EXAMPLES / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: fk.Flow = module.flow
+    return found
+
+
+def all_batch(flow: fk.Flow) -> fk.Flow:
+    for operator in flow.graph.operators:
+        object.__setattr__(operator, "regime", fk.Batch())
+    return flow
+
+
+@pytest.mark.parametrize("path", ["auction_stats.py", "door_alarm.py", "word_count.py", "flights/flow.py"])
+@given(data=st.data(), rng=Rng)
+def test_each_example_as_a_batch_gives_what_it_gives_as_a_stream(
+    path: str, data: st.DataObject, rng: random.Random
+) -> None:
+    streamed, flow = example(path), all_batch(example(path))
+    (topic,) = {o.topic for o in flow.graph.operators if isinstance(o, op.Source)}
+    given = data.draw(st.lists(VALUES[topic], max_size=25))
+    apps = [MemoryApp(f, {topic: 2}, tasks=2) for f in (streamed, flow)]
+    for key, value in given:
+        for app in apps:
+            spelt = value.encode() if topic == "lines" else msgspec.json.encode(value)
+            app.append(topic, None if key is None else str(key).encode(), spelt)
+    apps[0].run(rng)
+    written: dict[str, list[Any]] = {}
+    for stage in apps[1].plan.batches:
+        written |= epoch(apps[1], rng, stage=stage.id)
+    for sink in (o for o in flow.graph.operators if isinstance(o, op.Sink)):
+        if sink.changes:
+            assert {r.key(): r.value() for r in written[sink.id]} == apps[0].latest(sink.topic)
+        else:
+            assert contents(written[sink.id]) == contents(apps[0].records(sink.topic))
