@@ -43,6 +43,19 @@ COMPACTED = {
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """The id of a topic that has none: 16 zeros, in base64."""
 
+_MOVED = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError._NOENT,
+)
+"""A partition has another leader, or will have one soon. A client that knew the broker before it was restarted may be
+answered so for ever: a new one asks again."""
+
+PATIENCE = 10.0
+"""Seconds within which a partition ought to have a leader again."""
+
 _SILENCE = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT)
 
 
@@ -77,7 +90,8 @@ class Topics:
         self.brokers = cluster.brokers
         self._trouble: KafkaError | None = None
         self._aside = ThreadPoolExecutor(1, "falkirk-topics")
-        self._admin = client(AdminClient, {**cluster.settings(), "log_level": 3, "error_cb": self._troubled})
+        self._settings = {**cluster.settings(), "log_level": 3, "error_cb": self._troubled}
+        self._admin = client(AdminClient, self._settings)
 
     def _troubled(self, error: KafkaError) -> None:
         """librdkafka says why it cannot connect: the call that waits for it is only told that it waited in vain."""
@@ -164,13 +178,20 @@ class Topics:
         asked = {KafkaPartition(p.topic, p.partition): spec for p in partitions}
         if not asked:
             return {}
-        found = {}
-        futures = self._admin.list_offsets(asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=10)
-        for p, future in futures.items():
-            try:
-                found[TopicPartition(p.topic, p.partition)] = Offset(future.result().offset)
-            except KafkaException as error:
-                raise _in_words(error, f"topic {p.topic}") from error
+        found: dict[TopicPartition, Offset] = {}
+        deadline = time.monotonic() + PATIENCE
+        while asked:
+            level = IsolationLevel.READ_UNCOMMITTED
+            for p, future in self._admin.list_offsets(asked, isolation_level=level, request_timeout=10).items():
+                try:
+                    found[TopicPartition(p.topic, p.partition)] = Offset(future.result().offset)
+                except KafkaException as error:
+                    if error.args[0].code() not in _MOVED or time.monotonic() > deadline:
+                        raise _in_words(error, f"topic {p.topic}") from error
+            asked = {p: spec for p in asked if TopicPartition(p.topic, p.partition) not in found}
+            if asked:
+                time.sleep(0.1)
+                self._admin = client(AdminClient, self._settings)
         late = [p for p, offset in found.items() if offset < 0]  # no record is that late: begin at the end
         return {**found, **(self.offsets(late, "latest") if late else {})}
 
@@ -209,6 +230,6 @@ def described(futures: Mapping[str, Future[Any]]) -> dict[str, TopicInfo]:
 
 def _in_words(error: KafkaException, where: str) -> FalkirkError:
     cause: KafkaError = error.args[0]
-    if cause.retriable() or cause.code() in _SILENCE:
+    if cause.retriable() or cause.code() in (*_SILENCE, *_MOVED):
         return UnreachableError(f"no broker answers: {cause.str()}", where=where)
     return translate(cause, where) or ClusterError(f"the cluster refused a request: {cause.str()}", where=where)
