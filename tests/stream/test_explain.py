@@ -63,3 +63,41 @@ def test_a_layout_counts_the_tasks_and_unread_columns_are_named() -> None:
     assert "tasks   8: one for each partition of lines" in text
     assert "from earliest, without page" in text
     assert "tasks   4: one for each partition of falkirk.words.edge.count" in text
+
+
+def test_batch_parts_say_when_they_are_computed_and_of_what() -> None:
+    flow = fk.Flow("flights")
+    flights = flow.source(
+        "flights", key="carrier", value=fk.Json({"carrier": fk.String, "dest": fk.String, "d": fk.Int64})
+    )
+    late = flights.filter(fk.col("d") > 15)
+    late.sink("late", value=fk.Json())
+    whole = late.with_regime(fk.Batch(every="1h"), id="usual").group_by("dest", id="dests").agg(d=fk.mean("d"))
+    whole.sink("usual", key="dest", value=fk.Json())
+    flights.with_regime(fk.Batch(every=1_000_000, history="new"), id="n").select("dest").sink("dests", value=fk.Json())
+    words = [line.split("  (")[0] for line in explain(flow).splitlines() if line]
+    assert words[0] == "flow flights: 1 stage, 2 batch parts"
+    assert words[words.index("batch dests: an epoch every 1h, of all that is in the topics") :] == [
+        "batch dests: an epoch every 1h, of all that is in the topics",
+        "  read    source flights: topic flights, from earliest, keyed by carrier",
+        "  do      filter: d > 15",
+        "  do      with_regime: batch",
+        "  do      group_by dests: dest → d = mean; state placed by dest",
+        "  write   sink usual: topic usual, by dest, replaced",
+        "  write   dead letters: topic falkirk.flights.dead-letters",
+        "batch n: an epoch every 1,000,000 new records, of what is new in the topics",
+        "  read    source flights: topic flights, from earliest, keyed by carrier, without d",
+        "  do      with_regime: batch",
+        "  do      select: dest",
+        "  write   sink dests: topic dests",
+        "  write   dead letters: topic falkirk.flights.dead-letters",
+    ]
+
+
+def test_a_flow_may_be_all_batch() -> None:
+    flow = fk.Flow("words", regime=fk.Batch())
+    flow.source("lines", value=fk.Text()).sink("copies", value=fk.Text())
+    text = explain(flow)
+    assert text.startswith(
+        "flow words: 1 batch part\n\nbatch lines: an epoch on demand, of all that is in the topics\n"
+    )

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from falkirk.stream import operators as op
+from falkirk.stream.batch.stage import BatchStage
 from falkirk.stream.describe import described
 from falkirk.stream.flow import Flow
-from falkirk.stream.plan import PREFIX, Layout
+from falkirk.stream.formats import Format
+from falkirk.stream.plan import PREFIX, Layout, Output
 from falkirk.stream.stage import PhysicalStage
 
 
 def explain(flow: Flow, layout: Layout | None = None, prefix: str = PREFIX) -> str:
-    """Stages, operators, edges, regimes, topics and tasks, a line each. With a layout, tasks are counted; `prefix` is that
-    of the run.
+    """Stages, batch parts, operators, edges, regimes, topics and tasks, a line each. With a layout, tasks are counted;
+    `prefix` is that of the run.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("words")
@@ -37,8 +39,10 @@ def explain(flow: Flow, layout: Layout | None = None, prefix: str = PREFIX) -> s
     """
     plan = flow.plan(prefix)
     stages = [s for s in plan.stages if isinstance(s, PhysicalStage)]
-    head = f"flow {plan.app}: {len(stages)} stage{'s' if len(stages) > 1 else ''}"
-    return "\n\n".join([head, *("\n".join(_stage(s, layout)) for s in stages)])
+    counts = [_counted(len(stages), "stage"), _counted(len(plan.batches), "batch part")]
+    head = f"flow {plan.app}: {', '.join(filter(None, counts))}"
+    parts = [*(_stage(s, layout) for s in stages), *map(_batch, plan.batches)]
+    return "\n\n".join([head, *map("\n".join, parts)])
 
 
 def _stage(stage: PhysicalStage, layout: Layout | None) -> Iterable[str]:
@@ -49,30 +53,63 @@ def _stage(stage: PhysicalStage, layout: Layout | None) -> Iterable[str]:
     topics = ", ".join(i.topic for i in stage.inputs)
     count = max(layout.partitions.get(i.topic, 0) for i in stage.inputs) if layout else 0
     yield f"  tasks   {f'{count}: ' if count else ''}one for each partition of {topics}"
-    for source, value in stage.sources.items():
+    yield from _sources(stage.sources)
+    for edge in stage.edges_in:
+        yield f"  read    edge {edge.id}: topic {edge.topic}"
+    yield from _operators(stage.operators)
+    for edge in stage.edges_out:
+        by = f", by {', '.join(edge.key.columns)}" if edge.key else ""
+        yield f"  write   edge {edge.id}: topic {edge.topic}{by}"
+    yield from _dead_letters(stage.outputs)
+
+
+def _batch(stage: BatchStage) -> Iterable[str]:
+    every, history = stage.regime.every, stage.regime.history
+    when = "on demand"
+    if every is not None:
+        when = f"every {_time(every)}" if isinstance(every, timedelta) else f"every {every:,} new records"
+    yield f"batch {stage.id}: an epoch {when}, of {_HISTORY[history]}"
+    yield from _sources(stage.sources)
+    yield from _operators(stage.operators, replaced=history == "whole")
+    yield from _dead_letters(stage.outputs)
+
+
+_HISTORY = {"whole": "all that is in the topics", "new": "what is new in the topics"}
+
+
+def _sources(sources: Mapping[op.Source, Format]) -> Iterable[str]:
+    for source, value in sources.items():
         keyed = f", keyed by {', '.join(source.key.columns)}" if source.key is not None else ""
         left_out = (
             sorted(source.value.schema.keys() - value.schema.keys()) if source.value.schema and value.schema else []
         )
         unread = f", without {', '.join(left_out)}" if left_out else ""
         yield f"  read    source {source.id}: topic {source.topic}, from {source.start}{keyed}{unread}"
-    for edge in stage.edges_in:
-        yield f"  read    edge {edge.id}: topic {edge.topic}"
-    for operator in stage.operators:
-        if not isinstance(operator, op.Sink):
-            yield f"  do      {described(operator)}  ({operator.line})"
-    for operator in stage.operators:
+
+
+def _operators(operators: Iterable[op.Operator], *, replaced: bool = False) -> Iterable[str]:
+    sinks = []
+    for operator in operators:
         if isinstance(operator, op.Sink):
-            by = f", by {', '.join(operator.key.columns)}" if operator.key else ""
-            yield f"  write   sink {operator.id}: topic {operator.topic}{by}"
-    for edge in stage.edges_out:
-        by = f", by {', '.join(edge.key.columns)}" if edge.key else ""
-        yield f"  write   edge {edge.id}: topic {edge.topic}{by}"
-    for output in stage.outputs:
+            sinks.append(operator)
+        else:
+            yield f"  do      {described(operator)}  ({operator.line})"
+    for sink in sinks:
+        by = f", by {', '.join(sink.key.columns)}" if sink.key else ""
+        yield f"  write   sink {sink.id}: topic {sink.topic}{by}{', replaced' if by and replaced else ''}"
+
+
+def _dead_letters(outputs: Iterable[Output]) -> Iterable[str]:
+    for output in outputs:
         if output.kind == "dead_letters":
             yield f"  write   dead letters: topic {output.topic}"
 
 
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number > 1 else ''}" if number else ""
+
+
 def _time(time: timedelta) -> str:
     millis = time // timedelta(milliseconds=1)
-    return f"{millis}ms" if millis % 1000 else f"{millis // 1000}s"
+    units = (("h", 3_600_000), ("m", 60_000), ("s", 1_000))
+    return next((f"{millis // size}{unit}" for unit, size in units if not millis % size), f"{millis}ms")
