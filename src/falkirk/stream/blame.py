@@ -31,12 +31,21 @@ def user_line() -> str:
     return f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
+def is_users(path: str) -> bool:
+    """Whether the code in a file is a user's: neither ours nor installed.
+
+    >>> is_users(__file__), is_users("<string>"), is_users("app.py")
+    (False, False, True)
+    """
+    return not path.startswith(_NOT_THEIRS)
+
+
 def raised_at(error: BaseException) -> str:
     """`file:line` of the user's line in which an exception arose, however deep in others' code; "" if it is in none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{os.path.relpath(error.filename)}:{error.lineno}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith(_NOT_THEIRS):
+        if is_users(frame.filename):
             return f"{os.path.relpath(frame.filename)}:{frame.lineno}"
     return ""
 

@@ -44,7 +44,8 @@ class Topic:
 
     def make(self) -> None:
         """Make it, and wait until its partitions have leaders: that comes a moment after the cluster shows it."""
-        self.topics.create(self.name, self.partitions, 1, self.config)
+        # Records of 1970 are to be there still when the broker first looks for old ones, after half a minute.
+        self.topics.create(self.name, self.partitions, 1, {"retention.ms": "-1", **self.config})
         while True:
             with suppress(ClusterError):
                 self.ends()

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.division import DivisionReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.columns import Columns
-from falkirk.connectors.spark.division import LOST, Division, check_readable, check_same, divide, slices
+from falkirk.connectors.spark.division import LOST, Division, check_readable, divide, slices
 from falkirk.connectors.spark.options import Options
 from falkirk.connectors.spark.outputs import check_reached, until
-from falkirk.errors import FalkirkError
-
-CHUNK = 20_000
-"""Offsets of one batch: few enough for memory to be bounded by it, and not by the slice."""
-
-_FETCH = {
-    "fetch.message.max.bytes": 4_000_000,
-    # What is fetched beyond a slice's end was fetched for nothing: its neighbour fetches it again.
-    "queued.max.messages.kbytes": 16_384,
-}
+from falkirk.connectors.spark.ranges import chunks
 
 Given = Mapping[str, str]
 Recorded = tuple[str, Mapping[int, tuple[int, int]]]
@@ -59,24 +47,12 @@ def plan(given: Given, recorded: Recorded, cores: int) -> list[tuple[int, int, i
 def read(given: Given, recorded: Recorded, piece: tuple[int, int, int]) -> Iterator[pa.RecordBatch]:
     """In a task: the committed records of a slice, in the order of offsets. Raises SourceError if they are there no more."""
     options, division = Options.parse(given), _division(recorded)
-    partition, begin, until_offset = piece
+    partition, start, end = piece
     place, columns = TopicPartition(options.topic, partition), _columns(options)
-    cluster = Cluster(options.cluster.brokers, {**_FETCH, **options.cluster.client})
-    try:
-        with closing(DivisionReader(cluster, LOST, options.patience)) as reader:
-            for start in range(begin, until_offset, CHUNK):
-                ranges = {place: (Offset(start), Offset(min(start + CHUNK, until_offset)))}
-                messages = reader.read(ranges)[place]
-                if options.step is not None:
-                    messages = until(options.step, messages)
-                if messages:
-                    yield columns.batch(messages)
-    except FalkirkError:
-        # A topic that was made anew has no such offsets, or others.
-        check_same(Topics(options.cluster), options.topic, division.topic_id)
-        raise
-    # Ids never come back: if it is the division's topic now, it was throughout.
-    check_same(Topics(options.cluster), options.topic, division.topic_id)
+    for messages in chunks(options.cluster, place, division.topic_id, start, end, lost=LOST, patience=options.patience):
+        wanted = messages if options.step is None else until(options.step, messages)
+        if wanted:
+            yield columns.batch(wanted)
 
 
 def _columns(options: Options) -> Columns:

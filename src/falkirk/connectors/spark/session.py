@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -32,6 +33,11 @@ LOCAL = {
 }
 """Of a Spark of one process: nobody else is to reach it."""
 
+ATTEMPTS = 4
+"""Of a task, before its job fails. A local Spark gives up after the first unless its master says otherwise."""
+
+_CORES = re.compile(r"^local\[([^,\]]+)\]$")
+
 _WITHOUT_VECTORS = """#!/bin/sh
 # Spark asks for a module that this Java was built without, and does without it.
 for argument do
@@ -48,7 +54,7 @@ def session(
     """A Spark session that knows the format `falkirk`: the active one, or else a new one.
 
     `name`, `master` and `settings` (Spark's own, which win) are for a new one; with a local master its addresses are
-    loopback. Raises ConfigError where there is no Java.
+    loopback, and a task that fails is tried again as on a cluster. Raises ConfigError where there is no Java.
     """
     if (active := SparkSession.getActiveSession()) is not None:
         return register(active)
@@ -58,6 +64,7 @@ def session(
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         chosen = {**LOCAL, **chosen}
+        master = _CORES.sub(rf"local[\1,{ATTEMPTS}]", master)
     return register(SparkSession.builder.appName(name).master(master).config(map=chosen).getOrCreate())
 
 

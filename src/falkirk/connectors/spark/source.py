@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from falkirk.connectors.spark.workers import importer
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -25,20 +27,11 @@ FORMAT = "falkirk"
 def source_for(cores: int) -> type[DataSource]:
     """The data source for a Spark of so many cores."""
 
+    imported = importer()
+
     def reading(options: dict[str, str]) -> Any:
         """The module that reads topics or state, or an error that says where it is missing."""
-        import importlib
-        import platform
-        import sys
-
-        try:
-            return importlib.import_module(f"falkirk.connectors.spark.{'states' if 'state' in options else 'reading'}")
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                f"{error.name} is not installed in a Python of Spark's\n"
-                f"  where: {sys.executable} on {platform.node()}\n"
-                "  to do: pip install 'falkirk[spark]' there, ship an environment (spark.archives), or set PYSPARK_PYTHON"
-            ) from None
+        return imported(f"falkirk.connectors.spark.{'states' if 'state' in options else 'reading'}")
 
     class FalkirkReader(DataSourceReader):
         def __init__(self, options: dict[str, str], fixed: Any) -> None:

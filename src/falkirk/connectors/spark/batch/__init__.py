@@ -1,0 +1,13 @@
+"""An epoch of a batch part on Spark: from its division to its results in Kafka.
+
+division ──▶ head ──▶ level 1 ──▶ … ──▶ level n ──▶ result rows ──▶ publish
+a piece a task     buckets, in order         result partitions, in order
+
+work.py        what is to be done, in plain values: it travels to every task
+tasks.py       what tasks do, in Spark's Python workers
+results.py     result rows in their final order, on disk, cut into slices
+epoch.py       the chain of Spark's stages, and its run
+failures.py    what a task said, in one line
+"""
+
+from __future__ import annotations

@@ -1,0 +1,174 @@
+"""What the tasks of an epoch do, in Spark's Python workers.
+
+Spark runs a task again that failed, and where it speculates, twice at once: all that is done here is the same each time,
+and publishing is made for copies of itself.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from functools import lru_cache
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+
+from falkirk.checkpoint.driver import run
+from falkirk.checkpoint.ids import TopicPartition
+from falkirk.checkpoint.publishing import HEADER, publish
+from falkirk.connectors.kafka.errors import Words
+from falkirk.connectors.kafka.log import KafkaLog
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.spark.batch.results import Spooled, by_partition, records
+from falkirk.connectors.spark.batch.work import GHOST, LAST, MARK, Ghosts, Published, Work, table
+from falkirk.connectors.spark.ranges import chunks
+from falkirk.errors import SourceError
+from falkirk.state.shards import murmur2, murmur2_partition
+from falkirk.stream.batch import PARCELS, Piece
+from falkirk.stream.records import Records
+
+Batches = Iterator[pa.RecordBatch]
+
+PATIENCE = 120.0
+"""Seconds that a task waits for the next record: a transaction that is open in its range may be about to end."""
+PAUSE = 0.25
+"""Seconds between two looks at what a copy of this task has published."""
+
+LOST = Words(
+    "records that the epoch is to read were deleted",
+    "let the topic's retention outlast an epoch, from its opening to its end; then abandon this one",
+    SourceError,
+)
+TRIMMED = Words(
+    "records that an earlier epoch wrote were deleted while they were read", "they are not needed any more", SourceError
+)
+
+OUTCOME = pa.schema(
+    [
+        ("result_partition", pa.int32()),
+        ("outcome", pa.string()),
+        ("records", pa.int64()),
+        ("tombstones", pa.int64()),
+    ]
+)
+
+
+def head(data: bytes, numbers: Batches) -> Batches:
+    """Do the shares of these numbers: from offsets to parcels and result rows."""
+    work = _loaded(data)
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            yield from _batches(_share(work, work.shares[number]))
+
+
+def level(data: bytes, number: int, parcels: Batches) -> Batches:
+    """Take the parcels of some buckets, sorted, through one level."""
+    return _batches(_loaded(data).job.level(number, map(_frame, parcels)))
+
+
+def publication(data: bytes, rows: Batches) -> Batches:
+    """Publish result partitions, whose rows come sorted, one after the other."""
+    work = _loaded(data)
+    for number, own in by_partition(map(_frame, rows)):
+        published = _publish(work, number, own)
+        found = {**published._asdict(), "outcome": published.outcome.value}
+        yield pa.RecordBatch.from_pylist([found], schema=OUTCOME)
+
+
+@lru_cache(1)
+def _loaded(data: bytes) -> Work:
+    """A worker does many tasks of an epoch, and what a job builds is to be built once."""
+    work: Work = pickle.loads(data)
+    return work
+
+
+def _frame(batch: pa.RecordBatch) -> pl.DataFrame:
+    return pl.DataFrame(batch, schema=PARCELS)
+
+
+def _batches(frames: Iterable[pl.DataFrame]) -> Batches:
+    for frame in frames:
+        if frame.height:
+            yield from table(frame)
+
+
+# -- the head --------------------------------------------------------------------------------------------------------------
+
+
+def _share(work: Work, share: Piece | Ghosts | None) -> Iterator[pl.DataFrame]:
+    match share:
+        case Piece():
+            return work.job.head(share, _records(work, share))
+        case Ghosts():
+            return _ghosts(work, share)
+        case None:
+            return _marks(work)
+
+
+def _records(work: Work, piece: Piece) -> Iterator[Records]:
+    place, topic_id = TopicPartition(piece.topic, piece.partition), work.topic_ids[piece.topic]
+    for messages in chunks(work.cluster, place, topic_id, piece.start, piece.end, lost=LOST, patience=PATIENCE):
+        yield Records.of(messages, headers=work.headers[piece.source])  # type: ignore[arg-type]
+
+
+def _ghosts(work: Work, ghosts: Ghosts) -> Iterator[pl.DataFrame]:
+    """The keys of what an earlier epoch wrote, as far as it is there still."""
+    topics, place = Topics(work.cluster), TopicPartition(ghosts.topic, ghosts.partition)
+    info = topics.describe([ghosts.topic]).get(ghosts.topic)
+    if info is None or info.partitions <= ghosts.partition:
+        return
+    start = max(ghosts.start, topics.offsets([place], "earliest")[place])
+    end = min(ghosts.end, topics.offsets([place], "latest")[place])
+    for messages in chunks(work.cluster, place, info.id, start, end, lost=TRIMMED, patience=PATIENCE):
+        found = (m.key() for m in messages if m.value() is not None and _of_an_epoch(m.headers()))
+        yield _rows(work, ghosts.sink, [key for key in found if key is not None])
+
+
+def _of_an_epoch(headers: object) -> bool:
+    return isinstance(headers, list) and any(name == HEADER for name, _ in headers)
+
+
+def _rows(work: Work, sink: int, keys: list[bytes]) -> pl.DataFrame:
+    buckets = murmur2_partition(murmur2(keys), work.job.result_partitions)
+    return _result_rows(work, exchange=sink, bucket=buckets, order=LAST, payload=GHOST, key=keys)
+
+
+def _marks(work: Work) -> Iterator[pl.DataFrame]:
+    yield _result_rows(work, exchange=MARK, bucket=range(work.job.result_partitions))
+
+
+def _result_rows(work: Work, **columns: object) -> pl.DataFrame:
+    empty = dict.fromkeys(PARCELS)
+    return pl.DataFrame({**empty, "level": work.job.levels + 1, **columns}, schema=PARCELS)
+
+
+# -- publishing ------------------------------------------------------------------------------------------------------------
+
+
+def _publish(work: Work, number: int, rows: Iterator[pl.DataFrame]) -> Published:
+    names = work.publishing
+    with closing(Spooled(_folder(), number, names.epoch, names.targets)) as result:
+        result.fill(records(rows, work.job.clock))
+        log = KafkaLog(
+            work.cluster,
+            names.owner_of(number),
+            lambda: None,
+            transaction_timeout_ms=names.transaction_timeout_ms,
+            batch_bytes=names.batch_bytes,
+        )
+        with closing(log):
+            outcome = run(publish(log, names.part(number), result, _pause))
+        return Published(number, outcome, result.records, result.tombstones)
+
+
+async def _pause() -> None:
+    time.sleep(PAUSE)
+
+
+def _folder() -> Path:
+    """Where Spark lets its workers keep what is too much for memory."""
+    return Path(os.environ["SPARK_LOCAL_DIRS"].split(",")[0])

@@ -1,0 +1,80 @@
+"""A job of Spark's under watch: how far it is, and an end to it where nobody wants it any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from typing import NamedTuple, TypeVar
+from uuid import uuid4
+
+from pyspark import SparkContext
+
+from falkirk.connectors.spark.batch.failures import failure
+
+T = TypeVar("T")
+
+EVERY = 0.25
+"""Seconds between two looks."""
+
+
+class Progress(NamedTuple):
+    """How far the part of a job is that is under way."""
+
+    what: str
+    done: int
+    """Tasks."""
+    tasks: int
+
+
+OnProgress = Callable[[Progress], object]
+
+
+def watched(spark: SparkContext, what: str, names: Sequence[str], action: Callable[[], T], tell: OnProgress) -> T:
+    """What `action` returns, which is one job of stages called `names`, in order.
+
+    `tell` is called every moment, in this thread; what it raises cancels the job, and is raised here. Raises FalkirkError
+    where the job fails.
+    """
+    group = f"{what} {uuid4().hex[:8]}"
+
+    def run() -> T:
+        spark.setJobGroup(group, what, interruptOnCancel=True)
+        return action()
+
+    with ThreadPoolExecutor(1, "falkirk-spark") as aside:
+        running = aside.submit(run)
+        try:
+            while not _ended(running):
+                if (progress := _progress(spark, group, names)) is not None:
+                    tell(progress)
+        except BaseException:
+            while not _ended(running):  # a job that was about to begin is not cancelled by the first word
+                spark.cancelJobGroup(group)
+            raise
+        try:
+            return running.result()
+        except Exception as error:
+            raise failure(error, what) from error
+
+
+def _ended(running: Future[T]) -> bool:
+    try:
+        running.exception(EVERY)
+    except NotYet:
+        return running.done()
+    return True
+
+
+def _progress(spark: SparkContext, group: str, names: Sequence[str]) -> Progress | None:
+    """Stages are numbered upstream first: the first that is not done is the one to tell of."""
+    tracker = spark.statusTracker()
+    jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(group))
+    stages = sorted(stage for job in jobs if job is not None for stage in job.stageIds)
+    told = None
+    for name, stage in zip(names, stages, strict=False):
+        if (info := tracker.getStageInfo(stage)) is not None:
+            told = Progress(name, info.numCompletedTasks, info.numTasks)
+            if info.numCompletedTasks < info.numTasks:
+                break
+    return told

@@ -1,0 +1,108 @@
+"""What is to be done in an epoch, in plain values: it travels to every task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import polars as pl
+import pyarrow as pa
+
+from falkirk.checkpoint.ids import Epoch, Offset, OwnerId, TopicPartition
+from falkirk.checkpoint.publishing import Outcome, Part
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.spark.columns import arrow_type
+from falkirk.stream.batch import PARCELS, Job, Piece
+
+ARROW = pa.schema([(name, arrow_type(dtype)) for name, dtype in PARCELS.items()])
+"""PARCELS, as Spark has them."""
+
+GHOST = b"ghost"
+"""The `payload` of a row that is no record, but the key of one that an earlier epoch wrote."""
+
+LAST = b"\xff"
+"""The `order` of such a row: it comes after all records of its key."""
+
+MARK = -1
+"""The `exchange` of a row that is no record either: it is there so that its result partition is."""
+
+
+class Ghosts(NamedTuple):
+    """Where an earlier epoch's records of a sink lie that is replaced: start ≤ offset < end."""
+
+    sink: int
+    topic: str
+    partition: int
+    start: Offset
+    end: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A topic that gets result rows."""
+
+    topic: str
+    partitions: int
+    keyed: bool
+    """Keys place records as Java's producers do; else all of a result partition go to one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publishing:
+    """Under which names an epoch's results are published."""
+
+    epoch: Epoch
+    opening: Offset
+    """Where the record lies that opened the epoch."""
+    progress: str
+    """The topic whose partition p + 1 says how far result partition p is."""
+    owner: str
+    """What transactional ids begin with."""
+    targets: tuple[Target, ...]
+    """Of each output, in the order of their numbers."""
+    transaction_timeout_ms: int = 60_000
+    batch_bytes: int = 1_000_000
+    """The least that any of the topics accepts as one batch or record."""
+
+    def owner_of(self, result_partition: int) -> OwnerId:
+        """The transactional id of a result partition.
+
+        >>> Publishing(Epoch(3), Offset(9), "app.epochs.totals", "app.totals", ()).owner_of(5)
+        'app.totals.p5'
+        """
+        return OwnerId(f"{self.owner}.p{result_partition}")
+
+    def part(self, result_partition: int) -> Part:
+        """The protocol's name of a result partition."""
+        return Part(TopicPartition(self.progress, result_partition + 1), self.epoch, self.opening)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """All of it. Shares are what tasks of the head do, one each: read a piece or ghosts, or (None) mark result partitions."""
+
+    job: Job
+    cluster: Cluster
+    shares: Sequence[Piece | Ghosts | None]
+    topic_ids: Mapping[str, str]
+    """Kafka's id of each topic whose offsets the pieces mean."""
+    headers: Sequence[bool]
+    """Whether a source's records are wanted with their headers, by number."""
+    publishing: Publishing
+
+
+class Published(NamedTuple):
+    """What became of a result partition."""
+
+    result_partition: int
+    outcome: Outcome
+    records: int
+    """That it has, whoever published them; tombstones included."""
+    tombstones: int
+
+
+def table(frame: pl.DataFrame) -> list[pa.RecordBatch]:
+    """A frame of PARCELS for Spark."""
+    batches: list[pa.RecordBatch] = frame.select(PARCELS.names()).to_arrow().cast(ARROW).to_batches()
+    return batches

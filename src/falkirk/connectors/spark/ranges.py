@@ -1,0 +1,63 @@
+"""The committed records of one range of offsets, as a task reads them: a few at a time, whatever their size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+from confluent_kafka import Message
+
+from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.division import DivisionReader
+from falkirk.connectors.kafka.errors import Words
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.spark.division import check_same
+from falkirk.errors import FalkirkError
+
+FIRST, MOST = 500, 20_000
+"""Offsets of the first chunk, when it is not known yet how large records are; and of any."""
+SIZE = 16 << 20
+"""Bytes of keys and values that a chunk is to have."""
+
+SAMPLE = 8
+
+_FETCH = {
+    "fetch.message.max.bytes": 4_000_000,
+    # What is fetched beyond a slice's end was fetched for nothing: its neighbour fetches it again.
+    "queued.max.messages.kbytes": 16_384,
+}
+
+
+def chunks(
+    cluster: Cluster, place: TopicPartition, topic_id: str, start: int, end: int, *, lost: Words, patience: float
+) -> Iterator[list[Message]]:
+    """The records with start ≤ offset < end, in order, none of the lists empty. How they are cut follows from the
+    records alone.
+
+    Raises `lost` where records are gone, SourceError if the topic is not the one of that id, and UnreachableError after
+    `patience` seconds without any progress.
+    """
+    reading = Cluster(cluster.brokers, {**_FETCH, **cluster.client})
+    try:
+        with closing(DivisionReader(reading, lost, patience)) as reader:
+            size = FIRST
+            while start < end:
+                until = min(start + size, end)
+                messages = reader.read({place: (Offset(start), Offset(until))})[place]
+                size = _next(until - start, messages)
+                start = until
+                if messages:
+                    yield messages
+    except FalkirkError:
+        # A topic that was made anew has no such offsets, or others.
+        check_same(Topics(cluster), place.topic, topic_id)
+        raise
+    # Ids never come back: if it is the range's topic now, it was throughout.
+    check_same(Topics(cluster), place.topic, topic_id)
+
+
+def _next(offsets: int, messages: list[Message]) -> int:
+    """How many offsets to read next, going by how large those were: asking some of them is enough."""
+    size = SAMPLE * sum(len(m) + len(m.key() or b"") for m in messages[::SAMPLE])
+    return max(1, min(MOST, 8 * offsets, SIZE * offsets // max(size, 1)))

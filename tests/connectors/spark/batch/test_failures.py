@@ -1,0 +1,63 @@
+"""An error in the text of an error."""
+
+from __future__ import annotations
+
+import pytest
+
+from falkirk.connectors.spark.batch.failures import failure
+from falkirk.errors import ConfigError, FalkirkError, StateError
+
+JAVA = "Job aborted due to stage failure: Task 1 in stage 3.0 failed 4 times, most recent failure: "
+LOST = "Lost task 1.3 in stage 3.0 (TID 12) (host executor 1): "
+CHAINED = """Traceback (most recent call last):
+  File "a.py", line 7, in f
+    g()
+    ^^^
+KeyError: 'k'
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "b.py", line 8, in h
+falkirk.errors.StateError: it is broken: very
+  where: task a/1
+  to do: mend it
+
+\tat org.apache.spark.api.python
+\tat java.base
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        (JAVA + LOST + CHAINED, StateError, "it is broken: very\n  where: task a/1\n  to do: mend it"),
+        (
+            CHAINED.replace("falkirk.errors.StateError", "ModuleNotFoundError"),
+            ConfigError,
+            "it is broken: very\n  where: task a/1\n  to do: mend it",
+        ),
+        (
+            JAVA + LOST + "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n\tat x",
+            FalkirkError,
+            "Spark gave up the epoch: Python worker exited unexpectedly (crashed)",
+        ),
+        (
+            LOST + CHAINED.replace("\n\n\tat", "\n SQLSTATE: 38000\n\tat", 1),
+            StateError,
+            "it is broken: very\n  where: task a/1\n  to do: mend it",
+        ),
+        (
+            JAVA + "ExecutorLostFailure (executor 1 exited)\n",
+            FalkirkError,
+            "the epoch: ExecutorLostFailure (executor 1",
+        ),
+        (CHAINED.partition("\n\nThe above")[0], FalkirkError, "Spark gave up the epoch: KeyError: 'k'\n"),
+        ("Connection refused", FalkirkError, "Spark gave up the epoch: Connection refused\n"),
+    ],
+)
+def test_what_a_task_said_is_found_in_what_spark_says(text: str, kind: type[FalkirkError], said: str) -> None:
+    error = failure(Exception(text), "the epoch")
+    assert type(error) is kind
+    assert said in str(error)
+    assert "SQLSTATE" not in str(error)
