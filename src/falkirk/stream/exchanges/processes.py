@@ -1,7 +1,7 @@
 """`key_by(…).process(…)` in a batch: the runner of the stream, over a state in memory that is empty when a bucket begins.
 
-Its clock is the epoch's. Rows are seen first, all of a key in the order of their places; then timers fire that the clock has
-passed, and those that they set, as in a stream that goes on without rows.
+Its clock is the epoch's. Rows are seen first, in the order of their places; then timers fire that the clock has passed, and
+those that they set, as in a stream whose steps go on without rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ProcessExchange(SendsRows):
             if (out := self.runner.run(run, batch, fires=False)) is not None:
                 yield out
         last = -1
-        # A timer that is set for no later than those that have fired waits for a later clock, as it would in a stream.
+        # A timer that sets itself for the clock again is due for ever: it waits once no other is before it.
         while (due := self.runner.wake_at(run.state)) is not None and last < due <= run.step.clock:
             last = due
             if (out := self.runner.run(run, None)) is not None:
