@@ -61,7 +61,9 @@ class Bench:
             topic_ids={self.source.name: self.source.topics.describe([self.source.name])[self.source.name].id},
             headers=[False],
             ghosts=ghosts,
-            publishing=Publishing(Epoch(number), Offset(number), self.progress.name, self.progress.name, targets),
+            publishing=Publishing(
+                Epoch(number), Offset(number), self.progress.name, self.progress.name, "totals", targets
+            ),
             on_progress=self.told.append,
         )
 

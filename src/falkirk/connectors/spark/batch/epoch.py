@@ -81,8 +81,7 @@ def run_epoch(
     rows = _shuffled(rows, job.result_partitions, ["bucket", "exchange", "key", "order"])
     outcomes = rows.mapInArrow(_task("publication", work), from_arrow_schema(OUTCOME))
     names = ["read", *(f"level {n} of {job.levels}" for n in range(1, job.levels + 1)), "publish"]
-    what = f"epoch {publishing.epoch} of {publishing.owner}"
-    found = watched(own.sparkContext, what, names, outcomes.collect, on_progress)
+    found = watched(own.sparkContext, publishing.what, names, outcomes.collect, on_progress)
     return sorted(Published(r.result_partition, Outcome(r.outcome), r.records, r.tombstones) for r in found)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from functools import lru_cache
@@ -20,8 +19,8 @@ import pyarrow as pa
 from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.publishing import HEADER, publish
+from falkirk.connectors.kafka.epochs import pause, publisher_log
 from falkirk.connectors.kafka.errors import Words
-from falkirk.connectors.kafka.log import KafkaLog
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.batch.results import Spooled, by_partition, records
 from falkirk.connectors.spark.batch.work import GHOST, LAST, MARK, Ghosts, Published, Work, table
@@ -35,8 +34,6 @@ Batches = Iterator[pa.RecordBatch]
 
 PATIENCE = 120.0
 """Seconds that a task waits for the next record: a transaction that is open in its range may be about to end."""
-PAUSE = 0.25
-"""Seconds between two looks at what a copy of this task has published."""
 
 LOST = Words(
     "records that the epoch is to read were deleted",
@@ -153,20 +150,10 @@ def _publish(work: Work, number: int, rows: Iterator[pl.DataFrame]) -> Published
     names = work.publishing
     with closing(Spooled(_folder(), number, names.epoch, names.targets)) as result:
         result.fill(records(rows, work.job.clock))
-        log = KafkaLog(
-            work.cluster,
-            names.owner_of(number),
-            lambda: None,
-            transaction_timeout_ms=names.transaction_timeout_ms,
-            batch_bytes=names.batch_bytes,
-        )
+        log = publisher_log(work.cluster, names.owner(number), names.transaction_timeout_ms, names.batch_bytes)
         with closing(log):
-            outcome = run(publish(log, names.part(number), result, _pause))
+            outcome = run(publish(log, names.part(number), result, pause))
         return Published(number, outcome, result.records, result.tombstones)
-
-
-async def _pause() -> None:
-    time.sleep(PAUSE)
 
 
 def _folder() -> Path:

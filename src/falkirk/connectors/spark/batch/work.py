@@ -12,6 +12,7 @@ import pyarrow as pa
 from falkirk.checkpoint.ids import Epoch, Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.publishing import Outcome, Part
 from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.epochs import publisher
 from falkirk.connectors.spark.columns import arrow_type
 from falkirk.stream.batch import PARCELS, Job, Piece
 
@@ -57,21 +58,22 @@ class Publishing:
     """Where the record lies that opened the epoch."""
     progress: str
     """The topic whose partition p + 1 says how far result partition p is."""
-    owner: str
-    """What transactional ids begin with."""
+    app: str
+    stage: str
     targets: tuple[Target, ...]
     """Of each output, in the order of their numbers."""
     transaction_timeout_ms: int = 60_000
     batch_bytes: int = 1_000_000
     """The least that any of the topics accepts as one batch or record."""
 
-    def owner_of(self, result_partition: int) -> OwnerId:
-        """The transactional id of a result partition.
+    @property
+    def what(self) -> str:
+        """In words."""
+        return f"epoch {self.epoch} of {self.app}.{self.stage}"
 
-        >>> Publishing(Epoch(3), Offset(9), "app.epochs.totals", "app.totals", ()).owner_of(5)
-        'app.totals.p5'
-        """
-        return OwnerId(f"{self.owner}.p{result_partition}")
+    def owner(self, result_partition: int) -> OwnerId:
+        """The transactional id of a result partition."""
+        return publisher(self.app, self.stage, result_partition)
 
     def part(self, result_partition: int) -> Part:
         """The protocol's name of a result partition."""
