@@ -12,9 +12,10 @@ appends what it proposes, reads back what counts, and goes by that; a second dri
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal, Protocol
 
@@ -24,6 +25,9 @@ from falkirk.checkpoint.ids import Epoch, InputPartition, Millis, Offset, TopicP
 from falkirk.checkpoint.ports import Ranges, Read, Unknown
 from falkirk.checkpoint.records import Division, Range
 from falkirk.errors import StateError
+
+KEPT = 100
+"""So many complete epochs stay on record, for people and for readers of complete epochs."""
 
 
 class OutputEnds(msgspec.Struct, frozen=True, array_like=True):
@@ -97,7 +101,8 @@ class Epochs:
     complete: Opened | None = None
     """The newest that is complete."""
     completed: Completed | None = None
-    complete_at: Offset = Offset(-1)
+    openings: deque[Offset] = field(default_factory=lambda: deque(maxlen=KEPT))
+    """Where the newest complete epochs were opened. What lies below the first of them is nobody's concern."""
     first: Opened | None = None
     """The first that is known of."""
     asked: bool = False
@@ -138,7 +143,8 @@ class Epochs:
                 if counts:
                     self.ended, self.abandon = record, False
                     if isinstance(record, Completed):
-                        self.complete, self.completed, self.complete_at = self.opened, record, self.opening
+                        self.complete, self.completed = self.opened, record
+                        self.openings.append(self.opening)
             case Asked(what="open"):
                 counts = self.asked = True
             case _:

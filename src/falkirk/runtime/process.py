@@ -108,6 +108,7 @@ def setup_logging(level: str) -> None:
         format=f"%(asctime)s.%(msecs)03d {os.getpid()} %(levelname).1s %(message)s",
         datefmt="%H:%M:%S",
     )
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     if level != "debug":
         logging.getLogger("librdkafka").setLevel(logging.CRITICAL + 1)
 

@@ -263,13 +263,14 @@ def test_another_definition_does_not_go_on_with_an_open_epoch(stand: Stand) -> N
         driver.drive(lambda: False)
 
 
-def test_the_log_of_epochs_stays_small(stand: Stand) -> None:
+def test_the_log_of_epochs_stays_small(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("falkirk.checkpoint.epochs.KEPT", 2)
     for _ in range(4):
         stand.append(1)
         stand.drive()
     epochs = stand.app.batches[0].epochs
-    assert len(stand.read(epochs, 1)) <= 3, "the newest complete epoch's opening and end, and no more"
-    assert len(stand.read(epochs, 1 + PARTITIONS)) <= 3 + PARTITIONS
+    assert len(stand.read(epochs, 1)) == 4, "the openings and ends of two epochs"
+    assert len(stand.read(epochs, 1 + PARTITIONS)) == 4 + PARTITIONS
 
 
 def test_status_tells_how_epochs_are(stand: Stand) -> None:
