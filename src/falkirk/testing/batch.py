@@ -32,6 +32,7 @@ def epoch(
     app: MemoryApp,
     rng: random.Random | None = None,
     *,
+    tasks: random.Random | None = None,
     stage: str | None = None,
     division: Division | None = None,
     bury_from: Mapping[tuple[str, int], int] | None = None,
@@ -40,21 +41,24 @@ def epoch(
     result_partitions: int = 3,
 ) -> dict[str, list[Record]]:
     """What a batch stage writes, by the output's id: partitions are result partitions. Without a division, of all that is
-    in the topics. `rng` cuts pieces, chunks and frames, and says which task gets a bucket; without it nothing is cut."""
+    in the topics. `rng` cuts pieces and chunks, which are constant for an epoch elsewhere; `tasks`, or else `rng`, cuts what
+    is not: frames, and who gets which bucket. Without them nothing is cut."""
     (found,) = [batch for batch in app.plan.batches if stage in (None, batch.id)]
     whole = {(t, p): (0, len(part)) for t, parts in app.topics.items() for p, part in enumerate(parts)}
-    pieces = list(_pieces(found, whole if division is None else division, rng))
+    ranges = whole if division is None else division
+    pieces = [(piece, list(_chunks(app, found, piece, rng))) for piece in _pieces(found, ranges, rng)]
     job = found.job(
         clock=clock,
         records=250_000 * (buckets or 0),
         result_partitions=result_partitions,
         bury_from=bury_from or {},
     )
-    if rng:
-        rng.shuffle(pieces)
-    frames = [frame for piece in pieces for frame in job.head(piece, _chunks(app, found, piece, rng))]
+    tasks = tasks or rng
+    if tasks:
+        tasks.shuffle(pieces)
+    frames = [frame for piece, chunks in pieces for frame in job.head(piece, chunks)]
     for n in range(1, job.levels + 1):
-        frames = [frame for task in _tasks(frames, rng) for frame in job.level(n, iter(task))]
+        frames = [frame for task in _tasks(frames, tasks) for frame in job.level(n, iter(task))]
     written: dict[str, list[Record]] = {output.id: [] for output in found.outputs}
     for row in _sorted(frames).iter_rows(named=True):
         assert row["level"] == job.levels + 1

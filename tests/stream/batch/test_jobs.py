@@ -242,6 +242,23 @@ def test_sums_are_exact_however_many_pieces_they_come_from() -> None:
         ]
 
 
+def test_sums_of_floats_depend_on_the_pieces_and_not_on_who_adds_them() -> None:
+    flow = fk.Flow("f", regime=fk.Batch())
+    source = flow.source("in", value=fk.Json({"k": fk.Int64, "x": fk.Float64}))
+    inner = source.group_by("k", id="k").agg(x=fk.sum("x"), m=fk.mean("x"))
+    inner.sink("inner", key="k", value=JSON)
+    inner.group_by("m", id="m").agg(x=fk.sum("x")).sink("outer", key="m", value=JSON)
+    app = MemoryApp(flow, {"in": 3})
+    rng = random.Random(5)
+    for i in range(300):
+        app.append(
+            "in", None, msgspec.json.encode({"k": rng.randrange(20), "x": rng.uniform(-1e9, 1e9)}), partition=i % 3
+        )
+    wanted = epoch(app, random.Random(8), buckets=7)
+    for seed in range(6):
+        assert epoch(app, random.Random(8), tasks=random.Random(seed), buckets=7) == wanted
+
+
 def test_two_rows_of_one_key_in_a_sink_of_grouped_results_are_an_error() -> None:
     flow = fk.Flow("f", regime=fk.Batch())
     stats = flow.source("bids", value=BID).group_by("auction", id="g").agg(n=fk.len())

@@ -40,6 +40,15 @@ class Job:
 
     Frames are of PARCELS. A task's frames are sorted, with those of all others, by (level, exchange, bucket, order), before
     a task of level n has all parcels of the buckets that are its own.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("words", regime=fk.Batch())
+    >>> flow.source("words", value=fk.Text()).group_by("value").agg(n=fk.len()).sink("counts", key="value", value=fk.Json())
+    >>> job = flow.plan().batches[0].job(clock=0, records=3, result_partitions=1, bury_from={})
+    >>> words = Records(offsets=[0, 1, 2], keys=[None] * 3, values=[b"to", b"be", b"to"], times=[5, 6, 7])
+    >>> parcels = pl.concat(job.head(Piece(0, "words", 0, 0, 3), [words])).sort("level", "exchange", "bucket", "order")
+    >>> sorted(value for frame in job.level(1, [parcels]) for value in frame["value"])
+    [b'{"value":"be","n":1}', b'{"value":"to","n":2}']
     """
 
     app: str
