@@ -225,6 +225,38 @@ def test_a_process_that_raises_is_blamed_with_the_piece() -> None:
     assert caught.value.where.endswith("topic bids, partition 1, from offset 0 on")
 
 
+def test_what_was_made_of_several_records_has_no_address() -> None:
+    flow = fk.Flow("f", regime=fk.Batch())
+    first = flow.source("bids", value=BID).key_by("auction").process(lambda row, key: row, id="first")
+    second = first.key_by("price").process(lambda row, key: {**row, "price": 1 // row["price"]}, id="second")
+    second.sink("out", value=JSON)
+    app = MemoryApp(flow)
+    bids(app, (7, 0))
+    with pytest.raises(UserCodeError, match="process 'second' raised ZeroDivisionError") as caught:
+        epoch(app)
+    assert caught.value.where == second._op.where
+
+
+def test_what_memory_holds_at_once_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = fk.Flow("f", regime=fk.Batch())
+    source = flow.source("bids", value=BID)
+    source.group_by("auction", id="g").agg(n=fk.len(), m=fk.mean("price")).sink("built-in", key="auction", value=JSON)
+    own = source.group_by("auction", id="own").agg(n=Count("price"), hi=fk.max("price"))
+    own.sink("own", key="auction", value=JSON)
+    source.key_by("auction").process(Order(), id="p").sink("order", key="auction", value=JSON)
+    app = MemoryApp(flow, {"bids": 2})
+    rng = random.Random(1)
+    bids(app, *[(rng.randrange(12), rng.choice([None, rng.randrange(100)])) for _ in range(200)])
+    wanted = {sink: pairs(records) for sink, records in epoch(app).items()}
+    assert [len(records) for records in wanted.values()] == [12, 12, 200, 0]
+    for module, name in (("exchanges.groups", "MOST"), ("batch.sending", "MOST"), ("batch.sending", "_ROWS")):
+        monkeypatch.setattr(f"falkirk.stream.{module}.{name}", 4)
+    monkeypatch.setattr("falkirk.stream.exchanges.processes._AT_ONCE", 4)
+    monkeypatch.setattr("falkirk.stream.engine.edges.LIMIT", 1000)
+    for seed in range(3):
+        assert {sink: pairs(records) for sink, records in epoch(app, random.Random(seed)).items()} == wanted
+
+
 def test_a_sum_beyond_int64_is_blamed_with_its_group() -> None:
     app = MemoryApp(auctions())
     bids(app, (7, 2**63 - 1), (7, 1), (8, 1))

@@ -21,7 +21,7 @@ from falkirk.stream.circuit import State
 from falkirk.stream.engine.batch import ORIGIN, TS, Batch, everywhere
 from falkirk.stream.engine.keystate import KeyState, KeyTables
 from falkirk.stream.engine.partitioners import Partitioners
-from falkirk.stream.engine.rows import made_frame
+from falkirk.stream.engine.rows import made_frame, where_of
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.operators import Processing
 from falkirk.stream.process import KeyContext, Rows, Timer, moment
@@ -102,7 +102,7 @@ class _Out:
         self._call(
             state,
             lambda: self.operator.process.on_row(row, context),
-            lambda: f"{self.operator.where}, {self.run.span(batch, [i])}",
+            lambda: where_of(self.operator, self.run, batch, [i]),
             self.times_in[i],
             self.origins_in[i],
         )

@@ -72,7 +72,7 @@ def mapped(operator: op.Map, run: StepRun, batch: Batch) -> Batch:
     made = []
     for i, row in enumerate(batch.rows.iter_rows(named=True)):
         made.append(_called(operator, run, batch, i, operator.function, row))
-    return Batch(made_frame(operator, made, lambda i: _where(operator, run, batch, [i])), batch.meta)
+    return Batch(made_frame(operator, made, lambda i: where_of(operator, run, batch, [i])), batch.meta)
 
 
 def flat_mapped(operator: op.FlatMap, run: StepRun, batch: Batch) -> Batch:
@@ -84,7 +84,9 @@ def flat_mapped(operator: op.FlatMap, run: StepRun, batch: Batch) -> Batch:
         several = _called(operator, run, batch, i, lambda r: _listed(operator.function(r)), row)
         made += several
         origins += [i] * len(several)
-    return Batch(made_frame(operator, made, lambda i: _where(operator, run, batch, [origins[i]])), batch.meta[origins])
+    return Batch(
+        made_frame(operator, made, lambda i: where_of(operator, run, batch, [origins[i]])), batch.meta[origins]
+    )
 
 
 def batch_mapped(operator: op.MapBatches, run: StepRun, batch: Batch) -> Batch:
@@ -101,7 +103,7 @@ def _batch_mapped(operator: op.MapBatches, run: StepRun, batch: Batch) -> Batch:
         given = f"a frame of {words(rows.schema)}" if isinstance(rows, pl.DataFrame) else type(rows).__name__
         raise UserCodeError(
             f"the function gave {given}, not a Polars frame of {words(operator.schema)}",
-            where=_where(operator, run, batch, range(len(batch))),
+            where=where_of(operator, run, batch, range(len(batch))),
             hint="return these columns in this order, or name others with returns={…}",
         )
     if rows.height == len(batch):
@@ -171,11 +173,12 @@ def made_frame(operator: op.Operator, made: Sequence[Any], where: Callable[[int]
 def _blamed(operator: op.Operator, run: StepRun, batch: Batch, rows: Sequence[int], error: Exception) -> UserCodeError:
     return UserCodeError(
         raised(f"{operator.kind} {operator.id!r}", error),
-        where=_where(operator, run, batch, rows),
+        where=where_of(operator, run, batch, rows),
         hint=MEND,
     )
 
 
-def _where(operator: op.Operator, run: StepRun, batch: Batch, rows: Sequence[int]) -> str:
+def where_of(operator: op.Operator, run: StepRun, batch: Batch, rows: Sequence[int]) -> str:
+    """For errors: the operator, and where these rows come from, if that is known."""
     span = run.span(batch, rows)
     return f"{operator.where}, {span}" if span else operator.where

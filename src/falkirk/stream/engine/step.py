@@ -49,10 +49,10 @@ class StepRun:
         return f"topic {s.topic}, partition {s.partition}, offset {s.records.offsets[origin - self.starts[i]]}"
 
     def span(self, batch: Batch, rows: Sequence[int]) -> str:
-        """The address of one row, or from the first to the last of several."""
+        """The address of one row, or from the first to the last of several; "" where it is not known."""
         if ORIGIN not in batch.meta.columns or not rows:
             return ""
         ends = [batch.meta[ORIGIN][rows[0]], batch.meta[ORIGIN][rows[-1]]]
         # What a timer gave comes from no record.
         addresses = [self.address(origin) for origin in ends if origin is not None]
-        return " to ".join(dict.fromkeys(addresses))
+        return " to ".join(dict.fromkeys(filter(None, addresses)))
