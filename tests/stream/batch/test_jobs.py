@@ -237,6 +237,27 @@ def test_what_was_made_of_several_records_has_no_address() -> None:
     assert caught.value.where == second._op.where
 
 
+def test_columns_may_be_called_as_states_are() -> None:
+    flow = fk.Flow("f", regime=fk.Batch())
+    rows = flow.source("bids", value=BID).select(row="auction", **{"x.sum": "auction", "x.count": "price"})
+    both = ["row", "x.sum"]
+    built_in = rows.group_by(both, id="g").agg(x=fk.mean("x.count"))
+    built_in.sink("built-in", key=both, value=JSON)
+    rows.group_by("x.sum", id="own").agg(x=Count("x.count"), row=fk.max("row")).sink("own", key="x.sum", value=JSON)
+    app = MemoryApp(flow, {"bids": 2})
+    bids(app, (7, 1), (8, 5), (7, 2), (7, 6))
+    for seed in range(3):
+        written = epoch(app, random.Random(seed))
+        assert [value for _, value in pairs(written["built-in"])] == [
+            b'{"row":7,"x.sum":7,"x":3.0}',
+            b'{"row":8,"x.sum":8,"x":5.0}',
+        ]
+        assert [value for _, value in pairs(written["own"])] == [
+            b'{"x.sum":7,"x":3,"row":7}',
+            b'{"x.sum":8,"x":1,"row":8}',
+        ]
+
+
 def test_what_memory_holds_at_once_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = fk.Flow("f", regime=fk.Batch())
     source = flow.source("bids", value=BID)

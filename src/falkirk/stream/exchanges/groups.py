@@ -21,7 +21,7 @@ from falkirk.stream.exchanges.place import Place
 from falkirk.stream.formats import Key
 from falkirk.stream.operators import Group
 
-_BEFORE = f"{TS}.before"
+_ROW, _BEFORE = "__falkirk_row", ".before"
 
 
 def group_exchange(group: Group) -> PartialExchange | RowExchange:
@@ -30,37 +30,50 @@ def group_exchange(group: Group) -> PartialExchange | RowExchange:
 
 
 class _GroupExchange:
-    """What both share. No row is ever taken back, whatever the grouping is of: it sees final rows only."""
+    """What both share. No row is ever taken back, whatever the grouping is of: it sees final rows only.
+
+    Frames have the group's columns first and the greatest timestamp last; what is between is named as Falkirk's own alone
+    are, and known by its place, for a group's columns may have any other name.
+    """
 
     def __init__(self, group: Group) -> None:
         self.folding = Folding(group, [b.append_only() for b in group.aggregates.values()], weighted=False)
         self.columns = self.folding.columns
         self.key = Key(self.columns if len(self.columns) > 1 else self.columns[0])
-        self.states = {c: dtype for b in self.folding.bounds for c, dtype in b.states().items()}
+        parts = [(b.name, part, dtype) for b in self.folding.bounds for part, dtype in b.parts.items()]
+        self.types = {old(name, part): dtype for name, part, dtype in parts}
+        self.kept = [new(name, part) for name, part, _ in parts]
+        """States, named as partials."""
 
-    def merged(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Group columns, states and timestamps, from partials, and states before where there are any."""
-        missing = [pl.lit(None, dtype).alias(c) for c, dtype in self.states.items() if c not in frame.columns]
-        keys = frame.select(self.columns)
-        with self.folding.blaming(keys):
-            states = self.folding.merged(frame.with_columns(missing))
-        return pl.concat([keys, states, frame.select(TS)], how="horizontal")
+    def merged(self, partials: pl.DataFrame, before: Sequence[pl.Series] | None = None) -> pl.DataFrame:
+        """States from partials and, if there are any, the states before: a column each."""
+        columns, middle, latest = self._parts(partials)
+        if before is None:
+            before = [
+                pl.Series([None], dtype=dtype).new_from_index(0, partials.height) for dtype in self.types.values()
+            ]
+        named = [series.alias(name) for name, series in zip(self.types, before, strict=True)]
+        with self.folding.blaming(pl.DataFrame(columns)):
+            states = self.folding.merged(pl.DataFrame([*middle, *named]))
+        kept = [states[name].alias(as_partial) for name, as_partial in zip(self.types, self.kept, strict=True)]
+        return pl.DataFrame([*columns, *kept, latest])
 
     def finished(self, states: pl.DataFrame) -> Batch:
         """The groups' rows."""
-        keys = states.select(self.columns)
+        columns, middle, latest = self._parts(states)
+        keys = pl.DataFrame(columns)
         with self.folding.blaming(keys):
-            results = self.folding.results(states)
-        return Batch(keys.hstack(results), states.select(TS))
+            results = self.folding.results(pl.DataFrame(dict(zip(self.types, middle, strict=True))))
+        return Batch(keys.hstack(results), latest.to_frame())
+
+    def _parts(self, frame: pl.DataFrame) -> tuple[list[pl.Series], list[pl.Series], pl.Series]:
+        """The group's columns, those that are Falkirk's, and the timestamps."""
+        series = frame.get_columns()
+        return series[: len(self.columns)], series[len(self.columns) : -1], series[-1]
 
 
 class PartialExchange(_GroupExchange):
     """Sends one row a group."""
-
-    def __init__(self, group: Group) -> None:
-        super().__init__(group)
-        parts = [(b.name, part) for b in self.folding.bounds for part in b.parts]
-        self.as_partials = {old(*part): new(*part) for part in parts}
 
     def sent(self, run: StepRun, batch: Batch) -> pl.DataFrame:
         return self.folding.partials(self.folding.arguments(run, batch))
@@ -68,15 +81,13 @@ class PartialExchange(_GroupExchange):
     def condensed(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """One row a group: neighbours are merged, as long as there are any."""
         whole = together(frames)
-        rows = whole.with_row_index("row").group_by(self.columns, maintain_order=True).agg("row")["row"]
+        rows = whole.with_row_index(_ROW).group_by(self.columns, maintain_order=True).agg(_ROW)[_ROW]
         if len(rows) == whole.height:
             return whole
-        counts = rows.list.len()
         whole = whole[rows.explode()]
-        nth = pl.select(pl.int_ranges(0, counts)).to_series().explode()
+        nth = pl.select(pl.int_ranges(0, rows.list.len())).to_series().explode()
         while nth.max() > 0:  # type: ignore[operator]
             first = nth % 2 == 0
-            # A row that has a neighbour is the state, the neighbour the partial; one that has none is a partial alone.
             paired = (nth.shift(-1) == nth + 1).fill_null(False).filter(first)
             whole = self._halved(whole.filter(first), whole.shift(-1).filter(first), paired)
             nth = (nth // 2).filter(first)
@@ -92,14 +103,13 @@ class PartialExchange(_GroupExchange):
         yield self.finished(self.merged(pile.take()))
 
     def _halved(self, left: pl.DataFrame, right: pl.DataFrame, paired: pl.Series) -> pl.DataFrame:
-        columns = {c: left[c] for c in self.columns}
-        for state, partial in self.as_partials.items():
-            columns[partial] = right[partial].zip_with(paired, left[partial])
-            nothing = pl.Series([None], dtype=self.states[state]).new_from_index(0, left.height)
-            columns[state] = left[partial].zip_with(paired, nothing)
-        later = right[TS].zip_with(paired, left[TS])
-        columns[TS] = later.zip_with(later > left[TS], left[TS])
-        return self.merged(pl.DataFrame(columns)).rename(self.as_partials)
+        """Where a row has a neighbour, it is the state and the neighbour the partial; else it is a partial alone."""
+        columns, states, latest = self._parts(left)
+        _, others, later = self._parts(right)
+        partials = [b.zip_with(paired, a) for a, b in zip(states, others, strict=True)]
+        before = [a.zip_with(paired, _nulls(a.dtype, len(a))) for a in states]
+        latest = later.zip_with(paired & (later > latest), latest)
+        return self.merged(pl.DataFrame([*columns, *partials, latest]), before)
 
 
 class RowExchange(SendsRows, _GroupExchange):
@@ -128,8 +138,13 @@ class RowExchange(SendsRows, _GroupExchange):
         partials = self.folding.partials(rows)
         if states is None:
             return self.merged(partials)
-        before = states.rename({TS: _BEFORE})
-        both = partials.join(before, on=self.columns, how="left", nulls_equal=True, maintain_order="left")
-        both = both.with_columns(pl.max_horizontal(TS, _BEFORE).alias(TS))
-        untouched = states.join(partials, on=self.columns, how="anti", nulls_equal=True, maintain_order="left")
-        return pl.concat([untouched, self.merged(both)], rechunk=True)
+        on = self.columns
+        joined = partials.join(states, on=on, how="left", nulls_equal=True, maintain_order="left", suffix=_BEFORE)
+        *before, earlier = joined.get_columns()[partials.width :]
+        latest = pl.select(pl.max_horizontal(partials[TS], earlier)).to_series().alias(TS)
+        untouched = states.join(partials, on=on, how="anti", nulls_equal=True, maintain_order="left")
+        return pl.concat([untouched, self.merged(partials.with_columns(latest), before)], rechunk=True)
+
+
+def _nulls(dtype: pl.DataType, rows: int) -> pl.Series:
+    return pl.Series([None], dtype=dtype).new_from_index(0, rows)
