@@ -61,3 +61,7 @@ def test_a_users_java_is_taken_by_its_home(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_session_that_is_there_is_taken(spark: SparkSession) -> None:
     assert falkirk.spark.session("another", master="local[9]") is spark
+
+
+def test_a_task_of_a_local_spark_is_tried_again(spark: SparkSession) -> None:
+    assert spark.sparkContext.master == "local[2,4]"

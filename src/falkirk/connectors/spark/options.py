@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from falkirk.checkpoint.ids import Offset
 from falkirk.connectors.kafka.config import Cluster
@@ -17,11 +17,11 @@ from falkirk.stream.blame import did_you_mean
 from falkirk.stream.formats.base import Format
 from falkirk.stream.formats.scalar import Raw
 from falkirk.stream.formats.spoken import format_of
-from falkirk.stream.plan import PREFIX, steps_topic
+from falkirk.stream.plan import PREFIX, epochs_topic, steps_topic
 
 KNOWN = (
-    "app", "brokers", "ending", "malformed", "metadata", "patience", "prefix", "ranges", "slice", "starting", "step",
-    "topic", "topic_id", "value",
+    "app", "brokers", "ending", "epoch", "malformed", "metadata", "patience", "prefix", "ranges", "slice", "stage",
+    "starting", "step", "topic", "topic_id", "value",
 )  # fmt: skip
 CLIENT = "kafka."
 """What comes after it is a setting of librdkafka."""
@@ -40,8 +40,8 @@ class Options:
     >>> Options.parse({**given, "rangse": ""})
     Traceback (most recent call last):
     falkirk.errors.ConfigError: there is no option 'rangse'
-      to do: did you mean 'ranges'? there are: app, brokers, ending, malformed, metadata, patience, prefix, ranges, \
-slice, starting, step, topic, topic_id, value, and kafka.… for settings of librdkafka
+      to do: did you mean 'ranges'? there are: app, brokers, ending, epoch, malformed, metadata, patience, prefix, \
+ranges, slice, stage, starting, step, topic, topic_id, value, and kafka.… for settings of librdkafka
     """
 
     cluster: Cluster
@@ -62,6 +62,9 @@ slice, starting, step, topic, topic_id, value, and kafka.… for settings of lib
     step: int | Mapping[str, int] | None
     """The last step of each task whose output is wanted, or of all."""
     steps_topic: str
+    epoch: int | Literal["latest"] | None
+    """The complete epoch whose records are wanted."""
+    epochs_topic: str
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
@@ -81,6 +84,15 @@ slice, starting, step, topic, topic_id, value, and kafka.… for settings of lib
         step = _step(options["step"]) if "step" in options else None
         if step is not None and "app" not in options:
             raise ConfigError("the option 'step' needs to know whose", hint='give .option("app", "the flow\'s name")')
+        epoch = _epoch(options["epoch"]) if "epoch" in options else None
+        if epoch is not None and (
+            options.keys() & {"ranges", "starting", "ending", "step"} or not {"app", "stage"} <= options.keys()
+        ):
+            raise ConfigError(
+                "the option 'epoch' needs to know of which batch part, and says itself what is read",
+                hint='give .option("app", …).option("stage", …), and neither ranges, starting, ending nor step',
+            )
+        prefix, app = options.get("prefix", PREFIX), options.get("app", "")
         return cls(
             cluster=Cluster(options["brokers"], client),
             topic=options["topic"],
@@ -94,7 +106,9 @@ slice, starting, step, topic, topic_id, value, and kafka.… for settings of lib
             slice=_positive("slice", options["slice"]) if "slice" in options else 0,
             patience=parse_duration(options.get("patience", "2m"), where="option 'patience'").total_seconds(),
             step=step,
-            steps_topic=steps_topic(options.get("prefix", PREFIX), options.get("app", "")),
+            steps_topic=steps_topic(prefix, app),
+            epoch=epoch,
+            epochs_topic=epochs_topic(prefix, app, options.get("stage", "")),
         )
 
 
@@ -156,6 +170,14 @@ def _step(text: str) -> int | dict[str, int]:
     if steps and all(isinstance(task, str) and type(step) is int for task, step in steps.items()):
         return dict(steps)
     raise ConfigError(f"{text!r} is no step", where="option 'step'", hint='give 17, or {"stats/0": 17, "stats/1": 20}')
+
+
+def _epoch(text: str) -> int | Literal["latest"]:
+    if text == "latest":
+        return "latest"
+    if text.isdigit():
+        return int(text)
+    raise ConfigError(f"{text!r} is no epoch", where="option 'epoch'", hint='give "latest", or a number')
 
 
 def _literal(text: str, kind: type, where: str) -> Any:

@@ -21,6 +21,7 @@ SIZE = 16 << 20
 """Bytes of keys and values that a chunk is to have."""
 
 SAMPLE = 8
+"""Of so many records, one is asked for its size."""
 
 _FETCH = {
     "fetch.message.max.bytes": 4_000_000,
@@ -59,5 +60,6 @@ def chunks(
 
 def _next(offsets: int, messages: list[Message]) -> int:
     """How many offsets to read next, going by how large those were: asking some of them is enough."""
-    size = SAMPLE * sum(len(m) + len(m.key() or b"") for m in messages[::SAMPLE])
+    some = messages[::SAMPLE]
+    size = sum(len(m) + len(m.key() or b"") for m in some) * len(messages) // max(len(some), 1)
     return max(1, min(MOST, 8 * offsets, SIZE * offsets // max(size, 1)))

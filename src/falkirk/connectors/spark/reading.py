@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -11,14 +12,15 @@ from pyspark.sql.types import StructType
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.columns import Columns
+from falkirk.connectors.spark.complete import complete_epoch, of_epoch
 from falkirk.connectors.spark.division import LOST, Division, check_readable, divide, slices
 from falkirk.connectors.spark.options import Options
 from falkirk.connectors.spark.outputs import check_reached, until
 from falkirk.connectors.spark.ranges import chunks
 
 Given = Mapping[str, str]
-Recorded = tuple[str, Mapping[int, tuple[int, int]]]
-"""A division in plain values."""
+Recorded = tuple[str, Mapping[int, tuple[int, int]], int | None]
+"""A division in plain values; and the number of the epoch, where its records are wanted."""
 
 
 def fix(given: Given) -> Recorded:
@@ -28,8 +30,12 @@ def fix(given: Given) -> Recorded:
     topics.check_reachable()
     if options.step is not None:
         check_reached(options.cluster, topics, options.steps_topic, options.step)
+    number = None
+    if options.epoch is not None:
+        number, found = complete_epoch(options.cluster, topics, options.epochs_topic, options.epoch, options.topic)
+        options = replace(options, ranges=found.ranges, topic_id=found.topic_id)
     division = divide(topics, options)
-    return division.topic_id, {p: (int(start), int(end)) for p, (start, end) in division.ranges.items()}
+    return division.topic_id, {p: (int(start), int(end)) for p, (start, end) in division.ranges.items()}, number
 
 
 def schema(given: Given, recorded: Recorded) -> StructType:
@@ -51,6 +57,7 @@ def read(given: Given, recorded: Recorded, piece: tuple[int, int, int]) -> Itera
     place, columns = TopicPartition(options.topic, partition), _columns(options)
     for messages in chunks(options.cluster, place, division.topic_id, start, end, lost=LOST, patience=options.patience):
         wanted = messages if options.step is None else until(options.step, messages)
+        wanted = wanted if recorded[2] is None else of_epoch(recorded[2], wanted)
         if wanted:
             yield columns.batch(wanted)
 
@@ -60,5 +67,5 @@ def _columns(options: Options) -> Columns:
 
 
 def _division(recorded: Recorded) -> Division:
-    topic_id, ranges = recorded
+    topic_id, ranges, _ = recorded
     return Division(topic_id, {p: (Offset(start), Offset(end)) for p, (start, end) in ranges.items()})

@@ -86,6 +86,27 @@ class Totals:
         )
 
 
+@dataclass(frozen=True)
+class Heavy(Totals):
+    """Parcels of half a megabyte: a level says how much of them it was handed at once. Sink 1: the most, in bytes."""
+
+    levels: int = 1
+
+    def head(self, piece: Piece, chunks: Iterator[Records]) -> Frames:
+        for number, _ in enumerate(chain.from_iterable(records.values for records in chunks)):
+            order = struct.pack(">qi", piece.start, number)
+            yield rows(level=1, exchange=0, bucket=0, order=order, payload=[bytes(512 << 10)])
+
+    def level(self, n: int, parcels: Frames) -> Frames:
+        sizes = []
+        for frame in parcels:
+            if frame.item(0, "level") == n:
+                sizes.append(sum(map(len, frame["payload"].drop_nulls())))
+            yield frame.filter(pl.col("level") != n)
+        if sum(sizes):
+            yield self.results(LENGTHS, 0, [(None, b"%d" % max(sizes))])
+
+
 def totals(values: list[bytes]) -> tuple[dict[bytes, bytes], Counter[bytes]]:
     """What an epoch of Totals over these records is to give: the sums, and the lengths."""
     sums = Counter[bytes]()

@@ -162,6 +162,13 @@ def test_what_nobody_foresaw_is_told_in_a_line(bench: Bench) -> None:
     assert len(str(caught.value).splitlines()) == 2
 
 
+def test_what_a_task_holds_at_once_is_bounded_by_bytes(bench: Bench) -> None:
+    bench.source.send([b"."] * 60)
+    bench.epoch(jobs.Heavy())
+    (most,) = map(int, filter(None, bench.written()[1]))
+    assert 1 << 20 < most < 10 << 20
+
+
 def test_progress_is_told_and_what_it_raises_ends_the_job(bench: Bench) -> None:
     fill(bench, 10)
 
