@@ -27,7 +27,7 @@ from tests.soak.load import Sent
 from tests.soak.reader import Status
 from tests.soak.recovery import Recoveries
 from tests.soak.schedule import Fault, Harm, schedule
-from tests.soak.system import Helper, Run, now, signal_to
+from tests.soak.system import FLOWS, Helper, Run, now, signal_to
 
 from falkirk.connectors.embedded import EmbeddedKafka
 from falkirk.errors import ClusterError
@@ -120,7 +120,9 @@ class Soak:
         brokers = self.broker.start()
         admin = AdminClient({"bootstrap.servers": brokers})
         admin.create_topics([NewTopic("bids", config.partitions, 1)])["bids"].result()
-        run = self.run = Run(config.flow, brokers, config.workers, config.session_s, config.folder.absolute())
+        run = self.run = Run(
+            f"{FLOWS}:{config.flow}", brokers, config.workers, config.session_s, config.folder.absolute()
+        )
         logs = config.folder / "logs"
         spec = f"tests.soak.specs:{config.flow}"
         self.reader = Helper("tests.soak.reader", [brokers, spec], Status, logs / "reader.log")

@@ -72,9 +72,9 @@ class Helper(Generic[T]):
 class Run:
     """`falkirk run`, again and again on one state directory."""
 
-    def __init__(self, flow: str, brokers: str, workers: int, session_s: float, folder: Path) -> None:
+    def __init__(self, target: str, brokers: str, workers: int, session_s: float, folder: Path) -> None:
         self.command = [
-            sys.executable, "-m", "falkirk", "run", f"{FLOWS}:{flow}", "--brokers", brokers, "--workers", str(workers),
+            sys.executable, "-m", "falkirk", "run", target, "--brokers", brokers, "--workers", str(workers),
             "--state-dir", str(folder / "state"), "--session-timeout", f"{session_s:g}s", "--log-level", "info",
         ]  # fmt: skip
         self.logs = folder / "logs"

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -81,6 +81,14 @@ EpochRecord = Opened | Completed | Abandoned | Asked
 _decoder = msgspec.json.Decoder(Opened | Completed | Abandoned | Asked)
 
 
+class Complete(NamedTuple):
+    """A complete epoch."""
+
+    opened: Opened
+    completed: Completed
+    opening: Offset
+
+
 @dataclass(slots=True)
 class Epochs:
     """What the records say so far.
@@ -98,11 +106,8 @@ class Epochs:
     opening: Offset = Offset(-1)
     """Where its record lies: the epoch's identity to those who work for it."""
     ended: Completed | Abandoned | None = None
-    complete: Opened | None = None
-    """The newest that is complete."""
-    completed: Completed | None = None
-    openings: deque[Offset] = field(default_factory=lambda: deque(maxlen=KEPT))
-    """Where the newest complete epochs were opened. What lies below the first of them is nobody's concern."""
+    kept: deque[Complete] = field(default_factory=lambda: deque(maxlen=KEPT))
+    """The newest complete epochs. What lies below the opening of the first of them is nobody's concern."""
     first: Opened | None = None
     """The first that is known of."""
     asked: bool = False
@@ -123,6 +128,11 @@ class Epochs:
         return Epoch(0 if self.opened is None else self.opened.epoch + 1)
 
     @property
+    def complete(self) -> Opened | None:
+        """The newest that is complete."""
+        return self.kept[-1].opened if self.kept else None
+
+    @property
     def shown(self) -> Opened | None:
         """From its opening on, rows may be visible that the next epoch is to replace: those of the newest complete epoch, and
         of what was abandoned after it."""
@@ -139,12 +149,11 @@ class Epochs:
                     self.first = self.first or record
                     self.asked = self.abandon = False
             case Completed() | Abandoned():
-                counts = self.open and self.opened is not None and record.epoch == self.opened.epoch
-                if counts:
+                counts = self.opened is not None and self.ended is None and record.epoch == self.opened.epoch
+                if counts and self.opened is not None:
                     self.ended, self.abandon = record, False
                     if isinstance(record, Completed):
-                        self.complete, self.completed = self.opened, record
-                        self.openings.append(self.opening)
+                        self.kept.append(Complete(self.opened, record, self.opening))
             case Asked(what="open"):
                 counts = self.asked = True
             case _:

@@ -192,9 +192,9 @@ class Driver:
 
     def _trim(self, epochs: Epochs) -> None:
         """Nobody looks below the oldest epoch that is kept, nor below the last word of a result partition."""
-        if epochs.openings and not epochs.open:
+        if epochs.kept and not epochs.open:
             last = self._log.standings(self._batch.progress)
-            self._topics.trim({self._batch.openings: epochs.openings[0], **{p: at for p, (_, at) in last.items()}})
+            self._topics.trim({self._batch.openings: epochs.kept[0].opening, **{p: at for p, (_, at) in last.items()}})
 
     def _say(self, opened: Opened, state: State, words: str, done: int = 0, of: int = 0) -> None:
         self._tell(EpochReport(self._batch.stage.id, opened.epoch, state, words, done, of))
