@@ -28,9 +28,12 @@ def importer() -> Callable[[str], Any]:
 
     def imported(name: str) -> Any:
         import importlib
+        import logging
         import platform
         import sys
 
+        # Nothing is set up for logging there: each attempt to reach a broker that is away would be a line for the user.
+        logging.getLogger("librdkafka").setLevel(logging.CRITICAL + 1)
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:

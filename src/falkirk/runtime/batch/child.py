@@ -12,9 +12,9 @@ from typing import IO
 import msgspec
 
 from falkirk.runtime.news import Line, News
-from falkirk.runtime.protocol import EpochReport, Failed, decode_from_worker
+from falkirk.runtime.protocol import BUG, EpochReport, Failed, decode_from_worker
 from falkirk.runtime.settings import Settings
-from falkirk.runtime.supervisor import WorkerFailed, ending
+from falkirk.runtime.supervisor import CRASHES, WorkerFailed, ending
 
 AGAIN = 2.0
 """Seconds after which a driver that died is started again. Its epoch waits; no reader does."""
@@ -34,6 +34,8 @@ class DriverChild:
         self._tell = tell
         self._failed: WorkerFailed | None = None
         self._done = False
+        self._crashes = 0
+        """Deaths of its own doing since it last completed an epoch."""
         self._leaving = threading.Event()
         self._process = self._spawn()
         self._thread = threading.Thread(target=self._keep, name="falkirk-driver", daemon=True)
@@ -72,6 +74,11 @@ class DriverChild:
             if code == 0:
                 self._done = True
                 return
+            self._crashes = self._crashes + 1 if code > 0 else 0
+            if self._crashes == CRASHES:
+                what = f"the driver of batch parts dies again and again ({CRASHES} times): see its traces above"
+                self._failed = WorkerFailed(what, BUG)
+                return
             self._tell(Line(f"the driver of batch parts (pid {pid}) {ending(code)}; another is started"))
             if self._leaving.wait(AGAIN):
                 return
@@ -91,6 +98,7 @@ class DriverChild:
                     else:
                         self._failed = WorkerFailed(message, code)
                 case EpochReport() as report:
+                    self._crashes = 0 if report.state == "complete" else self._crashes
                     self._tell(report)
                 case _:
                     pass
