@@ -5,7 +5,8 @@ delays-by-carrier    a carrier's flights are in one partition: the update that s
                      makes of the first k flights of that carrier, for every update that was ever published
 delays-by-airport    flights of several partitions meet in one airport, in an order that nobody fixed: the numbers of
                      flights must rise from update to update, and the last update of each airport must be Polars'
-all three            the header of each record names task, step and sequence number: no gap, no repeat, no way back
+these three          the header of each record names task, step and sequence number: no gap, no repeat, no way back
+usual-delays         the result of one epoch: each route once, as Polars has it
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import orjson
 import polars as pl
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-OUTPUTS = ("very-late", "delays-by-carrier", "delays-by-airport")
+OUTPUTS = ("very-late", "delays-by-carrier", "delays-by-airport", "usual-delays")
 
 
 class Record(NamedTuple):
@@ -26,7 +27,7 @@ class Record(NamedTuple):
     partition: int
     value: dict[str, Any]
     origin: str
-    """The header: task, step, sequence number."""
+    """The header: task, step, sequence number; of a batch part's, the epoch."""
 
 
 @dataclass(slots=True)
@@ -73,9 +74,8 @@ def read_back(brokers: str, topic: str) -> list[Record]:
                 partition = message.partition() or 0
                 if (error := message.error()) is None:
                     headers = dict(message.headers() or [])
-                    records.append(
-                        Record(partition, orjson.loads(message.value() or b"{}"), headers["falkirk"].decode())
-                    )
+                    origin = headers.get("falkirk") or headers["falkirk-epoch"]
+                    records.append(Record(partition, orjson.loads(message.value() or b"{}"), origin.decode()))
                 elif error.code() == KafkaError._PARTITION_EOF:
                     ended.add(partition)
                 else:
@@ -91,6 +91,7 @@ def compare(flights: pl.DataFrame, outputs: dict[str, list[Record]]) -> list[Fin
         check_rows(flights.filter(pl.col("delay") >= 120), "very-late", outputs["very-late"]),
         check_updates(flights, "carrier", "delays-by-carrier", outputs["delays-by-carrier"], every=True),
         check_updates(flights, "dest", "delays-by-airport", outputs["delays-by-airport"], every=False),
+        check_epoch(flights, ["origin", "dest"], "usual-delays", outputs["usual-delays"]),
     ]
 
 
@@ -131,6 +132,30 @@ def check_updates(flights: pl.DataFrame, key: str, output: str, records: list[Re
         doubled=int(-counts.clip(upper_bound=0).sum()),
         wrong=looked_at.height - matched.height,
         disordered=misplaced(records) + int((got["flights"] <= got["before"]).sum()),
+    )
+
+
+def check_epoch(flights: pl.DataFrame, key: list[str], output: str, records: list[Record]) -> Finding:
+    """One epoch's result: each key once."""
+    delay = pl.col("delay")
+    wanted = flights.group_by(key).agg(
+        flights=pl.len().cast(pl.Int64),
+        late=(delay >= 15).sum().cast(pl.Int64),
+        worst=delay.max(),
+        mean=delay.sum() / delay.count(),
+    )
+    wanted = wanted.with_columns(mean=pl.when(pl.col("worst").is_not_null()).then("mean"))
+    schema = SCHEMA | dict.fromkeys(key, pl.String)
+    got = pl.DataFrame([record.value for record in records], schema=schema, strict=True)
+    matched = got.join(wanted, on=[*key, *VALUES], nulls_equal=True, how="semi")
+    return Finding(
+        output,
+        len(records),
+        wanted.height,
+        lost=wanted.join(got, on=key, how="anti").height,
+        doubled=got.height - got.select(key).n_unique(),
+        wrong=got.height - matched.height,
+        disordered=len({record.origin for record in records}) - 1 if records else 0,
     )
 
 

@@ -2,7 +2,8 @@
 
 1. start a Kafka, and on it `falkirk run` with two workers, a process of its own
 2. send 336,776 flights; meanwhile kill -9 a worker every other second, and half-way the whole run, started again at once
-3. let the run leave, and `falkirk run --until end` finish what is left
+3. let the run leave, and `falkirk run --until end` finish what is left: the last steps, and an epoch on Spark; meanwhile
+   kill -9 Spark's driver
 4. read all outputs back at read_committed and compare them with Polars: the exit code is 0 if they are exact
 """
 
@@ -26,11 +27,17 @@ from screen import Screen, delays, verdict
 from watch import Death, Watch
 
 from falkirk.connectors.embedded import EmbeddedKafka
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.runtime.batch.asking import batch_part
+from falkirk.runtime.settings import Settings
 
 BARS = {"sent": "flights sent", "by-carrier": "committed, by carrier", "flights.lazy": "committed, by airport"}
 PAUSE = 1.0
 """Seconds from a recovery to the next kill."""
-PATIENCE = 60.0
+SPARKS = 5.0
+"""Seconds that Spark is given to be in the middle of the epoch."""
+PATIENCE = 120.0
 """Seconds after which something that should happen is called failed."""
 
 
@@ -91,8 +98,8 @@ class Demo:
             self._until(lambda d=death: d.seconds is not None, f"{death.what} recovers")  # type: ignore[misc]
             self.screen.say(_sentence(death))
 
-    def _rest(self, sending: Callable[[], bool]) -> None:
-        end = time.monotonic() + PAUSE
+    def _rest(self, sending: Callable[[], bool], seconds: float = PAUSE) -> None:
+        end = time.monotonic() + seconds
         self._until(lambda: time.monotonic() > end or not sending(), "a while passes")
 
     def _finish(self) -> None:
@@ -100,7 +107,18 @@ class Demo:
             raise Failed(f"falkirk run left with code {code}")
         self.screen.say("all sent; SIGTERM: the run left cleanly; falkirk run --until end")
         self.run.start("--until", "end")
-        self._until(lambda: self.run.exit_code() is not None, "falkirk run --until end ends")
+        with batch_part("flights", "usual", Settings(self.brokers, ""), Topics(Cluster(self.brokers))) as usual:
+            self._until(lambda: usual.look().state == "open", "an epoch is opened")
+            opened = usual.look()
+            self.screen.say(f"epoch {opened.epoch} of what is usual is open: Spark reads {opened.records:,} offsets")
+            self._rest(lambda: True, SPARKS)
+            if (driver := self.run.driver()) is not None:
+                kill(driver)
+                self.screen.say(
+                    f"kill -9: the driver, and Spark with it; {usual.look().published} of {opened.partitions} published"
+                )
+            self._until(lambda: self.run.exit_code() is not None, "falkirk run --until end ends")
+            self.screen.say(f"epoch {opened.epoch} is {usual.look().state}: {usual.look().rows:,} routes")
         if (code := self.run.wait(0)) != 0:
             raise Failed(f"falkirk run --until end ended with code {code}")
         self._until(lambda: self.watch.processed()["flights.lazy"] == self.sent, "the last steps are seen")

@@ -1,4 +1,5 @@
-"""Departure delays of flights: per carrier (eager), per airport (lazy), and every flight that left very late.
+"""Departure delays of flights: per carrier (eager), per airport (lazy), every flight that left very late, and what is usual
+on each route (batch, on Spark).
 
 falkirk explain examples/flights/flow.py:flow
 """
@@ -27,3 +28,7 @@ flights.filter(fk.col("delay") >= 120).sink("very-late", key="carrier", value=fk
 # The same flights by destination pass through an exchange. Lazy: a step logs only what it read, and is run again.
 destinations = flights.with_regime(fk.LazyCheckpoint(step="100ms", every="5s")).group_by("dest", id="by-airport")
 destinations.agg(**DELAYS).sink("delays-by-airport", key="dest", value=fk.Json())
+
+# And by route, over all flights that there are, whenever somebody asks: falkirk epoch flights usual
+routes = flights.with_regime(fk.Batch()).group_by("origin", "dest", id="usual")
+routes.agg(**DELAYS).sink("usual-delays", key=["origin", "dest"], value=fk.Json())

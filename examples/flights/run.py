@@ -44,6 +44,16 @@ class Run:
             found |= {slot: child.pid for slot in range(WORKERS) if f"worker-{slot}" in places}
         return found
 
+    def driver(self) -> int | None:
+        """Process id of the driver of batch parts."""
+        for child in self._children():
+            try:
+                if "falkirk.runtime.batch.process" in child.cmdline():
+                    return child.pid
+            except psutil.Error:
+                continue
+        return None
+
     def kill_everything(self) -> None:
         """SIGKILL for the supervisor and all its processes."""
         children = self._children()

@@ -46,7 +46,15 @@ def faultless(check: Any) -> dict[str, list[Any]]:
             outputs["very-late"].append(check.Record(0, flight, origin))
         outputs["delays-by-carrier"].append(check.Record(0, running["carrier"][step], origin))
         outputs["delays-by-airport"].append(check.Record(0, running["dest"][step], f"by-airport/0 {step} 0"))
+    routes = {(row["origin"], row["dest"]): row for row in routes_of(check)}
+    outputs["usual-delays"] = [check.Record(0, row, "0") for row in routes.values()]
     return outputs
+
+
+def routes_of(check: Any) -> list[dict[str, Any]]:
+    """Every flight is from one airport here, so a route is a destination."""
+    last = check.running(FLIGHTS, "dest").group_by("dest").last()
+    return [{"origin": "JFK", **row} for row in last.rows(named=True)]
 
 
 def findings(check: Any, outputs: dict[str, list[Any]]) -> dict[str, Any]:
@@ -92,6 +100,10 @@ Fault = Callable[[list[Any]], list[Any]]
         ("delays-by-airport", lambda r: [*r[:-1], r[-1]._replace(value={**r[-1].value, "mean": 0.5})], "wrong"),
         ("delays-by-airport", lambda r: [*r, r[-1]._replace(value={**r[-1].value, "flights": 5})], "doubled"),
         ("delays-by-airport", lambda r: [r[1], r[0], *r[2:]], "disordered"),
+        ("usual-delays", lambda r: r[:-1], "lost"),
+        ("usual-delays", lambda r: [*r, r[-1]], "doubled"),
+        ("usual-delays", lambda r: [r[0]._replace(value={**r[0].value, "mean": 0.5}), *r[1:]], "wrong"),
+        ("usual-delays", lambda r: [r[0]._replace(origin="1"), *r[1:]], "disordered"),
     ],
 )
 def test_a_fault_is_found(check: Any, output: str, fault: Fault, column: str) -> None:
