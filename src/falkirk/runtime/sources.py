@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from falkirk.connectors.kafka.topics import Topics
+from falkirk.runtime.app import parts
 from falkirk.stream.plan import Plan
 
 PARTITIONS = 4
@@ -10,7 +11,7 @@ PARTITIONS = 4
 
 def make_missing_sources(plan: Plan, topics: Topics) -> list[str]:
     """Make the topics that the flow reads and that are not there, empty; return their names."""
-    wanted = {i.topic for stage in plan.stages for i in stage.inputs if i.kind == "source"}
+    wanted = {i.topic for part in parts(plan) for i in part.inputs if i.kind == "source"}
     missing = sorted(wanted - topics.describe(wanted).keys())
     for topic in missing:
         topics.create(topic, PARTITIONS, 1, {})

@@ -28,6 +28,8 @@ from falkirk.runtime.protocol import BUG, Failed, Ready
 from falkirk.runtime.settings import Settings
 from falkirk.stream.load import load_flow
 
+NICE = 10
+
 TURN = 0.1
 """Seconds between two looks at the group, and at the drivers."""
 
@@ -44,6 +46,8 @@ def main() -> None:
     try:
         settings = msgspec.json.decode(sys.argv[2], type=Settings)
         setup_logging(settings.log_level)
+        if settings.spark.startswith("local"):
+            os.nice(NICE)  # Spark's processes will be as nice: the stream beside them must not wait for them
         plan = load_flow(sys.argv[1]).plan(settings.prefix)
         topics = Topics(settings.cluster())
         app = patiently(lambda: prepare(plan, settings, topics))
