@@ -77,7 +77,7 @@ class Stand:
         stats = (
             bids.filter(fk.col("price") >= 100)
             .group_by("auction", id="stats")
-            .agg(n=fk.len(), top=fk.max("price"), total=fk.sum("price"), least=fk.min("price"))
+            .agg(n=fk.len(), top=fk.max("price"), total=fk.sum("price"), least=fk.min("price"), mean=fk.mean("price"))
             .filter(fk.col("n") % 3 != 0)
         )
         stats.sink("stats", topic=self.sinks["stats"].name, key="auction", value=JSON)
@@ -147,7 +147,9 @@ def table(found: list[Found]) -> list[Found]:
 def expected(bids: pl.DataFrame) -> dict[str, Counter[tuple[bytes | None, str]]]:
     """What each sink is to get, as (key, value)."""
     dear, price = bids.filter(pl.col("price") >= 100), pl.col("price")
-    stats = dear.group_by("auction").agg(n=pl.len(), top=price.max(), total=price.sum(), least=price.min())
+    stats = dear.group_by("auction").agg(
+        n=pl.len(), top=price.max(), total=price.sum(), least=price.min(), mean=price.mean()
+    )
     stats = stats.filter(pl.col("n") % 3 != 0)
     best = pl.col("price").cum_max().shift(fill_value=0).over("auction")
     raises = bids.with_columns(by=pl.col("price") - best).filter(pl.col("by") > 0).select("auction", "by")
