@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,13 +17,17 @@ from tests.connectors.spark.batch.jobs import Totals
 from tests.connectors.spark.topics import Topic
 
 from falkirk.checkpoint.ids import Epoch, Offset, TopicPartition
+from falkirk.checkpoint.ports import Writes
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.errors import Words
 from falkirk.connectors.spark import ranges
-from falkirk.connectors.spark.batch.work import ARROW, Publishing, Target, Work, table
+from falkirk.connectors.spark.batch import results, tasks
+from falkirk.connectors.spark.batch.work import ARROW, Buried, Ghosts, Publishing, Target, Work, table
 from falkirk.connectors.spark.workers import shipped
 
 pytestmark = pytest.mark.kafka
+
+ORDER = ("bucket", "exchange", "key", "order")
 
 PUBLISH = """
 import sys
@@ -65,6 +71,46 @@ def test_copies_that_publish_at_once_publish_once_though_one_is_killed(
         assert "published" in said
     first.communicate()
     assert sorted(f.value for f in sink.committed() if f.value is not None) == values
+
+
+def test_what_is_published_is_computed_again_though_what_it_buried_is_gone(
+    topic: Callable[..., Topic], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, progress = topic("sink"), topic("progress", 2)
+    keys = [f"k{n:02}" for n in range(40)]
+    sink.send([(key, "v") for key in keys], headers=[("falkirk-epoch", b"0")])
+    ghosts = Ghosts(0, sink.name, 0, Offset(0), Offset(40))
+    shares = [ghosts, Buried(0, sink.name, 0, ghosts.end), None]
+    job = Totals(levels=0, result_partitions=1)
+    names = Publishing(Epoch(1), Offset(1), progress.name, progress.name, "totals", (Target(sink.name, 1, keyed=True),))
+    work = shipped(Work(job, Cluster(sink.brokers), shares, {}, [], names))
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    monkeypatch.setattr(results, "slices", partial(results.slices, rows=5))
+
+    def attempt() -> list[dict[str, object]]:
+        numbers = pa.RecordBatch.from_pydict({"id": range(len(shares))})
+        rows = pa.Table.from_batches(tasks.head(work, iter([numbers])))
+        return [
+            found
+            for batch in tasks.publication(work, iter(rows.sort_by([(n, "ascending") for n in ORDER]).to_batches()))
+            for found in batch.to_pylist()
+        ]
+
+    whole = results.Spooled.slices
+
+    def broken(spooled: results.Spooled) -> Iterator[list[Writes]]:
+        yield from islice(whole(spooled), 4)
+        raise MemoryError
+
+    monkeypatch.setattr(results.Spooled, "slices", broken)
+    with pytest.raises(MemoryError):
+        attempt()
+    monkeypatch.setattr(results.Spooled, "slices", whole)
+    sink.settled()
+    sink.trim(0, 40)
+    (found,) = attempt()
+    assert (found["outcome"], found["tombstones"]) == ("published", 15)
+    assert [f.key.decode() for f in sink.committed() if f.key and f.value is None] == keys[:15]
 
 
 def test_chunks_are_as_large_as_their_records_allow(

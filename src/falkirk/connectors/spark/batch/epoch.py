@@ -25,7 +25,7 @@ from falkirk.checkpoint.publishing import Outcome
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.spark.batch.tasks import OUTCOME
 from falkirk.connectors.spark.batch.watching import OnProgress, watched
-from falkirk.connectors.spark.batch.work import ARROW, Ghosts, Published, Publishing, Work
+from falkirk.connectors.spark.batch.work import ARROW, Buried, Ghosts, Published, Publishing, Work
 from falkirk.connectors.spark.division import LEAST
 from falkirk.connectors.spark.workers import importer, shipped
 from falkirk.stream.batch import Job, Piece
@@ -61,9 +61,9 @@ def run_epoch(
     """Compute an epoch and publish it; what of it is published already is computed, and not published again.
 
     `pieces` are the division, cut to the size of tasks; `topic_ids` has Kafka's id of each of their topics, and `headers`
-    says of each source whether its records' headers are wanted. `ghosts` are the ranges of earlier epochs' output whose
-    keys are to be buried where this epoch has them no more; they are cut here. `on_progress` is called every moment, in
-    this thread; what it raises cancels the epoch's job, and is raised here.
+    says of each source whether its records' headers are wanted. `ghosts` are the ranges of earlier epochs' output, up to
+    where it ended when this one was opened, whose keys are to be buried where this epoch has them no more; they are cut
+    here. `on_progress` is called every moment, in this thread; what it raises cancels the epoch's job, and is raised here.
 
     Returns what became of each result partition, in order. Raises what a task raised, if that is a FalkirkError, and
     FalkirkError for everything else that Spark could not mend by trying again. Whatever was raised: running the same epoch
@@ -105,7 +105,8 @@ def _parcels() -> StructType:
     return from_arrow_schema(ARROW)
 
 
-def _cut(ghosts: Sequence[Ghosts]) -> Iterator[Ghosts]:
+def _cut(ghosts: Sequence[Ghosts]) -> Iterator[Ghosts | Buried]:
     for ghost in ghosts:
+        yield Buried(ghost.sink, ghost.topic, ghost.partition, ghost.end)
         for start in range(ghost.start, ghost.end, LEAST):
             yield ghost._replace(start=Offset(start), end=Offset(min(start + LEAST, ghost.end)))

@@ -123,11 +123,15 @@ class Spooled:
                 out.write_table(placed.select(_RECORDS.names).to_arrow().cast(_RECORDS).combine_chunks())
 
     def slices(self) -> Iterator[list[Writes]]:
-        """All of it, from the first slice, cut the same way each time."""
+        """All of it, from the first slice, cut the same way each time; the last is empty.
+
+        Ghosts may vanish before an epoch is taken up again: what was not the last slice then must not be the last now.
+        """
         stored = pa.ipc.open_file(self._file)
         for number in range(stored.num_record_batches):
             slice_ = pl.DataFrame(stored.get_batch(number))
             yield [self._writes(part) for part in slice_.partition_by("exchange", maintain_order=True)]
+        yield []
 
     def close(self) -> None:
         """Free the space."""

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
+from confluent_kafka import Message
 
 from falkirk.checkpoint.driver import run
-from falkirk.checkpoint.ids import TopicPartition
+from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.publishing import HEADER, publish
 from falkirk.connectors.kafka.epochs import pause, publisher_log
 from falkirk.connectors.kafka.errors import Words
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.batch.results import Spooled, by_partition, records
-from falkirk.connectors.spark.batch.work import GHOST, LAST, MARK, Ghosts, Published, Work, table
+from falkirk.connectors.spark.batch.work import GHOST, LAST, MARK, Buried, Ghosts, Published, Share, Work, table
 from falkirk.connectors.spark.ranges import chunks
 from falkirk.errors import SourceError
 from falkirk.state.shards import murmur2, murmur2_partition
@@ -96,12 +98,16 @@ def _batches(frames: Iterable[pl.DataFrame]) -> Batches:
 # -- the head --------------------------------------------------------------------------------------------------------------
 
 
-def _share(work: Work, share: Piece | Ghosts | None) -> Iterator[pl.DataFrame]:
+def _share(work: Work, share: Share) -> Iterator[pl.DataFrame]:
     match share:
         case Piece():
             return work.job.head(share, _records(work, share))
         case Ghosts():
-            return _ghosts(work, share)
+            return _ghosts(work, share, lambda m: m.value() is not None and bool(_epochs(m)))
+        case Buried():
+            own = [str(work.publishing.epoch).encode()]
+            everything = Ghosts(*share, end=Offset(2**63 - 1))
+            return _ghosts(work, everything, lambda m: m.value() is None and _epochs(m) == own)
         case None:
             return _marks(work)
 
@@ -112,8 +118,8 @@ def _records(work: Work, piece: Piece) -> Iterator[Records]:
         yield Records.of(messages, headers=work.headers[piece.source])  # type: ignore[arg-type]
 
 
-def _ghosts(work: Work, ghosts: Ghosts) -> Iterator[pl.DataFrame]:
-    """The keys of what an earlier epoch wrote, as far as it is there still."""
+def _ghosts(work: Work, ghosts: Ghosts, is_one: Callable[[Message], bool]) -> Iterator[pl.DataFrame]:
+    """The keys of those records of a range that are ghosts, as far as it is there still."""
     topics, place = Topics(work.cluster), TopicPartition(ghosts.topic, ghosts.partition)
     info = topics.describe([ghosts.topic]).get(ghosts.topic)
     if info is None or info.partitions <= ghosts.partition:
@@ -121,12 +127,14 @@ def _ghosts(work: Work, ghosts: Ghosts) -> Iterator[pl.DataFrame]:
     start = max(ghosts.start, topics.offsets([place], "earliest")[place])
     end = min(ghosts.end, topics.offsets([place], "latest")[place])
     for messages in chunks(work.cluster, place, info.id, start, end, lost=TRIMMED, patience=PATIENCE):
-        found = (m.key() for m in messages if m.value() is not None and _of_an_epoch(m.headers()))
+        found = (m.key() for m in messages if is_one(m))
         yield _rows(work, ghosts.sink, [key for key in found if key is not None])
 
 
-def _of_an_epoch(headers: object) -> bool:
-    return isinstance(headers, list) and any(name == HEADER for name, _ in headers)
+def _epochs(message: Message) -> list[bytes]:
+    """The epochs that a record is of: one, if a batch part wrote it."""
+    headers: Any = message.headers() or ()  # the client's types allow for a mapping, which it never gives
+    return [value for name, value in headers if name == HEADER]
 
 
 def _rows(work: Work, sink: int, keys: list[bytes]) -> pl.DataFrame:

@@ -39,6 +39,23 @@ class Ghosts(NamedTuple):
     end: Offset
 
 
+class Buried(NamedTuple):
+    """Where this epoch's own tombstones may lie, from a start on: those that an attempt published which has died.
+
+    What they bury may be gone by now, compacted or too old, and is a ghost all the same: for the rows that are published
+    already must be computed again.
+    """
+
+    sink: int
+    topic: str
+    partition: int
+    start: Offset
+
+
+Share = Piece | Ghosts | Buried | None
+"""What a task of the head does: read a piece, or find ghosts; None: mark result partitions."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A topic that gets result rows."""
@@ -82,11 +99,11 @@ class Publishing:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """All of it. Shares are what tasks of the head do, one each: read a piece or ghosts, or (None) mark result partitions."""
+    """All of it. Each task of the head has one of the shares."""
 
     job: Job
     cluster: Cluster
-    shares: Sequence[Piece | Ghosts | None]
+    shares: Sequence[Share]
     topic_ids: Mapping[str, str]
     """Kafka's id of each topic whose offsets the pieces mean."""
     headers: Sequence[bool]
