@@ -46,9 +46,10 @@ demo: kafka ## The real flights of 2013, with workers killed on the way, compare
 	@$(BIN)/python examples/flights/demo.py
 
 .PHONY: soak
-soak: kafka ## 1,000 kill -9 over long runs, every output checked (hours)
+soak: kafka ## 1,000 kill -9 over long runs, then 100 epochs under kills, every output checked (hours)
 	$(call say,Soak)
 	@$(BIN)/python -m tests.soak --kills 1000
+	@$(BIN)/python -m tests.epochs --epochs 100
 
 .PHONY: bench
 bench: kafka ## The figures of bench/RESULTS.md, measured on this machine
