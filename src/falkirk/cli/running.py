@@ -17,6 +17,7 @@ import click
 
 from falkirk.cli.main import tell as tell_error
 from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.spark.master import check_master
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.runtime.app import App, prepare
 from falkirk.runtime.batch.child import DriverChild
@@ -67,6 +68,7 @@ def drive_alone(target: str, settings: Settings) -> None:
     app, topics = bound(target, settings)
     if not app.batches:
         raise ConfigError(f"flow {app.name!r} has no batch part", hint="falkirk run runs it")
+    check_master(settings.spark)
     stop = stop_on_signals(lambda: None)
     board = Board(app, 0)
     code = 0
@@ -81,6 +83,9 @@ def drive_alone(target: str, settings: Settings) -> None:
     except FalkirkError as error:
         tell_error(error)
         code = error.exit_code
+    except Exception:  # noqa: BLE001  # whatever it is, the process ends with it
+        traceback.print_exc()
+        code = BUG
     sys.stderr.flush()
     os._exit(code)  # Spark's threads would hold up the interpreter's end
 
@@ -89,6 +94,8 @@ def supervise(supervisor: Supervisor, target: str, settings: Settings, *, live: 
     """Run the workers until the end, or until told to stop. `live`: show it in place, on a terminal."""
     setup_logging(settings.log_level)
     app, topics = bound(target, settings)
+    if app.batches:
+        check_master(settings.spark)  # later, one that is away is waited for
     with hold(Path(settings.state_dir) / app.name / "lock", f"app {app.name!r}"):
         _supervise(supervisor, target, app, topics, settings, live=live, until_end=until_end)
 

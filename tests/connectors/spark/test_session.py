@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,28 @@ def test_a_users_java_is_taken_by_its_home(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     assert java_home() == tmp_path / "jdk"
+
+
+MORTAL = """#!/bin/sh
+[ "$1" = -version ] && exec {java} -version
+[ -e {folder}/{times} ] && exec {java} "$@"
+[ -e {folder}/1 ] && touch {folder}/2
+touch {folder}/1
+kill -9 $$
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("times", "said"), [(1, "5 "), (3, "Spark's Java does not start")])
+def test_a_java_that_is_killed_as_it_starts_is_started_once_more(times: int, said: str, tmp_path: Path) -> None:
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(MORTAL.format(java=java_home() / "bin" / "java", folder=tmp_path, times=times))
+    java.chmod(0o755)
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path / "jdk")}
+    run = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False)
+    assert said in run.stdout + run.stderr
+    assert (tmp_path / "2").exists() == (times > 1)
 
 
 def test_a_session_that_is_there_is_taken(spark: SparkSession) -> None:

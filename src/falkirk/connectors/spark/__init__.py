@@ -7,9 +7,15 @@
     outputs.py     a flow's output as of a step
     states.py      a flow's state, from the versions in its checkpoint store
     source.py      what Spark is given: the classes that it sends to its Python workers
-    session.py     a local Spark with all set, and a Java for it
+    master.py      masters by URL, and whether one is there
+    session.py     a Spark with all set, and a Java for it
+    application.py  the application of a process, which is begun again when it has ended
+    executors.py   an application that has lost all its executors
+    errors.py      ends of Spark's
+    workers.py     what travels to Spark's Python workers, and how
+    batch/         an epoch of a batch part
 
-None of these but the last two needs a Spark that runs, and they are tested without.
+None of those down to states.py needs a Spark that runs, and they are tested without.
 """
 
 from __future__ import annotations

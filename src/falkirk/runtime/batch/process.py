@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.spark.errors import SparkEnded
 from falkirk.errors import FalkirkError, UnreachableError
 from falkirk.runtime.app import App, prepare
 from falkirk.runtime.batch.driver import Driver, Tell
@@ -57,7 +58,8 @@ def main() -> None:
         sys.stderr.flush()
         os._exit(0)  # a thread that waits for the cluster, or Spark, would hold up the interpreter's end
     except FalkirkError as error:
-        pipe.say(Failed(str(error), error.exit_code, isinstance(error, UnreachableError)))
+        passing = isinstance(error, UnreachableError | SparkEnded)  # a process that is started anew may do better
+        pipe.say(Failed(str(error), error.exit_code, passing))
         os._exit(error.exit_code)
     except BaseException:  # noqa: BLE001  # whatever it is, the process ends with it
         traceback.print_exc()

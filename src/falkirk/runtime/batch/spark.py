@@ -1,4 +1,4 @@
-"""Epochs computed by Spark: the session, started when it is first needed, and what each epoch is told."""
+"""Epochs computed by Spark: where Spark is, and what it is told of each epoch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from falkirk.runtime.settings import Settings
 from falkirk.stream.batch import Job
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from falkirk.connectors.spark.application import Application
+    from falkirk.connectors.spark.batch.watching import Progress
 
 
 class SparkCompute:
@@ -23,13 +24,14 @@ class SparkCompute:
 
     def __init__(self, app: App, settings: Settings) -> None:
         self._app, self._settings = app, settings
-        self._spark: SparkSession | None = None
-        self._starting = threading.Lock()
+        self._application: Application | None = None
+        self._making = threading.Lock()
 
     def __call__(
         self, batch: BoundBatch, epochs: Epochs, job: Job, on_progress: Callable[[str, int, int], None]
     ) -> list[Outcome]:
         """Compute the open epoch of a batch part, and publish it."""
+        spark = self._spark()
         from falkirk.connectors.spark.batch.epoch import run_epoch
         from falkirk.connectors.spark.batch.work import Ghosts, Publishing, Target
 
@@ -46,29 +48,36 @@ class SparkCompute:
             self._settings.transaction_timeout_ms,
             min(self._app.limits[topic] for topic in [*(t.topic for t in targets), batch.epochs]),
         )
-        published = run_epoch(
-            self._session(),
-            job,
-            cluster=self._settings.cluster(),
-            pieces=batch.pieces(epochs.opened),
-            topic_ids={r.partition.topic: r.partition.topic_id for r in epochs.opened.division},
-            headers=[i.headers for i in batch.stage.inputs],
-            ghosts=[Ghosts(n, p.topic, p.partition, start, end) for n, p, start, end in batch.replaced(epochs)],
-            publishing=publishing,
-            on_progress=lambda progress: on_progress(progress.what, progress.done, progress.tasks),
-        )
+        with spark.at_work() as (session, check):
+
+            def told(progress: Progress) -> None:
+                check()
+                on_progress(progress.what, progress.done, progress.tasks)
+
+            published = run_epoch(
+                session,
+                job,
+                cluster=self._settings.cluster(),
+                pieces=batch.pieces(epochs.opened),
+                topic_ids={r.partition.topic: r.partition.topic_id for r in epochs.opened.division},
+                headers=[i.headers for i in batch.stage.inputs],
+                ghosts=[Ghosts(n, p.topic, p.partition, start, end) for n, p, start, end in batch.replaced(epochs)],
+                publishing=publishing,
+                on_progress=told,
+            )
         return [p.outcome for p in published]
 
     def close(self) -> None:
         """End Spark, if it was started."""
-        if self._spark is not None:
-            self._spark.stop()
+        if self._application is not None:
+            self._application.close()
 
-    def _session(self) -> SparkSession:
-        with self._starting:
-            if self._spark is None:
+    def _spark(self) -> Application:
+        """Made here, for nothing of Spark's is imported before the first epoch."""
+        with self._making:
+            if self._application is None:
                 try:
-                    from falkirk.connectors.spark.session import session
+                    from falkirk.connectors.spark.application import Application
                 except ModuleNotFoundError as error:
                     if error.name != "pyspark":
                         raise
@@ -76,7 +85,6 @@ class SparkCompute:
                         f"app {self._app.name!r} has a batch part, and PySpark is not installed",
                         hint="pip install 'falkirk[spark]'",
                     ) from None
-                self._spark = session(
-                    f"falkirk {self._app.name}", master=self._settings.spark, settings=self._settings.spark_settings
-                )
-            return self._spark
+                name = f"falkirk {self._app.name}"
+                self._application = Application(name, self._settings.spark, self._settings.spark_settings)
+            return self._application

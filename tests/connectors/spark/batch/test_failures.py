@@ -53,6 +53,11 @@ falkirk.errors.StateError: it is broken: very
             "the epoch: ExecutorLostFailure (executor 1",
         ),
         (CHAINED.partition("\n\nThe above")[0], FalkirkError, "Spark gave up the epoch: KeyError: 'k'\n"),
+        (
+            "Traceback (most recent call last):\n  File …\nModuleNotFoundError: No module named 'pyarrow'\n SQLSTATE: 38000",
+            ConfigError,
+            "No module named 'pyarrow'\n  where: a Python of Spark's workers\n  to do: pip install",
+        ),
         ("Connection refused", FalkirkError, "Spark gave up the epoch: Connection refused\n"),
     ],
 )

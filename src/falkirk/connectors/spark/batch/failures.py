@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from falkirk import errors
+from falkirk.connectors.spark.workers import MISSING
 from falkirk.errors import ConfigError, FalkirkError
 
 _TRACE = "Traceback (most recent call last):\n"
@@ -36,7 +37,9 @@ def failure(error: Exception, what: str) -> FalkirkError:
     if said is not None:
         kind, happened, where, hint = (said[name] or "" for name in ("kind", "what", "where", "hint"))
         kind = kind.rpartition(".")[2]
-        known = ConfigError if kind == ModuleNotFoundError.__name__ and hint else getattr(errors, kind, None)
+        if kind == ModuleNotFoundError.__name__:
+            return ConfigError(happened, where=where or "a Python of Spark's workers", hint=hint or MISSING)
+        known = getattr(errors, kind, None)
         if isinstance(known, type) and issubclass(known, FalkirkError):
             return known(happened, where=where, hint=hint)
         line = f"{kind}: {happened.splitlines()[0]}"

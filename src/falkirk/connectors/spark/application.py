@@ -1,0 +1,72 @@
+"""The Spark application of a process: begun when it is first needed, and again when it has ended.
+
+what ends                        what comes of it
+an executor, a Python worker     Spark runs its tasks again
+the master                       the application goes on, as long as its executors do
+the application                  ApplicationEnded; the next work has another
+the JVM on this host             SparkEnded: this process gets no other
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from falkirk.connectors.spark.errors import ApplicationEnded
+from falkirk.connectors.spark.executors import Executors
+from falkirk.connectors.spark.session import end, lives, session
+
+Check = Callable[[], None]
+
+
+class Application:
+    """Shared by all threads of a process."""
+
+    def __init__(self, name: str, master: str, settings: Mapping[str, str]) -> None:
+        self._name, self._master, self._settings = name, master, settings
+        self._spark: SparkSession | None = None
+        self._changing = threading.Lock()
+
+    @contextmanager
+    def at_work(self) -> Iterator[tuple[SparkSession, Check]]:
+        """A session for some work, and a check to be made often meanwhile, which raises ApplicationEnded.
+
+        Whatever the work raises because Spark has ended becomes ApplicationEnded or SparkEnded. Raises what `session` raises.
+        """
+        spark = self._session()
+        try:
+            yield spark, Executors(spark).check
+        except ApplicationEnded:
+            self._end(spark)
+            raise
+        except Exception as error:
+            if not lives(spark):
+                raise ApplicationEnded(
+                    "Spark's application has ended in the middle of its work",
+                    where=f"Spark's master {self._master}",
+                    hint="the logs of its master and its executors say why; the work goes on in another application",
+                ) from error
+            raise
+
+    def close(self) -> None:
+        """End it, if it was begun."""
+        if (spark := self._spark) is not None:
+            self._end(spark)
+
+    def _session(self) -> SparkSession:
+        with self._changing:
+            if self._spark is not None and not lives(self._spark):
+                end(self._spark)
+                self._spark = None
+            if self._spark is None:
+                self._spark = session(self._name, master=self._master, settings=self._settings)
+            return self._spark
+
+    def _end(self, spark: SparkSession) -> None:
+        with self._changing:
+            if self._spark is spark:  # ending one of before would end the one that PySpark has now
+                self._spark = None
+                end(spark)

@@ -1,0 +1,49 @@
+"""An application that has lost all its executors, and gets no others.
+
+A standalone master that was started anew does not know the applications of the one before, and ends their executors. Spark
+waits for others then, for ever; only another application gets some.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from pyspark.sql import SparkSession
+
+from falkirk.connectors.spark.errors import ApplicationEnded
+from falkirk.connectors.spark.master import is_local
+
+PATIENCE = 30.0
+"""Seconds without an executor. Where they would have come later, another application costs some seconds, and waits too."""
+
+logger = logging.getLogger("falkirk.spark")
+
+
+class Executors:
+    """Those of one application at work. One that had none all the while is not given up: its turn has not come."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark, self._master = spark, str(spark.sparkContext.master)
+        self._had = self._said = False
+        self._last = time.monotonic()
+
+    def check(self) -> None:
+        """To be called often while there is something to do. Raises ApplicationEnded."""
+        now = time.monotonic()
+        if is_local(self._master) or self._count():
+            self._had, self._last = True, now
+        elif now - self._last < PATIENCE:
+            return
+        elif self._had:
+            raise ApplicationEnded(
+                f"Spark's application has had no executor for {PATIENCE:.0f} s",
+                where=f"Spark's master {self._master}",
+                hint="was the master started anew, or are all workers gone? It goes on in another application",
+            )
+        elif not self._said:
+            self._said = True
+            logger.warning("Spark at %s has given no executor yet: are its workers busy, or too small?", self._master)
+
+    def _count(self) -> int:
+        return int(self._spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1  # the driver is one of them
