@@ -1,0 +1,112 @@
+"""Epochs on a standalone Spark cluster, parts of which are killed; every record that they write is checked."""
+
+from __future__ import annotations
+
+import sysconfig
+import venv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.connectors.spark.cluster.driving import Driving
+from tests.connectors.spark.cluster.standalone import Standalone, end, until
+from tests.connectors.spark.topics import Topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """A master and two workers."""
+    with Standalone(tmp_path_factory.mktemp("spark")) as started:
+        yield started
+
+
+@pytest.fixture
+def drive(cluster: Standalone, topic: Callable[..., Topic], tmp_path: Path) -> Iterator[Callable[..., Driving]]:
+    """Makes drivers on it."""
+    made = []
+
+    def make(**environment: str) -> Driving:
+        made.append(Driving(topic, tmp_path, cluster.master, environment))
+        return made[-1]
+
+    yield make
+    for driving in made:
+        driving.leave()
+
+
+def test_an_epoch_outlives_workers_and_executors(cluster: Standalone, drive: Callable[..., Driving]) -> None:
+    driving = drive()
+    driving.append(0, 2_000)
+    driving.ask()
+    end(until(cluster.pythons, "a Python worker is at work")[0])
+    until(lambda: len(cluster.pythons()) == 2, "two Python workers are at work")
+    end(cluster.executors()[-1])  # of the other worker than the one that is killed next
+    cluster.kill_worker()
+    cluster.start_workers()
+    driving.completed(0)
+    driving.append(2_000, 500)
+    driving.ask()
+    driving.completed(1)
+
+
+def test_an_epoch_goes_on_when_the_master_is_gone_and_with_the_next_in_another_application(
+    cluster: Standalone, drive: Callable[..., Driving]
+) -> None:
+    driving = drive()
+    driving.append(0, 2_000)
+    driving.ask()
+    until(cluster.pythons, "a Python worker is at work")
+    cluster.kill_master()
+    driving.completed(0)
+    cluster.start_master()  # it ends the executors, for it does not know the application
+    driving.append(2_000, 500)
+    driving.ask()
+    driving.completed(1)
+    assert "no executor" in driving.said()
+
+
+def test_an_epoch_whose_driver_lost_its_jvm_goes_on_with_the_next_driver(
+    cluster: Standalone, drive: Callable[..., Driving]
+) -> None:
+    driving = drive()
+    driving.append(0, 1_000)
+    driving.ask()
+    until(cluster.pythons, "a Python worker is at work")
+    end(driving.jvm())
+    assert driving.process.wait(30) == 3
+    assert "error: Spark's JVM on this host has ended\n  where: process " in driving.said()
+    driving.start()
+    driving.completed(0)
+    end(driving.jvm())  # while nothing is to do
+    driving.ask()
+    assert driving.process.wait(30) == 3
+
+
+def test_a_python_without_falkirk_is_an_error_in_few_words(drive: Callable[..., Driving], tmp_path: Path) -> None:
+    bare, packages = tmp_path / "bare", tmp_path / "packages"
+    venv.create(bare, symlinks=True)
+    packages.mkdir()
+    for there in Path(sysconfig.get_path("purelib")).iterdir():
+        if "falkirk" not in there.name and there.suffix != ".pth":
+            (packages / there.name).symlink_to(there)
+    (found,) = bare.glob("lib/*/site-packages")
+    (found / "packages.pth").write_text(str(packages))
+    driving = drive(PYSPARK_PYTHON=str(bare / "bin" / "python"))
+    driving.append(0, 1)
+    driving.ask()
+    assert driving.process.wait(120) == 2
+    error = driving.said().partition("error: ")[2].splitlines()
+    assert error[0] == "falkirk is not installed in a Python of Spark's"
+    assert error[1].startswith(f"  where: {bare}/bin/python on ")
+    assert error[2].startswith("  to do: pip install 'falkirk[spark]' there, ")
+
+
+def test_a_master_that_does_not_answer_ends_the_driver_at_once(topic: Callable[..., Topic], tmp_path: Path) -> None:
+    driving = Driving(topic, tmp_path, "spark://127.0.0.1:1")
+    assert driving.process.wait(30) == 3
+    error = driving.said().partition("error: ")[2].splitlines()
+    assert error[0] == "Spark's master does not answer at spark://127.0.0.1:1"
+    assert error[1] == "  where: 127.0.0.1: Connection refused"
+    assert len(error) == 3
