@@ -25,6 +25,7 @@ from pathlib import Path
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from falkirk.connectors.java import WHEEL, find_java
@@ -80,7 +81,7 @@ def session(
     builder = builder.config(map=chosen)
     try:
         return register(_at_the_second_try(builder.getOrCreate))
-    except Py4JJavaError as error:
+    except (Py4JJavaError, CapturedException) as error:  # PySpark makes the second of the first, once it has a session
         if (begun := SparkContext._active_spark_context) is not None:
             begun.stop()  # or it would be taken for a good one the next time
         raise _refusal(error, master) from error
@@ -133,7 +134,7 @@ def _at_the_second_try(make: Callable[[], SparkSession]) -> SparkSession:
         raise ConfigError(
             f"Spark's Java does not start: {error}",
             where=os.environ["JAVA_HOME"],
-            hint="what it has said stands above; is it given a setting that it cannot make sense of, or too much memory?",
+            hint="what it has said stands above: is a setting of --spark-set one that it can make sense of?",
         ) from error
 
 
@@ -145,10 +146,13 @@ def _no_jvm() -> SparkEnded:
     )
 
 
-def _refusal(error: Py4JJavaError, master: str) -> UnreachableError | ConfigError:
+def _refusal(error: Py4JJavaError | CapturedException, master: str) -> UnreachableError | ConfigError:
     """Why there is no application. Spark stops what it began where a standalone master does not have it."""
-    kind, _, said = str(error.java_exception.toString()).partition(": ")
-    said = said.splitlines()[0] if said else kind
+    if isinstance(error, CapturedException):
+        kind, said = type(error).__name__, str(error)
+    else:
+        kind, _, said = str(error.java_exception.toString()).partition(": ")
+    said = said.splitlines()[0].partition(" SQLSTATE")[0] if said else kind
     if addresses(master) and kind.endswith("IllegalStateException"):
         return UnreachableError(
             f"Spark's master at {master} takes no application",

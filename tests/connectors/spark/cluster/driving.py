@@ -110,7 +110,7 @@ class Driving:
                 now = part.look()
                 return now if now.epoch == number and now.state != "open" else None
 
-            assert until(look, f"epoch {number} has ended", 150).state == "complete"
+            assert until(look, f"epoch {number} has ended").state == "complete"
             self._check(part.epochs)
 
     def _check(self, epochs: Epochs) -> None:

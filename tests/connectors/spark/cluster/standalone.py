@@ -21,7 +21,7 @@ JARS = Path(pyspark.__file__).parent / "jars" / "*"
 AT = re.compile(r"Starting Spark master at (spark://\S+)")
 T = TypeVar("T")
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 """Seconds that a process of Spark's has to do what is waited for."""
 
 

@@ -12,7 +12,7 @@ from tests.connectors.spark.cluster.driving import Driving
 from tests.connectors.spark.cluster.standalone import Standalone, end, until
 from tests.connectors.spark.topics import Topic
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +75,13 @@ def test_an_epoch_whose_driver_lost_its_jvm_goes_on_with_the_next_driver(
     driving.ask()
     until(cluster.pythons, "a Python worker is at work")
     end(driving.jvm())
-    assert driving.process.wait(30) == 3
+    assert driving.process.wait(90) == 3
     assert "error: Spark's JVM on this host has ended\n  where: process " in driving.said()
     driving.start()
     driving.completed(0)
     end(driving.jvm())  # while nothing is to do
     driving.ask()
-    assert driving.process.wait(30) == 3
+    assert driving.process.wait(90) == 3
 
 
 def test_a_python_without_falkirk_is_an_error_in_few_words(drive: Callable[..., Driving], tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_python_without_falkirk_is_an_error_in_few_words(drive: Callable[..., 
     driving = drive(PYSPARK_PYTHON=str(bare / "bin" / "python"))
     driving.append(0, 1)
     driving.ask()
-    assert driving.process.wait(120) == 2
+    assert driving.process.wait(180) == 2
     error = driving.said().partition("error: ")[2].splitlines()
     assert error[0] == "falkirk is not installed in a Python of Spark's"
     assert error[1].startswith(f"  where: {bare}/bin/python on ")
@@ -105,7 +105,7 @@ def test_a_python_without_falkirk_is_an_error_in_few_words(drive: Callable[..., 
 
 def test_a_master_that_does_not_answer_ends_the_driver_at_once(topic: Callable[..., Topic], tmp_path: Path) -> None:
     driving = Driving(topic, tmp_path, "spark://127.0.0.1:1")
-    assert driving.process.wait(30) == 3
+    assert driving.process.wait(90) == 3
     error = driving.said().partition("error: ")[2].splitlines()
     assert error[0] == "Spark's master does not answer at spark://127.0.0.1:1"
     assert error[1] == "  where: 127.0.0.1: Connection refused"
