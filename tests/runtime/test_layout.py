@@ -227,6 +227,8 @@ def test_a_source_that_grew_or_was_made_anew_and_another_flow_of_the_name_are_re
         cluster.flow(counts)
     cluster.admin.delete_topics([source])[source].result()
     cluster.admin.create_topics([NewTopic(source, 4, 1)])[source].result()
+    while source not in cluster.topics.describe([source]):
+        pass  # the cluster shows it a moment after it was made
     with pytest.raises(SourceError, match="was deleted and made anew"):
         cluster.flow(counts)
 

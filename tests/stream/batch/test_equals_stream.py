@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import falkirk as fk
 from falkirk.stream import operators as op
 from falkirk.stream.forms import ROW_WISE, STATEFUL
+from falkirk.stream.regimes import Regime
 from falkirk.testing.batch import epoch
 from falkirk.testing.memory import MemoryApp
 
@@ -196,9 +197,9 @@ def example(path: str) -> fk.Flow:
     return found
 
 
-def all_batch(flow: fk.Flow) -> fk.Flow:
+def all_in(flow: fk.Flow, regime: Regime) -> fk.Flow:
     for operator in flow.graph.operators:
-        object.__setattr__(operator, "regime", fk.Batch())
+        object.__setattr__(operator, "regime", regime)
     return flow
 
 
@@ -208,7 +209,7 @@ def all_batch(flow: fk.Flow) -> fk.Flow:
 def test_each_example_as_a_batch_gives_what_it_gives_as_a_stream(
     path: str, data: st.DataObject, rng: random.Random
 ) -> None:
-    streamed, flow = example(path), all_batch(example(path))
+    streamed, flow = all_in(example(path), fk.EagerCheckpoint()), all_in(example(path), fk.Batch())
     (topic,) = {o.topic for o in flow.graph.operators if isinstance(o, op.Source)}
     given = data.draw(st.lists(VALUES[topic], max_size=25))
     apps = [MemoryApp(f, {topic: 2}, tasks=2) for f in (streamed, flow)]
