@@ -382,7 +382,7 @@ def test_parcels_may_be_cut_and_a_level_hands_later_ones_on() -> None:
     )
     source.sink("all", value=JSON)
     job = flow.plan().batches[0].job(clock=0, records=9, result_partitions=1, bury_from={})
-    assert (job.levels, job.buckets) == (2, 16)
+    assert (job.levels, job.buckets) == (2, 1)
     records = Records([3, 4], [b"7", b"7"], [b'{"auction":7,"price":1}'] * 2, [5, 6])
     frames = list(job.head(Piece(0, "bids", 0, 3, 5), iter([records])))
     levels = sorted(level for frame in frames for level in frame["level"])
@@ -399,4 +399,5 @@ def test_buckets_grow_with_the_division() -> None:
         job: Job = stage.job(clock=0, records=records, result_partitions=1, bury_from={})
         return job.buckets
 
-    assert [buckets(n) for n in (0, 4_000_000, 4_000_001, 250_000_000)] == [16, 16, 17, 1000]
+    assert [buckets(n) for n in (0, 10_000, 10_001, 200_000)] == [1, 1, 2, 16]
+    assert [buckets(n) for n in (4_000_000, 4_000_001, 250_000_000)] == [16, 17, 1000]

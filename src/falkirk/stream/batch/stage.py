@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 BUCKET = 250_000
 """Records of the division for each bucket: the memory of one task is bounded by it."""
-FEWEST = 16
-"""Buckets of a small division: so many tasks can share what its keys have to do."""
+SHARED = 16
+"""Buckets of a small division, if it is not smaller still: so many tasks can share what its keys have to do."""
+LEAST = 10_000
+"""A bucket of fewer records is not worth a task: one costs some ten milliseconds."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -64,5 +66,6 @@ class BatchStage:
         return Job(
             app=self.app, stage=self.id, operators=self.operators, sources=tuple(self.sources.items()),
             dead_letters=self.outputs[-1].topic, bury_from=dict(bury_from), clock=clock,
-            buckets=max(FEWEST, -(-records // BUCKET)), result_partitions=result_partitions,
+            buckets=max(-(-records // BUCKET), min(SHARED, -(-records // LEAST)), 1),
+            result_partitions=result_partitions,
         )  # fmt: skip
