@@ -16,7 +16,8 @@ from tests.epochs.trial import Trial
 @click.option("--rate", default=300, show_default=True, help="Records a second of the load.")
 @click.option("--folder", type=click.Path(path_type=Path), help="For logs and state; kept.")
 def main(epochs: int, seed: int, rate: int, folder: Path | None) -> None:
-    """Run batch parts, kill everything they consist of again and again, and check every record that comes out."""
+    """Run batch parts, kill everything they consist of again and again, and check every record that comes out. Ctrl-C: no
+    more kills, the verdict."""
     folder = folder or Path(tempfile.mkdtemp(prefix="falkirk-epochs-"))
     trial = Trial(folder, epochs, seed, rate)
     wrong = trial.go()

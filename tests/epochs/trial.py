@@ -7,6 +7,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,7 +64,8 @@ class Trial:
         checker = Checker(brokers)
         try:
             run.start()
-            self._harm_until_done(run, broker, checker, rng)
+            with suppress(KeyboardInterrupt):
+                self._harm_until_done(run, broker, checker, rng)
             load.kill()
             code = run.leave(60)
             if code != 0:
