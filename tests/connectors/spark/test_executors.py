@@ -36,6 +36,7 @@ def test_an_application_that_lost_its_executors_is_given_up(monkeypatch: pytest.
     watched = executors_of(spark)
     watched.check()
     spark.count = 0
+    watched.begin()
     watched.check()
     monkeypatch.setattr(executors, "PATIENCE", 0)
     with pytest.raises(ApplicationEnded, match="no executor"):

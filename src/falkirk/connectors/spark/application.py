@@ -28,6 +28,7 @@ class Application:
     def __init__(self, name: str, master: str, settings: Mapping[str, str]) -> None:
         self._name, self._master, self._settings = name, master, settings
         self._spark: SparkSession | None = None
+        self._executors: Executors | None = None
         self._changing = threading.Lock()
 
     @contextmanager
@@ -36,9 +37,10 @@ class Application:
 
         Whatever the work raises because Spark has ended becomes ApplicationEnded or SparkEnded. Raises what `session` raises.
         """
-        spark = self._session()
+        spark, executors = self._session()
+        executors.begin()
         try:
-            yield spark, Executors(spark).check
+            yield spark, executors.check
         except ApplicationEnded:
             self._end(spark)
             raise
@@ -56,14 +58,15 @@ class Application:
         if (spark := self._spark) is not None:
             self._end(spark)
 
-    def _session(self) -> SparkSession:
+    def _session(self) -> tuple[SparkSession, Executors]:
         with self._changing:
             if self._spark is not None and not lives(self._spark):
                 end(self._spark)
                 self._spark = None
-            if self._spark is None:
+            if self._spark is None or self._executors is None:
                 self._spark = session(self._name, master=self._master, settings=self._settings)
-            return self._spark
+                self._executors = Executors(self._spark)
+            return self._spark, self._executors
 
     def _end(self, spark: SparkSession) -> None:
         with self._changing:

@@ -21,11 +21,15 @@ logger = logging.getLogger("falkirk.spark")
 
 
 class Executors:
-    """Those of one application at work. One that had none all the while is not given up: its turn has not come."""
+    """Those of one application. One that never had any is not given up: its turn has not come."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark, self._master = spark, str(spark.sparkContext.master)
         self._had = self._said = False
+        self._last = time.monotonic()
+
+    def begin(self) -> None:
+        """There is something to do from now on: an application at rest may give its executors back."""
         self._last = time.monotonic()
 
     def check(self) -> None:

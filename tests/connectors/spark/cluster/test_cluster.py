@@ -60,7 +60,8 @@ def test_an_epoch_goes_on_when_the_master_is_gone_and_with_the_next_in_another_a
     until(cluster.pythons, "a Python worker is at work")
     cluster.kill_master()
     driving.completed(0)
-    cluster.start_master()  # it ends the executors, for it does not know the application
+    cluster.start_master()
+    until(lambda: not cluster.executors(), "the master has ended executors of an application that it does not know")
     driving.append(2_000, 500)
     driving.ask()
     driving.completed(1)
