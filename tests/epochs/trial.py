@@ -33,7 +33,10 @@ class Trial:
 
     folder: Path
     epochs: int
+    """At least so many are completed,"""
     seed: int
+    kills: int = 0
+    """and at least so many processes or sets of them killed."""
     rate: int = 300
     harms: Sequence[str] = tuple(harm.ALL)
     pause: tuple[float, float] = (3.0, 60.0)
@@ -84,7 +87,7 @@ class Trial:
 
     def _harm_until_done(self, run: Run, broker: EmbeddedKafka, checker: Checker, rng: random.Random) -> None:
         next_harm, moved, began = time.monotonic() + 15, time.monotonic(), time.monotonic()
-        while sum(self.complete.values()) < self.epochs:
+        while sum(self.complete.values()) < self.epochs or self.harmed.total() < self.kills:
             before = sum(self.complete.values())
             self.complete = self._look(checker)
             now = time.monotonic()
