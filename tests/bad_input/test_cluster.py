@@ -119,6 +119,7 @@ def test_a_flow_that_is_edited_into_an_error_while_it_runs(stand: Stand) -> None
     run = psutil.Process(going.process.pid)
     wait_until(lambda: len(run.children()) == 3)
     locks = [Path(stand.settings.state_dir) / stand.name / f"worker-{slot}" / "lock" for slot in (0, 1)]
+    wait_until(lambda: all(lock.exists() and lock.read_text() for lock in locks))
     first, second = (int(lock.read_text()) for lock in locks)
     file = Path(stand.target(flow_file()).rpartition(":")[0])
     whole = file.read_text()
