@@ -133,6 +133,11 @@ class Epochs:
         return self.kept[-1].opened if self.kept else None
 
     @property
+    def read(self) -> dict[InputPartition, Offset]:
+        """Where the newest complete epoch stopped reading."""
+        return {} if self.complete is None else {r.partition: r.end for r in self.complete.division}
+
+    @property
     def shown(self) -> Opened | None:
         """From its opening on, rows may be visible that the next epoch is to replace: those of the newest complete epoch, and
         of what was abandoned after it."""
@@ -240,13 +245,11 @@ def division(
     ends: Mapping[InputPartition, Offset],
 ) -> Division:
     """What the next epoch reads: from the start, or from where the last complete one ended, to the ends of now."""
-    read = (
-        {} if history == "whole" or epochs.complete is None else {r.partition: r.end for r in epochs.complete.division}
-    )
+    read = {} if history == "whole" else epochs.read
     return tuple(Range(p, min(read.get(p, start), ends[p]), ends[p]) for p, start in sorted(starts.items()))
 
 
 def fresh(epochs: Epochs, ends: Mapping[InputPartition, Offset], starts: Mapping[InputPartition, Offset]) -> int:
     """How many offsets lie beyond what the last complete epoch read."""
-    read = {} if epochs.complete is None else {r.partition: r.end for r in epochs.complete.division}
+    read = epochs.read
     return sum(max(0, end - read.get(p, starts[p])) for p, end in ends.items())

@@ -35,6 +35,11 @@ WAITS = 20
 """So many pauses without a sign of the copy that fenced this one, and it is taken for dead."""
 
 
+def progress_place(topic: str, result_partition: int) -> TopicPartition:
+    """Where a result partition says how far it is: partition 0 of an epochs topic is that of the openings."""
+    return TopicPartition(topic, 1 + result_partition)
+
+
 class Published(msgspec.Struct, frozen=True, tag="published"):
     """So many slices of this epoch are visible."""
 

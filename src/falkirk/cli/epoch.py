@@ -39,6 +39,7 @@ def epoch(app: str, stage: str, abandon: bool, detach: bool, **options: Any) -> 
     """
     settings = cluster_settings(**options)
     topics = Topics(settings.cluster())
+    topics.check_reachable(timeout=5.0)
     with batch_part(app, stage, settings, topics) as part:
         before = part.ask("abandon" if abandon else "open")
         if not driven(app, topics):

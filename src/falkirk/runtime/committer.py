@@ -5,24 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from secrets import token_hex
-from time import time_ns
 
 from falkirk.checkpoint import driver
-from falkirk.checkpoint.ids import Millis, Nonce
+from falkirk.checkpoint.ids import Nonce
 from falkirk.checkpoint.ports import Log
 from falkirk.checkpoint.takeover import admit, name, recover
 from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase
 from falkirk.checkpoint.transaction import Fate, commit_steps, release
+from falkirk.runtime.clock import WallClock
 from falkirk.runtime.replay import Replays
 from falkirk.runtime.stores import TaskStores
-
-
-class WallClock:
-    """`falkirk.checkpoint.ports.Clock`."""
-
-    def now(self) -> Millis:
-        """Milliseconds since 1970, UTC."""
-        return Millis(time_ns() // 1_000_000)
 
 
 class Committer:

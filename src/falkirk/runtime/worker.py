@@ -28,7 +28,8 @@ from falkirk.connectors.kafka.source import SourceReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError
 from falkirk.runtime.app import App, BoundTask, check_division, start_offsets
-from falkirk.runtime.committer import Committer, WallClock
+from falkirk.runtime.clock import WallClock
+from falkirk.runtime.committer import Committer
 from falkirk.runtime.identity import Identity
 from falkirk.runtime.maintenance import Maintenance
 from falkirk.runtime.pacing import Pacer

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from typing import Any, Literal
+from typing import Literal
 
 from confluent_kafka import Message
 
@@ -21,6 +21,7 @@ from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.epochs import KafkaEpochLog
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.division import Division
+from falkirk.connectors.spark.ranges import headers
 from falkirk.errors import ConfigError, SourceError
 
 
@@ -58,9 +59,5 @@ def complete_epoch(
 
 def of_epoch(number: int, messages: Sequence[Message]) -> list[Message]:
     """The records of this epoch."""
-    header = (HEADER, str(number).encode())
-    return [m for m in messages if m.value() is not None and header in _headers(m)]
-
-
-def _headers(message: Message) -> Any:
-    return message.headers() or ()  # the client's types allow for a mapping, which it never gives
+    written = str(number).encode()
+    return [m for m in messages if m.value() is not None and written in headers(m, HEADER)]

@@ -9,7 +9,6 @@ all that they wrote in steps 0 to 17, whenever that was.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from confluent_kafka import Message
 
@@ -19,6 +18,7 @@ from falkirk.checkpoint.steps import HEADER
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.spark.ranges import headers
 from falkirk.errors import ConfigError, SourceError
 
 Steps = int | Mapping[str, int]
@@ -72,9 +72,8 @@ def _last_steps(cluster: Cluster, partitions: Sequence[TopicPartition]) -> dict[
 
 
 def _made_by(message: Message) -> tuple[str, int] | None:
-    headers: Any = message.headers() or ()  # the client's types allow for a mapping, which it never gives
-    for name, value in headers:
-        if name == HEADER and isinstance(value, bytes):
+    for value in headers(message, HEADER):
+        if isinstance(value, bytes):
             made = value.decode().split(" ")
             return made[0], int(made[1])
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 from confluent_kafka import Message
 
@@ -56,6 +57,12 @@ def chunks(
         raise
     # Ids never come back: if it is the range's topic now, it was throughout.
     check_same(Topics(cluster), place.topic, topic_id)
+
+
+def headers(message: Message, name: str) -> list[bytes]:
+    """The values of a record's headers of one name."""
+    found: Any = message.headers() or ()  # the client's types allow for a mapping, which it never gives
+    return [value for key, value in found if key == name]
 
 
 def _next(offsets: int, messages: list[Message]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Literal
@@ -11,12 +10,13 @@ import msgspec
 
 from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.epochs import Abandoned, Asked, Completed, Epochs, catch_up, propose
-from falkirk.checkpoint.ids import Millis, TopicPartition
-from falkirk.checkpoint.publishing import Outcome, Part, Published
+from falkirk.checkpoint.ids import TopicPartition
+from falkirk.checkpoint.publishing import Outcome, Part, Published, progress_place
 from falkirk.connectors.kafka.epochs import KafkaEpochLog
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.batch.election import drivers
+from falkirk.runtime.clock import WallClock
 from falkirk.runtime.settings import Settings
 from falkirk.stream.plan import epochs_topic
 
@@ -47,7 +47,7 @@ class BatchPart:
 
     def __init__(self, stage: str, topic: str, partitions: int, settings: Settings) -> None:
         self._stage, self._openings = stage, TopicPartition(topic, 0)
-        self._progress = [TopicPartition(topic, p) for p in range(1, partitions)]
+        self._progress = [progress_place(topic, p) for p in range(partitions - 1)]
         self._log = KafkaEpochLog(settings.cluster())
         self.epochs = Epochs()
 
@@ -67,7 +67,7 @@ class BatchPart:
             self._stage,
             opened.epoch,
             "open" if ended is None else "complete" if isinstance(ended, Completed) else "abandoned",
-            max(0.0, (_now() - opened.clock) / 1000),
+            max(0.0, (WallClock().now() - opened.clock) / 1000),
             sum(r.end - r.start for r in opened.division),
             rows,
             published,
@@ -81,7 +81,7 @@ class BatchPart:
         now = self.look()
         if what == "abandon" and now.state != "open":
             raise ConfigError(f"no epoch of {self._stage!r} is open", hint="falkirk status tells how epochs are")
-        run(propose(self._log, self._openings, self.epochs, Asked(what, _now())))
+        run(propose(self._log, self._openings, self.epochs, Asked(what, WallClock().now())))
         return now
 
     def close(self) -> None:
@@ -92,7 +92,6 @@ class BatchPart:
 @contextmanager
 def batch_part(app: str, stage: str, settings: Settings, topics: Topics) -> Iterator[BatchPart]:
     """A batch part of an app that has run. Raises ClusterError, and ConfigError where there is no such part."""
-    topics.check_reachable(timeout=5.0)
     name = epochs_topic(settings.prefix, app, stage)
     found = topics.describe([name]).get(name)
     if found is None:
@@ -115,7 +114,3 @@ def driven(app: str, topics: Topics) -> bool:
 def reason(epochs: Epochs) -> str:
     """Why the newest epoch was abandoned."""
     return epochs.ended.reason if isinstance(epochs.ended, Abandoned) else ""
-
-
-def _now() -> Millis:
-    return Millis(time.time_ns() // 1_000_000)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from falkirk.checkpoint.epochs import Epochs, Opened, OutputEnds
 from falkirk.checkpoint.ids import InputPartition, Offset, TopicPartition
-from falkirk.checkpoint.publishing import Part
+from falkirk.checkpoint.publishing import Part, progress_place
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.stream.batch import BatchStage, Piece
 
@@ -36,7 +36,7 @@ class BoundBatch:
     @property
     def progress(self) -> tuple[TopicPartition, ...]:
         """Where result partitions say how far they are."""
-        return tuple(TopicPartition(self.epochs, 1 + p) for p in range(self.result_partitions))
+        return tuple(progress_place(self.epochs, p) for p in range(self.result_partitions))
 
     def parts(self, epochs: Epochs) -> list[Part]:
         """The result partitions of the epoch that is open."""
@@ -89,8 +89,7 @@ class BoundBatch:
 
     def buried(self, epochs: Epochs) -> dict[tuple[str, int], int]:
         """Up to where records that do not decode are buried already: the ends of the newest complete epoch."""
-        division = epochs.complete.division if epochs.complete is not None else ()
-        return {(r.partition.topic, r.partition.partition): int(r.end) for r in division}
+        return {(p.topic, p.partition): int(end) for p, end in epochs.read.items()}
 
     def replaced(self, epochs: Epochs) -> Iterator[tuple[int, TopicPartition, Offset, Offset]]:
         """Where rows lie that the open epoch replaces: the sink's number, and a range of one of its partitions."""

@@ -18,13 +18,14 @@ from typing import Literal, Protocol
 
 from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.epochs import Abandoned, Completed, Epochs, Opened, catch_up, division, fresh, propose
-from falkirk.checkpoint.ids import InputPartition, Millis, Offset, TopicPartition
+from falkirk.checkpoint.ids import InputPartition, Offset, TopicPartition
 from falkirk.checkpoint.publishing import Outcome, Part, Published, Standing
 from falkirk.connectors.kafka.config import Cluster, logger
 from falkirk.connectors.kafka.epochs import KafkaEpochLog, close_part, publisher
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import StateError, UnreachableError
 from falkirk.runtime.batch.binding import BoundBatch
+from falkirk.runtime.clock import WallClock
 from falkirk.runtime.identity import host_name
 from falkirk.runtime.protocol import EpochReport
 from falkirk.stream.batch import Job
@@ -38,6 +39,8 @@ class Stopped(Exception):
 
 
 Tell = Callable[[EpochReport], None]
+Standings = Mapping[TopicPartition, tuple[Standing | None, Offset]]
+"""How result partitions stand, each with where the record that says so lies."""
 State = Literal["opened", "running", "complete", "abandoned"]
 
 
@@ -74,6 +77,7 @@ class Driver:
         self.done = False
         self._transaction_timeout_ms = transaction_timeout_ms
         self._log = KafkaEpochLog(cluster)
+        self._clock = WallClock()
         self._looked = 0.0
 
     def drive(self, stopping: Callable[[], bool]) -> None:
@@ -113,7 +117,7 @@ class Driver:
         stage, new = self._batch.stage, 0
         if not epochs.asked and stage.regime.every is not None:
             new = fresh(epochs, self._batch.ends(self._topics), self._batch.starts(self._topics, epochs))
-        return epochs.due(_now(), stage.regime.every, new, stage.fingerprint)
+        return epochs.due(self._clock.now(), stage.regime.every, new, stage.fingerprint)
 
     def _open(self, epochs: Epochs) -> None:
         """Record what the epoch reads, before anything of it exists."""
@@ -121,7 +125,7 @@ class Driver:
         outputs = batch.output_ends(topics)
         read = division(epochs, batch.stage.regime.history, batch.starts(topics, epochs), batch.ends(topics))
         who = f"{host_name()} {os.getpid()}"
-        opened = Opened(epochs.next, _now(), read, outputs, batch.stage.fingerprint, who)
+        opened = Opened(epochs.next, self._clock.now(), read, outputs, batch.stage.fingerprint, who)
         run(propose(self._log, batch.openings, epochs, opened))
 
     def _run(self, epochs: Epochs) -> None:
@@ -129,7 +133,7 @@ class Driver:
         batch, opened = self._batch, epochs.opened
         assert opened is not None
         parts = batch.parts(epochs)
-        standings = self._standings()
+        standings = self._log.standings(batch.progress)
         if not _published(parts, standings):
             self._check(opened)
             rows = sum(r.end - r.start for r in opened.division)
@@ -144,7 +148,7 @@ class Driver:
                 self._compute(batch, epochs, job, lambda what, done, of: self._progress(epochs, opened, what, done, of))
             except Stopped:
                 return
-            standings = self._standings()
+            standings = self._log.standings(batch.progress)
         if _published(parts, standings):
             self._complete(epochs, opened, standings)
         else:
@@ -172,13 +176,13 @@ class Driver:
         if epochs.opened is not opened or epochs.abandon or not epochs.open:
             raise Stopped
 
-    def _complete(self, epochs: Epochs, opened: Opened, standings: Mapping[TopicPartition, Standing | None]) -> None:
-        rows = sum(s.rows for s in standings.values() if isinstance(s, Published))
-        completed = Completed(opened.epoch, _now(), self._batch.output_ends(self._topics), rows)
+    def _complete(self, epochs: Epochs, opened: Opened, standings: Standings) -> None:
+        rows = sum(s.rows for s, _ in standings.values() if isinstance(s, Published))
+        completed = Completed(opened.epoch, self._clock.now(), self._batch.output_ends(self._topics), rows)
         run(propose(self._log, self._batch.openings, epochs, completed))
         if epochs.ended == completed:
             self._say(opened, "complete", f"{rows:,} records in {(completed.clock - opened.clock) / 1000:.1f} s")
-        self._trim(epochs)
+        self._trim(epochs, standings)
 
     def _abandon(self, epochs: Epochs) -> None:
         """Close every result partition; only then is the epoch over."""
@@ -187,34 +191,25 @@ class Driver:
         for p, part in enumerate(self._batch.parts(epochs)):
             owner = publisher(self._app, self._batch.stage.id, p)
             close_part(self._cluster, owner, part, self._transaction_timeout_ms)
-        run(propose(self._log, self._batch.openings, epochs, Abandoned(opened.epoch, _now(), "asked for")))
+        run(propose(self._log, self._batch.openings, epochs, Abandoned(opened.epoch, self._clock.now(), "asked for")))
         self._say(opened, "abandoned", "what it had published stays until the next epoch replaces it")
 
-    def _standings(self) -> dict[TopicPartition, Standing | None]:
-        return {place: standing for place, (standing, _) in self._log.standings(self._batch.progress).items()}
-
-    def _trim(self, epochs: Epochs) -> None:
+    def _trim(self, epochs: Epochs, standings: Standings) -> None:
         """Nobody looks below the oldest epoch that is kept, nor below the last word of a result partition."""
         if epochs.kept and not epochs.open:
-            last = self._log.standings(self._batch.progress)
-            self._topics.trim({self._batch.openings: epochs.kept[0].opening, **{p: at for p, (_, at) in last.items()}})
+            last = {place: at for place, (_, at) in standings.items()}
+            self._topics.trim({self._batch.openings: epochs.kept[0].opening, **last})
 
     def _say(self, opened: Opened, state: State, words: str, done: int = 0, of: int = 0) -> None:
         self._tell(EpochReport(self._batch.stage.id, opened.epoch, state, words, done, of))
 
 
-def _published(parts: Sequence[Part], standings: Mapping[TopicPartition, Standing | None]) -> bool:
+def _published(parts: Sequence[Part], standings: Standings) -> bool:
     """Every result partition of the epoch is."""
-    return all(part.over(standings[part.place]) is Outcome.PUBLISHED for part in parts)
+    return all(part.over(standings[part.place][0]) is Outcome.PUBLISHED for part in parts)
 
 
 def _reaches(epochs: Epochs, target: Mapping[InputPartition, Offset]) -> bool:
     """The newest complete epoch has read as far as that."""
-    if epochs.complete is None:
-        return False
-    read = {r.partition: r.end for r in epochs.complete.division}
-    return all(read.get(p, 0) >= end for p, end in target.items())
-
-
-def _now() -> Millis:
-    return Millis(time.time_ns() // 1_000_000)
+    read = epochs.read
+    return epochs.complete is not None and all(read.get(p, 0) >= end for p, end in target.items())

@@ -184,7 +184,7 @@ class EpochWorld:
     async def _abandon(self, log: SimEpochLog, epochs: Epochs) -> None:
         assert epochs.opened is not None
         for p in range(PARTS):
-            part = Part(TopicPartition("epochs", 1 + p), epochs.opened.epoch, epochs.opening)
+            part = Part(publishing.progress_place("epochs", p), epochs.opened.epoch, epochs.opening)
             await publishing.close(SimLog(self.broker, OwnerId(f"p{p}")), part, pause)
         await protocol.propose(log, OPENINGS, epochs, Abandoned(epochs.opened.epoch, Millis(0), "asked"))
 
@@ -193,7 +193,7 @@ class EpochWorld:
         self._spawned[f"{driver}/p{p}"] += 1
         log = SimLog(self.broker, OwnerId(f"p{p}"))
         salt = f" {number}" if self.scenario.differ else ""
-        part = Part(TopicPartition("epochs", 1 + p), opened.epoch, opening)
+        part = Part(publishing.progress_place("epochs", p), opened.epoch, opening)
         work = publishing.publish(log, part, Rows(opened, p, salt), pause)
         return self._add(f"{driver}/p{p}#{number}", work, log)
 
@@ -271,20 +271,16 @@ class EpochWorld:
 
     def _step(self, actor: Actor) -> None:
         thread = actor.thread
-        order, thread.order = thread.order, Order.GO
-        before = thread.at
         try:
-            thread.at = thread.work.send(order)
-        except StopIteration as end:
-            thread.done, thread.result = True, end.value
-            self.trace.append(f"{self.turn:5} {actor.name}: ends, {end.value}")
-            return
+            moved = thread.advance()
         except DivergenceError:
             if not self.scenario.differ:
                 raise
             thread.done = self._diverged = True
             return
-        if thread.at.what == before.what and thread.at.waits:
+        if thread.done:
+            self.trace.append(f"{self.turn:5} {actor.name}: ends, {thread.result}")
+        if not moved:
             return
         number = self.places[actor.name]
         self.places[actor.name] += 1

@@ -31,6 +31,17 @@ class Thread:
     done: bool = False
     result: Any = None
 
+    def advance(self) -> bool:
+        """Run to the next point. False where that is the one at which it waits already, or where it has ended."""
+        order, self.order = self.order, Order.GO
+        before = self.at
+        try:
+            self.at = self.work.send(order)
+        except StopIteration as end:
+            self.done, self.result = True, end.value
+            return False
+        return not (self.at.what == before.what and self.at.waits)
+
 
 @dataclass(slots=True)
 class SimClock:

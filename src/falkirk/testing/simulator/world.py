@@ -22,7 +22,6 @@ from falkirk.testing.simulator.group import Group, Member
 from falkirk.testing.simulator.host import Host, Process, SimClock, Thread, befall
 from falkirk.testing.simulator.log import SimLog
 from falkirk.testing.simulator.plan import FOREVER, Chooser, Fault, Plan, Turn
-from falkirk.testing.simulator.points import Order
 from falkirk.testing.simulator.toy import Toy
 from falkirk.testing.simulator.worker import IDLE, Worker
 
@@ -184,21 +183,16 @@ class World:
 
     def _step(self, host: Host, process: Process, thread: Thread) -> None:
         """Run a thread to its next point, and let happen there what the plan says."""
-        order, thread.order = thread.order, Order.GO
-        before = thread.at
         try:
-            thread.at = thread.work.send(order)
-        except StopIteration as end:
-            thread.done, thread.result = True, end.value
-            if thread.name == "main":
-                self._note(f"{host.name}: has left")
-                host.end(self.turn, keep=FOREVER, back_after=AWAY)
-            return
+            moved = thread.advance()
         except IdentityError:
             self._note(f"{host.name}: another process has its identity")
             host.end(self.turn, keep=FOREVER, back_after=FOREVER)
             return
-        if thread.at.what == before.what and thread.at.waits:
+        if thread.done and thread.name == "main":
+            self._note(f"{host.name}: has left")
+            host.end(self.turn, keep=FOREVER, back_after=AWAY)
+        if not moved:
             return
         place = f"{thread.name}: {thread.at.what}"
         self._note(f"{host.name}.{len(host.places)} {place}")

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -26,7 +25,7 @@ from falkirk.connectors.kafka.errors import Words
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.batch.results import Spooled, by_partition, records
 from falkirk.connectors.spark.batch.work import GHOST, LAST, MARK, Buried, Ghosts, Published, Share, Work, table
-from falkirk.connectors.spark.ranges import chunks
+from falkirk.connectors.spark.ranges import chunks, headers
 from falkirk.errors import SourceError
 from falkirk.state.shards import murmur2, murmur2_partition
 from falkirk.stream.batch import PARCELS, Piece
@@ -103,11 +102,11 @@ def _share(work: Work, share: Share) -> Iterator[pl.DataFrame]:
         case Piece():
             return work.job.head(share, _records(work, share))
         case Ghosts():
-            return _ghosts(work, share, lambda m: m.value() is not None and bool(_epochs(m)))
+            return _ghosts(work, share, lambda m: m.value() is not None and bool(headers(m, HEADER)))
         case Buried():
             own = [str(work.publishing.epoch).encode()]
             everything = Ghosts(*share, end=Offset(2**63 - 1))
-            return _ghosts(work, everything, lambda m: m.value() is None and _epochs(m) == own)
+            return _ghosts(work, everything, lambda m: m.value() is None and headers(m, HEADER) == own)
         case None:
             return _marks(work)
 
@@ -129,12 +128,6 @@ def _ghosts(work: Work, ghosts: Ghosts, is_one: Callable[[Message], bool]) -> It
     for messages in chunks(work.cluster, place, info.id, start, end, lost=TRIMMED, patience=PATIENCE):
         found = (m.key() for m in messages if is_one(m))
         yield _rows(work, ghosts.sink, [key for key in found if key is not None])
-
-
-def _epochs(message: Message) -> list[bytes]:
-    """The epochs that a record is of: one, if a batch part wrote it."""
-    headers: Any = message.headers() or ()  # the client's types allow for a mapping, which it never gives
-    return [value for name, value in headers if name == HEADER]
 
 
 def _rows(work: Work, sink: int, keys: list[bytes]) -> pl.DataFrame:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import polars as pl
 import pyarrow as pa
 
-from falkirk.checkpoint.ids import Epoch, Offset, OwnerId, TopicPartition
-from falkirk.checkpoint.publishing import Outcome, Part
+from falkirk.checkpoint.ids import Epoch, Offset, OwnerId
+from falkirk.checkpoint.publishing import Outcome, Part, progress_place
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.epochs import publisher
 from falkirk.connectors.spark.columns import arrow_type
@@ -94,7 +94,7 @@ class Publishing:
 
     def part(self, result_partition: int) -> Part:
         """The protocol's name of a result partition."""
-        return Part(TopicPartition(self.progress, result_partition + 1), self.epoch, self.opening)
+        return Part(progress_place(self.progress, result_partition), self.epoch, self.opening)
 
 
 @dataclass(frozen=True, slots=True)
