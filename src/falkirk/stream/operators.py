@@ -229,3 +229,16 @@ class Graph:
     def consumers(self, operator: Operator) -> Sequence[Operator]:
         """The operators that read this one, in the order of definition."""
         return [o for o in self.operators if operator in o.inputs]
+
+
+def connected(operators: Sequence[Operator], together: Callable[[Operator, Operator], bool]) -> list[list[Operator]]:
+    """Operators, given in the order of definition, in groups that keep it: an operator is in one with an input of its that
+    is `together` with it."""
+    group_of: dict[Operator, list[Operator]] = {o: [o] for o in operators}
+    for after in operators:
+        for before in after.inputs:
+            if together(before, after) and (left := group_of[before]) is not (right := group_of[after]):
+                left += right
+                group_of.update(dict.fromkeys(right, left))
+    order = {operator: i for i, operator in enumerate(operators)}
+    return [sorted(group, key=order.__getitem__) for group in {id(g): g for g in group_of.values()}.values()]

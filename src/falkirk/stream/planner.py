@@ -79,16 +79,10 @@ def _carried_by(after: op.Operator) -> Key | None:
 
 def _connected(useful: Sequence[op.Operator], edges: Iterable[Edge]) -> list[list[op.Operator]]:
     """Operators by stage, each in the order of definition. A source alone is no stage: others read its topic."""
-    stage_of: dict[op.Operator, list[op.Operator]] = {o: [o] for o in useful}
     cut = {(e.before, e.after) for e in edges}
-    for after in useful:
-        for before in after.inputs:
-            left, right = stage_of[before], stage_of[after]
-            if (before, after) not in cut and not _read_directly(before, after) and left is not right:
-                left += right
-                stage_of.update(dict.fromkeys(right, left))
-    order = {operator: i for i, operator in enumerate(useful)}
-    groups = [sorted(group, key=order.__getitem__) for group in {id(g): g for g in stage_of.values()}.values()]
+    groups = op.connected(
+        useful, lambda before, after: (before, after) not in cut and not _read_directly(before, after)
+    )
     sending = {e.before for e in edges}
     return [g for g in groups if not isinstance(g[0], op.Source) or len(g) > 1 or g[0] in sending]
 

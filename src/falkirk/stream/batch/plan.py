@@ -25,17 +25,10 @@ def batch_stages(graph: op.Graph, dead_letters: str) -> list[BatchStage]:
 
 def _parts(graph: op.Graph) -> list[list[op.Operator]]:
     """Operators by part, each in the order of definition."""
-    batch = [o for o in graph.operators if o.batch]
-    part_of: dict[op.Operator, list[op.Operator]] = {o: [o] for o in batch}
-    for after in batch:
-        for before in after.inputs:
-            if before.batch and before.regime == after.regime and not isinstance(after, op.WithRegime):
-                left, right = part_of[before], part_of[after]
-                if left is not right:
-                    left += right
-                    part_of.update(dict.fromkeys(right, left))
-    order = {operator: i for i, operator in enumerate(graph.operators)}
-    return [sorted(part, key=order.__getitem__) for part in {id(p): p for p in part_of.values()}.values()]
+    return op.connected(
+        [o for o in graph.operators if o.batch],
+        lambda before, after: before.batch and before.regime == after.regime and not isinstance(after, op.WithRegime),
+    )
 
 
 def _check_ends(graph: op.Graph) -> None:
