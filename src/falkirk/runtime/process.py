@@ -32,9 +32,28 @@ from falkirk.stream.load import load_flow
 
 def main() -> None:
     """Be a spare, then a worker."""
+    be_child(_work)
+
+
+def _work(settings: Settings, pipe: Pipe, stop: threading.Event) -> None:
+    app, topics = met(settings)
+    tame_garbage_collector()
+    pipe.say(Ready())
+    line = sys.stdin.readline()
+    if line and not stop.is_set():
+        slot = decode_to_worker(line).slot
+        threading.Thread(target=watch_supervisor, daemon=True).start()
+        work(app, settings, topics, slot, stop.is_set, pipe.say)
+
+
+def be_child(
+    do: Callable[[Settings, Pipe, threading.Event], None], passing: tuple[type[FalkirkError], ...] = (UnreachableError,)
+) -> None:
+    """Be a supervisor's child: do something until SIGTERM sets the event, then end this process, however it ended.
+    Errors that are `passing` are said to be: another child may do better."""
     die_with_parent()
     pipe = Pipe(os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0))
-    # What a user's function prints must not end up among the reports.
+    # What a user's function prints, or Spark, must not end up among the reports.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
@@ -42,26 +61,23 @@ def main() -> None:
     try:
         settings = msgspec.json.decode(sys.argv[2], type=Settings)
         setup_logging(settings.log_level)
-        plan = load_flow(sys.argv[1]).plan(settings.prefix)
-        topics = Topics(settings.cluster())
-        app = patiently(lambda: prepare(plan, settings, topics))
-        tame_garbage_collector()
-        pipe.say(Ready())
-        line = sys.stdin.readline()
-        if not line or stop.is_set():
-            return
-        slot = decode_to_worker(line).slot
-        threading.Thread(target=watch_supervisor, daemon=True).start()
-        work(app, settings, topics, slot, stop.is_set, pipe.say)
+        do(settings, pipe, stop)
         sys.stderr.flush()
-        os._exit(0)  # a thread that waits for the cluster would hold up the interpreter's end
+        os._exit(0)  # a thread that waits for the cluster, or Spark, would hold up the interpreter's end
     except FalkirkError as error:
-        pipe.say(Failed(str(error), error.exit_code, isinstance(error, UnreachableError)))
+        pipe.say(Failed(str(error), error.exit_code, isinstance(error, passing)))
         os._exit(error.exit_code)
     except BaseException:  # noqa: BLE001  # whatever it is, the process ends with it
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(BUG)
+
+
+def met(settings: Settings) -> tuple[App, Topics]:
+    """The flow that the command line names, on its cluster."""
+    plan = load_flow(sys.argv[1]).plan(settings.prefix)
+    topics = Topics(settings.cluster())
+    return patiently(lambda: prepare(plan, settings, topics)), topics
 
 
 def patiently(work: Callable[[], App]) -> App:

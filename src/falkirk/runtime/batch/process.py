@@ -7,27 +7,21 @@ epoch is to be computed. It ends when it is told to (SIGTERM) or when its superv
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
-
-import msgspec
 
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.errors import SparkEnded
-from falkirk.errors import FalkirkError, UnreachableError
-from falkirk.runtime.app import App, prepare
+from falkirk.errors import UnreachableError
+from falkirk.runtime.app import App
 from falkirk.runtime.batch.driver import Driver, Tell
 from falkirk.runtime.batch.election import Election
 from falkirk.runtime.batch.spark import SparkCompute
-from falkirk.runtime.parent import die_with_parent
-from falkirk.runtime.process import Pipe, patiently, setup_logging, watch_supervisor
-from falkirk.runtime.protocol import BUG, Failed, Ready
+from falkirk.runtime.process import Pipe, be_child, met, watch_supervisor
+from falkirk.runtime.protocol import Ready
 from falkirk.runtime.settings import Settings
-from falkirk.stream.load import load_flow
 
 NICE = 10
 
@@ -37,34 +31,16 @@ TURN = 0.1
 
 def main() -> None:
     """Drive until told to stop."""
-    die_with_parent()
-    pipe = Pipe(os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0))
-    # What Spark and user functions print must not end up among the reports.
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to answer
-    try:
-        settings = msgspec.json.decode(sys.argv[2], type=Settings)
-        setup_logging(settings.log_level)
-        if settings.spark.startswith("local"):
-            os.nice(NICE)  # Spark's processes will be as nice: the stream beside them must not wait for them
-        plan = load_flow(sys.argv[1]).plan(settings.prefix)
-        topics = Topics(settings.cluster())
-        app = patiently(lambda: prepare(plan, settings, topics))
-        threading.Thread(target=watch_supervisor, daemon=True).start()
-        pipe.say(Ready())
-        drive(app, settings, topics, stop.is_set, pipe.say, until_end="end" in sys.argv[3:])
-        sys.stderr.flush()
-        os._exit(0)  # a thread that waits for the cluster, or Spark, would hold up the interpreter's end
-    except FalkirkError as error:
-        passing = isinstance(error, UnreachableError | SparkEnded)  # a process that is started anew may do better
-        pipe.say(Failed(str(error), error.exit_code, passing))
-        os._exit(error.exit_code)
-    except BaseException:  # noqa: BLE001  # whatever it is, the process ends with it
-        traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(BUG)
+    be_child(_drive, passing=(UnreachableError, SparkEnded))
+
+
+def _drive(settings: Settings, pipe: Pipe, stop: threading.Event) -> None:
+    if settings.spark.startswith("local"):
+        os.nice(NICE)  # Spark's processes will be as nice: the stream beside them must not wait for them
+    app, topics = met(settings)
+    threading.Thread(target=watch_supervisor, daemon=True).start()
+    pipe.say(Ready())
+    drive(app, settings, topics, stop.is_set, pipe.say, until_end="end" in sys.argv[3:])
 
 
 def drive(
