@@ -317,7 +317,10 @@ class Worker:
         if leaving:
             self._committer.release([self.tasks[p].owned for p in leaving])
         for p in leaving:
-            abandon(self.tasks.pop(p).owned)
+            owned = self.tasks.pop(p).owned
+            # If the last transaction was aborted, a task that had no step yet has staged its step 0 again.
+            self.pipeline.forget(owned.task.id)
+            abandon(owned)
 
     def _on_lost(self, partitions: Sequence[int]) -> None:
         """The session ended: others own the tasks by now, or will."""
