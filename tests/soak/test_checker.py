@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.soak.checker import Checker
+from tests.soak.checker import Checker, Source
 from tests.soak.findings import Findings, Kind
 from tests.soak.seen import Seen, Tp
 from tests.soak.world import SPOILS, Spoil, World, make
@@ -30,6 +30,13 @@ def check(world: World, rng: random.Random, *, chatty: bool = True) -> Findings:
                 checker.ends_are(ends if rng.random() < 0.8 else None)
             checker.advance()
     return checker.finish(ends, {world.spec.sources[0]: world.sent})
+
+
+def test_what_the_generator_sends_again_is_input_too() -> None:
+    source, tp = Source(), Tp("bids", 0)
+    assert [source.see(tp, number) for number in (0, 2, 3, 2, 3, 5)] == [None] * 6
+    assert source.see(tp, 4) == "record 4 comes after 5"
+    assert (source.count, source.sum) == (5, 14)
 
 
 seeds = st.integers(0, 2**32)
