@@ -23,7 +23,6 @@ from tests.soak.seen import NameSeen, Seen, StepSeen, Tp, parse_mark, parse_task
 from tests.soak.spec import Output, Spec
 from tests.soak.task import Inputs, Settled, TaskCheck
 
-
 IN_FLIGHT = 1_000
 """Records that the generator's client may have sent to one partition and not seen acknowledged, at most."""
 
