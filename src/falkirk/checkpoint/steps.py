@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,28 @@ from falkirk.checkpoint.tasks import ClosedStep, Owned, next_division, next_step
 
 HEADER = "falkirk"
 """Names, on every output record, the task, step and sequence number that made it: b"stats/0 17 3"."""
+
+
+class Maker(NamedTuple):
+    """What made an output record."""
+
+    task: str
+    step: int
+    sequence: int
+    """Of the record, among those that the step wrote to its partition."""
+
+
+def maker(header: bytes) -> Maker | None:
+    """What a record's header says of its making; None where somebody else has written it.
+
+    >>> maker(b"stats/0 17 3"), maker(b"hello")
+    (Maker(task='stats/0', step=17, sequence=3), None)
+    """
+    try:
+        task, step, sequence = header.decode().split(" ")
+        return Maker(task, int(step), int(sequence))
+    except ValueError:
+        return None
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from confluent_kafka import Message
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.records import StepRecord, decode
-from falkirk.checkpoint.steps import HEADER
+from falkirk.checkpoint.steps import HEADER, maker
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
@@ -30,7 +30,8 @@ TAIL = 100
 
 def until(steps: Steps, messages: Sequence[Message]) -> list[Message]:
     """The messages that steps up to these wrote."""
-    return [m for m in messages if (made := _made_by(m)) is not None and made[1] <= _last(steps, made[0])]
+    makers = [next(map(maker, headers(m, HEADER)), None) for m in messages]
+    return [m for m, made in zip(messages, makers, strict=True) if made and made.step <= _last(steps, made.task)]
 
 
 def check_reached(cluster: Cluster, topics: Topics, steps_topic: str, steps: Steps) -> None:
@@ -69,14 +70,6 @@ def _last_steps(cluster: Cluster, partitions: Sequence[TopicPartition]) -> dict[
         return found
     finally:
         reader.close()
-
-
-def _made_by(message: Message) -> tuple[str, int] | None:
-    for value in headers(message, HEADER):
-        if isinstance(value, bytes):
-            made = value.decode().split(" ")
-            return made[0], int(made[1])
-    return None
 
 
 def _last(steps: Steps, task: str) -> int:

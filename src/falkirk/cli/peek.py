@@ -1,0 +1,182 @@
+"""`falkirk peek`: the records of a topic, as the flow means them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from falkirk.cli.options import cluster_options, cluster_settings
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import ConfigError
+from falkirk.runtime.peek import Start, peek, peek_complete
+from falkirk.runtime.view import table
+from falkirk.stream.load import load_flow
+from falkirk.stream.views import Row, View, plain, view_named, views_of
+
+
+@click.command(name="peek")
+@click.argument("target", metavar="APP:FLOW|TOPIC")
+@click.argument("name", required=False)
+@cluster_options
+@click.option("--from", "start", metavar="earliest|latest|OFFSET", help="Where to begin, in each partition; latest: with "
+              "the last records that are there.  [default: latest]")  # fmt: skip
+@click.option("-n", "count", type=click.IntRange(0), default=10, show_default=True, help="How many of the records that "
+              "are there; 0: all.")  # fmt: skip
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--complete", is_flag=True, help="Of a batch part's sink: the newest epoch that is complete, and no record "
+              "of another.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, as where the output is no terminal.")
+def peek_command(
+    target: str, name: str | None, start: str | None, count: int, follow: bool, complete: bool, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Show records of NAME, a source, sink or edge of a flow, decoded by the flow's own formats; or of any TOPIC as they are.
+
+    Without NAME it lists what there is to look at. It reads what is committed, and leaves no trace on the cluster.
+
+    \b
+    falkirk peek app:flow
+    falkirk peek app:flow auction-stats --brokers broker-1:9092 --follow
+    falkirk peek app:flow baselines --complete -n 0 --json
+    falkirk peek bids --from earliest -n 3
+
+    \b
+    --json prints an object a record (of an edge: a row). What does not apply is left out.
+      partition, offset, timestamp
+      key, value                bytes that are no text are {"base64": …}; a value of null is a tombstone
+      task, step, sequence      which step wrote it; epoch: which epoch of a batch part
+      weight                    -1: a row that an edge takes back
+      unreadable                why it could not be decoded; key and value are as they are then
+    """
+    screen = Console(highlight=False)
+    as_json = as_json or not screen.is_terminal
+    is_topic = name is None and not target.endswith(".py") and not {":", "/"} & set(target)
+    if complete and (follow or start is not None):
+        raise ConfigError("--complete says itself what is shown", hint="leave out --follow and --from")
+    if is_topic:
+        view, app = View(target, "topic", target), ""
+    else:
+        plan = load_flow(target).plan(options["prefix"])
+        if name is None:
+            _list(views_of(plan), screen, as_json=as_json)
+            return
+        view, app = view_named(views_of(plan), name), plan.app
+    settings = cluster_settings(**options)
+    topics = Topics(settings.cluster())
+    if complete:
+        epoch, rows = peek_complete(view, app, settings, topics)
+        if not as_json:
+            screen.print(f"[bold]{view.name}[/]  [dim]epoch[/] {epoch}  [dim]rows[/] {len(rows):,}")
+        found: Iterable[list[Row]] = [rows[:count] if count else rows]
+    else:
+        found = peek(view, settings, topics, _start(start), count, follow=follow)
+    show = Lines(view) if as_json else Rows(view, screen)
+    try:
+        for rows in found:
+            show(rows)
+    except KeyboardInterrupt:  # the end of following
+        pass
+
+
+def _start(text: str | None) -> Start:
+    if text is None or text == "latest":
+        return "latest"
+    if text == "earliest" or text.isdigit():
+        return "earliest" if text == "earliest" else int(text)
+    raise ConfigError(f"{text!r} is no place in a topic", where="--from", hint="give earliest, latest or an offset")
+
+
+def _list(views: Sequence[View], screen: Console, *, as_json: bool) -> None:
+    if as_json:
+        for v in views:
+            click.echo(msgspec.json.encode({"name": v.name, "kind": v.kind, "topic": v.topic, "columns": v.columns}))
+        return
+    shown = table("", "name", "topic", "columns")
+    for v in views:
+        shown.add_row(Text(v.kind, "dim"), Text(v.name, "bold"), v.topic, ", ".join(v.columns))
+    screen.print(shown)
+
+
+class Lines:
+    """A JSON object a line."""
+
+    def __init__(self, view: View) -> None:
+        self._raw = view.kind == "topic"
+
+    def __call__(self, rows: Sequence[Row]) -> None:
+        """Show some more."""
+        for row in rows:
+            click.echo(msgspec.json.encode(self._object(row)))
+        sys.stdout.flush()
+
+    def _object(self, row: Row) -> dict[str, Any]:
+        value = row.raw if row.unreadable else row.values
+        if self._raw and row.values is not None:
+            value = row.values["value"]
+        shown = {
+            "partition": row.partition,
+            "offset": row.offset,
+            "timestamp": _time(row.timestamp),
+            "key": plain(row.key),
+            "value": plain(value),
+        }
+        if row.maker is not None:
+            shown |= row.maker._asdict()
+        more = {
+            "epoch": row.epoch,
+            "weight": None if row.weight == 1 else row.weight,
+            "unreadable": row.unreadable or None,
+        }
+        return shown | {name: it for name, it in more.items() if it is not None}
+
+
+class Rows:
+    """A table that grows: its head once, and columns as wide as what they have held."""
+
+    def __init__(self, view: View, screen: Console) -> None:
+        self._columns, self._screen = view.columns, screen
+        self._widths: dict[int, int] = {}
+
+    def __call__(self, rows: Sequence[Row]) -> None:
+        """Show some more."""
+        if not rows:
+            return
+        first = not self._widths
+        names = ["partition", "offset", "timestamp", "key", *self._columns, "made by", ""]
+        shown = [names, *(self._cells(row) for row in rows)]
+        for i in range(len(names)):
+            self._widths[i] = max(self._widths.get(i, 0), *(len(cells[i]) for cells in shown))
+        grown = table(*names)
+        grown.show_header = first
+        for column, width in zip(grown.columns, self._widths.values(), strict=True):
+            column.min_width = min(width, self._screen.width // 3)
+            column.justify = "right" if column.header in ("partition", "offset") else "left"
+        for cells in shown[1:]:
+            grown.add_row(*map(Text, cells[:-1]), Text(cells[-1], "red"))
+        self._screen.print(grown)
+
+    def _cells(self, row: Row) -> list[str]:
+        made = "" if row.maker is None else f"{row.maker.task} {row.maker.step:,}"
+        made = made if row.epoch is None else f"epoch {row.epoch}"
+        note = "tombstone" if row.values is None else "taken back" if row.weight < 0 else ""
+        note = f"unreadable: {row.unreadable}" if row.unreadable else note
+        values = [_text(row.values[c]) if row.values is not None else "" for c in self._columns]
+        return [str(row.partition), str(row.offset), _time(row.timestamp), _text(row.key), *values, made, note]
+
+
+def _text(value: Any) -> str:
+    shown = plain(value)
+    if isinstance(shown, str):
+        return shown
+    return "–" if shown is None else msgspec.json.encode(shown).decode()
+
+
+def _time(millis: int) -> str:
+    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

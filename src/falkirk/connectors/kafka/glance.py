@@ -1,0 +1,131 @@
+"""A topic as people look at it: its first records, its last, and those that come. Read committed, and in no group.
+
+Records of several partitions come merged by their timestamps, those of one partition in the order of offsets.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Iterator, Mapping
+
+from confluent_kafka import Consumer, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.connectors.kafka.config import Cluster, client, meet
+from falkirk.connectors.kafka.reader import STUCK_AFTER, ended, taken, trimmed
+from falkirk.connectors.kafka.topics import TopicInfo, Topics
+
+ALL = 1 << 62
+"""More records than there are."""
+
+_LITTLE = {"queued.min.messages": 1000, "queued.max.messages.kbytes": 16_384, "fetch.wait.max.ms": 50}
+"""Who looks wants a few records, not what a hundred thousand of them take in memory."""
+
+
+class Glance:
+    """Looks at one topic."""
+
+    def __init__(self, cluster: Cluster, topics: Topics, topic: TopicInfo) -> None:
+        self._consumer = client(Consumer, {**cluster.reader(committed=True), **_LITTLE})
+        self._topics = topics
+        self._places = [TopicPartition(topic.name, p) for p in range(topic.partitions)]
+        self._at: dict[TopicPartition, Offset] = {}
+        """Where what comes begins: behind all that was read."""
+        meet(self._consumer, topic.name)
+
+    def first(self, count: int, start: int = 0) -> list[Message]:
+        """The first `count` records of those that are there from an offset on (of each partition)."""
+        begin, end = self._bounds()
+        found = self._read({p: (max(begin[p], Offset(start)), end[p]) for p in self._places}, count)
+        return list(heapq.merge(*found.values(), key=_millis))[:count]
+
+    def last(self, count: int) -> list[Message]:
+        """The last `count` records that are there."""
+        begin, end = self._bounds()
+        found: dict[TopicPartition, list[Message]] = {}
+        short, window = list(self._places), count + 10
+        while short:  # markers, aborted and compacted records are offsets too: then from further back
+            starts = {p: max(begin[p], Offset(end[p] - window)) for p in short}
+            found |= self._read({p: (starts[p], end[p]) for p in short})
+            short = [p for p in short if starts[p] > begin[p] and len(found[p]) < count]
+            window *= 8
+        merged = list(heapq.merge(*found.values(), key=_millis))
+        return merged[max(0, len(merged) - count) :]
+
+    def between(self, ranges: Mapping[int, tuple[Offset, Offset]]) -> list[Message]:
+        """The records of a range of each partition, partition by partition."""
+        (topic,) = {p.topic for p in self._places}
+        found = self._read({TopicPartition(topic, p): bounds for p, bounds in ranges.items()})
+        return [message for messages in found.values() for message in messages]
+
+    def begin(self, start: int) -> None:
+        """Let what comes begin at an offset of each partition, or the nearest that there is."""
+        begin, end = self._bounds()
+        self._at = {p: min(max(begin[p], Offset(start)), end[p]) for p in self._places}
+
+    def coming(self) -> Iterator[list[Message]]:
+        """What comes after all that was read, as it comes; an empty list when nothing does for a moment. Without an end."""
+        self._assign(self._at)
+        while True:
+            messages = taken(self._consumer, 1000)
+            for message in messages:
+                self._check(message)
+            yield [m for m in messages if m.error() is None]
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._consumer.close()
+
+    def _bounds(self) -> tuple[dict[TopicPartition, Offset], dict[TopicPartition, Offset]]:
+        return self._topics.offsets(self._places, "earliest"), self._topics.offsets(self._places, "latest")
+
+    def _read(
+        self, ranges: Mapping[TopicPartition, tuple[Offset, Offset]], most: int = ALL
+    ) -> dict[TopicPartition, list[Message]]:
+        """Up to `most` records of each range; what an open transaction holds up is not waited for."""
+        found: dict[TopicPartition, list[Message]] = {p: [] for p in ranges}
+        left = {p: end for p, (start, end) in ranges.items() if start < end}
+        stopped: dict[TopicPartition, float] = {}
+        self._at |= {p: start for p, (start, _) in ranges.items()}
+        self._assign({p: self._at[p] for p in left})
+        while left:
+            for message in taken(self._consumer, 1000):
+                place, offset = _place(message), Offset(message.offset() or 0)
+                if message.error() is None:
+                    stopped.pop(place, None)
+                    if offset < left.get(place, 0):
+                        found[place].append(message)
+                        self._at[place] = offset = Offset(offset + 1)
+                elif self._check(message):
+                    stopped[place] = time.monotonic()
+                else:
+                    continue
+                if offset >= left.get(place, 0) or len(found[place]) >= most:
+                    left.pop(place, None)
+            now = time.monotonic()
+            left = {p: end for p, end in left.items() if now - stopped.get(p, now) <= STUCK_AFTER}
+        return found
+
+    def _check(self, message: Message) -> bool:
+        """Whether a message that may be no record says that its partition ends. Where records were deleted just now, the
+        consumer goes on behind them."""
+        if not trimmed(message):
+            return message.error() is not None and ended(message)
+        place = _place(message)
+        first = self._topics.offsets([place], "earliest")[place]
+        self._consumer.incremental_unassign([KafkaPartition(place.topic, place.partition)])
+        self._consumer.incremental_assign([KafkaPartition(place.topic, place.partition, first)])
+        return False
+
+    def _assign(self, at: Mapping[TopicPartition, Offset]) -> None:
+        self._consumer.assign([KafkaPartition(p.topic, p.partition, offset) for p, offset in at.items()])
+
+
+def _place(message: Message) -> TopicPartition:
+    return TopicPartition(message.topic() or "", message.partition() or 0)
+
+
+def _millis(message: Message) -> int:
+    return message.timestamp()[1]
