@@ -31,6 +31,9 @@ class RunningTask:
         self.bound, self.owned, self.circuit = bound, owned, circuit
         self.rows = self.bytes = 0
         self.wake_at: int | None = None
+        tables = {i.place for i in bound.inputs if i.input.table}
+        self.loading = tables if len(tables) < len(bound.inputs) else set()
+        """Inputs that are read to their end before the others begin: who looks up in a table finds what was there."""
         self._pending: dict[TopicPartition, Records] = {}
         self._ends: dict[InputPartition, Offset] = {}
         self.rewind()
@@ -48,8 +51,14 @@ class RunningTask:
         return self.positions()
 
     def positions(self) -> dict[TopicPartition, Offset]:
-        """Where each input is read on, once what is pending has been stepped."""
-        return {i.place: self._ends[i.partition] for i in self.bound.inputs} if self._ends else {}
+        """Where each input is read on, once what is pending has been stepped; while tables are loading, theirs alone."""
+        inputs = [i for i in self.bound.inputs if not self.loading or i.place in self.loading]
+        return {i.place: self._ends[i.partition] for i in inputs} if self._ends else {}
+
+    def loaded(self) -> dict[TopicPartition, Offset]:
+        """The tables' ends are reached: where the other inputs begin."""
+        tables, self.loading = self.loading, set()
+        return {place: at for place, at in self.positions().items() if place not in tables}
 
     def offer(self, place: TopicPartition, run: Sequence[Message]) -> None:
         """Take messages in, in the order of their offsets."""

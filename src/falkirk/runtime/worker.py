@@ -105,7 +105,8 @@ class Worker:
         )
         self._committer = Committer(log, identity.host)
         self._lanes = lanes_of(app.plan.stages)
-        self._readers = [SourceReader(cluster) for _ in range(1 + max(self._lanes.values()))]
+        tables = {self._lanes[stage.id] for stage in app.plan.stages if any(i.table for i in stage.inputs)}
+        self._readers = [SourceReader(cluster, ends=n in tables) for n in range(1 + max(self._lanes.values()))]
         memory = Memory(settings.cache_bytes * 2 // 3, settings.cache_bytes // 3)
         self._stores = TaskStores(app.name, identity.folder, settings.checkpoint_url(), self._bound, memory)
         self.maintenance = Maintenance(self._stores, topics)
@@ -177,6 +178,9 @@ class Worker:
                 if (task := by_place.get(place)) is not None:
                     task.offer(place, messages)
             drained &= count < DRAINED
+        for task in self.tasks.values():
+            if task.begun and task.loading and self._reader_of(task).at_end(task.loading):
+                self._reader_of(task).add(task.loaded())
         return drained
 
     def _reader_of(self, task: RunningTask) -> SourceReader:
@@ -312,7 +316,7 @@ class Worker:
         self._settle(wait=True)
         leaving = [p for p in partitions if p in self.tasks]
         for p in leaving:
-            self._reader_of(self.tasks[p]).remove(self.tasks[p].positions())
+            self._reader_of(self.tasks[p]).remove(i.place for i in self.tasks[p].bound.inputs)
             self.maintenance.last_version(self.tasks[p])
         if leaving:
             self._committer.release([self.tasks[p].owned for p in leaving])
@@ -351,7 +355,7 @@ class Worker:
         task = self.tasks.pop(partition, None)
         if task is None:
             return
-        self._reader_of(task).remove(task.positions())
+        self._reader_of(task).remove(i.place for i in task.bound.inputs)
         self.pipeline.forget(task.owned.task.id)
         self.maintenance.forget(task)
         abandon(task.owned)

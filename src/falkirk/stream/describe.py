@@ -26,6 +26,9 @@ def _words(operator: op.Operator) -> str:
         case op.Processing():
             tables = ", ".join(operator.tables) or "none"
             return f"process {operator.id}: by {', '.join(operator.columns)}; tables: {tables}"
+        case op.Lookup():
+            added = ", ".join(operator.columns.values()) or "nothing"
+            return f"lookup {operator.id}: {', '.join(operator.on.columns)} in {operator.inputs[1].id} → {added}"
         case op.Concat():
             return f"concat of {len(operator.inputs)} streams"
         case op.WithRegime():
@@ -44,6 +47,8 @@ def _more(operator: op.Operator) -> str:
             )
         case op.Sink():
             return f"{operator.topic}, {operator.key!r}, {operator.value!r}"
+        case op.Lookup():
+            return f"{state_words(operator)}, {dict(operator.columns)}, {operator.how}"
         case op.Group():
             arguments = [
                 f"{b.name}: {', '.join(map(text, b.arguments.values()))}" for b in operator.aggregates.values()

@@ -12,8 +12,9 @@ import polars as pl
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.blame import did_you_mean, user_line
-from falkirk.stream.formats import Format, KeyLike
+from falkirk.stream.formats import Format, KeyLike, key_of
 from falkirk.stream.keys import checked_format, checked_key
+from falkirk.stream.lookups import Table, table_of
 from falkirk.stream.metadata import METADATA
 from falkirk.stream.plan import PREFIX, Plan
 from falkirk.stream.regimes import EagerCheckpoint, Regime, checked_regime
@@ -86,6 +87,51 @@ class Flow:
         )  # fmt: skip
         stream = Stream(self.graph, self.graph.add(source))
         return stream.repartition(spelt) if repartition and spelt is not None else stream
+
+    def table(
+        self,
+        of: str | Stream,
+        *,
+        key: KeyLike,
+        value: Format | None = None,
+        topic: str | None = None,
+    ) -> Table:
+        """A table that streams look up: of a topic, or of a grouped stream of this flow, by the columns it is grouped by.
+
+        Of a topic, the last record of each key counts, and a tombstone takes the key's row away. The key's columns are read
+        from the records' keys: text, unless `key` names a format, of the type that `value` gives the column, or String.
+        Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("named")
+        >>> carriers = flow.table("carriers", key="carrier", value=fk.Json({"name": fk.String}))
+        >>> flights = flow.source("flights", key="carrier", value=fk.Json({"carrier": fk.String, "delay": fk.Int64}))
+        >>> flights.lookup(carriers)
+        <Stream of lookup 'carriers.on.carrier': carrier String, delay Int64, name String>
+        """
+        line = user_line()
+        if isinstance(of, Stream):
+            where = f"table of {of!r} ({line})"
+            if value is not None or topic is not None:
+                raise DefinitionError("value= and topic= are for a table of a topic", where=where)
+            return table_of(self.graph, of._op, checked_key(key, of.schema, where), where)
+        where = f"table {of!r} ({line})"
+        check_name(of, "table", line)
+        value = checked_format(value, where)
+        if value.schema is None:
+            raise DefinitionError(
+                "the table's format has no schema", where=where, hint='give it one: fk.Json({"name": fk.String})'
+            )
+        spelt = key_of(key)
+        typed = spelt.format.schema.dtypes() if spelt.format else [pl.String()] * len(spelt.columns)
+        keys = {c: value.schema.get(c, dtype) for c, dtype in zip(spelt.columns, typed, strict=True)}
+        schema = pl.Schema({**keys, **value.schema})
+        source = op.TableSource(
+            id=of, line=line, inputs=(), schema=schema, changes=True, unique=frozenset(spelt.columns),
+            partitioned=checked_key(spelt, schema, where), root="", regime=self.graph.regime, topic=topic or of, key=spelt,
+            value=value, start="earliest", metadata={}, checked=False,
+        )  # fmt: skip
+        return Table(self.graph, self.graph.add(source), spelt)
 
     def plan(self, prefix: str = PREFIX) -> Plan:
         """The stages of the flow; topics between them and for dead letters are called `prefix`.NAME.… Raises

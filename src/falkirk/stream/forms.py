@@ -17,10 +17,12 @@ from typing import Any
 from falkirk.stream import operators as op
 from falkirk.stream.engine import rows
 from falkirk.stream.engine.groups import GroupRunner
+from falkirk.stream.engine.lookups import LookupRunner
 from falkirk.stream.engine.partitioners import Partitioners
 from falkirk.stream.engine.processes import ProcessRunner
 from falkirk.stream.exchanges.base import Exchange
 from falkirk.stream.exchanges.groups import group_exchange
+from falkirk.stream.exchanges.lookups import LookupExchange
 from falkirk.stream.exchanges.processes import ProcessExchange
 
 
@@ -46,7 +48,7 @@ ROW_WISE: Mapping[type[op.Operator], Callable[[Any], rows.Rows]] = {
 class Stateful:
     """Both forms of an operator that looks at more rows than one."""
 
-    stream: Callable[[Any, Mapping[str, int], int, Partitioners | None], GroupRunner | ProcessRunner]
+    stream: Callable[[Any, Mapping[str, int], int, Partitioners | None], GroupRunner | ProcessRunner | LookupRunner]
     """From the operator, the numbers of its tables, the task's first shard, and the check of where keys lie."""
     batch: Callable[[Any], Exchange]
 
@@ -57,4 +59,8 @@ STATEFUL: Mapping[type[op.Operator], Stateful] = {
         batch=group_exchange,
     ),
     op.Processing: Stateful(stream=ProcessRunner, batch=ProcessExchange),
+    op.Lookup: Stateful(
+        stream=lambda lookup, tables, first_shard, partitioners: LookupRunner(lookup, tables, partitioners),
+        batch=LookupExchange,
+    ),
 }

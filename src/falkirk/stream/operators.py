@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import narwhals as nw
 import polars as pl
@@ -74,6 +74,19 @@ class Source(Operator):
     """What of a record's metadata becomes a column: name of the column → `key`, `headers`, `timestamp`…"""
     checked: bool
     """Must records have the key that their column spells? Not if they are brought to their key's task anyway."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class TableSource(Source):
+    """A topic of which the last record of each key counts: a row, or a tombstone, which takes the row away."""
+
+    kind: ClassVar[str] = "table"
+    key: Key
+
+    @property
+    def value_columns(self) -> list[str]:
+        """The columns that are read from values; the others are the key's, and read from there."""
+        return [c for c in self.schema if c not in self.key.columns]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -173,6 +186,22 @@ class Processing(Operator):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Lookup(Operator):
+    """Each row with the table's row of its key, as of the step: inputs are the stream and the table."""
+
+    kind: ClassVar[str] = "lookup"
+    stateful: ClassVar[bool] = True
+    on: Key
+    """Of the stream."""
+    key: Key
+    """Of the table: equal values are written as `on` writes them."""
+    columns: Mapping[str, str]
+    """The table's columns that are added, and what they are called then."""
+    how: Literal["left", "inner"]
+    version: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Sink(Operator):
     """Rows as records of a topic."""
 
@@ -199,7 +228,7 @@ class Graph:
         """Add an operator. Raises DefinitionError if its id is taken: sources, sinks, and what has state or a topic of
         its own are known by their ids from one version of the code to the next."""
         if exchange or operator.stateful or isinstance(operator, Source | Sink):
-            space = operator.kind if isinstance(operator, Source | Sink) else "operator"
+            space = "source" if isinstance(operator, Source) else "sink" if isinstance(operator, Sink) else "operator"
             other = self._names.setdefault((space, operator.id), operator)
             if other is not operator:
                 given = "its name" if space != "operator" else "id="

@@ -51,6 +51,8 @@ class Input:
     """"earliest", "latest", milliseconds since 1970, or an offset for each partition. Edges: always earliest."""
     headers: bool = False
     """Whether the stage asks for its records' headers."""
+    table: bool = False
+    """Whether it is looked up in: a task that is taken over reads it to its end before it reads what looks it up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def _edges(topics: str, useful: Sequence[op.Operator], needed: Needed) -> list[E
             # A row without columns would not be a row: one is carried even if none is needed.
             read = columns_read_by(after, before, needed[after])
             columns = [c for c in before.schema if c in read] or list(before.schema)[:1]
-            edges.append(Edge(name, f"{topics}.edge.{name}", before, after, _carried_by(after), tuple(columns)))
+            edges.append(Edge(name, f"{topics}.edge.{name}", before, after, _carried_by(before, after), tuple(columns)))
     return edges
 
 
@@ -72,8 +72,10 @@ def _read_directly(before: op.Operator, after: op.Operator) -> bool:
     return isinstance(before, op.Source) and isinstance(after, op.WithRegime)
 
 
-def _carried_by(after: op.Operator) -> Key | None:
+def _carried_by(before: op.Operator, after: op.Operator) -> Key | None:
     """The key by which rows find their task on the way into an operator."""
+    if isinstance(after, op.Lookup):
+        return after.on if before is after.inputs[0] else after.key
     return after.key if isinstance(after, op.Processing) else after.partitioned
 
 
@@ -98,7 +100,7 @@ def _stage(
     edges_out = tuple(e for e in edges if e.before in inside)
     operators = tuple(o for o in members if not isinstance(o, op.Source))
     inputs = [source_input(s) for s in sources]
-    inputs += [Input(e.id, e.topic, "edge") for e in edges_in]
+    inputs += [Input(e.id, e.topic, "edge", table=e.table) for e in edges_in]
     outputs = [Output(o.id, o.topic, "sink") for o in operators if isinstance(o, op.Sink)]
     outputs += [Output(e.id, e.topic, "edge") for e in edges_out]
     if sources:

@@ -26,7 +26,8 @@ def columns_needed(operators: Sequence[op.Operator]) -> Mapping[op.Operator, fro
 
 def projected(source: op.Source, needed: Set[str]) -> Format:
     """The format that decodes of a source what is needed."""
-    return source.value.project([c for c in needed if c not in source.metadata])
+    of_value = source.value_columns if isinstance(source, op.TableSource) else source.schema
+    return source.value.project([c for c in of_value if c in needed and c not in source.metadata])
 
 
 def columns_read_by(reader: op.Operator, before: op.Operator, handed_on: Set[str]) -> Set[str]:
@@ -45,6 +46,10 @@ def _read_by(reader: op.Operator, before: op.Operator, handed_on: Set[str]) -> S
         case op.Group():
             arguments = [e for bound in reader.aggregates.values() for e in bound.arguments.values()]
             return set(reader.columns) | columns_read(arguments, before.schema)
+        case op.Lookup() if before is reader.inputs[0]:
+            return handed_on | set(reader.on.columns)
+        case op.Lookup():
+            return set(reader.key.columns) | reader.columns.keys()
         case op.Repartition():
             return handed_on | set(reader.key.columns)
         case op.WithRegime():

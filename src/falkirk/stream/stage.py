@@ -9,7 +9,7 @@ from typing import Literal
 
 from falkirk.stream.circuit import Circuit
 from falkirk.stream.formats import Format, Key
-from falkirk.stream.operators import Operator, Source
+from falkirk.stream.operators import Lookup, Operator, Source, TableSource
 from falkirk.stream.plan import Input, Layout, Output, RegimePlan
 
 DEAD_LETTERS = "dead letters"
@@ -18,7 +18,8 @@ DEAD_LETTERS = "dead letters"
 
 def source_input(source: Source) -> Input:
     """A source as an input of a stage."""
-    return Input(source.id, source.topic, "source", source.start, "headers" in source.metadata.values())
+    headers = "headers" in source.metadata.values()
+    return Input(source.id, source.topic, "source", source.start, headers, isinstance(source, TableSource))
 
 
 def stage_name(members: Sequence[Operator], inputs: Sequence[Input]) -> str:
@@ -44,6 +45,11 @@ class Edge:
     def changes(self) -> bool:
         """Does it carry weights?"""
         return self.before.changes
+
+    @property
+    def table(self) -> bool:
+        """Is it looked up in?"""
+        return isinstance(self.after, Lookup) and self.before is self.after.inputs[1]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

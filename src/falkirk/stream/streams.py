@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -15,6 +15,7 @@ from falkirk.stream.formats import Format, Key, KeyLike
 from falkirk.stream.formats.types import SchemaLike, schema_of
 from falkirk.stream.keyed import Grouped, Keyed
 from falkirk.stream.keys import checked_format, checked_key, columns_of
+from falkirk.stream.lookups import Table, lookup
 from falkirk.stream.regimes import Batch, Regime, checked_regime
 
 
@@ -150,6 +151,27 @@ class Stream:
         line = user_line()
         names = columns_of(columns, self.schema, f"group_by ({line})")
         return Grouped(self._graph, self._op, names, id, version, line)
+
+    def lookup(
+        self,
+        table: Table,
+        on: str | Sequence[str] | None = None,
+        *,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        how: Literal["left", "inner"] = "left",
+        id: str | None = None,  # noqa: A002
+        version: int = 1,
+    ) -> Stream:
+        """Each row with the table's row of its key, as of the step that reads it.
+
+        `on` names the columns that hold the key, if they are not called as the table's are. `columns` are those of the
+        table that are added, all but its key if it is not given; a dict renames. Where the table has no row, they are
+        null, or with `how="inner"` the row goes. A change of the table changes what is looked up later on, and no row that
+        came before.
+        """
+        line = user_line()
+        made = lookup(self._op, self._graph, table, on, columns, how, id, version, line)
+        return Stream(self._graph, self._graph.add(made, exchange=True))
 
     def key_by(self, *columns: str | Sequence[str]) -> Keyed:
         """Give the rows of each key, in order, to a Python object: `.process(…)`."""

@@ -18,6 +18,8 @@ GROUPS = ""
 """The table of groups; multisets are in tables named after their output column, which is never empty."""
 ROWS = ""
 """The aggregate that counts a group's rows; no output column has this name."""
+LOOKED_UP = ""
+"""The rows of the table that a lookup looks in."""
 TIMERS, DUE = ".timers", ".due"
 """A process's timers: by key, and in the order of time."""
 
@@ -40,12 +42,20 @@ def group_schema(group: op.Group) -> pl.Schema:
     return pl.Schema({column: dtype for b in bounds(group) for column, dtype in b.states().items()})
 
 
+def looked_up_schema(lookup: op.Lookup) -> pl.Schema:
+    """What a lookup keeps of a table's row: that it is there, if nothing else."""
+    kept = lookup.columns or lookup.key.columns[:1]
+    return pl.Schema({c: lookup.inputs[1].schema[c] for c in kept})
+
+
 def tables_of(operator: op.Operator) -> Sequence[str]:
     """The names of an operator's tables."""
     if isinstance(operator, op.Group):
         return [GROUPS, *(b.name for b in multiset_bounds(operator))]
     if isinstance(operator, op.Processing):
         return [*operator.tables, TIMERS, DUE]
+    if isinstance(operator, op.Lookup):
+        return [LOOKED_UP]
     return []
 
 
@@ -59,4 +69,8 @@ def state_words(operator: op.Operator) -> str:
         keys = {c: operator.inputs[0].schema[c] for c in operator.columns}
         kept = "; ".join(f"{table} [{words(schema)}]" for table, schema in sorted(operator.tables.items()))
         return f"{operator.id} v{operator.version}: {words(keys)} → {kept} (placed by {operator.key!r})"
+    if isinstance(operator, op.Lookup):
+        keys = {c: operator.inputs[1].schema[c] for c in operator.key.columns}
+        kept = words(looked_up_schema(operator))
+        return f"{operator.id} v{operator.version}: {words(keys)} → {kept} (written as {operator.key!r})"
     return ""

@@ -139,7 +139,8 @@ def test_each_operator_is_tried() -> None:
     tried = set()
     for build in FLOWS.values():
         tried |= {type(o) for o in app_of(build, fk.Batch(), []).plan.batches[0].operators}
-    assert tried == {*ROW_WISE, *STATEFUL, op.Sink}
+    # Lookups have tests of their own, for what they give depends on when the table's rows come.
+    assert tried == {*ROW_WISE, *STATEFUL, op.Sink} - {op.Lookup}
 
 
 @pytest.mark.parametrize("name", FLOWS)

@@ -112,8 +112,8 @@ class Cluster:
             **AHEAD,
         }
 
-    def source(self) -> Settings:
-        """The consumer without a group that reads the inputs."""
+    def source(self, *, ends: bool = False) -> Settings:
+        """The consumer without a group that reads the inputs; it says when it is at the end of one, if `ends` are asked."""
         return {
             **self.settings(),
             "group.id": "falkirk-source",
@@ -121,7 +121,7 @@ class Cluster:
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
-            "enable.partition.eof": False,
+            "enable.partition.eof": ends,
             "fetch.wait.max.ms": 100,
             "fetch.min.bytes": 1,
             "fetch.error.backoff.ms": 20,

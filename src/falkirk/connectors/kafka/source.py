@@ -21,8 +21,10 @@ BATCH = 5_000
 class SourceReader:
     """Messages of the assigned partitions, in the order of offsets within each."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._consumer = client(Consumer, cluster.source())
+    def __init__(self, cluster: Cluster, *, ends: bool = False) -> None:
+        """`ends`: whether `at_end` will be asked."""
+        self._consumer = client(Consumer, cluster.source(ends=ends))
+        self._ended: set[TopicPartition] = set()
         self._assigned: set[TopicPartition] = set()
         self._topic = ""
         """The topic of all messages, where there is only one: asking each message costs."""
@@ -34,6 +36,7 @@ class SourceReader:
                 meet(self._consumer, topic)
             self._consumer.incremental_assign([KafkaPartition(p.topic, p.partition, o) for p, o in positions.items()])
             self._assigned |= positions.keys()
+            self._ended -= positions.keys()
             topics = {p.topic for p in self._assigned}
             self._topic = topics.pop() if len(topics) == 1 else ""
 
@@ -71,6 +74,10 @@ class SourceReader:
                     runs.append((TopicPartition(topic or "", partition or 0), same))
         return runs, len(messages)
 
+    def at_end(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether the end of each of these partitions has been reached since it was added."""
+        return self._ended.issuperset(partitions)
+
     def marks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
         """The ends of partitions as of the last fetch, where there was one: nobody is asked."""
         found = {}
@@ -84,6 +91,9 @@ class SourceReader:
         error = message.error()
         if error is None:
             return True
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._ended.add(TopicPartition(message.topic() or "", message.partition() or 0))
+            return False
         where = f"{message.topic()}[{message.partition()}]"
         if error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
             raise self._out_of_range(message, where)

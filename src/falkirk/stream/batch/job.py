@@ -23,6 +23,7 @@ from falkirk.stream.circuit import Slice, StepInput
 from falkirk.stream.engine.edges import unpacked
 from falkirk.stream.engine.sources import SourceReader
 from falkirk.stream.engine.step import StepRun
+from falkirk.stream.engine.tables import reader_of
 from falkirk.stream.exchanges.base import BucketRun
 from falkirk.stream.exchanges.place import Place
 from falkirk.stream.formats import Format
@@ -117,7 +118,7 @@ class Job:
     @cached_property
     def _readers(self) -> list[SourceReader]:
         return [
-            SourceReader(
+            reader_of(source)(
                 source, value, app=self.app, stage=self.stage, dead_letters=self.dead_letters, partitions={},
                 bury_from=self.bury_from,
             )

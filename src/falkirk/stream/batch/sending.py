@@ -37,7 +37,7 @@ class Sending:
 
     def take(self, start: op.Operator, run: StepRun, batch: Batch) -> Iterator[pl.DataFrame]:
         """Rows that `start` gave. Raises UserCodeError."""
-        for end, rows in self.wiring.segments[start].run(run, batch):
+        for end, port, rows in self.wiring.segments[start].run(run, batch):
             exchange = self.wiring.exchanges.get(end)
             if exchange is None:
                 yield self.records(end, rows)
@@ -45,7 +45,7 @@ class Sending:
             pile = self.piles.get(end)
             if pile is None:
                 pile = self.piles[end] = Pile(exchange)
-            pile.add(exchange.sent(run, rows))
+            pile.add(exchange.sent(run, rows, port))
             if pile.rows > MOST:
                 pile.condense()
                 if pile.rows > MOST // 2:

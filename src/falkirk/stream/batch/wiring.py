@@ -36,16 +36,17 @@ class Segment:
                 self.between.append((operator, ROW_WISE[type(operator)](operator)))
                 reached.add(operator)
 
-    def run(self, run: StepRun, batch: Batch) -> Iterator[tuple[op.Operator, Batch]]:
-        """What of the rows reaches each end. Raises UserCodeError."""
+    def run(self, run: StepRun, batch: Batch) -> Iterator[tuple[op.Operator, int, Batch]]:
+        """What of the rows reaches each end, and by which input, where that makes a difference. Raises UserCodeError."""
         flowing: dict[op.Operator, Batch | None] = {self.start: batch}
         for operator, runner in self.between:
             rows = _joined([flowing.get(before) for before in operator.inputs])
             flowing[operator] = None if rows is None else runner(run, rows)
         for end in self.ends:
-            rows = _joined([flowing.get(before) for before in end.inputs])
-            if rows is not None:
-                yield end, rows
+            if isinstance(end, op.Lookup):
+                yield from ((end, port, rows) for port, i in enumerate(end.inputs) if (rows := flowing.get(i)))
+            elif (rows := _joined([flowing.get(before) for before in end.inputs])) is not None:
+                yield end, 0, rows
 
 
 class Wiring:

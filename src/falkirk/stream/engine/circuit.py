@@ -16,11 +16,13 @@ from falkirk.stream.circuit import State, StepInput, StepOutput
 from falkirk.stream.engine import rows
 from falkirk.stream.engine.batch import Batch, Updates
 from falkirk.stream.engine.edges import EdgeReader, EdgeWriter
+from falkirk.stream.engine.lookups import LookupRunner
 from falkirk.stream.engine.partitioners import Partitioners
 from falkirk.stream.engine.processes import ProcessRunner
 from falkirk.stream.engine.sinks import SinkRunner
 from falkirk.stream.engine.sources import SourceReader
 from falkirk.stream.engine.step import StepRun
+from falkirk.stream.engine.tables import reader_of
 from falkirk.stream.forms import ROW_WISE, STATEFUL
 from falkirk.stream.plan import Layout
 from falkirk.stream.stage import Edge, PhysicalStage
@@ -38,7 +40,9 @@ class StageCircuit:
         counts = layout.partitions
         letters = next((o.topic for o in stage.outputs if o.kind == "dead_letters"), "")
         self.readers: dict[op.Source | Edge, SourceReader | EdgeReader] = {
-            source: SourceReader(source, value, app=stage.app, stage=stage.id, dead_letters=letters, partitions=counts)
+            source: reader_of(source)(
+                source, value, app=stage.app, stage=stage.id, dead_letters=letters, partitions=counts
+            )
             for source, value in stage.sources.items()
         }
         self.readers |= {edge: EdgeReader(edge) for edge in stage.edges_in}
@@ -46,6 +50,7 @@ class StageCircuit:
         self.writers = [EdgeWriter(e, partition, counts) for e in stage.edges_out]
         self.sinks = {o: SinkRunner(o, counts.get(o.topic, 1)) for o in stage.operators if isinstance(o, op.Sink)}
         self.processes: dict[op.Operator, ProcessRunner] = {}
+        self.lookups: dict[op.Operator, LookupRunner] = {}
         self.runners: dict[op.Operator, Runner] = {}
         partitioners = self._partitioners()
         for o in stage.operators:
@@ -55,6 +60,8 @@ class StageCircuit:
                 runner = STATEFUL[type(o)].stream(o, self._tables(o), self._first_shard(), partitioners)
                 if isinstance(runner, ProcessRunner):
                     self.processes[o] = runner
+                elif isinstance(runner, LookupRunner):
+                    self.lookups[o] = runner
                 else:
                     self.runners[o] = runner.run
 
@@ -64,6 +71,10 @@ class StageCircuit:
         flowing: dict[op.Operator | Edge, Flowing | None] = {i: r.read(run) for i, r in self.readers.items()}
         for operator in self.stage.operators:
             inputs = [flowing[self.incoming.get((before, operator), before)] for before in operator.inputs]
+            if operator in self.lookups:
+                rows, table = inputs
+                flowing[operator] = self.lookups[operator].run(run, rows, table)
+                continue
             present = [i for i in inputs if i is not None and len(i)]
             if operator in self.sinks:
                 if present:

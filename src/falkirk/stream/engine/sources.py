@@ -48,11 +48,11 @@ class SourceReader:
         if not slices:
             return None
         pieces = [s.records for _, s in slices]
-        decoded = self.value.decode(_joined([records.values for records in pieces]))
+        decoded = self.value.decode(joined([records.values for records in pieces]))
         good = self._bury(run, slices, decoded.bad) if decoded.bad else None
         if good is not None and not good:
             return None
-        times = pl.Series(TS, _joined([records.times for records in pieces]), dtype=pl.Int64)
+        times = pl.Series(TS, joined([records.times for records in pieces]), dtype=pl.Int64)
         numbers = np.concatenate([np.arange(start, start + len(s.records)) for start, s in slices])
         meta = [times, pl.Series(ORIGIN, numbers, dtype=pl.UInt32)]
         meta = meta if good is None else [column[good] for column in meta]
@@ -127,7 +127,8 @@ def _firsts(slices: list[tuple[int, Slice]]) -> np.ndarray:
     return np.cumsum([0, *[len(s.records) for _, s in slices[:-1]]])
 
 
-def _joined(columns: list[list[T]]) -> list[T]:
+def joined(columns: list[list[T]]) -> list[T]:
+    """One after the other."""
     return columns[0] if len(columns) == 1 else list(chain.from_iterable(columns))
 
 

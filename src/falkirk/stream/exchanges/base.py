@@ -27,8 +27,9 @@ class Exchange(Protocol):
     key: Key
     """Rows that must meet have equal bytes."""
 
-    def sent(self, run: StepRun, batch: Batch) -> pl.DataFrame:
-        """What of the rows goes to the buckets of their keys; one schema, whatever the rows. Raises UserCodeError."""
+    def sent(self, run: StepRun, batch: Batch, port: int) -> pl.DataFrame:
+        """What of the rows goes to the buckets of their keys; one schema, whatever the rows. `port` is the number of the
+        operator's input, where that makes a difference. Raises UserCodeError."""
         ...
 
     def condensed(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:

@@ -75,7 +75,7 @@ class _GroupExchange:
 class PartialExchange(_GroupExchange):
     """Sends one row a group."""
 
-    def sent(self, run: StepRun, batch: Batch) -> pl.DataFrame:
+    def sent(self, run: StepRun, batch: Batch, port: int) -> pl.DataFrame:
         return self.folding.partials(self.folding.arguments(run, batch))
 
     def condensed(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -120,7 +120,7 @@ class RowExchange(SendsRows, _GroupExchange):
         arguments = [c for b in self.folding.bounds for c in b.arguments]
         self.sending = list(dict.fromkeys([*self.columns, *arguments, TS]))
 
-    def sent(self, run: StepRun, batch: Batch) -> pl.DataFrame:
+    def sent(self, run: StepRun, batch: Batch, port: int) -> pl.DataFrame:
         return self.folding.arguments(run, batch).select(self.sending)
 
     def received(self, run: BucketRun, parcels: Iterator[tuple[Place, pl.DataFrame]]) -> Iterator[Batch]:

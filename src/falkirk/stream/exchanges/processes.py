@@ -33,7 +33,7 @@ class ProcessExchange(SendsRows):
         numbers = {table: i for i, table in enumerate(tables_of(operator), start=1)}
         self.runner = ProcessRunner(operator, numbers, 0, None)
 
-    def sent(self, run: StepRun, batch: Batch) -> pl.DataFrame:
+    def sent(self, run: StepRun, batch: Batch, port: int) -> pl.DataFrame:
         return batch.rows.select(self.columns).hstack(batch.meta.select(TS))
 
     def received(self, run: BucketRun, parcels: Iterator[tuple[Place, pl.DataFrame]]) -> Iterator[Batch]:

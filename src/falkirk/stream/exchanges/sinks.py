@@ -47,7 +47,7 @@ class SinkExchange(SendsRows):
         self.sink, self.key = sink, sink.key
         self.columns = list(sink.schema)
 
-    def sent(self, run: StepRun, batch: Batch) -> pl.DataFrame:
+    def sent(self, run: StepRun, batch: Batch, port: int) -> pl.DataFrame:
         return batch.rows.select(self.columns).hstack(batch.meta.select(TS))
 
     def received(self, run: BucketRun, parcels: Iterator[tuple[Place, pl.DataFrame]]) -> Iterator[Batch]:

@@ -1,0 +1,155 @@
+"""A stream that looks tables up, from the command line: every row finds what was there, and workers are killed on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.topics import Topics
+
+pytestmark = pytest.mark.kafka
+
+FLOW = """
+import falkirk as fk
+
+flow = fk.Flow("{name}", regime=fk.EagerCheckpoint(step="50ms", every="1s"))
+names = flow.table("{p}names", key="id", value=fk.Json({{"id": fk.Int64, "name": fk.String}}))
+towns = flow.table("{p}towns", key="town", value=fk.Json({{"country": fk.String}}))
+orders = flow.source("{p}orders", key="id", value=fk.Json({{"n": fk.Int64, "id": fk.Int64, "town": fk.String}}))
+orders.lookup(names).lookup(towns, id="towns").sink("{p}known", key="id", value=fk.Json())
+"""
+PARTITIONS, IDS, TOWNS = 3, 500, 7
+COMPACTED = {"cleanup.policy": "compact"}
+
+
+class App:
+    """A flow's files, its topics, and the processes that run it."""
+
+    def __init__(self, brokers: str, prefix: str, folder: Path) -> None:
+        self.brokers, self.prefix, self.folder, self.n = brokers, prefix, folder, 0
+        self.log = folder / "log"
+        (folder / "app.py").write_text(FLOW.format(name=f"{prefix}app", p=prefix))
+        topics = Topics(Cluster(brokers))
+        for name, config in {"orders": {}, "names": COMPACTED, "towns": COMPACTED, "known": {}}.items():
+            topics.create(prefix + name, PARTITIONS, 1, config)
+        self.producer = Producer({"bootstrap.servers": brokers, "partitioner": "murmur2", "enable.idempotence": True})
+
+    def put(self, topic: str, key: str, value: dict[str, Any] | None) -> None:
+        self.producer.produce(self.prefix + topic, None if value is None else json.dumps(value), key)
+
+    def name_all(self, word: str) -> None:
+        for i in range(IDS):
+            self.put("names", str(i), {"id": i, "name": f"{word}{i}"})
+        for i in range(TOWNS):
+            self.put("towns", f"t{i}", {"country": f"{word}{i}"})
+        self.producer.flush()
+
+    def order(self, count: int) -> None:
+        for _ in range(count):
+            self.put("orders", str(self.n % IDS), {"n": self.n, "id": self.n % IDS, "town": f"t{self.n % (TOWNS + 1)}"})
+            self.n += 1
+        self.producer.flush()
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "falkirk", "run", "app.py:flow", "--brokers", self.brokers, *arguments]
+        with self.log.open("ab") as log:
+            return subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log)
+
+    def run_to_end(self) -> None:
+        assert self.start("--until", "end").wait(180) == 0, self.log.read_text()
+
+    def known(self) -> list[dict[str, Any]]:
+        """All of the output, as a read_committed reader has it, in the order of n."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.brokers, "group.id": "reader", "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )  # fmt: skip
+        consumer.assign([TopicPartition(f"{self.prefix}known", p, 0) for p in range(PARTITIONS)])
+        found, ends = [], 0
+        while ends < PARTITIONS:
+            if (message := consumer.poll(30)) is None:
+                break
+            if message.error() is None:
+                found.append(json.loads(message.value() or b"null"))
+            else:
+                ends += 1
+        consumer.close()
+        return sorted(found, key=lambda row: int(row["n"]))
+
+
+@pytest.fixture
+def app(kafka: str, topic_prefix: str, tmp_path: Path) -> App:
+    return App(kafka, topic_prefix, tmp_path)
+
+
+def expected(n: int, word: str) -> dict[str, Any]:
+    town = n % (TOWNS + 1)
+    country = f"{word}{town}" if town < TOWNS else None
+    return {"n": n, "id": n % IDS, "town": f"t{town}", "name": f"{word}{n % IDS}", "country": country}
+
+
+def test_rows_find_what_was_in_their_tables_before(app: App) -> None:
+    app.name_all("a")
+    app.run_to_end()  # the towns pass through an exchange, which may take longer than an order would
+    app.order(2_000)
+    app.run_to_end()
+    assert app.known() == [expected(n, "a") for n in range(2_000)]
+
+    app.name_all("b")
+    for i in range(IDS):
+        if i % 2:
+            app.put("names", str(i), None)
+    app.producer.flush()
+    app.run_to_end()
+    app.order(1_000)
+    app.run_to_end()
+    later = [expected(n, "b") for n in range(2_000, 3_000)]
+    for row in later:
+        row["name"] = None if row["id"] % 2 else row["name"]
+    assert app.known()[2_000:] == later
+
+
+def test_a_table_in_the_same_partitions_is_read_before_the_first_row(app: App) -> None:
+    app.order(1_000)
+    app.name_all("a")
+    app.run_to_end()
+    assert [row["name"] for row in app.known()] == [f"a{n % IDS}" for n in range(1_000)]
+
+
+def test_tables_outlive_their_workers(app: App) -> None:
+    app.name_all("a")
+    app.run_to_end()
+    before, run = len(app.log.read_text()), app.start("--workers", "2")
+    killed, deadline = set[int](), time.monotonic() + 120
+    while len(killed) < 5 and time.monotonic() < deadline:
+        app.order(400)
+        recovered = re.findall(
+            r"worker \d+ \(pid (\d+)\) (?:runs \d+ tasks|has recovered)", app.log.read_text()[before:]
+        )
+        ready = {int(pid) for pid in recovered} - killed
+        if ready:
+            victim = ready.pop()
+            os.kill(victim, signal.SIGKILL)
+            killed.add(victim)
+        time.sleep(1)
+    run.send_signal(signal.SIGTERM)
+    run.wait(60)
+    assert len(killed) == 5, app.log.read_text()
+    app.run_to_end()
+    found = app.known()
+    assert Counter(row["n"] for row in found) == Counter(range(app.n))
+    assert found == [expected(n, "a") for n in range(app.n)]
