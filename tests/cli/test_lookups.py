@@ -27,10 +27,12 @@ import falkirk as fk
 flow = fk.Flow("{name}", regime=fk.EagerCheckpoint(step="50ms", every="1s"))
 names = flow.table("{p}names", key="id", value=fk.Json({{"id": fk.Int64, "name": fk.String}}))
 towns = flow.table("{p}towns", key="town", value=fk.Json({{"country": fk.String}}))
-orders = flow.source("{p}orders", key="id", value=fk.Json({{"n": fk.Int64, "id": fk.Int64, "town": fk.String}}))
-orders.lookup(names).lookup(towns, id="towns").sink("{p}known", key="id", value=fk.Json())
+lands = flow.table("{p}lands", key="land", value=fk.Json({{"land": fk.Int64, "size": fk.Int64}}), broadcast=True)
+order = {{"n": fk.Int64, "id": fk.Int64, "town": fk.String, "land": fk.Int64}}
+orders = flow.source("{p}orders", key="id", value=fk.Json(order))
+orders.lookup(names).lookup(lands, "land").lookup(towns, id="towns").sink("{p}known", key="id", value=fk.Json())
 """
-PARTITIONS, IDS, TOWNS = 3, 500, 7
+PARTITIONS, IDS, TOWNS, LANDS = 3, 500, 7, 11
 COMPACTED = {"cleanup.policy": "compact"}
 
 
@@ -42,7 +44,13 @@ class App:
         self.log = folder / "log"
         (folder / "app.py").write_text(FLOW.format(name=f"{prefix}app", p=prefix))
         topics = Topics(Cluster(brokers))
-        for name, config in {"orders": {}, "names": COMPACTED, "towns": COMPACTED, "known": {}}.items():
+        for name, config in {
+            "orders": {},
+            "names": COMPACTED,
+            "towns": COMPACTED,
+            "lands": COMPACTED,
+            "known": {},
+        }.items():
             topics.create(prefix + name, PARTITIONS, 1, config)
         self.producer = Producer({"bootstrap.servers": brokers, "partitioner": "murmur2", "enable.idempotence": True})
 
@@ -54,11 +62,14 @@ class App:
             self.put("names", str(i), {"id": i, "name": f"{word}{i}"})
         for i in range(TOWNS):
             self.put("towns", f"t{i}", {"country": f"{word}{i}"})
+        for i in range(LANDS):
+            self.put("lands", str(i), {"land": i, "size": ord(word) * i})
         self.producer.flush()
 
     def order(self, count: int) -> None:
         for _ in range(count):
-            self.put("orders", str(self.n % IDS), {"n": self.n, "id": self.n % IDS, "town": f"t{self.n % (TOWNS + 1)}"})
+            town, land = f"t{self.n % (TOWNS + 1)}", self.n % (LANDS + 1)
+            self.put("orders", str(self.n % IDS), {"n": self.n, "id": self.n % IDS, "town": town, "land": land})
             self.n += 1
         self.producer.flush()
 
@@ -97,9 +108,11 @@ def app(kafka: str, topic_prefix: str, tmp_path: Path) -> App:
 
 
 def expected(n: int, word: str) -> dict[str, Any]:
-    town = n % (TOWNS + 1)
-    country = f"{word}{town}" if town < TOWNS else None
-    return {"n": n, "id": n % IDS, "town": f"t{town}", "name": f"{word}{n % IDS}", "country": country}
+    town, land = n % (TOWNS + 1), n % (LANDS + 1)
+    return {
+        "n": n, "id": n % IDS, "town": f"t{town}", "land": land, "name": f"{word}{n % IDS}",
+        "size": ord(word) * land if land < LANDS else None, "country": f"{word}{town}" if town < TOWNS else None,
+    }  # fmt: skip
 
 
 def test_rows_find_what_was_in_their_tables_before(app: App) -> None:
@@ -123,11 +136,12 @@ def test_rows_find_what_was_in_their_tables_before(app: App) -> None:
     assert app.known()[2_000:] == later
 
 
-def test_a_table_in_the_same_partitions_is_read_before_the_first_row(app: App) -> None:
+def test_tables_that_need_no_exchange_are_read_before_the_first_row(app: App) -> None:
     app.order(1_000)
     app.name_all("a")
     app.run_to_end()
-    assert [row["name"] for row in app.known()] == [f"a{n % IDS}" for n in range(1_000)]
+    wanted = [expected(n, "a") for n in range(1_000)]
+    assert [(row["name"], row["size"]) for row in app.known()] == [(row["name"], row["size"]) for row in wanted]
 
 
 def test_tables_outlive_their_workers(app: App) -> None:

@@ -34,6 +34,12 @@ def routed(flow: fk.Flow, **more: Any) -> fk.Stream:
     return flights(flow).lookup(routes, on="route", **more)
 
 
+def broadcast(flow: fk.Flow, **more: Any) -> fk.Stream:
+    """Flights with what is known of their routes, which is at hand everywhere."""
+    schema = fk.Json({"miles": fk.Int64, "name": fk.String})
+    return flights(flow).lookup(flow.table("routes", key="name", value=schema, broadcast=True), on="route", **more)
+
+
 def app_of(flow: fk.Flow, stream: fk.Stream, **more: Any) -> MemoryApp:
     stream.sink("out", key="carrier", value=fk.Json())
     return MemoryApp(flow, {"flights": 3, "carriers": 3, "routes": 3, "out": 3}, **more)
@@ -198,7 +204,7 @@ Rng = st.randoms(use_true_random=False)
 keys = st.sampled_from(["a", "b", "c", "ü"])
 
 
-@pytest.mark.parametrize("build", [named, routed])
+@pytest.mark.parametrize("build", [named, routed, broadcast])
 @pytest.mark.parametrize("how", ["left", "inner"])
 @settings(max_examples=20, deadline=None)
 @given(
@@ -260,3 +266,26 @@ def test_a_table_that_nobody_looks_up_is_refused() -> None:
     flights(flow).sink("out", key="carrier", value=fk.Json())
     with pytest.raises(DefinitionError, match="nothing is done with the source"):
         flow.plan()
+
+
+def test_a_broadcast_table_needs_no_exchange_and_no_state() -> None:
+    flow = fk.Flow("f")
+    app = app_of(flow, broadcast(flow))
+    (stage,) = app.plan.stages
+    assert [i.topic for i in stage.inputs] == ["flights"]
+    assert not stage.stateful
+    for route, miles in (("a-b", 1), ("b-c", 2), ("c-d", 3), ("b-c", None), ("c-d", 4)):
+        put(app, "routes", route, None if miles is None else {"miles": miles})
+    for route in ("a-b", "b-c", "c-d", None):
+        fly(app, "AA", route)
+    app.run()
+    put(app, "routes", "a-b", {"miles": 9})
+    fly(app, "UA", "a-b")
+    app.run()
+    found = {(r["carrier"], r["route"]): r["miles"] for r in values(app.records("out"))}
+    assert found == {("AA", "a-b"): 1, ("AA", "b-c"): None, ("AA", "c-d"): 4, ("AA", None): None, ("UA", "a-b"): 9}
+
+
+def test_a_broadcast_table_is_not_looked_up_by_what_may_be_run_again() -> None:
+    with pytest.raises(DefinitionError, match="is further by then"):
+        broadcast(fk.Flow("f", regime=fk.LazyCheckpoint()))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from falkirk.checkpoint.ids import InputPartition, Offset, TaskId, TopicPartition
 from falkirk.checkpoint.tasks import Task
 from falkirk.connectors.kafka.control import CONTROL, PARTITIONS, ControlTopic
-from falkirk.connectors.kafka.topics import COMPACTED, FOREVER, TopicInfo, Topics
+from falkirk.connectors.kafka.topics import COMPACTED, FOREVER, TABLE, TopicInfo, Topics
 from falkirk.errors import ClusterError, SourceError
 from falkirk.runtime import layout
 from falkirk.runtime.batch.binding import BoundBatch, bind
@@ -47,6 +47,8 @@ class BoundTask:
     task: Task
     stage: Stage
     inputs: tuple[BoundInput, ...]
+    shared: tuple[BoundInput, ...] = ()
+    """What its worker reads for it, of broadcast tables: part of its divisions, but no input of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ def roles_of(plan: Plan, settings: Settings) -> dict[str, layout.Role]:
     """The topics of a flow, and what each is to it; what is read counts for more than that it is written too."""
     roles: dict[str, layout.Role] = {o.topic: o.kind for part in parts(plan) for o in part.outputs}
     roles |= {i.topic: i.kind for part in parts(plan) for i in part.inputs}
+    roles |= {table.source.topic: "source" for table in plan.shared}
     for stage in plan.stages:
         if has_changelog(stage):
             roles[changelog_topic(settings.prefix, plan.app, stage.id)] = "changelog"
@@ -173,7 +176,8 @@ def topics_to_make(
         size = max(counts[i.topic] for i in batch.inputs)
         for output in batch.outputs:
             letters = output.kind == "dead_letters"
-            want(output.topic, 1 if letters else size, {**FOREVER, **room} if letters else {})
+            config = TABLE if any(table.source.topic == output.topic for table in plan.shared) else {}
+            want(output.topic, 1 if letters else size, {**FOREVER, **room} if letters else config)
         results = max(counts[o.topic] for o in batch.outputs)
         want(epochs_topic(settings.prefix, plan.app, batch.id), 1 + results, FOREVER)
     if plan.stages:
@@ -200,8 +204,20 @@ def lay_out(
                 BoundInput(i, TopicPartition(i.topic, p), InputPartition("", i.topic, infos[i.topic].id, p))
                 for i in stage.inputs
             )
-            tasks.append(BoundTask(task, stage, inputs))
+            tasks.append(BoundTask(task, stage, inputs, shared_inputs(stage, infos)))
     return tuple(tasks)
+
+
+def shared_inputs(stage: Stage, infos: Mapping[str, TopicInfo]) -> tuple[BoundInput, ...]:
+    """All partitions of the broadcast tables that a stage looks up, and where it is said which epochs are complete."""
+    places = [
+        (t, TopicPartition(t.source.topic, p)) for t in stage.shared for p in range(infos[t.source.topic].partitions)
+    ]
+    places += [(t, TopicPartition(t.epochs, 0)) for t in stage.shared if t.epochs is not None]
+    return tuple(
+        BoundInput(t.input, place, InputPartition("", place.topic, infos[place.topic].id, place.partition))
+        for t, place in places
+    )
 
 
 def stage_size(stage: Stage, counts: Mapping[str, int]) -> int:
@@ -241,6 +257,7 @@ def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) ->
                 where=f"source {i.id}, read by stage {stage.id}",
                 hint="partitions are numbered from 0",
             )
+    check_tables(plan, found, topics)
     again = [(part, i) for part, i in sources if part.regime.kind in ("lazy", "batch")]
     configs = topics.configs(i.topic for _, i in again)
     for part, i in again:
@@ -255,9 +272,28 @@ def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) ->
             )
 
 
+def check_tables(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) -> None:
+    """The topics of broadcast tables exist, unless the flow itself writes them, and keep the last record of each key."""
+    made = {o.topic for part in parts(plan) for o in part.outputs}
+    names = [table.source.topic for table in plan.shared]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise SourceError(f"two broadcast tables are of topic {twice!r}", hint="make one, and look it up twice")
+    if missing := next((name for name in names if name not in found and name not in made), None):
+        raise ClusterError(f"topic {missing!r} does not exist", where=f"table {missing}", hint="create it")
+    for name, config in topics.configs(name for name in names if name in found).items():
+        kept = config.get("retention.ms") == config.get("retention.bytes") == "-1"
+        if "compact" not in config.get("cleanup.policy", "") and not kept:
+            raise SourceError(
+                f"topic {name!r} forgets its older records, and a worker that reads it anew would miss rows of the table",
+                where=f"table {name}, cleanup.policy={config.get('cleanup.policy')}",
+                hint="set the topic's cleanup.policy to compact",
+            )
+
+
 def check_division(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> None:
     """What the last step read is what is there now: same topics, same partitions. Raises SourceError."""
-    now = {i.partition for i in task.inputs}
+    own = {i.partition for i in task.inputs}
+    now = own | {i.partition for i in task.shared}
     for gone in ends.keys() - now:
         same = [p for p in now if (p.topic, p.partition) == (gone.topic, gone.partition)]
         if same:
@@ -270,7 +306,7 @@ def check_division(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> No
             f"task {task.task.id} read {gone.topic}[{gone.partition}], which it does not read now",
             hint="partitions or sources were removed; undo that, or give the flow another name",
         )
-    if ends and (new := now - ends.keys()):
+    if ends and (new := own - ends.keys()):
         raise SourceError(
             f"task {task.task.id} has new input partitions: {', '.join(f'{p.topic}[{p.partition}]' for p in sorted(new))}",
             hint="partitions or sources were added; undo that, or give the flow another name",

@@ -121,10 +121,11 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
     steps = steps_topic(settings.prefix, name)
     names = [f"{stage.id}/{p}" for stage in layout.stages for p in range(stage.tasks)]
     histories = last_records(settings, [TopicPartition(steps, i) for i in range(len(names))])
+    own = [stage.inputs for stage in layout.stages for _ in range(stage.tasks)]
     now = time.time_ns() // 1_000_000
     tasks = [
         _task(task, records, inputs, reported.get(task), now)
-        for task, records, inputs in zip(names, histories, _inputs(histories, settings, topics), strict=True)
+        for task, records, inputs in zip(names, histories, _inputs(histories, own, settings, topics), strict=True)
     ]
     stages = [_stage(s, [t for t in tasks if t.task.rpartition("/")[0] == s.id], reported) for s in layout.stages]
     running = all(s.running == s.tasks for s in stages)
@@ -258,9 +259,14 @@ def _last_step(records: Records) -> StepRecord | None:
     return next((r for _, r in reversed(records) if isinstance(r, StepRecord)), None)
 
 
-def _inputs(histories: Sequence[Records], settings: Settings, topics: Topics) -> list[list[InputStatus]]:
-    """Where each task is in its inputs, and what is left of them."""
-    divisions = [step.division if (step := _last_step(records)) is not None else () for records in histories]
+def _inputs(
+    histories: Sequence[Records], own: Sequence[Sequence[str]], settings: Settings, topics: Topics
+) -> list[list[InputStatus]]:
+    """Where each task is in its own inputs, and what is left of them. (Broadcast tables are its worker's.)"""
+    divisions = [
+        [r for r in step.division if r.partition.topic in inputs] if (step := _last_step(records)) is not None else []
+        for records, inputs in zip(histories, own, strict=True)
+    ]
     places = [[TopicPartition(r.partition.topic, r.partition.partition) for r in division] for division in divisions]
     marks = topics.offsets({p for some in places for p in some}, "latest")
     left = [

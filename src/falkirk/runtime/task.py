@@ -16,6 +16,7 @@ from falkirk.checkpoint.tasks import ClosedStep, Owned, ends, next_clock
 from falkirk.checkpoint.transaction import changelog_of
 from falkirk.errors import SourceError, UserCodeError
 from falkirk.runtime.app import BoundTask
+from falkirk.runtime.shared import SharedTables
 from falkirk.state.codec import decode_key
 from falkirk.stream.circuit import Circuit, Emitted, Slice, StepInput
 from falkirk.stream.records import Records
@@ -34,6 +35,7 @@ class RunningTask:
         tables = {i.place for i in bound.inputs if i.input.table}
         self.loading = tables if len(tables) < len(bound.inputs) else set()
         """Inputs that are read to their end before the others begin: who looks up in a table finds what was there."""
+        self._held = bool(bound.shared)
         self._pending: dict[TopicPartition, Records] = {}
         self._ends: dict[InputPartition, Offset] = {}
         self.rewind()
@@ -42,6 +44,11 @@ class RunningTask:
     def begun(self) -> bool:
         """Whether a step record says where the inputs are."""
         return bool(self._ends)
+
+    @property
+    def ends(self) -> Mapping[InputPartition, Offset]:
+        """How far its last step had read."""
+        return self._ends
 
     def rewind(self) -> dict[TopicPartition, Offset]:
         """Forget what was read after the last committed step; return where to read on."""
@@ -52,6 +59,8 @@ class RunningTask:
 
     def positions(self) -> dict[TopicPartition, Offset]:
         """Where each input is read on, once what is pending has been stepped; while tables are loading, theirs alone."""
+        if self._held:
+            return {}
         inputs = [i for i in self.bound.inputs if not self.loading or i.place in self.loading]
         return {i.place: self._ends[i.partition] for i in inputs} if self._ends else {}
 
@@ -73,12 +82,22 @@ class RunningTask:
         """Whether a timer waits for a step."""
         return self.wake_at is not None and self.wake_at <= now
 
+    @property
+    def held(self) -> bool:
+        """Whether it reads nothing yet, for its worker's broadcast tables are not read as far as it has seen them."""
+        return self._held
+
+    def let_go(self) -> dict[TopicPartition, Offset]:
+        """They are: where the inputs begin."""
+        self._held = False
+        return self.positions()
+
     def begin(self, starts: dict[InputPartition, Offset], owner: OwnerId, now: Millis) -> ClosedStep:
         """Step 0, which reads nothing: its record says where the inputs begin."""
         self._ends = dict(starts)
         return close_step(self.owned, owner, None, starts, now, [], Overlay(self.owned.opened()))
 
-    def close(self, pipeline: Pipeline, owner: OwnerId, now: Millis) -> ClosedStep:
+    def close(self, pipeline: Pipeline, owner: OwnerId, now: Millis, tables: SharedTables) -> ClosedStep:
         """Run the circuit over all that is pending. On an exception nothing has changed but the overlay, which is dropped."""
         last = pipeline.last(self.owned)
         clock = next_clock(last, now)
@@ -87,8 +106,9 @@ class RunningTask:
             if len(records := self._pending[i.place]):
                 slices.append(Slice(i.input.id, i.place.topic, i.place.partition, records))
                 self._ends[i.partition] = Offset(records.offsets[-1] + 1)
+        self._ends |= tables.positions(self.bound)
         overlay = Overlay(pipeline.top(self.owned))
-        result = self.circuit.run(StepInput(clock, slices), overlay)
+        result = self.circuit.run(StepInput(clock, slices, tables.seen(self.bound)), overlay)
         self.wake_at = result.wake_at
         step = close_step(
             self.owned,

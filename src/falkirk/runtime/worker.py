@@ -35,6 +35,7 @@ from falkirk.runtime.maintenance import Maintenance
 from falkirk.runtime.pacing import Pacer
 from falkirk.runtime.replay import Replays
 from falkirk.runtime.settings import Settings
+from falkirk.runtime.shared import SharedTables
 from falkirk.runtime.stores import TaskStores
 from falkirk.runtime.task import RunningTask, check_sizes
 from falkirk.runtime.vigil import Vigil
@@ -110,6 +111,7 @@ class Worker:
         memory = Memory(settings.cache_bytes * 2 // 3, settings.cache_bytes // 3)
         self._stores = TaskStores(app.name, identity.folder, settings.checkpoint_url(), self._bound, memory)
         self.maintenance = Maintenance(self._stores, topics)
+        self._tables = SharedTables(app, cluster, topics, identity.folder, memory)
         self._vigil = Vigil(app.recorded, topics)
 
     # -- the loop ------------------------------------------------------------------------------------------------------
@@ -130,6 +132,7 @@ class Worker:
         finally:
             for reader in self._readers:
                 reader.close()
+            self._tables.close()
 
     def turn(self) -> None:
         """One round: the group, the recoveries, the input, the commit."""
@@ -178,8 +181,11 @@ class Worker:
                 if (task := by_place.get(place)) is not None:
                     task.offer(place, messages)
             drained &= count < DRAINED
+        self._tables.tick()
         for task in self.tasks.values():
-            if task.begun and task.loading and self._reader_of(task).at_end(task.loading):
+            if task.held and task.begun and self._tables.ready(task.bound, task.ends):
+                self._reader_of(task).add(task.let_go())
+            if task.begun and not task.held and task.loading and self._reader_of(task).at_end(task.loading):
                 self._reader_of(task).add(task.loaded())
         return drained
 
@@ -189,7 +195,7 @@ class Worker:
     def _close_steps(self, drained: bool) -> None:
         """Close the step of every task that has something, if it is time."""
         now = self.clock.now()
-        running = [t for t in self.tasks.values() if t.begun]
+        running = [t for t in self.tasks.values() if t.begun and not t.held]
         due = [t for t in running if t.due(now)]
         close = self.pacer.closes(
             rows=sum(t.rows for t in running),
@@ -201,7 +207,7 @@ class Worker:
         began = time.monotonic()
         for task in running:
             if (close and task.rows) or task in due:
-                step = task.close(self.pipeline, self.owner, now)
+                step = task.close(self.pipeline, self.owner, now, self._tables)
                 check_sizes(step, self.app.limits)
                 self.pipeline.stage(step)
         if close:
@@ -298,7 +304,7 @@ class Worker:
 
     def _begin(self, task: RunningTask) -> None:
         """Stage step 0, which says where the inputs begin; again, if it was aborted."""
-        starts = start_offsets(task.bound, self.topics)
+        starts = start_offsets(task.bound, self.topics) | self._tables.positions(task.bound)
         self.pipeline.stage(task.begin(starts, self.owner, self.clock.now()))
 
     def _circuit(self, owned: Owned) -> Circuit:

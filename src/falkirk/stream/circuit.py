@@ -7,9 +7,11 @@ before the step has committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+
+import polars as pl
 
 from falkirk.stream.records import Records
 
@@ -25,6 +27,14 @@ class Slice:
     records: Records
 
 
+class SharedRows(Protocol):
+    """A broadcast table at some moment."""
+
+    def find(self, keys: Sequence[bytes]) -> tuple[pl.DataFrame, list[int | None]]:
+        """The rows that there are under these keys, and for each key which of them is its own."""
+        ...
+
+
 @dataclass(slots=True)
 class StepInput:
     """Everything that a step is a function of, but for the state. Slices come in (input, partition) order."""
@@ -32,6 +42,8 @@ class StepInput:
     clock: int
     """Milliseconds; the only time that operators may read."""
     slices: Sequence[Slice]
+    shared: Mapping[str, SharedRows] = field(default_factory=dict)
+    """Broadcast tables as of the step, by the id of their source."""
 
 
 @dataclass(slots=True)

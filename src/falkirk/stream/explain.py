@@ -11,7 +11,7 @@ from falkirk.stream.describe import described
 from falkirk.stream.flow import Flow
 from falkirk.stream.formats import Format
 from falkirk.stream.plan import PREFIX, Layout, Output
-from falkirk.stream.stage import PhysicalStage
+from falkirk.stream.stage import PhysicalStage, SharedTable
 
 
 def explain(flow: Flow, layout: Layout | None = None, prefix: str = PREFIX) -> str:
@@ -56,6 +56,7 @@ def _stage(stage: PhysicalStage, layout: Layout | None) -> Iterable[str]:
     yield from _sources(stage.sources)
     for edge in stage.edges_in:
         yield f"  read    edge {edge.id}: topic {edge.topic}"
+    yield from _tables(stage.shared)
     yield from _operators(stage.operators)
     for edge in stage.edges_out:
         by = f", by {', '.join(edge.key.columns)}" if edge.key else ""
@@ -85,6 +86,12 @@ def _sources(sources: Mapping[op.Source, Format]) -> Iterable[str]:
         )
         unread = f", without {', '.join(left_out)}" if left_out else ""
         yield f"  read    source {source.id}: topic {source.topic}, from {source.start}{keyed}{unread}"
+
+
+def _tables(tables: Iterable[SharedTable]) -> Iterable[str]:
+    for table in tables:
+        seen = "" if table.epochs is None else ", epoch by epoch"
+        yield f"  keep    table {table.source.id}: topic {table.source.topic}, in each worker{seen}"
 
 
 def _operators(operators: Iterable[op.Operator], *, replaced: bool = False) -> Iterable[str]:

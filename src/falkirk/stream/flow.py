@@ -95,12 +95,14 @@ class Flow:
         key: KeyLike,
         value: Format | None = None,
         topic: str | None = None,
+        broadcast: bool = False,
     ) -> Table:
         """A table that streams look up: of a topic, or of a grouped stream of this flow, by the columns it is grouped by.
 
         Of a topic, the last record of each key counts, and a tombstone takes the key's row away. The key's columns are read
         from the records' keys: text, unless `key` names a format, of the type that `value` gives the column, or String.
-        Raises DefinitionError.
+        With `broadcast`, every worker has all of the topic, and streams look it up without an exchange. Raises
+        DefinitionError.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("named")
@@ -112,8 +114,8 @@ class Flow:
         line = user_line()
         if isinstance(of, Stream):
             where = f"table of {of!r} ({line})"
-            if value is not None or topic is not None:
-                raise DefinitionError("value= and topic= are for a table of a topic", where=where)
+            if value is not None or topic is not None or broadcast:
+                raise DefinitionError("value=, topic= and broadcast= are for a table of a topic", where=where)
             return table_of(self.graph, of._op, checked_key(key, of.schema, where), where)
         where = f"table {of!r} ({line})"
         check_name(of, "table", line)
@@ -129,7 +131,7 @@ class Flow:
         source = op.TableSource(
             id=of, line=line, inputs=(), schema=schema, changes=True, unique=frozenset(spelt.columns),
             partitioned=checked_key(spelt, schema, where), root="", regime=self.graph.regime, topic=topic or of, key=spelt,
-            value=value, start="earliest", metadata={}, checked=False,
+            value=value, start="earliest", metadata={}, checked=False, broadcast=broadcast,
         )  # fmt: skip
         return Table(self.graph, self.graph.add(source), spelt)
 

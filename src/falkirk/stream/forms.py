@@ -1,8 +1,8 @@
 """How each operator runs, in a step of the stream and in a batch: the one place that says so.
 
     row-wise    a function of a batch of rows, the same in both
-    stateful    in the stream a runner over the state of a task; in a batch an exchange, which brings the rows of a key
-                together and begins with no state
+    gathering   in the stream a runner over state; in a batch an exchange, which brings the rows of a key together and begins
+                with no state
 
 Sources and sinks are the ends of a circuit and of a job, which know them by themselves.
 """
@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from falkirk.stream import operators as op
 from falkirk.stream.engine import rows
 from falkirk.stream.engine.groups import GroupRunner
-from falkirk.stream.engine.lookups import LookupRunner
+from falkirk.stream.engine.lookups import LookupRunner, SharedLookupRunner
 from falkirk.stream.engine.partitioners import Partitioners
 from falkirk.stream.engine.processes import ProcessRunner
 from falkirk.stream.exchanges.base import Exchange
@@ -44,23 +44,29 @@ ROW_WISE: Mapping[type[op.Operator], Callable[[Any], rows.Rows]] = {
 }
 
 
+Runner: TypeAlias = GroupRunner | ProcessRunner | LookupRunner | SharedLookupRunner
+
+
 @dataclass(frozen=True, slots=True)
-class Stateful:
+class Gathering:
     """Both forms of an operator that looks at more rows than one."""
 
-    stream: Callable[[Any, Mapping[str, int], int, Partitioners | None], GroupRunner | ProcessRunner | LookupRunner]
+    stream: Callable[[Any, Mapping[str, int], int, Partitioners | None], Runner]
     """From the operator, the numbers of its tables, the task's first shard, and the check of where keys lie."""
     batch: Callable[[Any], Exchange]
 
 
-STATEFUL: Mapping[type[op.Operator], Stateful] = {
-    op.Group: Stateful(
+GATHERING: Mapping[type[op.Operator], Gathering] = {
+    op.Group: Gathering(
         stream=lambda group, tables, first_shard, partitioners: GroupRunner(group, tables, partitioners),
         batch=group_exchange,
     ),
-    op.Processing: Stateful(stream=ProcessRunner, batch=ProcessExchange),
-    op.Lookup: Stateful(
+    op.Processing: Gathering(stream=ProcessRunner, batch=ProcessExchange),
+    op.Lookup: Gathering(
         stream=lambda lookup, tables, first_shard, partitioners: LookupRunner(lookup, tables, partitioners),
         batch=LookupExchange,
+    ),
+    op.SharedLookup: Gathering(
+        stream=lambda lookup, tables, first_shard, partitioners: SharedLookupRunner(lookup), batch=LookupExchange
     ),
 }

@@ -15,6 +15,7 @@ from falkirk.stream.expressions import words
 from falkirk.stream.formats import Key
 from falkirk.stream.formats.types import type_name
 from falkirk.stream.keys import columns_of, same_key
+from falkirk.stream.regimes import LazyCheckpoint
 
 
 class Table:
@@ -74,6 +75,13 @@ def lookup(
     )
     _check_types(before.schema, mine, known.schema, key, where)
     added = _added(before.schema, known.schema, key, columns, where)
+    if isinstance(known, op.TableSource) and known.broadcast:
+        _check_broadcast(before, where)
+        return op.SharedLookup(
+            id=name, line=line, inputs=(before, known), schema=_schema(before, known, added),
+            partitioned=before.partitioned, root=before.root, regime=before.regime,
+            on=mine, key=key, columns=added, how=how, version=version,
+        )  # fmt: skip
     together = (
         before.root == known.root
         and before.partitioned is not None
@@ -82,11 +90,23 @@ def lookup(
         and same_key(known.partitioned, key)
     )
     return op.Lookup(
-        id=name, line=line, inputs=(before, known),
-        schema=pl.Schema({**before.schema, **{new: known.schema[c] for c, new in added.items()}}),
+        id=name, line=line, inputs=(before, known), schema=_schema(before, known, added),
         partitioned=mine, root=before.root if together else name, regime=before.regime,
         on=mine, key=key, columns=added, how=how, version=version,
     )  # fmt: skip
+
+
+def _schema(before: op.Operator, known: op.Operator, added: Mapping[str, str]) -> pl.Schema:
+    return pl.Schema({**before.schema, **{new: known.schema[c] for c, new in added.items()}})
+
+
+def _check_broadcast(before: op.Operator, where: str) -> None:
+    if isinstance(before.regime, LazyCheckpoint):
+        raise DefinitionError(
+            "a lazy step is run again after a crash, and a broadcast table is further by then",
+            where=where,
+            hint="use the eager regime for this part, or a table that is not broadcast",
+        )
 
 
 def _one(columns: Sequence[str], schema: pl.Schema, where: str) -> str:

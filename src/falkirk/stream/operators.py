@@ -82,6 +82,8 @@ class TableSource(Source):
 
     kind: ClassVar[str] = "table"
     key: Key
+    broadcast: bool
+    """Is all of it at hand in every task, wherever the topic's keys lie?"""
 
     @property
     def value_columns(self) -> list[str]:
@@ -199,6 +201,13 @@ class Lookup(Operator):
     """The table's columns that are added, and what they are called then."""
     how: Literal["left", "inner"]
     version: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class SharedLookup(Lookup):
+    """A lookup in a broadcast table, which is no state of the task's."""
+
+    stateful: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)

@@ -15,6 +15,7 @@ from falkirk.stream.circuit import Circuit
 
 if TYPE_CHECKING:
     from falkirk.stream.batch.stage import BatchStage
+    from falkirk.stream.stage import SharedTable
 
 PREFIX = "falkirk"
 """What the names of an app's own topics begin with, unless a run says otherwise."""
@@ -96,6 +97,11 @@ class Stage(Protocol):
     @property
     def inputs(self) -> tuple[Input, ...]: ...
     @property
+    def shared(self) -> tuple[SharedTable, ...]:
+        """The broadcast tables that it looks up, which are no inputs of its tasks."""
+        ...
+
+    @property
     def outputs(self) -> tuple[Output, ...]: ...
     @property
     def regime(self) -> RegimePlan: ...
@@ -135,3 +141,8 @@ class Plan:
     """Upstream first."""
     batches: tuple[BatchStage, ...] = ()
     """The parts under the batch regime. They read sources alone, and nothing reads from them."""
+
+    @property
+    def shared(self) -> tuple[SharedTable, ...]:
+        """All broadcast tables."""
+        return tuple(dict.fromkeys(table for stage in self.stages for table in stage.shared))

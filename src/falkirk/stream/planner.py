@@ -10,16 +10,17 @@ A stage never waits for itself: a root is an operator, and all that share it com
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeGuard
 
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.batch.plan import batch_stages
 from falkirk.stream.batch.stage import BatchStage
 from falkirk.stream.formats import Key
-from falkirk.stream.plan import Input, Output, Plan
+from falkirk.stream.plan import Input, Output, Plan, epochs_topic
 from falkirk.stream.projection import columns_needed, columns_read_by, projected
 from falkirk.stream.regimes import Checkpoint
-from falkirk.stream.stage import DEAD_LETTERS, Edge, PhysicalStage, source_input, stage_name
+from falkirk.stream.stage import DEAD_LETTERS, Edge, PhysicalStage, SharedTable, source_input, stage_name
 from falkirk.stream.tables import TABLES, state_words, tables_of
 
 
@@ -31,8 +32,11 @@ def plan(graph: op.Graph, prefix: str) -> Plan:
     topics = f"{prefix}.{graph.name}"
     edges = _edges(topics, useful, needed)
     letters = graph.dead_letters or f"{topics}.dead-letters"
-    stages = _ordered([_stage(graph.name, letters, members, edges, needed) for members in _connected(useful, edges)])
     batches = batch_stages(graph, letters)
+    tables = _shared(graph.name, prefix, useful, needed, batches)
+    stages = _ordered(
+        [_stage(graph.name, letters, members, edges, tables, needed) for members in _connected(useful, edges)]
+    )
     _check_use(graph, [*useful, *(source for batch in batches for source in batch.sources)])
     _check_ids([*stages, *batches])
     return Plan(graph.name, tuple(stages), tuple(batches))
@@ -54,10 +58,43 @@ def _check_use(graph: op.Graph, used: Sequence[op.Operator]) -> None:
             raise DefinitionError("nothing is done with the source", where=source.where, hint="use it, or drop it")
 
 
+def _shared(
+    app: str, prefix: str, useful: Sequence[op.Operator], needed: Needed, batches: Sequence[BatchStage]
+) -> dict[op.Operator, SharedTable]:
+    """The broadcast tables. One that a batch part of the flow writes is seen epoch by epoch."""
+    tables: dict[op.Operator, SharedTable] = {}
+    parts = {output.topic: batch.id for batch in batches for output in batch.outputs if output.kind == "sink"}
+    for source in useful:
+        if not isinstance(source, op.TableSource):
+            continue
+        part = parts.get(source.topic)
+        if source.broadcast:
+            columns = tuple(c for c in source.schema if any(c in o.columns for o in useful if _looks_in(o, source)))
+            epochs = None if part is None else epochs_topic(prefix, app, part)
+            tables[source] = SharedTable(source, projected(source, needed[source]), columns, epochs)
+        elif part is not None:
+            raise DefinitionError(
+                f"batch part {part!r} writes the table's topic, and its epochs would be seen row by row",
+                where=source.where,
+                hint="give it broadcast=True: then all of an epoch is seen at once",
+            )
+    return tables
+
+
+def _looks_in(operator: op.Operator, table: op.Operator) -> TypeGuard[op.Lookup]:
+    return isinstance(operator, op.Lookup) and operator.inputs[1] is table
+
+
+def _is_shared(before: op.Operator, after: op.Operator) -> bool:
+    """What is looked up in a broadcast table does not flow from the one to the other."""
+    return isinstance(after, op.SharedLookup) and before is after.inputs[1]
+
+
 def _edges(topics: str, useful: Sequence[op.Operator], needed: Needed) -> list[Edge]:
     edges = []
     for after in useful:
         cut = [b for b in dict.fromkeys(after.inputs) if b.root != after.root and not _read_directly(b, after)]
+        cut = [b for b in cut if not _is_shared(b, after)]
         for i, before in enumerate(cut):
             name = after.id if len(cut) == 1 else f"{after.id}.{i}"
             # A row without columns would not be a row: one is carried even if none is needed.
@@ -83,14 +120,22 @@ def _connected(useful: Sequence[op.Operator], edges: Iterable[Edge]) -> list[lis
     """Operators by stage, each in the order of definition. A source alone is no stage: others read its topic."""
     cut = {(e.before, e.after) for e in edges}
     groups = op.connected(
-        useful, lambda before, after: (before, after) not in cut and not _read_directly(before, after)
+        useful,
+        lambda before, after: (
+            (before, after) not in cut and not _read_directly(before, after) and not _is_shared(before, after)
+        ),
     )
     sending = {e.before for e in edges}
     return [g for g in groups if not isinstance(g[0], op.Source) or len(g) > 1 or g[0] in sending]
 
 
 def _stage(
-    app: str, dead_letters: str, members: Sequence[op.Operator], edges: Sequence[Edge], needed: Needed
+    app: str,
+    dead_letters: str,
+    members: Sequence[op.Operator],
+    edges: Sequence[Edge],
+    tables: Mapping[op.Operator, SharedTable],
+    needed: Needed,
 ) -> PhysicalStage:
     inside = set(members)
     read = [o for o in members if isinstance(o, op.Source)]
@@ -112,6 +157,7 @@ def _stage(
         app=app, id=stage_name(members, inputs), operators=operators, sources=sources,
         edges_in=edges_in, edges_out=edges_out, regime=regime.plan(), inputs=tuple(inputs), outputs=tuple(outputs),
         tables=_tables(stateful), state_schema="\n".join(sorted(state_words(o) for o in stateful)),
+        shared=tuple(dict.fromkeys(tables[o.inputs[1]] for o in operators if isinstance(o, op.SharedLookup))),
     )  # fmt: skip
 
 

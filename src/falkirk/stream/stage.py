@@ -53,6 +53,23 @@ class Edge:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class SharedTable:
+    """A broadcast table: read by each worker, for all its tasks."""
+
+    source: TableSource
+    value: Format
+    columns: tuple[str, ...]
+    """Those that are looked up."""
+    epochs: str | None
+    """The topic that says which epochs are complete, where the table is the result of a batch part of the flow."""
+
+    @property
+    def input(self) -> Input:
+        """What is read."""
+        return Input(self.source.id, self.source.topic, "source", table=True, headers=self.epochs is not None)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class PhysicalStage:
     """See `falkirk.stream.plan.Stage`."""
 
@@ -70,6 +87,7 @@ class PhysicalStage:
     tables: Mapping[tuple[str, str], int]
     """Operator's id and table's name → the table's number in keys of state."""
     state_schema: str
+    shared: tuple[SharedTable, ...] = ()
 
     @property
     def stateful(self) -> bool:

@@ -20,9 +20,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from falkirk.checkpoint.ids import Offset
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.state.shards import murmur2_of
-from falkirk.stream.circuit import Circuit, Slice, StepInput, StepOutput
+from falkirk.stream.circuit import Circuit, SharedRows, Slice, StepInput, StepOutput
+from falkirk.stream.engine.shared import NEVER, Keeper, Run
 from falkirk.stream.flow import Flow
 from falkirk.stream.plan import Input, Layout, Output, Stage
 from falkirk.stream.records import Records
@@ -89,6 +91,7 @@ class MemoryApp:
             topics += [*stage.inputs, *stage.outputs]
         for batch in self.plan.batches:
             topics += [*batch.inputs, *batch.outputs]
+        topics += [table.input for table in self.plan.shared]
         counts = {t.topic: tasks if t.kind == "edge" else (partitions or {}).get(t.topic, 1) for t in topics}
         self.layout = Layout(counts)
         self.topics: dict[str, list[list[Record]]] = {topic: [[] for _ in range(n)] for topic, n in counts.items()}
@@ -96,6 +99,7 @@ class MemoryApp:
         self.places: defaultdict[tuple[str, int, str], int] = defaultdict(int)
         self.circuits: dict[tuple[str, int], Circuit] = {}
         self.clock = 0
+        self.tables = [(Keeper(table), DictState()) for table in self.plan.shared]
 
     def append(
         self, topic: str, key: bytes | None, value: bytes | None, *, partition: int | None = None, timestamp: int = 0
@@ -152,8 +156,9 @@ class MemoryApp:
             circuit = self.circuits[stage.id, task] = stage.circuit(task, self.layout)
         state = self.states[stage.id, task]
         first, second = Overlay(state), Overlay(state)
-        output = circuit.run(StepInput(self.clock, slices), first)
-        again = stage.circuit(task, self.layout).run(StepInput(self.clock, slices), second)
+        given = StepInput(self.clock, slices, self._shared())
+        output = circuit.run(given, first)
+        again = stage.circuit(task, self.layout).run(given, second)
         assert output == again, f"two runs of one step of {stage.id}/{task} gave {output} and {again}"
         assert first.changes == second.changes, f"two runs of one step of {stage.id}/{task} changed state differently"
         state.put(list(first.changes), list(first.changes.values()))
@@ -163,6 +168,18 @@ class MemoryApp:
             for p, key, value, millis in zip(e.partitions, e.keys, e.values, e.timestamps, strict=True):
                 self.append(e.topic, key, value, partition=p, timestamp=millis)
         return output
+
+    def _shared(self) -> dict[str, SharedRows]:
+        """The broadcast tables, which hold all that is in their topics."""
+        for keeper, state in self.tables:
+            about = keeper.about(state)
+            for p, part in enumerate(self.topics[keeper.table.source.topic]):
+                at = about.positions.get(p, 0)
+                if at < len(part):
+                    keeper.keep(Run(p, NEVER, Records.of(part[at:])), state, NEVER)
+                    about.positions[p] = Offset(len(part))
+            keeper.tell(state, about)
+        return {keeper.table.source.id: keeper.seen(state, NEVER) for keeper, state in self.tables}
 
     def run(self, rng: random.Random | None = None) -> None:
         """Step until nothing waits: all that waits at once, or, with `rng`, any task and any number of records."""

@@ -24,7 +24,8 @@ class SourceReader:
     def __init__(self, cluster: Cluster, *, ends: bool = False) -> None:
         """`ends`: whether `at_end` will be asked."""
         self._consumer = client(Consumer, cluster.source(ends=ends))
-        self._ended: set[TopicPartition] = set()
+        self.ends: dict[TopicPartition, Offset] = {}
+        """Where the end of a partition was last reached, since it was added."""
         self._assigned: set[TopicPartition] = set()
         self._topic = ""
         """The topic of all messages, where there is only one: asking each message costs."""
@@ -36,7 +37,8 @@ class SourceReader:
                 meet(self._consumer, topic)
             self._consumer.incremental_assign([KafkaPartition(p.topic, p.partition, o) for p, o in positions.items()])
             self._assigned |= positions.keys()
-            self._ended -= positions.keys()
+            for place in positions:
+                self.ends.pop(place, None)
             topics = {p.topic for p in self._assigned}
             self._topic = topics.pop() if len(topics) == 1 else ""
 
@@ -76,7 +78,7 @@ class SourceReader:
 
     def at_end(self, partitions: Iterable[TopicPartition]) -> bool:
         """Whether the end of each of these partitions has been reached since it was added."""
-        return self._ended.issuperset(partitions)
+        return self.ends.keys() >= set(partitions)
 
     def marks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
         """The ends of partitions as of the last fetch, where there was one: nobody is asked."""
@@ -92,7 +94,7 @@ class SourceReader:
         if error is None:
             return True
         if error.code() == KafkaError._PARTITION_EOF:
-            self._ended.add(TopicPartition(message.topic() or "", message.partition() or 0))
+            self.ends[TopicPartition(message.topic() or "", message.partition() or 0)] = Offset(message.offset() or 0)
             return False
         where = f"{message.topic()}[{message.partition()}]"
         if error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):

@@ -39,6 +39,8 @@ COMPACTED = {
 }
 """A changelog: the last value of each key, and tombstones for a week."""
 
+TABLE = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(24 * 3600 * 1000)}
+"""The result of a batch part that is a table too: the rows before an epoch stay, for a day, until it is complete."""
 
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """The id of a topic that has none: 16 zeros, in base64."""

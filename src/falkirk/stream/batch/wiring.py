@@ -16,7 +16,7 @@ from falkirk.stream.engine.rows import concatenated
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.exchanges.base import Exchange
 from falkirk.stream.exchanges.sinks import SinkExchange, is_checked
-from falkirk.stream.forms import ROW_WISE, STATEFUL
+from falkirk.stream.forms import GATHERING, ROW_WISE
 
 
 class Segment:
@@ -57,8 +57,8 @@ class Wiring:
         self.sinks = [o for o in operators if isinstance(o, op.Sink)]
         self.exchanges: dict[op.Operator, Exchange] = {}
         for o in operators:
-            if o.stateful:
-                self.exchanges[o] = STATEFUL[type(o)].batch(o)
+            if type(o) in GATHERING:
+                self.exchanges[o] = GATHERING[type(o)].batch(o)
             elif isinstance(o, op.Sink) and is_checked(o):
                 self.exchanges[o] = SinkExchange(o)
             self.levels[o] = max(self.levels[before] for before in o.inputs) + (o in self.exchanges)

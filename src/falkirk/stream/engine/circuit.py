@@ -16,14 +16,14 @@ from falkirk.stream.circuit import State, StepInput, StepOutput
 from falkirk.stream.engine import rows
 from falkirk.stream.engine.batch import Batch, Updates
 from falkirk.stream.engine.edges import EdgeReader, EdgeWriter
-from falkirk.stream.engine.lookups import LookupRunner
+from falkirk.stream.engine.lookups import Joining
 from falkirk.stream.engine.partitioners import Partitioners
 from falkirk.stream.engine.processes import ProcessRunner
 from falkirk.stream.engine.sinks import SinkRunner
 from falkirk.stream.engine.sources import SourceReader
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.engine.tables import reader_of
-from falkirk.stream.forms import ROW_WISE, STATEFUL
+from falkirk.stream.forms import GATHERING, ROW_WISE
 from falkirk.stream.plan import Layout
 from falkirk.stream.stage import Edge, PhysicalStage
 
@@ -50,17 +50,17 @@ class StageCircuit:
         self.writers = [EdgeWriter(e, partition, counts) for e in stage.edges_out]
         self.sinks = {o: SinkRunner(o, counts.get(o.topic, 1)) for o in stage.operators if isinstance(o, op.Sink)}
         self.processes: dict[op.Operator, ProcessRunner] = {}
-        self.lookups: dict[op.Operator, LookupRunner] = {}
+        self.lookups: dict[op.Operator, Joining] = {}
         self.runners: dict[op.Operator, Runner] = {}
         partitioners = self._partitioners()
         for o in stage.operators:
             if type(o) in ROW_WISE:
                 self.runners[o] = ROW_WISE[type(o)](o)
-            elif o.stateful:
-                runner = STATEFUL[type(o)].stream(o, self._tables(o), self._first_shard(), partitioners)
+            elif type(o) in GATHERING:
+                runner = GATHERING[type(o)].stream(o, self._tables(o), self._first_shard(), partitioners)
                 if isinstance(runner, ProcessRunner):
                     self.processes[o] = runner
-                elif isinstance(runner, LookupRunner):
+                elif isinstance(runner, Joining):
                     self.lookups[o] = runner
                 else:
                     self.runners[o] = runner.run
@@ -70,7 +70,8 @@ class StageCircuit:
         run = StepRun(step, state)
         flowing: dict[op.Operator | Edge, Flowing | None] = {i: r.read(run) for i, r in self.readers.items()}
         for operator in self.stage.operators:
-            inputs = [flowing[self.incoming.get((before, operator), before)] for before in operator.inputs]
+            # A broadcast table does not flow.
+            inputs = [flowing.get(self.incoming.get((before, operator), before)) for before in operator.inputs]
             if operator in self.lookups:
                 rows, table = inputs
                 flowing[operator] = self.lookups[operator].run(run, rows, table)

@@ -8,6 +8,7 @@ The table's rows are taken first, so that a lookup sees the table as of its step
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
@@ -26,20 +27,53 @@ _KEY = pl.Schema({"key": pl.Binary()})
 """State knows a key by the bytes that both sides write it as."""
 
 
-class LookupRunner:
-    """One lookup in one task."""
+class Joining(ABC):
+    """Rows, joined with what is found by their keys."""
 
-    def __init__(self, lookup: Lookup, tables: Mapping[str, int], partitioners: Partitioners | None) -> None:
-        self.lookup, self.partitioners = lookup, partitioners
-        self.table = tables[LOOKED_UP]
+    def __init__(self, lookup: Lookup) -> None:
+        self.lookup = lookup
         self.schema = looked_up_schema(lookup)
 
     def run(self, run: StepRun, rows: Batch | Updates | None, table: Batch | Updates | None) -> Batch | None:
-        """Keep what the table says, then join the rows, which only come."""
+        """Keep what the table says, if it is this task's to keep; then join the rows, which only come."""
         assert not isinstance(rows, Updates)
         if table is not None and len(table):
             self.keep(run, table.zset() if isinstance(table, Updates) else table)
         return self.joined(run, rows) if rows is not None and len(rows) else None
+
+    def keep(self, run: StepRun, table: Batch) -> None:
+        """Take the rows of the table in: of each key, the last."""
+        raise NotImplementedError
+
+    def joined(self, run: StepRun, batch: Batch) -> Batch:
+        """The rows, each with what is kept of its key."""
+        keys = self.lookup.on.encode(batch.rows)
+        numbers: dict[bytes, int] = {}
+        rows: list[int] = []
+        for i, key in enumerate(keys):
+            if key is not None and numbers.setdefault(key, len(numbers)) == len(rows):
+                rows.append(i)
+        known = list(numbers)
+        kept, found = self._find(run, known, batch, rows) if known else (self.schema.to_frame(), [])
+        places = pl.Series([None if key is None else found[numbers[key]] for key in keys], dtype=pl.UInt32)
+        added = kept.select(pl.col(c).gather(places).alias(new) for c, new in self.lookup.columns.items())
+        out = Batch(batch.rows.hstack(added), batch.meta)
+        return out if self.lookup.how == "left" else out.filter(places.is_not_null())
+
+    @abstractmethod
+    def _find(
+        self, run: StepRun, keys: Sequence[bytes], batch: Batch, rows: Sequence[int]
+    ) -> tuple[pl.DataFrame, list[int | None]]:
+        """The rows that there are under some keys, and which is whose. `rows` says where in the batch each key is."""
+
+
+class LookupRunner(Joining):
+    """One lookup in one task, over the task's own state."""
+
+    def __init__(self, lookup: Lookup, tables: Mapping[str, int], partitioners: Partitioners | None) -> None:
+        super().__init__(lookup)
+        self.partitioners = partitioners
+        self.table = tables[LOOKED_UP]
 
     def keep(self, run: StepRun, table: Batch) -> None:
         """Take the rows of the table in: of each key, the last."""
@@ -56,27 +90,16 @@ class LookupRunner:
             values = [value if weight > 0 else None for value, weight in zip(values, weights, strict=True)]
         run.state.put(self._full(known, hashes), values)
 
-    def joined(self, run: StepRun, batch: Batch) -> Batch:
-        """The rows, each with what is kept of its key."""
-        keys = self.lookup.on.encode(batch.rows)
-        numbers: dict[bytes, int] = {}
-        rows: list[int] = []
-        for i, key in enumerate(keys):
-            if key is not None and numbers.setdefault(key, len(numbers)) == len(rows):
-                rows.append(i)
-        known = list(numbers)
-        hashes = murmur2(known)
-        found = run.state.get(self._full(known, hashes)) if known else []
-        there = [value for value in found if value is not None]
-        if len(there) < len(found):
-            self._check(run, known, hashes, pl.Series([value is None for value in found]), batch, rows)
+    def _find(
+        self, run: StepRun, keys: Sequence[bytes], batch: Batch, rows: Sequence[int]
+    ) -> tuple[pl.DataFrame, list[int | None]]:
+        hashes = murmur2(keys)
+        values = run.state.get(self._full(keys, hashes))
+        there = [value for value in values if value is not None]
+        if len(there) < len(values):
+            self._check(run, keys, hashes, pl.Series([value is None for value in values]), batch, rows)
         nth = iter(range(len(there)))
-        row_of = {key: None if value is None else next(nth) for key, value in zip(known, found, strict=True)}
-        places = pl.Series([None if key is None else row_of[key] for key in keys], dtype=pl.UInt32)
-        kept = decode_values(self.schema, there)
-        added = kept.select(pl.col(c).gather(places).alias(new) for c, new in self.lookup.columns.items())
-        out = Batch(batch.rows.hstack(added), batch.meta)
-        return out if self.lookup.how == "left" else out.filter(places.is_not_null())
+        return decode_values(self.schema, there), [None if value is None else next(nth) for value in values]
 
     def _full(self, keys: Sequence[bytes], hashes: Hashes) -> list[bytes]:
         return encode_keys(self.table, shard_of(hashes), [pl.Series("key", keys, dtype=pl.Binary)])
@@ -92,3 +115,12 @@ class LookupRunner:
     def _known(self, state: State) -> list[bytes | None]:
         own = (key for key, _ in state.scan(*EVERYTHING) if key[2] == self.table)
         return decode_keys(_KEY, list(islice(own, SOME)))["key"].to_list()
+
+
+class SharedLookupRunner(Joining):
+    """One lookup in a broadcast table."""
+
+    def _find(
+        self, run: StepRun, keys: Sequence[bytes], batch: Batch, rows: Sequence[int]
+    ) -> tuple[pl.DataFrame, list[int | None]]:
+        return run.step.shared[self.lookup.inputs[1].id].find(keys)
