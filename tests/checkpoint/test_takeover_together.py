@@ -51,6 +51,9 @@ class Stores:
     async def open(self, task: TaskId) -> Store:
         return MemoryStore(Identity("app", str(task), ""))
 
+    async def backfilled(self) -> None:
+        return None
+
 
 class Clock:
     def now(self) -> Millis:

@@ -1,6 +1,7 @@
 """The invariants, as equations with names. The protocol checks them as it runs; tests and the simulator check them too.
 
-chain      steps of a task, in log order, are 0, 1, 2…; division(n+1).start = division(n).end; clock(n+1) ≥ clock(n)
+chain      steps of a task, in log order, are 0, 1, 2…; division(n+1).start = division(n).end; clock(n+1) ≥ clock(n);
+           all began with one base, or with none
 names      owners of step records follow the order of names
 prefix     store.step ≤ last committed step
 visible    committed outputs = outputs of steps 0..last
@@ -31,6 +32,8 @@ def follows(record: StepRecord, last: StepRecord) -> None:
         raise InvariantError(f"task {record.task}, step {record.step}: its division leaves out {sorted(missing)}")
     if record.clock < last.clock:
         raise InvariantError(f"task {record.task}, step {record.step}: its clock goes back")
+    if record.base != last.base:
+        raise InvariantError(f"task {record.task}, step {record.step}: its base is {record.base}, and was {last.base}")
 
 
 def chain(records: Iterable[StepRecord]) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from falkirk.checkpoint.ids import Millis, Offset, OwnerId, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
-from falkirk.checkpoint.records import StepRecord
+from falkirk.checkpoint.records import Division, StepRecord
 from falkirk.state.store import Changes, Store
 
 
@@ -132,6 +132,15 @@ class Log(Protocol):
         ...
 
 
+class Backfilled(NamedTuple):
+    """A complete backfill."""
+
+    base: Offset
+    """Where the record lies that opened it: its name."""
+    division: Division
+    """What it read of all sources; what comes after it is the app's to read."""
+
+
 class Stores(Protocol):
     """Where tasks' databases are."""
 
@@ -144,6 +153,18 @@ class Stores(Protocol):
 
     async def fresh(self, task: TaskId) -> Store:
         """An empty store in the place of what this host has of the task's."""
+        ...
+
+    async def based(self, task: TaskId, base: Offset) -> Store:
+        """The state that this backfill made, in the place of what this host has of the task's.
+
+        Raises StateError where there is none; it is never taken for empty.
+        """
+        ...
+
+    async def backfilled(self) -> Backfilled | None:
+        """The app's backfill; None where there is none. Asked when a task has been named. Raises StateError while it
+        is open."""
         ...
 
 

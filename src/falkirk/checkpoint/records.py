@@ -52,7 +52,7 @@ class Released(msgspec.Struct, frozen=True, tag="released"):
     nonce: Nonce
 
 
-class StepRecord(msgspec.Struct, frozen=True, tag="step"):
+class StepRecord(msgspec.Struct, frozen=True, tag="step", omit_defaults=True):
     """One committed step. The record and everything that the step wrote are visible together or not at all."""
 
     task: str
@@ -66,6 +66,8 @@ class StepRecord(msgspec.Struct, frozen=True, tag="step"):
     rows: int = 0
     dead: int = 0
     """Rows that did not decode and went to the dead-letter topic."""
+    base: Offset = Offset(-1)
+    """Which backfill the task's state began with, as `falkirk.state.store.Progress.base`."""
 
 
 TaskRecord = Named | Released | StepRecord

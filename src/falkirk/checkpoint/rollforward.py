@@ -15,7 +15,7 @@ from falkirk.checkpoint.ports import Clock, Log, Replayer, Stores
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.tasks import Owned, Task
 from falkirk.errors import DivergenceError, StateError
-from falkirk.state.store import Progress, Store
+from falkirk.state.store import Store
 
 TOMBSTONE_RETENTION = Millis(7 * 24 * 3600 * 1000)
 """delete.retention.ms of changelogs: how long a compacted tombstone stays readable."""
@@ -25,14 +25,39 @@ async def current_store(stores: Stores, clock: Clock, task: Task) -> Store:
     """The task's store, or an empty one where the store is too old to be rolled along a compacted changelog.
 
     A tombstone may be gone after `TOMBSTONE_RETENTION`; a key it deleted would come back. Half of it leaves room for clocks
-    that disagree and for the time that rolling takes.
+    that disagree and for the time that rolling takes. A store that has a base cannot be rebuilt from a changelog, which
+    begins after it: whether it is too old is seen when there is something to roll (`check_age`).
     """
     store = await stores.open(task.id)
     progress = store.progress
-    if task.changelog is None or progress.step < 0 or clock.now() - progress.clock <= TOMBSTONE_RETENTION // 2:
+    if task.changelog is None or progress.step < 0 or progress.base >= 0 or not _old(clock, progress.clock):
         return store
     store.close()
     return await stores.fresh(task.id)
+
+
+def _old(clock: Clock, since: int) -> bool:
+    return clock.now() - since > TOMBSTONE_RETENTION // 2
+
+
+def check_age(clock: Clock, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> None:
+    """A store that has a base misses no step that is so old that a tombstone of its may be gone. Raises StateError.
+
+    What the store lacks was written from the first step after its own on, however long it had been idle before.
+    """
+    task, progress = owned.task, owned.opened().progress
+    missed = [record for _, record in steps if record.step > progress.step]
+    if task.changelog is None or progress.base < 0 or not missed:
+        return
+    since = missed[0].clock if missed[0].step == progress.step + 1 else progress.clock
+    if _old(clock, since):
+        raise StateError(
+            f"the newest state of task {task.id} is of step {progress.step}, and too old to be rolled along its changelog: "
+            "what was deleted since could come back",
+            where=f"{task.changelog.topic}[{task.changelog.partition}]",
+            hint="bring back the state directory that it ran in last, or the checkpoint store that has its versions: a state "
+            "that began with a backfill cannot be rebuilt from its changelog alone",
+        )
 
 
 async def roll_changelog(
@@ -61,14 +86,15 @@ async def roll_changelog(
         changes, position = await log.read_changes(task.changelog, position, mark)
         if changes:
             store.write(changes, before)
-    store.write({}, Progress(last.step, offset + 1, mark, last.clock))
+    store.write({}, before.at(last.step, offset + 1, mark, last.clock))
 
 
 def roll_nothing(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> None:
     """A task without state goes on from its last step record."""
     if steps:
         offset, last = steps[-1]
-        owned.opened().write({}, Progress(last.step, offset + 1, 0, last.clock))
+        store = owned.opened()
+        store.write({}, store.progress.at(last.step, offset + 1, 0, last.clock))
 
 
 def overtaken(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> bool:
@@ -101,4 +127,4 @@ async def roll_divisions(replayer: Replayer, owned: Owned, steps: Sequence[tuple
                 hint="under the lazy regime every operator must be a function of its input, its state and ctx.now(): look "
                 f"for random numbers, clocks, or calls to other services in the operators of stage {task.id.stage!r}",
             )
-        store.write(overlay.changes, Progress(record.step, offset + 1, 0, record.clock))
+        store.write(overlay.changes, store.progress.at(record.step, offset + 1, 0, record.clock))

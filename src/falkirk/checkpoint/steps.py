@@ -67,7 +67,8 @@ def close_step(
     word = digest([o.writes for o in outputs])
     ranges = tuple(r for o in outputs for r in number(o, f"{owned.task.id} {step}"))
     division = next_division(last, ends)
-    record = StepRecord(str(owned.task.id), step, owned.nonce, owner, clock, division, ranges, word, rows, dead)
+    base = Offset(owned.opened().progress.base)
+    record = StepRecord(str(owned.task.id), step, owned.nonce, owner, clock, division, ranges, word, rows, dead, base)
     own_cluster = {
         TopicPartition(r.partition.topic, r.partition.partition): r.end for r in division if not r.partition.cluster
     }

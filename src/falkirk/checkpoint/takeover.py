@@ -5,7 +5,8 @@
        (none, after a clean hand-over)
     c  open the store; ask for the high watermarks, of the changelog first and then of the steps, after the fences; read
        the steps at read_committed to the mark; roll the store forward along its log. If that log begins after the store,
-       because a worker that slept has trimmed it below a version of its own meanwhile: open that version, and again
+       because a worker that slept has trimmed it below a version of its own meanwhile: open that version, and again.
+       Where there is no step yet, ask what the first one follows on (`falkirk.checkpoint.backfill`)
     d  run, if the last name is ours
 
 What breaks otherwise: fence → read → name doubled a step, for a worker that wakes makes a new producer of its old id and
@@ -18,13 +19,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from falkirk.checkpoint import invariants
+from falkirk.checkpoint import backfill, invariants
 from falkirk.checkpoint.ids import Nonce, Offset, TopicPartition
 from falkirk.checkpoint.names import last_named, unclean
 from falkirk.checkpoint.ports import Aborted, Clock, Log, Replayer, Stores, Unknown
 from falkirk.checkpoint.reading import Records, decoded, read_everything, read_to_marks
 from falkirk.checkpoint.records import Named, StepRecord
-from falkirk.checkpoint.rollforward import current_store, overtaken, roll_changelog, roll_divisions, roll_nothing
+from falkirk.checkpoint.rollforward import (
+    check_age,
+    current_store,
+    overtaken,
+    roll_changelog,
+    roll_divisions,
+    roll_nothing,
+)
 from falkirk.checkpoint.tasks import Owned, Phase, Revoked
 from falkirk.checkpoint.transaction import record_of, renew, transact
 from falkirk.errors import StateError
@@ -64,12 +72,16 @@ async def recover(log: Log, stores: Stores, replayer: Replayer, clock: Clock, ta
         owned.store = await current_store(stores, clock, owned.task)
     behind = tasks
     while behind:
-        behind = await roll_forward(log, replayer, behind)
+        behind = await roll_forward(log, stores, replayer, clock, behind)
         for owned in behind:
             await reopen(stores, owned)
+    first = [o for o in tasks if o.phase is Phase.ROLLING and o.last is None and not o.revoked]
+    await backfill.begin(stores, first)
 
 
-async def roll_forward(log: Log, replayer: Replayer, tasks: Sequence[Owned]) -> list[Owned]:
+async def roll_forward(
+    log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned]
+) -> list[Owned]:
     """Read the logs and apply them to the open stores. Returns the tasks whose log no longer reaches back to their store."""
     by_partition = {owned.task.steps: owned for owned in tasks}
     behind = []
@@ -92,10 +104,13 @@ async def roll_forward(log: Log, replayer: Replayer, tasks: Sequence[Owned]) -> 
             continue
         owned.read_on = reads[p].position
         steps = [(offset, r) for offset, r in records if isinstance(r, StepRecord)]
+        if steps and owned.task.stateful and steps[-1][1].base != owned.opened().progress.base:
+            await backfill.replace(stores, owned, steps[-1][1].base)
         if overtaken(owned, steps):
             behind.append(owned)
             continue
         check_history(owned, steps)
+        check_age(clock, owned, steps)
         try:
             if not owned.task.stateful:
                 roll_nothing(owned, steps)

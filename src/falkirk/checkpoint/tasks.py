@@ -75,6 +75,8 @@ class Owned:
     store: Store | None = None
     last: StepRecord | None = None
     """The last committed step; None before the first."""
+    begins: Division = ()
+    """Of a task without a step, after a backfill: what that read."""
     read_on: Offset = Offset(0)
     """The steps partition is known up to here."""
     rolled: tuple[int, int] = (0, 0)

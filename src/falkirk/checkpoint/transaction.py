@@ -25,7 +25,6 @@ from falkirk.checkpoint.ports import Aborted, Log, Unknown, Writes
 from falkirk.checkpoint.reading import Records, decoded, read_to_marks
 from falkirk.checkpoint.records import Named, Released, StepRecord, TaskRecord, encode
 from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase
-from falkirk.state.store import Progress
 
 
 class Fate(Enum):
@@ -154,7 +153,7 @@ def apply(step: ClosedStep, read_on: Offset, written: Mapping[TopicPartition, Of
     log_offset = store.progress.log_offset
     if changelog is not None and changelog in written:
         log_offset = written[changelog] + 1
-    store.write(step.overlay.changes, Progress(step.record.step, read_on, log_offset, step.record.clock))
+    store.write(step.overlay.changes, store.progress.at(step.record.step, read_on, log_offset, step.record.clock))
 
 
 def record_of(owned: Owned, record: TaskRecord) -> Writes:

@@ -29,6 +29,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "worker": LazyCommand("falkirk.cli.run", "worker", "Be one worker of an app, without a supervisor: for a pod."),
     "driver": LazyCommand("falkirk.cli.epoch", "driver", "Drive an app's batch parts, without workers: for a pod."),
     "epoch": LazyCommand("falkirk.cli.epoch", "epoch", "Ask for an epoch of a batch part, and follow it."),
+    "backfill": LazyCommand("falkirk.cli.backfill", "backfill", "Let Spark compute what a new flow begins with."),
     "status": LazyCommand("falkirk.cli.status", "status", "Say how an app is, from any host."),
     "peek": LazyCommand("falkirk.cli.peek", "peek_command", "Show records of a flow's topics, decoded."),
     "explain": LazyCommand("falkirk.cli.explain", "explain", "Show what a flow will do, before it does anything."),

@@ -20,6 +20,7 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.master import check_master
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.runtime.app import App, prepare
+from falkirk.runtime.backfill.look import look
 from falkirk.runtime.batch.child import DriverChild
 from falkirk.runtime.batch.process import drive
 from falkirk.runtime.board import Board
@@ -179,9 +180,12 @@ def stop_on_signals(leaving: Callable[[], None]) -> threading.Event:
 
 
 def bound(target: str, settings: Settings) -> tuple[App, Topics]:
-    """The flow, bound to the cluster. Raises ConfigError where its state could not move between its hosts."""
+    """The flow, bound to the cluster. Raises ConfigError where its state could not move between its hosts, and StateError
+    while a backfill is open."""
     plan = load_flow(target).plan(settings.prefix)
     topics = Topics(settings.cluster())
     app = prepare(plan, settings, topics)
+    if app.backfill is not None:
+        look(app, settings.cluster())  # one that is open would stop each worker
     Hosts(app, settings, topics).check_alone()
     return app, topics

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from falkirk.checkpoint.ids import InputPartition, Offset, TaskId, TopicPartition
+from falkirk.checkpoint.records import Division
 from falkirk.checkpoint.tasks import Task
 from falkirk.connectors.kafka.control import CONTROL, PARTITIONS, ControlTopic
 from falkirk.connectors.kafka.topics import COMPACTED, FOREVER, TABLE, TopicInfo, Topics
@@ -24,6 +25,7 @@ from falkirk.stream.plan import (
     Layout,
     Plan,
     Stage,
+    backfill_topic,
     changelog_topic,
     control_topic,
     epochs_topic,
@@ -66,6 +68,8 @@ class App:
     """Bytes of the largest record that each topic accepts, of those that the app writes."""
     recorded: LayoutRecord
     batches: tuple[BoundBatch, ...] = ()
+    backfill: str | None = None
+    """The topic that records the app's backfill, if there was one by the time that the layout was read."""
 
     @property
     def group(self) -> str:
@@ -73,18 +77,21 @@ class App:
         return self.name
 
 
-def prepare(plan: Plan, settings: Settings, topics: Topics) -> App:
+def prepare(plan: Plan, settings: Settings, topics: Topics, *, backfill: bool = False) -> App:
     """Bind a flow to a cluster: check it against its sources and its recorded layout, make its topics, lay its tasks out.
+    With `backfill`, the layout says from then on that there is one: a worker finds it there (`runtime.backfill.look`).
 
     Safe to call from any number of workers at once. Raises ClusterError, SourceError and StateError: nothing is made then.
     """
     topics.check_reachable()
-    roles = roles_of(plan, settings)
+    roles, fills = roles_of(plan, settings), backfill_topic(settings.prefix, plan.app)
     steps, control = steps_topic(settings.prefix, plan.app), control_topic(settings.prefix, plan.app)
     record = ControlTopic(settings.cluster(), control)
     try:
         recorded = control in topics.describe([control])
         known = layout.read_layout(record) if recorded else None
+        if backfill or (known is not None and fills in known.topics):
+            roles[fills] = "epochs"
         found = topics.describe([*roles, *(known.topics if known else ())])
         if known is not None:
             layout.check_topics(known, found)
@@ -94,6 +101,11 @@ def prepare(plan: Plan, settings: Settings, topics: Topics) -> App:
             # A sink that was given more partitions is written as before: a key must not have its records in two of them.
             counts |= {name: topic.partitions for name, topic in known.topics.items() if name in counts}
         sizes, missing = topics_to_make(plan, settings, counts, room_for(plan, topics))
+        if fills in roles and fills not in counts:
+            missing[fills] = (
+                1 + result_partitions(plan, {**counts, **{n: p for n, (p, _) in missing.items()}}),
+                FOREVER,
+            )
         now = layout.stage_records(layout.in_order(known, plan.stages), sizes)
         if known is not None:
             layout.check_stages(known, now)
@@ -120,7 +132,8 @@ def prepare(plan: Plan, settings: Settings, topics: Topics) -> App:
     limits = {name: int(config["max.message.bytes"]) for name, config in topics.configs(written).items()}
     epochs = {batch.id: epochs_topic(settings.prefix, plan.app, batch.id) for batch in plan.batches}
     batches = bind(plan.batches, epochs, {name: replace(info, partitions=counts[name]) for name, info in infos.items()})
-    return App(plan.app, plan, steps, control, Layout(counts), infos, tasks, limits, known, batches)
+    filled = fills if fills in known.topics else None
+    return App(plan.app, plan, steps, control, Layout(counts), infos, tasks, limits, known, batches, filled)
 
 
 def parts(plan: Plan) -> tuple[Stage | BatchStage, ...]:
@@ -183,6 +196,11 @@ def topics_to_make(
     if plan.stages:
         want(steps_topic(settings.prefix, plan.app), sum(sizes.values()), FOREVER)
     return sizes, missing
+
+
+def result_partitions(plan: Plan, counts: Mapping[str, int]) -> int:
+    """Of a backfill: as many as the largest of the topics has that streams end in."""
+    return max((counts[o.topic] for s in plan.stages for o in s.outputs if o.kind != "edge"), default=1)
 
 
 def lay_out(
@@ -294,14 +312,8 @@ def check_division(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> No
     """What the last step read is what is there now: same topics, same partitions. Raises SourceError."""
     own = {i.partition for i in task.inputs}
     now = own | {i.partition for i in task.shared}
+    _check_same(task, ends)
     for gone in ends.keys() - now:
-        same = [p for p in now if (p.topic, p.partition) == (gone.topic, gone.partition)]
-        if same:
-            raise SourceError(
-                f"topic {gone.topic!r} was deleted and made anew: its offsets mean other records now",
-                where=f"task {task.task.id}, which had read {gone.topic}[{gone.partition}] up to {ends[gone]}",
-                hint="give the flow another name to begin again on the new topic",
-            )
         raise SourceError(
             f"task {task.task.id} read {gone.topic}[{gone.partition}], which it does not read now",
             hint="partitions or sources were removed; undo that, or give the flow another name",
@@ -313,10 +325,29 @@ def check_division(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> No
         )
 
 
-def start_offsets(task: BoundTask, topics: Topics) -> dict[InputPartition, Offset]:
-    """Where a task begins that has no step yet."""
+def _check_same(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> None:
+    """No topic was made anew. Raises SourceError."""
+    now = {i.partition for i in (*task.inputs, *task.shared)}
+    for gone in ends.keys() - now:
+        if any((p.topic, p.partition) == (gone.topic, gone.partition) for p in now):
+            raise SourceError(
+                f"topic {gone.topic!r} was deleted and made anew: its offsets mean other records now",
+                where=f"task {task.task.id}, which had read {gone.topic}[{gone.partition}] up to {ends[gone]}",
+                hint="give the flow another name to begin again on the new topic",
+            )
+
+
+def start_offsets(task: BoundTask, topics: Topics, read: Division = ()) -> dict[InputPartition, Offset]:
+    """Where a task begins that has no step yet: of its sources, where `read` by a backfill ends, if there was one."""
     found: dict[InputPartition, Offset] = {}
+    behind = ends_of(read)
+    if behind:
+        own = {i.place for i in task.inputs if i.input.kind == "source"}
+        _check_same(task, {p: end for p, end in behind.items() if TopicPartition(p.topic, p.partition) in own})
     for i in task.inputs:
+        if i.partition in behind:
+            found[i.partition] = _still_there(i, behind[i.partition], topics)
+            continue
         if isinstance(i.input.start, Mapping):
             if i.place.partition in i.input.start:
                 found[i.partition] = _chosen(i, Offset(i.input.start[i.place.partition]), topics)
@@ -326,6 +357,24 @@ def start_offsets(task: BoundTask, topics: Topics) -> dict[InputPartition, Offse
             at = i.input.start
         found[i.partition] = topics.offsets([i.place], at)[i.place]
     return found
+
+
+def ends_of(division: Division) -> dict[InputPartition, Offset]:
+    """Where it ends, partition by partition."""
+    return {r.partition: r.end for r in division}
+
+
+def _still_there(i: BoundInput, offset: Offset, topics: Topics) -> Offset:
+    """The end of what a backfill read, if what follows is there: nothing is skipped."""
+    first = topics.offsets([i.place], "earliest")[i.place]
+    if first <= offset:
+        return offset
+    raise SourceError(
+        f"the backfill read topic {i.place.topic!r} up to offset {offset}, and what follows is deleted up to {first}",
+        where=f"source {i.input.id}, partition {i.place.partition}",
+        hint="let the topic's retention outlast the time between a backfill and the run that follows it; to begin again, "
+        "give the flow another name",
+    )
 
 
 def _chosen(i: BoundInput, offset: Offset, topics: Topics) -> Offset:

@@ -22,7 +22,7 @@ from falkirk.errors import DiskError
 from falkirk.runtime.stores import TaskStores
 from falkirk.runtime.task import RunningTask
 from falkirk.state.rocks import RocksStore
-from falkirk.state.store import EMPTY, Progress
+from falkirk.state.store import Progress
 
 FLUSH_CHANGES = 50_000
 FLUSH_SECONDS = 10.0
@@ -99,7 +99,7 @@ class Maintenance:
     def _version(self, task: RunningTask, upkeep: Upkeep) -> None:
         """Make a version, copy it, and delete what lies below the low-watermark."""
         store, began = task.owned.opened(), time.monotonic()
-        if store.progress == EMPTY:
+        if store.progress.step < 0:
             return
         steps_floor = store.progress.step_offset - 1
         # The older of the last two, so that whoever looks at an edge has the time between two versions to do so.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from falkirk.checkpoint.ids import TaskId
+from falkirk.checkpoint.ids import Offset, TaskId
+from falkirk.checkpoint.ports import Backfilled
+from falkirk.errors import StateError
 from falkirk.runtime.app import BoundTask
 from falkirk.state.checkpoints import CheckpointStore, RemoteVersion, connect
 from falkirk.state.engine import Memory
@@ -19,8 +21,18 @@ from falkirk.state.store import Identity, Store
 class TaskStores:
     """`falkirk.checkpoint.ports.Stores` on RocksDB."""
 
-    def __init__(self, app: str, folder: Path, url: str, tasks: Mapping[TaskId, BoundTask], memory: Memory) -> None:
-        self._app, self._folder, self._tasks, self._memory = app, folder, tasks, memory
+    def __init__(
+        self,
+        app: str,
+        folder: Path,
+        url: str,
+        tasks: Mapping[TaskId, BoundTask],
+        memory: Memory,
+        look: Callable[[], Backfilled | None],
+    ) -> None:
+        """`look` asks for the app's backfill."""
+        self._app, self._folder, self._tasks, self._memory, self._url = app, folder, tasks, memory, url
+        self._look = look
         self._remote = connect(url)
         self._copies: dict[TaskId, CheckpointStore] = {}
         self._openers = ThreadPoolExecutor(4, "falkirk-open")
@@ -47,15 +59,15 @@ class TaskStores:
         """The live copy of this host, else the newest copied version, else an empty store.
 
         A lazy task's step records are trimmed below its versions, so a live copy that another worker's version has
-        overtaken may be of no use: it gives way. A task without state keeps its progress in memory: the steps topic tells
-        it again.
+        overtaken may be of no use: it gives way. So does one that has a base or nothing at all, for what a backfill made is
+        in no changelog. A task without state keeps its progress in memory: the steps topic tells it again.
         """
         bound = self._tasks[task]
         if not bound.task.stateful:
             return MemoryStore(self._identity(task))
         here = (self._folder_of(task) / "manifest.json").exists()
         store = self._opened(task) if here else None
-        if store is None or bound.task.changelog is None:
+        if store is None or bound.task.changelog is None or store.progress.base >= 0 or store.progress.step < 0:
             version = self.copies(task).newest()
             if version is not None and (store is None or version.step > store.progress.step):
                 if store is not None:
@@ -68,6 +80,24 @@ class TaskStores:
         """An empty store in the place of what this host has."""
         shutil.rmtree(self._folder_of(task), ignore_errors=True)
         return self._opened(task)
+
+    async def based(self, task: TaskId, base: Offset) -> Store:
+        """The state that a backfill made, or a version that follows on it where workers have gone on since."""
+        copies = self.copies(task)
+        version = copies.base(base) or copies.newest()
+        if version is None or version.progress.base != base:
+            raise StateError(
+                f"the state that the backfill made of task {task} is not in the checkpoint store",
+                where=self._url,
+                hint="is it the one that `falkirk backfill` was given? Give the same --checkpoints, or where none was given "
+                "the same --state-dir",
+            )
+        self._install(task, version)
+        return self._opened(task)
+
+    async def backfilled(self) -> Backfilled | None:
+        """The app's backfill, as it is now."""
+        return self._look()
 
     def copies(self, task: TaskId) -> CheckpointStore:
         """The task's versions in the checkpoint store."""

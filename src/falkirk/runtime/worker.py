@@ -28,6 +28,7 @@ from falkirk.connectors.kafka.source import SourceReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError
 from falkirk.runtime.app import App, BoundTask, check_division, start_offsets
+from falkirk.runtime.backfill.look import look
 from falkirk.runtime.clock import WallClock
 from falkirk.runtime.committer import Committer
 from falkirk.runtime.identity import Identity
@@ -109,7 +110,8 @@ class Worker:
         tables = {self._lanes[stage.id] for stage in app.plan.stages if any(i.table for i in stage.inputs)}
         self._readers = [SourceReader(cluster, ends=n in tables) for n in range(1 + max(self._lanes.values()))]
         memory = Memory(settings.cache_bytes * 2 // 3, settings.cache_bytes // 3)
-        self._stores = TaskStores(app.name, identity.folder, settings.checkpoint_url(), self._bound, memory)
+        url = settings.checkpoint_url()
+        self._stores = TaskStores(app.name, identity.folder, url, self._bound, memory, lambda: look(app, cluster))
         self.maintenance = Maintenance(self._stores, topics)
         self._tables = SharedTables(app, cluster, topics, identity.folder, memory)
         self._vigil = Vigil(app.recorded, topics)
@@ -304,7 +306,7 @@ class Worker:
 
     def _begin(self, task: RunningTask) -> None:
         """Stage step 0, which says where the inputs begin; again, if it was aborted."""
-        starts = start_offsets(task.bound, self.topics) | self._tables.positions(task.bound)
+        starts = start_offsets(task.bound, self.topics, task.owned.begins) | self._tables.positions(task.bound)
         self.pipeline.stage(task.begin(starts, self.owner, self.clock.now()))
 
     def _circuit(self, owned: Owned) -> Circuit:

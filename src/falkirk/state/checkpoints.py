@@ -2,6 +2,7 @@
 
     URL/app/task/files/HASH              one file of a version, named by what is in it
                  versions/STEP.json      a version: its files, whose state it is, and how far
+                 bases/NAME.json         the same of a state that a backfill made, before the first step
 
     a version is there  ⇔  its json is there  ⇒  all its files are there
 
@@ -10,6 +11,9 @@ cannot mean two states by one name, nor delete each other's newer versions.
 
 An upload writes files first, those not there already, and the json last; a deletion goes the other way. Killed
 anywhere in between, either leaves the other versions whole, and files that the next deletion finds unreferenced.
+
+A base is named by its backfill, and is no version before a step has followed on it: what a backfill leaves behind that was
+given up is opened by nobody. Copies of one that are uploaded at once replace each other whole, and each is as good.
 """
 
 from __future__ import annotations
@@ -62,8 +66,13 @@ class RemoteVersion(msgspec.Struct, frozen=True):
 
     @property
     def step(self) -> int:
-        """What it is named by."""
+        """What it is named by, but for a base, which is before all steps."""
         return self.progress.step
+
+    @property
+    def path(self) -> str:
+        """Of its json, within those of the task."""
+        return f"versions/{self.step}.json" if self.step >= 0 else _base_path(self.progress.base)
 
     @property
     def size(self) -> int:
@@ -117,15 +126,22 @@ class CheckpointStore:
         steps = [step for step in self.versions() if limit is None or step <= limit]
         return self.read(steps[-1]) if steps else None
 
+    def base(self, name: int) -> RemoteVersion | None:
+        """The state that a backfill made; None if there is none. Raises StateError if it cannot be used."""
+        return self._read(_base_path(name)) if _base_path(name) in self._bases() else None
+
     def read(self, step: int) -> RemoteVersion:
         """What a version says about itself. Raises StateError if it cannot be used, by this task or at all."""
-        path = self._version_path(step)
+        return self._read(f"versions/{step}.json")
+
+    def _read(self, name: str) -> RemoteVersion:
+        path = f"{self._prefix}/{name}"
         data = self._get(path)
         try:
             found = _decode_format(data).format
             if found != (LAYOUT, codec.FORMAT):
                 raise StateError(
-                    f"the version of step {step} is of format {found}, and this release reads {(LAYOUT, codec.FORMAT)}",
+                    f"a version is of format {found}, and this release reads {(LAYOUT, codec.FORMAT)}",
                     where=self._where(path),
                     hint="use the release that wrote it",
                 )
@@ -136,10 +152,13 @@ class CheckpointStore:
         return version
 
     def upload(self, folder: Path, progress: Progress, report: Report | None = None) -> RemoteVersion:
-        """Copy a version's files to the store, those that are not there already. A step's version is copied once.
+        """Copy a version's files to the store, those that are not there already. A step's version is copied once, and so is
+        a backfill's base: that is what `progress` before the first step is of.
 
         1. the files that are missing   2. the version's json   3. is every file still there?
         """
+        if progress.step < 0 and (base := self.base(progress.base)) is not None:
+            return base
         if progress.step in self.versions():
             return self.read(progress.step)
         found = [self._describe(file) for file in sorted(folder.iterdir()) if file.name not in ("LOCK", "LOG")]
@@ -152,11 +171,12 @@ class CheckpointStore:
             done += file.size
             if report:
                 report(done, total)
-        self._put(self._version_path(version.step), msgspec.json.encode(version))
+        path = f"{self._prefix}/{version.path}"
+        self._put(path, msgspec.json.encode(version))
         # Another worker, that had not heard of this upload, may have deleted a file that was there at first.
         there = self._there()
         if any(there.get(file.hash) != file.size for file in version.files):
-            self._delete([self._version_path(version.step)])
+            self._delete([path])
             raise DiskError(
                 f"the version of step {version.step} could not be uploaded: files that it needs were deleted meanwhile",
                 where=self._prefix,
@@ -170,7 +190,7 @@ class CheckpointStore:
         for file in version.files:
             target = folder / file.name
             if Path(file.name).name != file.name:
-                raise self._damaged(self._version_path(version.step), f"'{file.name}' is not a file's name")
+                raise self._damaged(version.path, f"'{file.name}' is not a file's name")
             found = hashlib.blake2b(digest_size=16)
             with self._errors(self._file_path(file.hash)), target.open("wb") as out:
                 for chunk in obstore.get(self._store, self._file_path(file.hash)).stream(min_chunk_size=_CHUNK):
@@ -184,22 +204,26 @@ class CheckpointStore:
                 raise self._damaged(self._file_path(file.hash), "its contents have changed")
 
     def delete_below(self, step: int, grace: timedelta = GRACE) -> list[int]:
-        """Delete the versions below `step` but for the newest of all, then the files that no version names.
+        """Delete the versions below `step` but for the newest of all, and bases where one is left, which follows on them;
+        then the files that no version names.
 
         Returns the steps deleted. A file younger than `grace` is left: an upload may be about to name it.
         """
-        *older, _newest = self.versions() or [0]
+        *older, newest = self.versions() or [-1]
         gone = [version for version in older if version < step]
-        self._delete([self._version_path(version) for version in gone])
+        self._delete([f"{self._prefix}/versions/{version}.json" for version in gone])
+        if newest >= step >= 0:
+            self._delete([f"{self._prefix}/{base}" for base in self._bases()])
         before = datetime.now(UTC) - grace
         candidates = [meta["path"] for meta in self._list("files") if meta["last_modified"] <= before]
-        kept = {self._file_path(file.hash) for version in self.versions() for file in self.read(version).files}
+        left = [*map(self.read, self.versions()), *map(self._read, self._bases())]
+        kept = {self._file_path(file.hash) for version in left for file in version.files}
         self._delete([path for path in candidates if path not in kept])
         return gone
 
     def clear(self) -> None:
         """Delete every version, of whatever schema, and every file."""
-        for what in ("versions", "files"):
+        for what in ("versions", "bases", "files"):
             self._delete([meta["path"] for meta in self._list(what)])
 
     def _describe(self, file: Path) -> RemoteFile:
@@ -211,8 +235,8 @@ class CheckpointStore:
                 self._hashes[known] = hashlib.file_digest(data, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
         return RemoteFile(file.name, self._hashes[known], stat.st_size)
 
-    def _version_path(self, step: int) -> str:
-        return f"{self._prefix}/versions/{step}.json"
+    def _bases(self) -> list[str]:
+        return [f"bases/{Path(meta['path']).name}" for meta in self._list("bases") if meta["path"].endswith(".json")]
 
     def _file_path(self, content: str) -> str:
         return f"{self._prefix}/files/{content}"
@@ -266,6 +290,10 @@ class CheckpointStore:
             hint="restore that object; or, in the eager regime, delete the task's versions: it is then restored from its "
             "changelog",
         )
+
+
+def _base_path(name: int) -> str:
+    return f"bases/{name}.json"
 
 
 def _first_line(error: Exception) -> str:

@@ -11,7 +11,7 @@ import struct
 import msgspec
 
 from falkirk.errors import StateError
-from falkirk.state.store import Identity, Progress
+from falkirk.state.store import EMPTY, Identity, Progress
 
 META = b"\xff\xff"
 """Where keys about the store begin: shards end far below."""
@@ -22,24 +22,26 @@ IDENTITY_KEY = META + b"identity"
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
 """What msgspec raises for damaged JSON: text that is no UTF-8 is no DecodeError of its own."""
 
-_PROGRESS = struct.Struct(">Bqqqq")
-_PROGRESS_FORMAT = 1
+_PROGRESS = {1: struct.Struct(">Bqqqq"), 2: struct.Struct(">Bqqqqq")}
+"""By format: 1 is of a state without a base, 2 of one with it."""
 
 
 def encode_progress(progress: Progress) -> bytes:
     """Progress as bytes.
 
     >>> decode_progress(encode_progress(Progress(7, 8, 9, 10)), where="")
-    Progress(step=7, step_offset=8, log_offset=9, clock=10)
+    Progress(step=7, step_offset=8, log_offset=9, clock=10, base=-1)
     """
-    return _PROGRESS.pack(_PROGRESS_FORMAT, progress.step, progress.step_offset, progress.log_offset, progress.clock)
+    numbers = (progress.step, progress.step_offset, progress.log_offset, progress.clock)
+    return _PROGRESS[1].pack(1, *numbers) if progress.base < 0 else _PROGRESS[2].pack(2, *numbers, progress.base)
 
 
 def decode_progress(data: bytes | None, *, where: str) -> Progress:
     """The inverse. Raises StateError."""
-    if data is None or len(data) != _PROGRESS.size or data[0] != _PROGRESS_FORMAT:
+    layout = _PROGRESS.get(data[0]) if data else None
+    if data is None or layout is None or len(data) != layout.size:
         raise damaged("it does not say how far it is", where)
-    return Progress(*_PROGRESS.unpack(data)[1:])
+    return Progress(*layout.unpack(data)[1:])
 
 
 def encode_identity(identity: Identity) -> bytes:
@@ -107,11 +109,15 @@ def check_advances(before: Progress, after: Progress) -> None:
     """A write never takes a store back:
 
         before.step ≤ after.step,  before.step_offset ≤ after.step_offset,  before.log_offset ≤ after.log_offset
+        before.base = after.base,  or the state was empty before
 
     Raises StateError otherwise: applied once more, an old step would undo the newer ones.
     """
     if not (
-        before.step <= after.step and before.step_offset <= after.step_offset and before.log_offset <= after.log_offset
+        before.step <= after.step
+        and before.step_offset <= after.step_offset
+        and before.log_offset <= after.log_offset
+        and (before.base == after.base or before == EMPTY)
     ):
         raise StateError(
             f"a write would take the state back from {before} to {after}",

@@ -37,6 +37,13 @@ class Progress:
     """Where in the changelog partition to read on: one past the last change applied."""
     clock: int = 0
     """Milliseconds, when `log_offset` was current: a much older one may have missed a compacted tombstone."""
+    base: int = -1
+    """Where the record lies that opened the backfill which made the state that the first step found; −1: it found none.
+    Logs begin after it, so a state that has a base is never made again from logs alone."""
+
+    def at(self, step: int, step_offset: int, log_offset: int, clock: int) -> Progress:
+        """Further on, from the same beginning."""
+        return Progress(step, step_offset, log_offset, clock, self.base)
 
 
 EMPTY = Progress(step=-1, step_offset=0, log_offset=0)

@@ -41,6 +41,15 @@ def epochs_topic(prefix: str, app: str, stage: str) -> str:
     return f"{prefix}.{app}.epochs.{stage}"
 
 
+BACKFILL = "backfill"
+"""What a backfill is called among the parts that have epochs."""
+
+
+def backfill_topic(prefix: str, app: str) -> str:
+    """Where the app's backfill is recorded, if it has one."""
+    return epochs_topic(prefix, app, BACKFILL)
+
+
 @dataclass(frozen=True, slots=True)
 class Input:
     """A topic that a stage reads."""

@@ -17,7 +17,7 @@ from falkirk.stream import operators as op
 from falkirk.stream.batch.plan import batch_stages
 from falkirk.stream.batch.stage import BatchStage
 from falkirk.stream.formats import Key
-from falkirk.stream.plan import Input, Output, Plan, epochs_topic
+from falkirk.stream.plan import BACKFILL, Input, Output, Plan, epochs_topic
 from falkirk.stream.projection import columns_needed, columns_read_by, projected
 from falkirk.stream.regimes import Checkpoint
 from falkirk.stream.stage import DEAD_LETTERS, Edge, PhysicalStage, SharedTable, source_input, stage_name
@@ -188,6 +188,10 @@ def _ordered(stages: Iterable[PhysicalStage]) -> list[PhysicalStage]:
 
 def _check_ids(stages: Sequence[PhysicalStage | BatchStage]) -> None:
     seen: dict[str, PhysicalStage | BatchStage] = {}
+    for stage in stages:
+        if stage.id == BACKFILL and isinstance(stage, BatchStage):
+            hint = "give its first operator with state, or its with_regime, another id="
+            raise DefinitionError(f"a batch part cannot be called {BACKFILL!r}: the app's backfill is", hint=hint)
     for stage in stages:
         if seen.setdefault(stage.id, stage) is not stage:
             raise DefinitionError(f"two stages would be called {stage.id!r}", hint="give one of its operators an id=")

@@ -66,5 +66,17 @@ class Records:
         if self.headers is not None:
             self.headers += [m.headers() or [] for m in messages]
 
+    def followed_by(self, records: Records) -> Records:
+        """These, and then others of the same partition; taken in here, unless there were none."""
+        if not len(self):
+            return records
+        self.offsets += records.offsets
+        self.keys += records.keys
+        self.values += records.values
+        self.times += records.times
+        if self.headers is not None and records.headers is not None:
+            self.headers += records.headers
+        return self
+
     def __len__(self) -> int:
         return len(self.offsets)

@@ -58,9 +58,9 @@ def epoch(
         tasks.shuffle(pieces)
     frames = [frame for piece, chunks in pieces for frame in job.head(piece, chunks)]
     for n in range(1, job.levels + 1):
-        frames = [frame for task in _tasks(frames, tasks) for frame in job.level(n, iter(task))]
+        frames = [frame for task in tasks_of(frames, tasks) for frame in job.level(n, cut(task, tasks))]
     written: dict[str, list[Record]] = {output.id: [] for output in found.outputs}
-    for row in _sorted(frames).iter_rows(named=True):
+    for row in sorted_rows(frames).iter_rows(named=True):
         assert row["level"] == job.levels + 1
         records = written[found.outputs[row["exchange"]].id]
         records.append(Record(row["bucket"], len(records), row["key"], row["value"], row["timestamp"]))
@@ -85,17 +85,18 @@ def _chunks(app: MemoryApp, stage: BatchStage, piece: Piece, rng: random.Random 
         at = end
 
 
-def _tasks(frames: Sequence[pl.DataFrame], rng: random.Random | None) -> Iterator[list[pl.DataFrame]]:
-    """The frames of each task: all rows of a bucket are one task's, and nothing else is promised."""
+def tasks_of(frames: Sequence[pl.DataFrame], rng: random.Random | None) -> Iterator[pl.DataFrame]:
+    """The rows of each task: all rows of a bucket are one task's, and nothing else is promised."""
     count = rng.randint(1, 3) if rng else 1
     tasks: defaultdict[int, list[pl.DataFrame]] = defaultdict(list)
-    for _, rows in _sorted(frames).group_by(SORTED[:3], maintain_order=True):
+    for _, rows in sorted_rows(frames).group_by(SORTED[:3], maintain_order=True):
         tasks[rng.randrange(count) if rng else 0].append(rows)
     for of_one in tasks.values():
-        yield list(_cut(pl.concat(of_one), rng))
+        yield pl.concat(of_one)
 
 
-def _cut(frame: pl.DataFrame, rng: random.Random | None) -> Iterator[pl.DataFrame]:
+def cut(frame: pl.DataFrame, rng: random.Random | None) -> Iterator[pl.DataFrame]:
+    """The same rows in frames."""
     at = 0
     while at < frame.height:
         end = rng.randint(at + 1, frame.height) if rng else frame.height
@@ -103,7 +104,8 @@ def _cut(frame: pl.DataFrame, rng: random.Random | None) -> Iterator[pl.DataFram
         at = end
 
 
-def _sorted(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def sorted_rows(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """All rows of some frames, in the order of levels, exchanges, buckets and places."""
     whole = pl.concat([PARCELS.to_frame(), *frames])
     assert not whole.select(SORTED).is_duplicated().any()
     return whole.sort(SORTED)

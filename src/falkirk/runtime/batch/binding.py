@@ -9,7 +9,8 @@ from falkirk.checkpoint.epochs import Epochs, Opened, OutputEnds
 from falkirk.checkpoint.ids import InputPartition, Offset, TopicPartition
 from falkirk.checkpoint.publishing import Part, progress_place
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
-from falkirk.stream.batch import BatchStage, Piece
+from falkirk.stream.backfill import BackfillJob, BackfillStage, Turn
+from falkirk.stream.batch import BatchStage, Job, Piece
 
 PIECE = 250_000
 """Offsets of one piece. The same always: how a division is cut is a part of what its floating-point sums are."""
@@ -19,7 +20,7 @@ PIECE = 250_000
 class BoundBatch:
     """A batch part, its topics and its result partitions."""
 
-    stage: BatchStage
+    stage: BatchStage | BackfillStage
     epochs: str
     """The topic that holds its epochs."""
     result_partitions: int
@@ -76,7 +77,22 @@ class BoundBatch:
             ends.append(OutputEnds(output.name, output.id, tuple(found[p] for p in places)))
         return tuple(ends)
 
-    def pieces(self, opened: Opened) -> list[Piece]:
+    def job(self, epochs: Epochs) -> Job | BackfillJob:
+        """The work of the epoch that is open."""
+        assert epochs.opened is not None
+        assert isinstance(self.stage, BatchStage)
+        return self.stage.job(
+            clock=epochs.opened.clock,
+            records=sum(r.end - r.start for r in epochs.opened.division),
+            result_partitions=self.result_partitions,
+            bury_from=self.buried(epochs),
+        )
+
+    def lasts(self) -> list[bool]:
+        """Of each output, whether only the last record of a key counts."""
+        return [False] * len(self.outputs)
+
+    def pieces(self, opened: Opened) -> Sequence[Piece | Turn]:
         """The division, cut. Pieces of one partition lie apart, for tasks that begin together read best from several."""
         number = {source.topic: i for i, source in enumerate(self.stage.inputs)}
         cut = []

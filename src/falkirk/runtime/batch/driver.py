@@ -28,6 +28,7 @@ from falkirk.runtime.batch.binding import BoundBatch
 from falkirk.runtime.clock import WallClock
 from falkirk.runtime.identity import host_name
 from falkirk.runtime.protocol import EpochReport
+from falkirk.stream.backfill import BackfillJob
 from falkirk.stream.batch import Job
 
 LOOK = 1.0
@@ -48,7 +49,7 @@ class Compute(Protocol):
     """Computes an epoch and publishes it; `falkirk.connectors.spark.batch` does."""
 
     def __call__(
-        self, batch: BoundBatch, epochs: Epochs, job: Job, on_progress: Callable[[str, int, int], None]
+        self, batch: BoundBatch, epochs: Epochs, job: Job | BackfillJob, on_progress: Callable[[str, int, int], None]
     ) -> Sequence[Outcome]:
         """What became of each result partition. What `on_progress` raises ends it, and is raised here."""
         ...
@@ -92,7 +93,7 @@ class Driver:
                     self._abandon(epochs)
                 elif epochs.open:
                     self._run(epochs)
-                elif self._target is not None and _reaches(epochs, self._target):
+                elif self._finished(epochs):
                     self.done = True
                     return
                 elif self._target is not None or self._due(epochs):
@@ -112,6 +113,15 @@ class Driver:
 
     def _catch_up(self, epochs: Epochs) -> None:
         run(catch_up(self._log, self._batch.openings, epochs))
+
+    @property
+    def abandoning(self) -> str:
+        """The command that gives an epoch up."""
+        return f"falkirk epoch {self._app} {self._batch.stage.id} --abandon"
+
+    def _finished(self, epochs: Epochs) -> bool:
+        """Whether there is nothing left to drive."""
+        return self._target is not None and _reaches(epochs, self._target)
 
     def _due(self, epochs: Epochs) -> bool:
         stage, new = self._batch.stage, 0
@@ -138,14 +148,13 @@ class Driver:
             self._check(opened)
             rows = sum(r.end - r.start for r in opened.division)
             self._say(opened, "opened", f"of {rows:,} records")
-            job = batch.stage.job(
-                clock=opened.clock,
-                records=rows,
-                result_partitions=batch.result_partitions,
-                bury_from=batch.buried(epochs),
-            )
             try:
-                self._compute(batch, epochs, job, lambda what, done, of: self._progress(epochs, opened, what, done, of))
+                self._compute(
+                    batch,
+                    epochs,
+                    batch.job(epochs),
+                    lambda what, done, of: self._progress(epochs, opened, what, done, of),
+                )
             except Stopped:
                 return
             standings = self._log.standings(batch.progress)
@@ -159,8 +168,7 @@ class Driver:
             raise StateError(
                 f"epoch {opened.epoch} was opened by another definition of {self._batch.stage.id!r}, and is not complete",
                 where=f"opened by {opened.driver}",
-                hint=f"run that definition until the epoch is complete, or: falkirk epoch {self._app} "
-                f"{self._batch.stage.id} --abandon",
+                hint=f"run that definition until the epoch is complete, or: {self.abandoning}",
             )
 
     def _progress(self, epochs: Epochs, opened: Opened, what: str, done: int, of: int) -> None:

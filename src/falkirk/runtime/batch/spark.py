@@ -12,6 +12,7 @@ from falkirk.errors import ConfigError
 from falkirk.runtime.app import App
 from falkirk.runtime.batch.binding import BoundBatch
 from falkirk.runtime.settings import Settings
+from falkirk.stream.backfill import BackfillJob
 from falkirk.stream.batch import Job
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class SparkCompute:
         self._making = threading.Lock()
 
     def __call__(
-        self, batch: BoundBatch, epochs: Epochs, job: Job, on_progress: Callable[[str, int, int], None]
+        self, batch: BoundBatch, epochs: Epochs, job: Job | BackfillJob, on_progress: Callable[[str, int, int], None]
     ) -> list[Outcome]:
         """Compute the open epoch of a batch part, and publish it."""
         spark = self._spark()
@@ -37,7 +38,8 @@ class SparkCompute:
 
         assert epochs.opened is not None
         keyed = [sink.key is not None for sink in batch.stage.sinks] + [False]
-        targets = [Target(o.name, o.partitions, k) for o, k in zip(batch.outputs, keyed, strict=True)]
+        outputs = zip(batch.outputs, keyed, batch.lasts(), strict=True)
+        targets = [Target(o.name, o.partitions, k, last) for o, k, last in outputs]
         publishing = Publishing(
             epochs.opened.epoch,
             epochs.opening,
@@ -64,6 +66,7 @@ class SparkCompute:
                 ghosts=[Ghosts(n, p.topic, p.partition, start, end) for n, p, start, end in batch.replaced(epochs)],
                 publishing=publishing,
                 on_progress=told,
+                checkpoints=self._settings.checkpoint_url(),
             )
         return [p.outcome for p in published]
 
@@ -82,7 +85,7 @@ class SparkCompute:
                     if error.name != "pyspark":
                         raise
                     raise ConfigError(
-                        f"app {self._app.name!r} has a batch part, and PySpark is not installed",
+                        f"app {self._app.name!r} is to be computed by Spark, and PySpark is not installed",
                         hint="pip install 'falkirk[spark]'",
                     ) from None
                 name = f"falkirk {self._app.name}"

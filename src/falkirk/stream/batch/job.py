@@ -89,7 +89,7 @@ class Job:
         Raises UserCodeError."""
         frames = iter(parcels)
         later: list[pl.DataFrame] = []
-        for (exchange, bucket), rows in groupby(_of_level(n, frames, later), key=itemgetter(0, 1)):
+        for (exchange, bucket), rows in groupby(of_level(n, frames, later), key=itemgetter(0, 1)):
             yield from self._bucket(n, exchange, bucket, rows)
         yield from later
         yield from frames
@@ -130,7 +130,7 @@ class Job:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-def _of_level(n: int, frames: Iterator[pl.DataFrame], later: list[pl.DataFrame]) -> Iterator[_Row]:
+def of_level(n: int, frames: Iterator[pl.DataFrame], later: list[pl.DataFrame]) -> Iterator[_Row]:
     """The rows of level n; of the last frame that holds any, the others are put into `later`."""
     for frame in frames:
         ours = frame["level"] == n

@@ -5,10 +5,11 @@ A store is a list of writes. A crash keeps the flushed ones and any prefix of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from falkirk.checkpoint.ids import TaskId
+from falkirk.checkpoint.ids import Offset, TaskId
+from falkirk.checkpoint.ports import Backfilled
 from falkirk.errors import StateError
 from falkirk.state.store import EMPTY, Changes, Progress
 
@@ -108,6 +109,8 @@ class Copies:
     """The checkpoint store: copies of versions, which every host can reach, by their steps."""
 
     versions: dict[TaskId, dict[int, Snapshot]] = field(default_factory=dict)
+    bases: dict[tuple[TaskId, Offset], Snapshot] = field(default_factory=dict)
+    """What backfills made."""
 
     def upload(self, task: TaskId, store: SimStore, number: int) -> None:
         """Copy a version, and forget those that the store no longer keeps, but for the newest."""
@@ -122,17 +125,24 @@ class Copies:
         return known[max(known)] if known else None
 
 
+async def _none() -> None:
+    return None
+
+
 @dataclass(slots=True)
 class Disk:
     """The port `Stores`: every store of one host. It outlives the process.
 
     The live copy of this host, else the newest copied version, else an empty store. A lazy task's step records are
-    trimmed below its versions, so there a live copy that another worker's version has overtaken gives way to it.
+    trimmed below its versions, so there a live copy that another worker's version has overtaken gives way to it; so does
+    one that has a base, or nothing at all.
     """
 
     copies: Copies
     lazy: bool
     on_write: Callable[[TaskId, Progress], None] = lambda _, __: None
+    look: Callable[[], Awaitable[Backfilled | None]] = _none
+    """Asks for the app's backfill."""
     stores: dict[TaskId, SimStore] = field(default_factory=dict)
     _ahead: dict[TaskId, SimStore] = field(default_factory=dict)
 
@@ -146,7 +156,8 @@ class Disk:
 
     def _open(self, task: TaskId) -> SimStore:
         here, copy = self.stores.get(task), self.copies.newest(task)
-        if copy is not None and (here is None or (self.lazy and copy[1].step > here.progress.step)):
+        yields = here is None or self.lazy or here.progress.base >= 0 or here.progress.step < 0
+        if copy is not None and yields and (here is None or copy[1].step > here.progress.step):
             self.stores[task] = SimStore(self._watch(task), kept={1: copy})
             self.stores[task].open(1)
         elif here is None:
@@ -157,6 +168,19 @@ class Disk:
         """An empty store."""
         self.stores[task] = SimStore(self._watch(task))
         return self.stores[task]
+
+    async def based(self, task: TaskId, base: Offset) -> SimStore:
+        """The state that the backfill made."""
+        made = self.copies.newest(task) or self.copies.bases.get((task, base))
+        if made is None or made[1].base != base:
+            raise StateError(f"there is no base {base} of {task}")
+        self.stores[task] = SimStore(self._watch(task), kept={1: made})
+        self.stores[task].open(1)
+        return self.stores[task]
+
+    async def backfilled(self) -> Backfilled | None:
+        """The app's backfill."""
+        return await self.look()
 
     def _watch(self, task: TaskId) -> Callable[[Progress], None]:
         return lambda progress: self.on_write(task, progress)

@@ -28,6 +28,7 @@ from falkirk.connectors.spark.batch.watching import OnProgress, watched
 from falkirk.connectors.spark.batch.work import ARROW, Buried, Ghosts, Published, Publishing, Work
 from falkirk.connectors.spark.division import LEAST
 from falkirk.connectors.spark.workers import importer, shipped
+from falkirk.stream.backfill import BackfillJob, Turn
 from falkirk.stream.batch import Job, Piece
 
 SETTINGS = {
@@ -48,29 +49,31 @@ Batches = Iterator[pa.RecordBatch]
 
 def run_epoch(
     spark: SparkSession,
-    job: Job,
+    job: Job | BackfillJob,
     *,
     cluster: Cluster,
-    pieces: Sequence[Piece],
+    pieces: Sequence[Piece | Turn],
     topic_ids: Mapping[str, str],
     headers: Sequence[bool],
     ghosts: Sequence[Ghosts],
     publishing: Publishing,
     on_progress: OnProgress,
+    checkpoints: str = "",
 ) -> list[Published]:
     """Compute an epoch and publish it; what of it is published already is computed, and not published again.
 
-    `pieces` are the division, cut to the size of tasks; `topic_ids` has Kafka's id of each of their topics, and `headers`
-    says of each source whether its records' headers are wanted. `ghosts` are the ranges of earlier epochs' output, up to
-    where it ended when this one was opened, whose keys are to be buried where this epoch has them no more; they are cut
-    here. `on_progress` is called every moment, in this thread; what it raises cancels the epoch's job, and is raised here.
+    `pieces` are the division, cut to the size of tasks, or of a backfill the histories that begin; `topic_ids` has Kafka's
+    id of each topic that is read, and `headers` says of each source whether its records' headers are wanted. `ghosts` are
+    the ranges of earlier epochs' output, up to where it ended when this one was opened, whose keys are to be buried where
+    this epoch has them no more; they are cut here. `checkpoints` is the URL under which a backfill keeps its bases.
+    `on_progress` is called every moment, in this thread; what it raises cancels the epoch's job, and is raised here.
 
     Returns what became of each result partition, in order. Raises what a task raised, if that is a FalkirkError, and
     FalkirkError for everything else that Spark could not mend by trying again. Whatever was raised: running the same epoch
     once more finishes it.
     """
     shares = [*pieces, *_cut(ghosts), None]
-    work = shipped(Work(job, cluster, shares, topic_ids, headers, publishing))
+    work = shipped(Work(job, cluster, shares, topic_ids, headers, publishing, checkpoints))
     own = spark.newSession()
     for name, value in SETTINGS.items():
         own.conf.set(name, value)

@@ -9,8 +9,8 @@ Only when all of it is there does publishing begin: it may have to begin again, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Set
+from itertools import chain, groupby
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -29,6 +29,9 @@ ROWS = 20_000
 """Of a slice, at most."""
 SIZE = 16 << 20
 """Bytes of a slice's keys and values, unless one row alone has more."""
+
+TASK = 8
+"""Bytes of an `order` that say of which task a row is."""
 
 _RECORDS = pa.schema(
     [
@@ -70,6 +73,41 @@ def records(rows: Iterable[pl.DataFrame], clock: int) -> Iterator[pl.DataFrame]:
         yield frame.with_columns(
             timestamp=pl.when(ghost).then(pl.lit(clock, pl.Int64())).otherwise("timestamp")
         ).filter((own["exchange"] != MARK) & ~(ghost & again))
+
+
+def lasts(rows: Iterable[pl.DataFrame], exchanges: Set[int]) -> Iterator[pl.DataFrame]:
+    """Rows without those of these exchanges that are followed by another of their key and task, and without tombstones.
+
+    >>> rows = pl.DataFrame({
+    ...     "exchange": [0, 0, 0, 1],
+    ...     "order": [b"task one 1", b"task one 2", b"task one 3", b"task one 4"],
+    ...     "key": [b"a", b"a", b"b", b"b"],
+    ...     "value": [b"1", b"2", None, None],
+    ...     "payload": [None, None, None, None],
+    ... })
+    >>> pl.concat(lasts([rows[:1], rows[1:]], {0})).select("exchange", "key", "value").rows()
+    [(0, b'a', b'2'), (1, b'b', None)]
+    """
+    held: pl.DataFrame | None = None
+    for frame in chain(rows, [None]):
+        if held is not None:
+            following = held[1:] if frame is None else pl.concat([held[1:], frame[:1]])
+            again = pl.concat([_same(held[: following.height], following), pl.Series([False])])[: held.height]
+            chosen = held["exchange"].is_in(list(exchanges)) & held["payload"].is_null()
+            yield held.filter(~chosen | (~again & held["value"].is_not_null()))
+        held = frame
+
+
+def _same(rows: pl.DataFrame, following: pl.DataFrame) -> pl.Series:
+    """Of one key and one task, row by row; a ghost is of no task."""
+    task = pl.col("order").bin.slice(0, TASK)
+    a, b = rows.with_columns(task=task), following.with_columns(task=task)
+    return (
+        (a["exchange"] == b["exchange"])
+        & a["key"].eq_missing(b["key"])
+        & a["task"].eq_missing(b["task"])
+        & b["payload"].is_null()
+    ).alias("")
 
 
 def slices(frames: Iterable[pl.DataFrame], rows: int = ROWS, size: int = SIZE) -> Iterator[pl.DataFrame]:

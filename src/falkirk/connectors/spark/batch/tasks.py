@@ -10,7 +10,7 @@ import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import polars as pl
@@ -23,12 +23,14 @@ from falkirk.checkpoint.publishing import HEADER, publish
 from falkirk.connectors.kafka.epochs import pause, publisher_log
 from falkirk.connectors.kafka.errors import Words
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.connectors.spark.batch.results import Spooled, by_partition, records
+from falkirk.connectors.spark.batch.bases import Bases
+from falkirk.connectors.spark.batch.results import Spooled, by_partition, lasts, records
 from falkirk.connectors.spark.batch.work import GHOST, LAST, MARK, Buried, Ghosts, Published, Share, Work, table
 from falkirk.connectors.spark.ranges import chunks, headers
 from falkirk.errors import SourceError
 from falkirk.state.shards import murmur2, murmur2_partition
-from falkirk.stream.batch import PARCELS, Piece
+from falkirk.stream.backfill import BackfillJob, Turn
+from falkirk.stream.batch import PARCELS, Job, Piece
 from falkirk.stream.records import Records
 
 Batches = Iterator[pa.RecordBatch]
@@ -65,7 +67,11 @@ def head(data: bytes, numbers: Batches) -> Batches:
 
 def level(data: bytes, number: int, parcels: Batches) -> Batches:
     """Take the parcels of some buckets, sorted, through one level."""
-    return _batches(_loaded(data).job.level(number, map(_frame, parcels)))
+    work = _loaded(data)
+    frames = map(_frame, parcels)
+    if isinstance(work.job, BackfillJob):
+        return _batches(work.job.level(number, frames, partial(_records, work), _keeper(work)))
+    return _batches(work.job.level(number, frames))
 
 
 def publication(data: bytes, rows: Batches) -> Batches:
@@ -100,7 +106,11 @@ def _batches(frames: Iterable[pl.DataFrame]) -> Batches:
 def _share(work: Work, share: Share) -> Iterator[pl.DataFrame]:
     match share:
         case Piece():
+            assert isinstance(work.job, Job)
             return work.job.head(share, _records(work, share))
+        case Turn():
+            assert isinstance(work.job, BackfillJob)
+            return work.job.head(share, partial(_records, work), _keeper(work))
         case Ghosts():
             return _ghosts(work, share, lambda m: m.value() is not None and bool(headers(m, HEADER)))
         case Buried():
@@ -109,6 +119,10 @@ def _share(work: Work, share: Share) -> Iterator[pl.DataFrame]:
             return _ghosts(work, everything, lambda m: m.value() is None and headers(m, HEADER) == own)
         case None:
             return _marks(work)
+
+
+def _keeper(work: Work) -> Bases:
+    return Bases(_folder(), work.checkpoints)
 
 
 def _records(work: Work, piece: Piece) -> Iterator[Records]:
@@ -137,6 +151,8 @@ def _rows(work: Work, sink: int, keys: list[bytes]) -> pl.DataFrame:
 
 def _marks(work: Work) -> Iterator[pl.DataFrame]:
     yield _result_rows(work, exchange=MARK, bucket=range(work.job.result_partitions))
+    if isinstance(work.job, BackfillJob):
+        yield work.job.marks()
 
 
 def _result_rows(work: Work, **columns: object) -> pl.DataFrame:
@@ -150,7 +166,8 @@ def _result_rows(work: Work, **columns: object) -> pl.DataFrame:
 def _publish(work: Work, number: int, rows: Iterator[pl.DataFrame]) -> Published:
     names = work.publishing
     with closing(Spooled(_folder(), number, names.epoch, names.targets)) as result:
-        result.fill(records(rows, work.job.clock))
+        counting = {n for n, target in enumerate(names.targets) if target.last}
+        result.fill(records(lasts(rows, counting) if counting else rows, work.job.clock))
         log = publisher_log(work.cluster, names.owner(number), names.transaction_timeout_ms, names.batch_bytes)
         with closing(log):
             outcome = run(publish(log, names.part(number), result, pause))

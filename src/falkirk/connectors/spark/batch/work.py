@@ -14,6 +14,7 @@ from falkirk.checkpoint.publishing import Outcome, Part, progress_place
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.epochs import publisher
 from falkirk.connectors.spark.columns import arrow_type
+from falkirk.stream.backfill import BackfillJob, Turn
 from falkirk.stream.batch import PARCELS, Job, Piece
 
 ARROW = pa.schema([(name, arrow_type(dtype)) for name, dtype in PARCELS.items()])
@@ -52,8 +53,8 @@ class Buried(NamedTuple):
     start: Offset
 
 
-Share = Piece | Ghosts | Buried | None
-"""What a task of the head does: read a piece, or find ghosts; None: mark result partitions."""
+Share = Piece | Turn | Ghosts | Buried | None
+"""What a task of the head does: read a piece, run a history, or find ghosts; None: mark result partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class Target:
     partitions: int
     keyed: bool
     """Keys place records as Java's producers do; else all of a result partition go to one."""
+    last: bool = False
+    """Of each key, what its task wrote last is what counts, and a tombstone is nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ class Publishing:
 class Work:
     """All of it. Each task of the head has one of the shares."""
 
-    job: Job
+    job: Job | BackfillJob
     cluster: Cluster
     shares: Sequence[Share]
     topic_ids: Mapping[str, str]
@@ -109,6 +112,8 @@ class Work:
     headers: Sequence[bool]
     """Whether a source's records are wanted with their headers, by number."""
     publishing: Publishing
+    checkpoints: str = ""
+    """Where the bases of a backfill are kept: the URL of the checkpoint store."""
 
 
 class Published(NamedTuple):

@@ -1,0 +1,140 @@
+"""`falkirk backfill`: the states that a new flow begins with, computed by Spark from all that its sources hold."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+
+from falkirk.checkpoint.driver import run
+from falkirk.checkpoint.epochs import Asked, Completed, Epochs, propose
+from falkirk.checkpoint.ids import TopicPartition
+from falkirk.cli.main import tell as tell_error
+from falkirk.cli.options import run_options, settings_from
+from falkirk.cli.running import stop_on_signals
+from falkirk.connectors.kafka.epochs import KafkaEpochLog
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.spark.master import check_master, is_local, is_on_loopback
+from falkirk.errors import ConfigError, FalkirkError
+from falkirk.runtime.app import App, prepare
+from falkirk.runtime.backfill.driver import driving, prepared
+from falkirk.runtime.backfill.look import read
+from falkirk.runtime.batch.spark import SparkCompute
+from falkirk.runtime.clock import WallClock
+from falkirk.runtime.identity import hold
+from falkirk.runtime.process import setup_logging
+from falkirk.runtime.protocol import BUG, EpochReport
+from falkirk.runtime.settings import Settings
+from falkirk.stream.load import load_flow
+
+
+@click.command()
+@run_options
+@click.option("--abandon", is_flag=True, help="Give an open backfill up.")
+def backfill(target: str, abandon: bool, **options: Any) -> None:
+    """Let Spark compute the state and the results of a flow that has not run yet, from all that its sources hold now.
+
+    falkirk run goes on from there, as if the flow had been streaming from the start. It needs the same checkpoint store
+    (--checkpoints, or else the same state directory). Killed at any moment, the command is run again and finishes what it
+    began; while it is not finished, workers refuse to start.
+
+    \b
+    falkirk backfill app:flow --brokers broker-1:9092 --checkpoints s3://bucket/app
+    falkirk run      app:flow --brokers broker-1:9092 --checkpoints s3://bucket/app
+
+    The exit code is 0 when the backfill is complete (with --abandon: given up), 1 when it was stopped before.
+    """
+    settings = settings_from(workers=1, **options)
+    setup_logging(settings.log_level)
+    plan = load_flow(target).plan(settings.prefix)
+    topics = Topics(settings.cluster())
+    check_shared(settings)
+    with hold(Path(settings.state_dir) / plan.app / "lock", f"app {plan.app!r}"):
+        if abandon:
+            app = prepare(plan, settings, topics)
+            _ask_to_abandon(app, settings)
+        else:
+            app = prepared(plan, settings, topics)
+            if (known := _known(app, settings)).complete is not None:
+                click.echo(f"{app.name}: the backfill is complete: {_words(known)}; falkirk run goes on from there")
+                return
+            check_master(settings.spark)
+        code = _drive(app, settings, topics, abandon=abandon)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # Spark's threads would hold up the interpreter's end
+
+
+def check_shared(settings: Settings) -> None:
+    """What Spark's executors write, workers must find. Raises ConfigError where they cannot."""
+    if is_local(settings.spark) or is_on_loopback(settings.spark):
+        return
+    if not settings.checkpoints:
+        raise ConfigError(
+            "no checkpoint store is given, and Spark's executors cannot write into a folder of this machine",
+            where=f"--spark {settings.spark}",
+            hint="give --checkpoints URL, one that they and all hosts of the app reach, such as s3://bucket/app",
+        )
+    if settings.checkpoints.startswith("file:"):
+        where = f"--checkpoints {settings.checkpoints}"
+        click.secho(f"{where} must be a folder that all of Spark's executors share", fg="yellow", err=True)
+
+
+def _drive(app: App, settings: Settings, topics: Topics, *, abandon: bool) -> int:
+    """Until it has ended, or is told to stop. Returns the exit code."""
+    stop = stop_on_signals(lambda: click.echo(f"{app.name}: stops; run it again to finish it", err=True))
+    said = ""
+
+    def tell(report: EpochReport) -> None:
+        nonlocal said
+        line = report.words if report.state == "running" else f"{report.state}, {report.words}"
+        if line != said:
+            click.echo(f"{time.strftime('%H:%M:%S')} backfill {line}", err=True)
+        said = line
+
+    compute = SparkCompute(app, settings)
+    try:
+        driver = driving(app, settings, topics, compute, tell, stop.is_set)
+    except FalkirkError as error:
+        tell_error(error)
+        return error.exit_code
+    except Exception:  # noqa: BLE001  # whatever it is, the process ends with it
+        traceback.print_exc()
+        return BUG
+    finally:
+        compute.close()
+    if abandon or driver.abandoned:
+        click.echo(f"{app.name}: the backfill is given up; what it had published stays in the sinks")
+        return 0 if abandon else 1
+    if not driver.done:
+        return 1
+    click.echo(f"{app.name}: the backfill is complete: {_words(_known(app, settings))}; falkirk run goes on from there")
+    return 0
+
+
+def _ask_to_abandon(app: App, settings: Settings) -> None:
+    epochs = Epochs() if app.backfill is None else _known(app, settings)
+    if app.backfill is None or not epochs.open:
+        words = "is complete, and stays" if epochs.complete is not None else "is not open"
+        raise ConfigError(f"the backfill of app {app.name!r} {words}", hint="falkirk run runs the app")
+    with closing(KafkaEpochLog(settings.cluster())) as log:
+        run(propose(log, TopicPartition(app.backfill, 0), epochs, Asked("abandon", WallClock().now())))
+
+
+def _known(app: App, settings: Settings) -> Epochs:
+    assert app.backfill is not None
+    return read(app.backfill, settings.cluster())
+
+
+def _words(epochs: Epochs) -> str:
+    assert epochs.complete is not None
+    assert isinstance(epochs.ended, Completed)
+    records = sum(r.end - r.start for r in epochs.complete.division)
+    seconds = (epochs.ended.clock - epochs.complete.clock) / 1000
+    return f"{records:,} input records, {epochs.ended.rows:,} results, in {seconds:.1f} s"

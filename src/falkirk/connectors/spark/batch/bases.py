@@ -1,0 +1,43 @@
+"""Where the histories of a backfill have their states, and where those go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from falkirk.state.checkpoints import CheckpointStore, connect
+from falkirk.state.engine import Memory
+from falkirk.state.rocks import RocksStore
+from falkirk.state.store import Identity, Store
+
+
+class Bases:
+    """`falkirk.stream.backfill.Keeper`: a store of this task of Spark's alone, and the checkpoint store.
+
+    A copy of the task, or one that is run again, makes the same base: what is there already is left, and of two that are
+    made at once the last one counts, whole.
+    """
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self._folder, self._url = folder, url
+
+    @contextmanager
+    def keeping(self, identity: Identity) -> Iterator[Store]:
+        """An empty store. Its state is in the checkpoint store when the block has ended, if nothing was raised in it."""
+        with (
+            TemporaryDirectory(dir=self._folder, prefix="falkirk-base-") as folder,
+            closing(RocksStore(Path(folder) / "state", identity, _memory())) as store,
+        ):
+            yield store
+            version = store.commit()
+            copies = CheckpointStore(connect(self._url), identity)
+            copies.upload(store.version_folder(version), store.version_progress(version))
+
+
+@lru_cache(1)
+def _memory() -> Memory:
+    """Of this process, whatever the number of its tasks."""
+    return Memory()

@@ -1,0 +1,75 @@
+"""A backfill on a cluster: its topics, and what its tasks are to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from falkirk.checkpoint.epochs import Epochs, Opened
+from falkirk.checkpoint.ids import InputPartition, TopicPartition
+from falkirk.runtime.app import App
+from falkirk.runtime.batch.binding import BoundBatch
+from falkirk.stream.backfill import BackfillJob, BackfillStage, Turn
+from falkirk.stream.backfill.stage import backfill_stage
+from falkirk.stream.batch import Piece
+from falkirk.stream.plan import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class BoundBackfill(BoundBatch):
+    """All streaming stages of an app, to be computed in one epoch."""
+
+    layout: Layout
+
+    def job(self, epochs: Epochs) -> BackfillJob:
+        """The work of the backfill that is open."""
+        assert epochs.opened is not None
+        assert isinstance(self.stage, BackfillStage)
+        return BackfillJob(
+            stage=self.stage,
+            layout=self.layout,
+            pieces=self._pieces(self.stage, epochs.opened),
+            clock=epochs.opened.clock,
+            base=epochs.opening,
+            result_partitions=self.result_partitions,
+        )
+
+    def pieces(self, opened: Opened) -> Sequence[Piece | Turn]:
+        """The histories that begin: those of tasks that read sources alone."""
+        assert isinstance(self.stage, BackfillStage)
+        pieces = self._pieces(self.stage, opened)
+        return BackfillJob(self.stage, self.layout, pieces, opened.clock, -1, self.result_partitions).turns
+
+    def lasts(self) -> list[bool]:
+        """Of each output, whether only the last record of a key counts: those of grouped results."""
+        return [*(sink.changes for sink in self.stage.sinks), False]
+
+    def _pieces(self, stage: BackfillStage, opened: Opened) -> Mapping[tuple[int, int], Sequence[Piece]]:
+        ranges = {(r.partition.topic, r.partition.partition): r for r in opened.division}
+        found: dict[tuple[int, int], Sequence[Piece]] = {}
+        first = 0
+        for n, (one, tasks) in enumerate(zip(stage.stages, stage.tasks(self.layout.partitions), strict=True)):
+            sources = [i.topic for i in one.inputs if i.kind == "source"]
+            for p in range(tasks):
+                reads = [(first + i, ranges[topic, p]) for i, topic in enumerate(sources)]
+                found[n, p] = [Piece(i, r.partition.topic, p, r.start, r.end) for i, r in reads if r.start < r.end]
+            first += len(sources)
+        return found
+
+
+def bind_backfill(app: App) -> BoundBackfill:
+    """The backfill of an app whose layout has one. Raises DefinitionError."""
+    assert app.backfill is not None
+    stage = backfill_stage(app.plan)
+    return BoundBackfill(
+        stage,
+        app.backfill,
+        app.layout.partitions[app.backfill] - 1,
+        {
+            InputPartition("", i.topic, app.topics[i.topic].id, p): TopicPartition(i.topic, p)
+            for i in stage.inputs
+            for p in range(app.layout.partitions[i.topic])
+        },
+        tuple(replace(app.topics[o.topic], partitions=app.layout.partitions[o.topic]) for o in stage.outputs),
+        app.layout,
+    )

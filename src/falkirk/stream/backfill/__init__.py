@@ -1,0 +1,15 @@
+"""A backfill as a job: the histories of an app's tasks, run by the stages' own circuits, level by level.
+
+sources ──▶ level 0: tasks that read sources alone ──edges──▶ sort ──▶ level 1 ──edges──▶ sort ──▶ … ──▶ result rows
+              └── base of each task's state                    └── base of each task's state
+
+state(base) = fold of the circuit over the history, in large steps at one clock
+the records of sinks are those of the stream; of a grouped result, the last of each key
+"""
+
+from __future__ import annotations
+
+from falkirk.stream.backfill.job import BackfillJob, Keeper, Turn
+from falkirk.stream.backfill.stage import BackfillStage
+
+__all__ = ["BackfillJob", "BackfillStage", "Keeper", "Turn"]

@@ -1,0 +1,249 @@
+"""A backfill's work, cut into the histories of tasks.
+
+head(turn)        the task's sources ──steps──▶ circuit ──▶ parcels for tasks of later levels, result rows
+level n           parcels, task by task ──steps──▶ circuit ──▶ the same
+
+Rows of PARCELS, as batch parts have them, with an edge's record in a parcel:
+
+level      exchange             bucket            order
+1…n        receiving stage      receiving task    edge · sending stage · sending task · step · number in it
+n + 1      sink                 result partition  0    · sending stage · sending task · step · number in it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple, Protocol
+
+import polars as pl
+
+from falkirk.checkpoint.overlay import EmptyReader, Overlay
+from falkirk.state.store import Identity, Progress, Store
+from falkirk.stream.backfill.pile import Pile
+from falkirk.stream.backfill.stage import BackfillStage
+from falkirk.stream.batch.job import of_level
+from falkirk.stream.batch.parcels import PARCELS, Piece, parcels, results
+from falkirk.stream.circuit import Emitted, Slice, StepInput
+from falkirk.stream.engine.sinks import Written
+from falkirk.stream.exchanges.place import Place
+from falkirk.stream.exchanges.sinks import partitions_of
+from falkirk.stream.plan import Layout
+from falkirk.stream.records import Records
+
+ROWS = 250_000
+"""Of a step, at most."""
+SIZE = 64 << 20
+"""Bytes of a step's keys and values, or of its parcels, unless one record alone has more."""
+
+Reads = Callable[[Piece], Iterator[Records]]
+"""The records of a range of a source, in order, cut the same way each time."""
+
+
+class Turn(NamedTuple):
+    """A task whose history is run in the head: one of a stage that reads sources alone."""
+
+    stage: int
+    """Its number."""
+    partition: int
+
+
+class Keeper(Protocol):
+    """Where tasks' states are while their histories are run, and where they go then."""
+
+    def keeping(self, identity: Identity) -> AbstractContextManager[Store]:
+        """An empty store, whose state is kept as the task's base when the block ends, and only then."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class BackfillJob:
+    """What each task of a backfill runs. For one division and one clock its results are the same bytes, on however many
+    cores and in whatever order tasks run, as far as users' functions are deterministic."""
+
+    stage: BackfillStage
+    layout: Layout
+    pieces: Mapping[tuple[int, int], Sequence[Piece]]
+    """What each task reads of its sources, by (stage's number, partition): of each source, all of the division."""
+    clock: int
+    """Milliseconds: the only time that operators see."""
+    base: int
+    """The backfill's name, which is that of the bases too."""
+    result_partitions: int
+
+    @property
+    def levels(self) -> int:
+        """How many follow the head."""
+        return max(self._levels)
+
+    @property
+    def buckets(self) -> int:
+        """Tasks of the largest stage behind an edge."""
+        return max((n for n, level in zip(self._sizes, self._levels, strict=True) if level), default=1)
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The tasks of the head, those that have most to read first."""
+        first = [n for n, level in enumerate(self._levels) if not level]
+        turns = [Turn(n, p) for n in first for p in range(self._sizes[n])]
+        return sorted(turns, key=lambda turn: -sum(piece.end - piece.start for piece in self.pieces[turn]))
+
+    def marks(self) -> pl.DataFrame:
+        """A row for each task behind an edge, before all its parcels: a task that nobody sends anything has a base too."""
+        rows = [(level, n, p) for n, level in enumerate(self._levels) if level for p in range(self._sizes[n])]
+        empty = dict.fromkeys(PARCELS)
+        level, exchange, bucket = zip(*rows, strict=True) if rows else ((), (), ())
+        marked = {"level": level, "exchange": exchange, "bucket": bucket, "order": [b""] * len(rows)}
+        return pl.DataFrame({**empty, **marked}, schema=PARCELS)
+
+    def head(self, turn: Turn, reads: Reads, keeper: Keeper) -> Iterator[pl.DataFrame]:
+        """The history of a task that reads sources alone. Raises UserCodeError and SourceError."""
+        return self._history(turn, iter(()), reads, keeper)
+
+    def level(self, n: int, frames: Iterable[pl.DataFrame], reads: Reads, keeper: Keeper) -> Iterator[pl.DataFrame]:
+        """The histories of some tasks of level n, whose parcels come sorted; frames may be cut anywhere. Rows of later levels
+        pass through. Raises UserCodeError and SourceError."""
+        rest = iter(frames)
+        later: list[pl.DataFrame] = []
+        for (number, partition), rows in groupby(of_level(n, rest, later), key=itemgetter(0, 1)):
+            yield from self._history(Turn(number, partition), rows, reads, keeper)
+        yield from later
+        yield from rest
+
+    def _history(
+        self, turn: Turn, rows: Iterator[tuple[int, int, bytes, bytes | None]], reads: Reads, keeper: Keeper
+    ) -> Iterator[pl.DataFrame]:
+        stage = self.stage.stages[turn.stage]
+        if not stage.stateful:
+            yield from _History(self, turn, None).run(self._steps(turn, rows, reads))
+            return
+        identity = Identity(self.stage.app, f"{stage.id}/{turn.partition}", stage.fingerprint, stage.state_schema)
+        with keeper.keeping(identity) as store:
+            yield from _History(self, turn, store).run(self._steps(turn, rows, reads))
+
+    def _steps(
+        self, turn: Turn, rows: Iterator[tuple[int, int, bytes, bytes | None]], reads: Reads
+    ) -> Iterator[list[Slice]]:
+        """What the task reads, cut: source by source, then edge by edge."""
+        stage = self.stage.stages[turn.stage]
+        for piece in self.pieces[turn]:
+            source = self.stage.inputs[piece.source]
+            for records in _cut(reads(piece)):
+                yield [Slice(source.id, piece.topic, piece.partition, records)]
+        edges = [i for i in stage.inputs if i.kind == "edge"]
+        held: dict[int, Records] = {}
+        size = offset = 0
+        for _, _, order, value in rows:
+            if value is None:
+                continue  # the mark
+            edge = Place.of(order).level
+            one = Records([offset], [None], [value], [0])
+            held[edge] = held[edge].followed_by(one) if edge in held else one
+            size, offset = size + len(value), offset + 1
+            if size >= SIZE:
+                yield [Slice(edges[e].id, edges[e].topic, turn.partition, r) for e, r in held.items()]
+                held, size = {}, 0
+        if held:
+            yield [Slice(edges[e].id, edges[e].topic, turn.partition, r) for e, r in held.items()]
+
+    @cached_property
+    def _levels(self) -> tuple[int, ...]:
+        return self.stage.levels
+
+    @cached_property
+    def _sizes(self) -> tuple[int, ...]:
+        return self.stage.tasks(self.layout.partitions)
+
+    def receiver(self, edge: str) -> tuple[int, int]:
+        """The number of the stage that reads an edge, and which of its edges it is."""
+        for n, stage in enumerate(self.stage.stages):
+            edges = [i.id for i in stage.inputs if i.kind == "edge"]
+            if edge in edges:
+                return n, edges.index(edge)
+        raise KeyError(edge)
+
+    def level_of(self, stage: int) -> int:
+        """Of a stage, by its number."""
+        return self._levels[stage]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what each process makes for itself."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@dataclass(slots=True)
+class _History:
+    """One task's: its circuit, its steps, and what these give."""
+
+    job: BackfillJob
+    turn: Turn
+    store: Store | None
+    """None: the task has no state."""
+    number: int = 0
+    """Of the step."""
+    piles: dict[int, Pile] = field(default_factory=dict)
+
+    def run(self, steps: Iterator[list[Slice]]) -> Iterator[pl.DataFrame]:
+        """All steps; then, as a worker would, those that timers ask for which are due."""
+        job, stage = self.job, self.job.stage.stages[self.turn.stage]
+        circuit = stage.circuit(self.turn.partition, job.layout)
+        progress = Progress(-1, 0, 0, job.clock, job.base)
+        if self.store is not None:
+            self.store.write({}, progress)
+        wake_at: int | None = None
+        following: list[Slice] | None = next(steps, None)
+        while following is not None or (wake_at is not None and wake_at <= job.clock):
+            overlay = Overlay(EmptyReader() if self.store is None else self.store)
+            found = circuit.run(StepInput(job.clock, following or []), overlay)
+            wake_at = found.wake_at
+            for emitted in found.emitted:
+                yield from self._emitted(emitted)
+            if self.store is not None:
+                self.store.write(overlay.changes, progress)
+            self.number += 1
+            following = next(steps, None)
+        for pile in self.piles.values():
+            yield from pile.close()
+
+    def _emitted(self, emitted: Emitted) -> Iterator[pl.DataFrame]:
+        stage = self.job.stage.stages[self.turn.stage]
+        sinks = {o.id: o for o in self.job.stage.sinks}
+        kind = next(o.kind for o in stage.outputs if o.id == emitted.output)
+        if kind == "edge":
+            receiver, edge = self.job.receiver(emitted.output)
+            orders = self._orders(edge, len(emitted.values))
+            level = self.job.level_of(receiver)
+            yield parcels(level, receiver, emitted.partitions, orders, emitted.values)  # type: ignore[arg-type]
+            return
+        sink = sinks.get(emitted.output) if kind == "sink" else None
+        number = len(sinks) if sink is None else self.job.stage.sinks.index(sink)
+        records = Written(emitted.keys, emitted.values, pl.Series(emitted.timestamps, dtype=pl.Int64))
+        places = partitions_of(None if sink is None else sink.key, records, self.job.result_partitions)
+        rows = results(self.job.levels + 1, number, places, self._orders(0, len(emitted.values)), records)
+        if sink is None or not sink.changes:
+            yield rows
+        else:
+            yield from self.piles.setdefault(number, Pile()).take(rows)
+
+    def _orders(self, edge: int, count: int) -> list[bytes]:
+        return Place(edge, self.turn.stage, self.turn.partition, self.number).orders(0, count)
+
+
+def _cut(chunks: Iterator[Records]) -> Iterator[Records]:
+    """The same records in pieces for steps. Where one ends follows from the records alone."""
+    held, size = Records(), 0
+    for records in chunks:
+        held, size = held.followed_by(records), size + _size(records)
+        if len(held) >= ROWS or size >= SIZE:
+            yield held
+            held, size = Records(), 0
+    if len(held):
+        yield held
+
+
+def _size(records: Records) -> int:
+    return sum(len(v) for column in (records.keys, records.values) for v in column if v is not None)

@@ -1,0 +1,83 @@
+"""All streaming stages of a flow, as one part that is computed in one epoch: the backfill."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from falkirk.errors import DefinitionError
+from falkirk.stream.describe import described
+from falkirk.stream.expressions import words
+from falkirk.stream.operators import Operator, Sink
+from falkirk.stream.plan import BACKFILL, BatchPlan, Input, Output, Plan
+from falkirk.stream.stage import DEAD_LETTERS, PhysicalStage
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BackfillStage:
+    """What a backfill computes."""
+
+    app: str
+    stages: tuple[PhysicalStage, ...]
+    """Upstream first; their numbers are their places here."""
+    inputs: tuple[Input, ...]
+    """The sources of all stages, stage by stage. A topic is there as often as stages read it."""
+    sinks: tuple[Sink, ...]
+    """In the order of their numbers."""
+    outputs: tuple[Output, ...]
+    """The sinks, in the order of their numbers, then the dead letters."""
+
+    id = BACKFILL
+    regime = BatchPlan(None, "whole")
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Of each stage: 0 where it reads sources alone, else one more than the highest of those whose edges it reads."""
+        found: list[int] = []
+        for stage in self.stages:
+            before = [
+                found[n] for n, s in enumerate(self.stages[: len(found)]) if set(s.edges_out) & set(stage.edges_in)
+            ]
+            found.append(1 + max(before) if before else 0)
+        return tuple(found)
+
+    @property
+    def fingerprint(self) -> str:
+        """Another one where operators, expressions, schemas, sources or sinks are others. What functions do is not looked
+        at."""
+        everything: list[Operator] = []
+        for stage in self.stages:
+            everything += [o for o in (*stage.sources, *stage.operators) if o not in everything]
+        number = {operator: str(i) for i, operator in enumerate(everything)}
+        lines = [
+            f"{','.join(number.get(i, '?') for i in o.inputs)} → {described(o, exactly=True)}: {words(o.schema)}"
+            for o in everything
+        ]
+        return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
+
+    def tasks(self, counts: Mapping[str, int]) -> tuple[int, ...]:
+        """How many each stage has; `counts` are topics' partitions."""
+        return tuple(counts[stage.inputs[0].topic] for stage in self.stages)
+
+
+def backfill_stage(plan: Plan) -> BackfillStage:
+    """The backfill of a flow. Raises DefinitionError where there is nothing to backfill, or no one place to begin at."""
+    stages = tuple(stage for stage in plan.stages if isinstance(stage, PhysicalStage))
+    if not stages:
+        raise DefinitionError(
+            f"flow {plan.app!r} has no streaming part, and there is nothing to backfill",
+            hint="what is batch reads its whole history by itself: falkirk run",
+        )
+    inputs = tuple(i for stage in stages for i in stage.inputs if i.kind == "source")
+    starts = {i.topic: i.start for i in inputs}
+    if other := next((i for i in inputs if i.start != starts[i.topic]), None):
+        raise DefinitionError(
+            f"two sources read topic {other.topic!r} from different starts, and a backfill reads it from one",
+            where=f"sources {', '.join(i.id for i in inputs if i.topic == other.topic)}",
+            hint="give both the same start=",
+        )
+    sinks = tuple(o for stage in stages for o in stage.operators if isinstance(o, Sink))
+    letters = next(o for stage in stages for o in stage.outputs if o.kind == "dead_letters")
+    outputs = (*(Output(o.id, o.topic, "sink") for o in sinks), Output(DEAD_LETTERS, letters.topic, "dead_letters"))
+    return BackfillStage(plan.app, stages, inputs, sinks, outputs)

@@ -1,0 +1,200 @@
+"""A backfill is what the stream would have left behind: the same state of each task, the same table or records in sinks."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import falkirk as fk
+from falkirk.stream.backfill import job as jobs
+from falkirk.testing.backfill import Backfill, backfill
+from falkirk.testing.memory import MemoryApp
+
+FORMAT = fk.Json({"k": fk.String, "g": fk.Int64, "x": fk.Int64})
+JSON = fk.Json()
+
+rows = st.lists(
+    st.fixed_dictionaries(
+        {"k": st.sampled_from(["a", "b", "c", "ü"]), "g": st.integers(0, 2), "x": st.integers(-1000, 1000)}
+    )
+    | st.just({"k": "bad", "g": "no number", "x": 1}),
+    max_size=30,
+)
+
+
+class Running(fk.Process):
+    """A running total of each key; a timer that is long due, once rows have been seen, and one that is not."""
+
+    state = {"total": int}  # noqa: RUF012
+    returns = {"k": str, "x": int}  # noqa: RUF012
+
+    def on_row(self, row: dict[str, Any], key: fk.KeyContext) -> Iterator[dict[str, Any]]:
+        total = (key.get() or {"total": 0})["total"] + row["x"]
+        key.put({"total": total})
+        key.set_timer(datetime(2200, 1, 1, tzinfo=UTC), "later")
+        yield {"k": row["k"], "x": total}
+
+
+def counted(s: fk.Stream) -> fk.GroupedStream | fk.Stream:
+    return s.group_by("k", id="by-k").agg(n=fk.len(), lo=fk.min("x"), hi=fk.max("x"))
+
+
+FLOWS: dict[str, Callable[[fk.Stream, fk.Stream], list[tuple[Any, Any]]]] = {
+    "count": lambda s, t: [(counted(s), "k"), (counted2(t), "g")],
+    "append-only": lambda s, t: [(s.filter(fk.col("x") > 0), "k"), (t.select("g", "x"), None)],
+    "group of group": lambda s, t: [
+        (
+            s.group_by("k", id="in").agg(g=fk.max("g"), x=fk.sum("x")).filter(fk.col("g") < 2)
+            .group_by("g", id="out").agg(n=fk.len(), x=fk.sum("x"), hi=fk.max("x")),
+            "g",
+        ),
+        (t, "k"),
+    ],
+    "process": lambda s, t: [
+        (s.key_by("k").process(Running(), id="running"), "k"),
+        (t.key_by("g").process(Running2(), id="again"), "g"),
+    ],
+    "repartition": lambda s, t: [(s.repartition("g").select("g", "x"), "g"), (counted2(t.repartition("g")), "g")],
+    "two sources in one stage": lambda s, t: [(counted(s.concat(t)), "k")],
+    "source and edge in one stage": lambda s, t: [
+        (s.concat(t.map(lambda row: {**row, "k": row["k"] * 2}).repartition("k")).select("k", "x"), "k"),
+    ],
+    "one topic, two stages": lambda s, t: [
+        (counted(s), "k"), (counted2(s), "g"), (t, "k"),
+    ],
+    "three levels": lambda s, t: [
+        (
+            s.group_by("g", id="1").agg(x=fk.sum("x"), n=fk.len()).group_by("n", id="2").agg(x=fk.max("x"), m=fk.len())
+            .group_by("m", id="3").agg(x=fk.max("x")),
+            "m",
+        ),
+        (t, "k"),
+    ],
+    "two regimes": lambda s, t: [
+        (counted(s.with_regime(fk.LazyCheckpoint())), "k"),
+        (counted2(t), "g"),
+    ],
+}  # fmt: skip
+
+
+class Running2(Running):
+    returns = {"g": int, "x": int}  # noqa: RUF012
+
+    def on_row(self, row: dict[str, Any], key: fk.KeyContext) -> Iterator[dict[str, Any]]:
+        for out in super().on_row(row, key):
+            yield {"g": row["g"], "x": out["x"]}
+
+
+def counted2(s: fk.Stream) -> fk.Stream:
+    return s.group_by("g", id="by-g").agg(n=fk.len(), lo=fk.min("x"), last=fk.max("k"))
+
+
+def app_of(name: str, given: list[dict[str, Any]], more: list[dict[str, Any]]) -> MemoryApp:
+    flow = fk.Flow("f")
+    outs = FLOWS[name](flow.source("in", key="k", value=FORMAT), flow.source("also", key="k", value=FORMAT))
+    for i, (out, key) in enumerate(outs):
+        out.sink(f"out{i}", key=key, value=JSON)
+    app = MemoryApp(flow, {"in": 3, "also": 3, "out0": 2, "out1": 2}, tasks=2)
+    for topic, those in (("in", given), ("also", more)):
+        for i, row in enumerate(those):
+            app.append(topic, row["k"].encode(), msgspec.json.encode(row), timestamp=i)
+    return app
+
+
+def check(app: MemoryApp, made: Backfill) -> None:
+    """`app` has streamed what `made` is of."""
+    tasks = {f"{stage.id}/{p}" for stage, p in app.tasks() if stage.stateful}
+    assert made.bases.keys() == tasks, "each task with state has a base, though nothing came"
+    for stage, p in app.tasks():
+        if stage.stateful:
+            assert made.states[f"{stage.id}/{p}"] == app.states[stage.id, p].data, f"{stage.id}/{p}"
+    for output in made.job.stage.outputs:
+        found = [(r.key(), r.value()) for r in made.written[output.id]]
+        sink = next((s for s in made.job.stage.sinks if s.id == output.id), None)
+        if sink is not None and sink.changes:
+            assert dict(found) == app.latest(output.topic), output.id
+            assert len(dict(found)) == len(found)
+        else:
+            assert Counter(found) == Counter((r.key(), r.value()) for r in app.records(output.topic)), output.id
+            for key in {key for key, _ in found} if sink is not None and sink.key is not None else ():
+                mine = [v for k, v in found if k == key]
+                if len(made.job.stage.sinks) == len(app.plan.stages):  # one sender: its order is the sink's
+                    assert sorted(mine) == sorted(r.value() for r in app.records(output.topic) if r.key() == key)
+
+
+@pytest.mark.parametrize("cut", [2, 250_000])
+@pytest.mark.parametrize("name", FLOWS)
+@settings(max_examples=3)
+@given(given=rows, more=rows, rng=st.randoms(use_true_random=False))
+def test_state_and_sinks_are_those_of_the_stream(
+    name: str, cut: int, given: list[dict[str, Any]], more: list[dict[str, Any]], rng: random.Random
+) -> None:
+    app = app_of(name, given, more)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "ROWS", cut)
+        patch.setattr(jobs, "SIZE", 300 if cut == 2 else jobs.SIZE)
+        made = backfill(app, rng)
+    app.run()
+    check(app, made)
+
+
+@pytest.mark.parametrize("name", ["count", "group of group", "process", "two sources in one stage"])
+@given(given=rows, more=rows, rng=st.randoms(use_true_random=False))
+@settings(max_examples=3)
+def test_streaming_goes_on_from_a_base_as_if_it_had_streamed_all_along(
+    name: str, given: list[dict[str, Any]], more: list[dict[str, Any]], rng: random.Random
+) -> None:
+    """A base, then the rest in steps = everything in steps."""
+    streamed, resumed = app_of(name, given + more, more), app_of(name, given, more)
+    made = backfill(resumed)
+    for stage, p in resumed.tasks():
+        if stage.stateful:
+            resumed.states[stage.id, p].data |= made.states[f"{stage.id}/{p}"]
+        for i in stage.inputs:
+            if i.kind == "source":
+                resumed.places[stage.id, p, i.id] = len(resumed.topics[i.topic][p])
+    for output in made.job.stage.outputs:
+        for r in made.written[output.id]:
+            resumed.append(output.topic, r.key(), r.value(), timestamp=r.millis)
+    for i, row in enumerate(more):
+        resumed.append("in", row["k"].encode(), msgspec.json.encode(row), timestamp=len(given) + i)
+    streamed.run()
+    resumed.run(rng)
+    for stage, p in streamed.tasks():
+        assert resumed.states[stage.id, p].data == streamed.states[stage.id, p].data
+    for sink in made.job.stage.sinks:
+        if sink.changes:
+            assert resumed.latest(sink.topic) == streamed.latest(sink.topic)
+
+
+def test_timers_that_are_due_fire_and_others_wait() -> None:
+    class Late(fk.Process):
+        state = {"n": int}  # noqa: RUF012
+        returns = {"k": str, "x": int}  # noqa: RUF012
+
+        def on_row(self, row: dict[str, Any], key: fk.KeyContext) -> None:
+            key.put({"n": row["x"]})
+            key.set_timer(timedelta(seconds=row["x"]), "due")
+
+        def on_timer(self, timer: fk.Timer, key: fk.KeyContext) -> dict[str, Any]:
+            state = key.get()
+            assert state is not None
+            key.delete()
+            return {"k": key.key[0], "x": state["n"]}
+
+    flow = fk.Flow("f")
+    flow.source("in", key="k", value=FORMAT).key_by("k").process(Late(), id="late").sink("out", key="k", value=JSON)
+    app = MemoryApp(flow)
+    for k, x in (("a", -5), ("b", 5)):
+        app.append("in", k.encode(), msgspec.json.encode({"k": k, "g": 0, "x": x}))
+    made = backfill(app, clock=1_000)
+    assert [r.key() for r in made.written["out"]] == [b"a"]
+    assert len(made.states["late/0"]) >= 2, "the key that waits, and its timer"
