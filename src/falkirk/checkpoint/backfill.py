@@ -28,8 +28,9 @@ from falkirk.errors import StateError
 async def claim(log: Log, tasks: Sequence[Task], fresh: Callable[[], Nonce], host: str = "") -> StepRecord | None:
     """Take every task, so that nobody makes a first step of it without looking; a step that is there already, if one is.
 
-    Clauses 5a to 5c of the protocol, under the driver's own id. A second driver that does the same is no rival: each has
-    the answer that it came for when it has read.
+    Clauses 5a to 5c of the protocol, under an id that no other driver has: a second one that does the same is no rival, for
+    each has the answer that it came for when it has read. What a driver that died has left open is fenced by whoever meets
+    it.
     """
     while True:
         await log.renew()

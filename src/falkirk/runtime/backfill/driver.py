@@ -75,7 +75,9 @@ class BackfillDriver(Driver):
         opened = epochs.opened
         assert opened is not None
         timeout = self.settings.transaction_timeout_ms
-        log = publisher_log(self.settings.cluster(), OwnerId(f"{self.app.name}.{BACKFILL}"), timeout, 1_000_000)
+        # An id of this claim's own: two drivers of one id could fence each other for ever.
+        owner = OwnerId(f"{self.app.name}.{BACKFILL}.{fresh_nonce()}")
+        log = publisher_log(self.settings.cluster(), owner, timeout, 1_000_000)
         with closing(log):
             step = run(claim(log, [b.task for b in self.app.tasks], fresh_nonce, host_name()))
         if step is not None:

@@ -1,6 +1,7 @@
 """What must hold of every run, computed from the log alone, as equations.
 
-chain      the committed step records of a task are 0, 1, 2…, each going on where the last one stopped
+chain      the committed step records of a task are 0, 1, 2…, each going on where the last one stopped, and the first
+           where the backfill ends, if one is complete, else at the start
 names      owners of step records follow the order of names
 cover      ⋃ divisions = the input, and no two overlap
 output     visible output = Σ circuit(division(n), clock(n), state(n−1)), in this order, for n = 0..last
@@ -14,7 +15,8 @@ from itertools import zip_longest
 
 from falkirk.checkpoint import invariants
 from falkirk.checkpoint.digest import digest
-from falkirk.checkpoint.ids import TaskId
+from falkirk.checkpoint.epochs import Complete, Epochs, Opened, decoded
+from falkirk.checkpoint.ids import Offset, TaskId
 from falkirk.checkpoint.overlay import EmptyReader, Overlay
 from falkirk.checkpoint.records import Named, StepRecord, TaskRecord, decode
 from falkirk.checkpoint.steps import HEADER
@@ -52,9 +54,28 @@ def steps(broker: SimBroker, toy: Toy, t: int) -> list[StepRecord]:
     return [r for r in records(broker, toy, t) if isinstance(r, StepRecord)]
 
 
+def backfilled(broker: SimBroker) -> Complete | None:
+    """The backfill that counts, by its log."""
+    epochs, openings = Epochs(), next(iter(broker.partitions("epochs")), None)
+    for entry in broker.decided(openings.name) if openings is not None else ():
+        if entry.value is not None:
+            epochs.admit(Offset(entry.offset), decoded(entry.value, Offset(entry.offset)))
+    return epochs.kept[-1] if epochs.kept else None
+
+
+def based(broker: SimBroker, toy: Toy, t: int, opened: Opened) -> dict[bytes, bytes]:
+    """The state that a backfill is to make of a task."""
+    overlay, own = Overlay(EmptyReader()), set(toy.reads(t))
+    ranges = [(r.partition.partition, int(r.start), int(r.end)) for r in opened.division if r.partition in own]
+    toy.run(broker, ranges, opened.clock, overlay)
+    return {key: value for key, value in overlay.changes.items() if value is not None}
+
+
 def fold(broker: SimBroker, toy: Toy, t: int) -> Expected:
     """Run the circuit over the recorded divisions. Raises Broken where an output's digest differs."""
     overlay, expected = Overlay(EmptyReader()), Expected()
+    if (filled := backfilled(broker)) is not None:
+        overlay.changes.update(based(broker, toy, t, filled.opened))
     for record in steps(broker, toy, t):
         ranges = [(r.partition.partition, int(r.start), int(r.end)) for r in record.division]
         outputs, _ = toy.run(broker, ranges, record.clock, overlay)
@@ -78,8 +99,12 @@ def chain(broker: SimBroker, toy: Toy, t: int) -> None:
         invariants.names(records(broker, toy, t))
     except Exception as error:
         raise Broken(f"chain: {error}") from error
-    if found and (found[0].step != 0 or any(r.start for r in found[0].division)):
-        raise Broken(f"chain: task {t} begins with {found[0]}")
+    filled = backfilled(broker)
+    begins = {} if filled is None else {r.partition: r.end for r in filled.opened.division}
+    if found and (found[0].step != 0 or any(r.start != begins.get(r.partition, 0) for r in found[0].division)):
+        raise Broken(f"chain: task {t} begins with {found[0]}, and the backfill is {filled}")
+    if found and found[0].base != (-1 if filled is None else filled.opening):
+        raise Broken(f"chain: task {t} begins with base {found[0].base}, and the backfill is {filled}")
 
 
 def covered(broker: SimBroker, toy: Toy, t: int) -> bool:

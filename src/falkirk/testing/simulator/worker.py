@@ -168,6 +168,8 @@ class Worker:
         """Run one step of a task, if there is something to do."""
         last = self._pipeline.last(owned)
         at = self.division_end(t, {} if last is None else ends(last))
+        if last is None:
+            at |= {r.partition: r.end for r in owned.begins if r.partition in at}
         if last is not None and at == ends(last):
             return False
         clock = next_clock(last, self.clock.now())
