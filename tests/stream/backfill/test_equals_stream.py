@@ -175,6 +175,26 @@ def test_streaming_goes_on_from_a_base_as_if_it_had_streamed_all_along(
             assert resumed.latest(sink.topic) == streamed.latest(sink.topic)
 
 
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_tables_are_read_before_what_is_looked_up_in_them(exchanged: bool) -> None:
+    flow = fk.Flow("f")
+    rows = flow.source("in", key="k", value=FORMAT)
+    if exchanged:
+        grouped = rows.group_by("g", id="of-g").agg(n=fk.len())
+        looked, key = rows.repartition("g").lookup(flow.table(grouped, key="g"), on="g", id="found"), "k"
+    else:
+        names = flow.table("names", key="k", value=fk.Json({"k": fk.String, "name": fk.String}))
+        looked, key = rows.lookup(names, id="found").select("k", n="name"), "k"
+    looked.sink("out", key=key, value=JSON)
+    app = MemoryApp(flow, {"in": 3, "names": 3}, tasks=2)
+    for k in ("a", "b", "c"):
+        app.append("in", k.encode(), msgspec.json.encode({"k": k, "g": 1, "x": 0}))
+        if not exchanged:
+            app.append("names", k.encode(), msgspec.json.encode({"k": k, "name": k * 2}))
+    found = [msgspec.json.decode(r.value() or b"")["n"] for r in backfill(app).written["out"]]
+    assert sorted(found) == ([3, 3, 3] if exchanged else ["aa", "bb", "cc"])
+
+
 def test_timers_that_are_due_fire_and_others_wait() -> None:
     class Late(fk.Process):
         state = {"n": int}  # noqa: RUF012

@@ -32,8 +32,9 @@ from falkirk.stream.circuit import Emitted, Slice, StepInput
 from falkirk.stream.engine.sinks import Written
 from falkirk.stream.exchanges.place import Place
 from falkirk.stream.exchanges.sinks import partitions_of
-from falkirk.stream.plan import Layout
+from falkirk.stream.plan import Input, Layout
 from falkirk.stream.records import Records
+from falkirk.stream.stage import PhysicalStage
 
 ROWS = 250_000
 """Of a step, at most."""
@@ -128,27 +129,24 @@ class BackfillJob:
     def _steps(
         self, turn: Turn, rows: Iterator[tuple[int, int, bytes, bytes | None]], reads: Reads
     ) -> Iterator[list[Slice]]:
-        """What the task reads, cut: source by source, then edge by edge."""
-        stage = self.stage.stages[turn.stage]
+        """What the task reads, cut: source by source, then edge by edge; but tables before what is looked up in them."""
+        edges = edges_of(self.stage.stages[turn.stage])
+        sent = ((Place.of(order).level, value) for _, _, order, value in rows if value is not None)
+        by_kind = groupby(sent, key=lambda row: edges[row[0]].table)
+        kind, group = next(by_kind, (False, iter(())))
+        yield from self._sources(turn, reads, tables=True)
+        if kind:
+            yield from _edges(edges, turn.partition, group)
+            kind, group = next(by_kind, (False, iter(())))
+        yield from self._sources(turn, reads, tables=False)
+        yield from _edges(edges, turn.partition, group)
+
+    def _sources(self, turn: Turn, reads: Reads, *, tables: bool) -> Iterator[list[Slice]]:
         for piece in self.pieces[turn]:
             source = self.stage.inputs[piece.source]
-            for records in _cut(reads(piece)):
-                yield [Slice(source.id, piece.topic, piece.partition, records)]
-        edges = [i for i in stage.inputs if i.kind == "edge"]
-        held: dict[int, Records] = {}
-        size = offset = 0
-        for _, _, order, value in rows:
-            if value is None:
-                continue  # the mark
-            edge = Place.of(order).level
-            one = Records([offset], [None], [value], [0])
-            held[edge] = held[edge].followed_by(one) if edge in held else one
-            size, offset = size + len(value), offset + 1
-            if size >= SIZE:
-                yield [Slice(edges[e].id, edges[e].topic, turn.partition, r) for e, r in held.items()]
-                held, size = {}, 0
-        if held:
-            yield [Slice(edges[e].id, edges[e].topic, turn.partition, r) for e, r in held.items()]
+            if source.table == tables:
+                for records in _cut(reads(piece)):
+                    yield [Slice(source.id, piece.topic, piece.partition, records)]
 
     @cached_property
     def _levels(self) -> tuple[int, ...]:
@@ -161,9 +159,9 @@ class BackfillJob:
     def receiver(self, edge: str) -> tuple[int, int]:
         """The number of the stage that reads an edge, and which of its edges it is."""
         for n, stage in enumerate(self.stage.stages):
-            edges = [i.id for i in stage.inputs if i.kind == "edge"]
-            if edge in edges:
-                return n, edges.index(edge)
+            ids = [i.id for i in edges_of(stage)]
+            if edge in ids:
+                return n, ids.index(edge)
         raise KeyError(edge)
 
     def level_of(self, stage: int) -> int:
@@ -231,6 +229,26 @@ class _History:
 
     def _orders(self, edge: int, count: int) -> list[bytes]:
         return Place(edge, self.turn.stage, self.turn.partition, self.number).orders(0, count)
+
+
+def edges_of(stage: PhysicalStage) -> list[Input]:
+    """In the order in which a history reads them: tables first."""
+    return sorted((i for i in stage.inputs if i.kind == "edge"), key=lambda i: not i.table)
+
+
+def _edges(edges: Sequence[Input], partition: int, sent: Iterable[tuple[int, bytes]]) -> Iterator[list[Slice]]:
+    """The records of edges, cut into steps."""
+    held: dict[int, Records] = {}
+    size = offset = 0
+    for edge, value in sent:
+        one = Records([offset], [None], [value], [0])
+        held[edge] = held[edge].followed_by(one) if edge in held else one
+        size, offset = size + len(value), offset + 1
+        if size >= SIZE:
+            yield [Slice(edges[e].id, edges[e].topic, partition, records) for e, records in held.items()]
+            held, size = {}, 0
+    if held:
+        yield [Slice(edges[e].id, edges[e].topic, partition, records) for e, records in held.items()]
 
 
 def _cut(chunks: Iterator[Records]) -> Iterator[Records]:
