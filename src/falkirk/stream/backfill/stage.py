@@ -69,6 +69,12 @@ def backfill_stage(plan: Plan) -> BackfillStage:
             f"flow {plan.app!r} has no streaming part, and there is nothing to backfill",
             hint="what is batch reads its whole history by itself: falkirk run",
         )
+    if plan.shared:
+        raise DefinitionError(
+            "a backfill cannot look up in a broadcast table: how far each worker is with it is nobody else's to know",
+            where=f"table {', '.join(table.source.id for table in plan.shared)}",
+            hint="run the flow from the start instead, or use a table that is not broadcast",
+        )
     inputs = tuple(i for stage in stages for i in stage.inputs if i.kind == "source")
     starts = {i.topic: i.start for i in inputs}
     if other := next((i for i in inputs if i.start != starts[i.topic]), None):
