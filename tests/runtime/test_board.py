@@ -100,6 +100,22 @@ def test_a_worker_that_dies_and_one_that_takes_its_place_are_told_with_the_time_
     assert board.recoveries == 1
 
 
+def test_a_worker_elsewhere_that_is_missed_later_has_been_away_since_it_was_heard_last(
+    board: Board, time: Time
+) -> None:
+    board.take(Started(0, 100))
+    report(board, running(0, 5, 5), running(1, 5, 5))
+    time.now = 20.0
+    assert board.take(Ended(0, 100, "is silent", "Spark is to run it again", 12.0)) == (
+        "worker 0 (pid 100) is silent; Spark is to run it again"
+    )
+    assert [s.running for s in board.stages()] == [0]
+    board.take(Started(0, 101))
+    assert report(board, running(0, 6, 6), running(1, 5, 5), pid=101) == (
+        "worker 0 (pid 101) has recovered: 2 tasks in 12.00 s"
+    )
+
+
 def test_a_spare_that_dies_is_not_taken_for_a_worker(board: Board) -> None:
     board.take(Started(0, 100))
     assert board.take(Ended(None, 7, "ended with code 1")) == "the spare (pid 7) ended with code 1; another is started"

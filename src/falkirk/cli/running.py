@@ -19,6 +19,7 @@ from falkirk.cli.main import tell as tell_error
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.master import check_master
 from falkirk.errors import ConfigError, FalkirkError
+from falkirk.runtime.announcing import Announcing
 from falkirk.runtime.app import App, prepare
 from falkirk.runtime.backfill.look import look
 from falkirk.runtime.batch.child import DriverChild
@@ -71,12 +72,14 @@ def drive_alone(target: str, settings: Settings) -> None:
         raise ConfigError(f"flow {app.name!r} has no batch part", hint="falkirk run runs it")
     check_master(settings.spark)
     stop = stop_on_signals(lambda: None)
-    board = Board(app, 0)
+    board, announcing = Board(app, 0), Announcing(settings.cluster(), app.control)
     code = 0
 
     def tell(report: EpochReport) -> None:
         if (event := board.take(report)) is not None:
             click.echo(f"{time.strftime('%H:%M:%S')} {event}", err=True)
+        if announcing.due():
+            announcing.say((), board.epochs.values())
 
     click.echo(f"{app.name}: drives {', '.join(b.stage.id for b in app.batches)}, pid {os.getpid()}", err=True)
     try:
@@ -87,6 +90,7 @@ def drive_alone(target: str, settings: Settings) -> None:
     except Exception:  # noqa: BLE001  # whatever it is, the process ends with it
         traceback.print_exc()
         code = BUG
+    announcing.close()
     sys.stderr.flush()
     os._exit(code)  # Spark's threads would hold up the interpreter's end
 

@@ -40,7 +40,7 @@ def status(app: str, as_json: bool, **options: Any) -> None:
                               commits_per_s, reported_s_ago
       batches[]               stage, epoch, state ("none", "open", "complete", "abandoned"), opened_s_ago, records (that it
                               reads), rows (published), published and partitions (result partitions), complete (the
-                              newest epoch that is), driver
+                              newest epoch that is), driver, spark_ui (the address of Spark's page, while it runs)
     The exit code is 0 whatever the state; 2: there is no such app; 3: the cluster does not answer.
     """
     settings = cluster_settings(**options)
@@ -82,13 +82,14 @@ def shown(found: Status) -> RenderableType:
             Text(e.stage, "bold"), _number(e.epoch), e.state, _seconds(e.opened_s_ago), f"{e.records:,}", f"{e.rows:,}",
             f"{e.published}/{e.partitions}", _number(e.complete),
         )  # fmt: skip
+    pages = [Text.assemble((f"Spark of {e.stage}  ", "dim"), e.spark_ui) for e in found.batches if e.spark_ui]
     title = Text.assemble(
         (found.app, "bold"), "  ", (found.state, COLOURS[found.state]), ("  layout ", "dim"), str(found.layout),
         ("  lag ", "dim"), f"{found.lag:,}",
     )  # fmt: skip
     nobody: RenderableType = Text("no workers", "dim")
     parts: list[RenderableType] = ["", stages, "", tasks, "", workers if found.workers else nobody]
-    batches: list[RenderableType] = ["", epochs]
+    batches: list[RenderableType] = ["", epochs, *pages]
     return Group(title, *(parts if found.stages else []), *(batches if found.batches else []))
 
 

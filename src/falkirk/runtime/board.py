@@ -10,14 +10,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import msgspec
-
 from falkirk.checkpoint.ids import Offset
 from falkirk.checkpoint.tasks import Phase
 from falkirk.connectors.kafka.lag import Left, lag
 from falkirk.runtime.app import App, BoundTask
 from falkirk.runtime.news import Ended, Started
-from falkirk.runtime.protocol import EpochReport, Report, TaskReport
+from falkirk.runtime.protocol import EpochReport, Report, TaskReport, merged
 
 WINDOW = 5.0
 """Seconds over which rates are averaged."""
@@ -51,23 +49,7 @@ class WorkerState:
 
     def lately(self) -> Report | None:
         """The reports of the window as one."""
-        if not self.reports:
-            return None
-        last, seconds = self.reports[-1], sum(r.seconds for r in self.reports)
-        rows: Counter[str] = Counter()
-        for report in self.reports:
-            rows.update({t.task: t.rows for t in report.tasks})
-        commits = sum(r.commits for r in self.reports)
-        return Report(
-            self.slot,
-            last.owner,
-            self.pid,
-            [msgspec.structs.replace(t, rows=rows[t.task]) for t in last.tasks],
-            seconds,
-            _mean([(r.step_ms, r.commits) for r in self.reports]),
-            _mean([(r.commit_ms, r.commits) for r in self.reports]),
-            commits,
-        )
+        return merged(self.reports) if self.reports else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +105,8 @@ class Board:
                 down, settled = (before.down, before.settled) if before is not None else (None, None)
                 self.workers[slot] = WorkerState(slot, pid, down, settled=settled)
                 return None
-            case Ended(slot, pid, how):
-                return self._ended(slot, pid, how)
+            case Ended():
+                return self._ended(news)
             case Report():
                 return self._reported(news)
             case EpochReport():
@@ -135,14 +117,14 @@ class Board:
                     else f"epoch {news.epoch} of {news.stage} is {news.state}: {news.words}"
                 )
 
-    def _ended(self, slot: int | None, pid: int, how: str) -> str:
-        worker = None if slot is None else self.workers.get(slot)
-        if worker is None or worker.pid != pid:
-            return f"the spare (pid {pid}) {how}; another is started"
-        worker.down = worker.down if worker.down is not None else self._clock()
+    def _ended(self, news: Ended) -> str:
+        worker = None if news.slot is None else self.workers.get(news.slot)
+        if worker is None or worker.pid != news.pid:
+            return f"the spare (pid {news.pid}) {news.how}; another is started"
+        worker.down = worker.down if worker.down is not None else self._clock() - news.ago
         worker.settled = len(worker.tasks)
         worker.reports.clear()
-        return f"worker {slot} (pid {pid}) {how}; a spare takes its place"
+        return f"worker {news.slot} (pid {news.pid}) {news.how}; {news.then}"
 
     def _reported(self, report: Report) -> str | None:
         worker = self.workers.get(report.slot)
@@ -242,11 +224,6 @@ class Board:
                 left = spent * (t.total - t.done) / gone if gone > 0 and spent > 0 else None
                 found.append(Recovery(t.task, t.phase, t.done, t.total, left))
         return found
-
-
-def _mean(pairs: list[tuple[float, int]]) -> float:
-    weight = sum(w for _, w in pairs)
-    return sum(x * w for x, w in pairs) / weight if weight else 0.0
 
 
 def _count(n: int, what: str) -> str:

@@ -22,6 +22,10 @@ class Ended:
     slot: int | None
     pid: int
     how: str
+    then: str = "a spare takes its place"
+    """What is done about it."""
+    ago: float = 0.0
+    """Seconds since then, at most."""
 
 
 @dataclass(frozen=True, slots=True)

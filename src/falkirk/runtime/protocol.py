@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -61,6 +63,29 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
     """Since the last report."""
 
 
+def merged(reports: Sequence[Report]) -> Report:
+    """Reports of one worker in a row, as one."""
+    last, commits = reports[-1], sum(r.commits for r in reports)
+    rows: Counter[str] = Counter()
+    dead: Counter[str] = Counter()
+    for report in reports:
+        rows.update({t.task: t.rows for t in report.tasks})
+        dead.update({t.task: t.dead for t in report.tasks})
+    return msgspec.structs.replace(
+        last,
+        tasks=[msgspec.structs.replace(t, rows=rows[t.task], dead=dead[t.task]) for t in last.tasks],
+        seconds=sum(r.seconds for r in reports),
+        step_ms=_mean([(r.step_ms, r.commits) for r in reports]),
+        commit_ms=_mean([(r.commit_ms, r.commits) for r in reports]),
+        commits=commits,
+    )
+
+
+def _mean(pairs: list[tuple[float, int]]) -> float:
+    weight = sum(w for _, w in pairs)
+    return sum(x * w for x, w in pairs) / weight if weight else 0.0
+
+
 class EpochReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="epoch"):
     """From a driver: how an epoch is."""
 
@@ -72,6 +97,8 @@ class EpochReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="epoch"):
     done: int = 0
     of: int = 0
     """Spark's tasks of that; 0: not known."""
+    ui: str = ""
+    """Where Spark shows it; "": nowhere."""
 
 
 class Announced(msgspec.Struct, frozen=True):
@@ -82,6 +109,8 @@ class Announced(msgspec.Struct, frozen=True):
     """Milliseconds since 1970, UTC."""
     report: Report
     """Of the last seconds, as many as it says."""
+    run: str = ""
+    """Which run of workers on Spark it belongs to; "" for those that a supervisor of their host's has."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
@@ -91,6 +120,15 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     exit_code: int
     passing: bool = False
     """It mends itself: another worker may try."""
+
+
+class AnnouncedEpoch(msgspec.Struct, frozen=True):
+    """What the control topic tells of an epoch that is under way."""
+
+    host: str
+    at: int
+    """Milliseconds since 1970, UTC."""
+    report: EpochReport
 
 
 FromWorker = Ready | Report | EpochReport | Failed

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
 import msgspec
 
@@ -17,16 +16,17 @@ from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.reading import Records, decoded
 from falkirk.checkpoint.records import Named, Released, StepRecord
 from falkirk.checkpoint.tasks import Phase
-from falkirk.connectors.kafka.control import REPORTS, ControlTopic
+from falkirk.connectors.kafka.control import ControlTopic
 from falkirk.connectors.kafka.lag import Counts, Left, lag
 from falkirk.connectors.kafka.members import Member
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
+from falkirk.runtime.announcing import hear
 from falkirk.runtime.batch.asking import EpochStatus, batch_part
 from falkirk.runtime.batch.election import drivers
 from falkirk.runtime.layout import LayoutRecord, StageRecord, read_layout
-from falkirk.runtime.protocol import Announced, Report, TaskReport
+from falkirk.runtime.protocol import Announced, AnnouncedEpoch, Report, TaskReport
 from falkirk.runtime.settings import Settings
 from falkirk.stream.plan import control_topic, epochs_topic, steps_topic
 
@@ -34,7 +34,8 @@ TAIL = 32
 """A task's last step and name are among so many of its last records, nearly always."""
 
 FRESH_MS = 20_000
-"""A worker that reported within this time, but is no member of the group, is shown all the same: it may be joining."""
+"""A worker that reported within this time, but is no member of the group, is shown all the same: it may be joining. What
+is older is not believed of an epoch either."""
 
 
 class InputStatus(msgspec.Struct, frozen=True):
@@ -116,7 +117,8 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
     layout = _layout(name, settings, topics)
     members = topics.group(name).members
     driving = bool(topics.group(drivers(name)).members)
-    announced = reports(settings, name)
+    heard = hear(settings.cluster(), control_topic(settings.prefix, name))
+    announced = heard.workers
     reported = {t.task: (a.report, t) for a in announced.values() if a.report.owner in members for t in a.report.tasks}
     steps = steps_topic(settings.prefix, name)
     names = [f"{stage.id}/{p}" for stage in layout.stages for p in range(stage.tasks)]
@@ -139,17 +141,28 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
         stages,
         tasks,
         [_worker(owner, members.get(owner), announced.get(owner), now) for owner in _workers(members, announced, now)],
-        _batches(name, layout, settings, topics),
+        _batches(name, layout, settings, topics, heard.epochs, now),
     )
 
 
-def _batches(name: str, layout: LayoutRecord, settings: Settings, topics: Topics) -> list[EpochStatus]:
+def _batches(
+    name: str,
+    layout: LayoutRecord,
+    settings: Settings,
+    topics: Topics,
+    heard: Mapping[str, AnnouncedEpoch],
+    now: int,
+) -> list[EpochStatus]:
     prefix = epochs_topic(settings.prefix, name, "")
     stages = sorted(t.removeprefix(prefix) for t, record in layout.topics.items() if record.role == "epochs")
     found = []
     for stage in stages:
         with batch_part(name, stage, settings, topics) as part:
-            found.append(part.look())
+            status = part.look()
+        said = heard.get(stage)
+        if said is not None and status.state == "open" and now - said.at < FRESH_MS:
+            status = msgspec.structs.replace(status, spark_ui=said.report.ui or None)
+        found.append(status)
     return found
 
 
@@ -279,24 +292,3 @@ def _inputs(
     finally:
         counts.close()
     return [[InputStatus(x.place.topic, x.place.partition, x.position, lag(x, counted)) for x in some] for some in left]
-
-
-def reports(settings: Settings, name: str) -> dict[str, Announced]:
-    """The last report of each worker that has not left."""
-    found: dict[str, Announced] = {}
-    control = ControlTopic(settings.cluster(), control_topic(settings.prefix, name))
-    try:
-        records = control.read(REPORTS)
-    finally:
-        control.close()
-    for record in records:
-        owner = (record.key or b"").decode().removeprefix("worker/")
-        found.pop(owner, None)
-        # One of another version of Falkirk is not needed to know how the app is.
-        with suppress(msgspec.DecodeError):
-            found[owner] = _decode_announced(record.value or b"")
-    return found
-
-
-# Made at import: a type's first decoding builds what is known of it, and two threads that do so at once can crash.
-_decode_announced = msgspec.json.Decoder(Announced).decode

@@ -143,7 +143,8 @@ def _epochs(board: Board) -> Table:
             rows.add_row(Text(batch.stage.id, "bold"), "–", Text("waiting", "dim"))
         else:
             bar: RenderableType = ProgressBar(e.of, e.done, width=30) if e.of and e.state == "running" else Text("")
-            rows.add_row(Text(e.stage, "bold"), str(e.epoch), Text(e.state, EPOCHS[e.state]), bar, e.words)
+            words = Text.assemble(e.words, "  ", (e.ui if e.state == "running" else "", "dim"))
+            rows.add_row(Text(e.stage, "bold"), str(e.epoch), Text(e.state, EPOCHS[e.state]), bar, words)
     return rows
 
 

@@ -18,23 +18,20 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-import msgspec
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from falkirk.connectors.kafka.config import logger
-from falkirk.connectors.kafka.control import Announcer
 from falkirk.connectors.kafka.lag import Counts
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError
 from falkirk.runtime import view
+from falkirk.runtime.announcing import Announcing
 from falkirk.runtime.app import App
 from falkirk.runtime.board import Board
 from falkirk.runtime.hosts import Hosts
-from falkirk.runtime.identity import host_name
 from falkirk.runtime.news import Ended, Line, News
-from falkirk.runtime.protocol import Announced, Report
 from falkirk.runtime.settings import Settings
 
 Progress = Callable[[], tuple[int, int]]
@@ -66,13 +63,20 @@ class Watch:
     """The eyes on an app's workers of one host. `tell` may be called from any thread, and never waits."""
 
     def __init__(
-        self, app: App, settings: Settings, workers: int, *, live: bool, progress: Progress | None = None
+        self,
+        app: App,
+        settings: Settings,
+        workers: int,
+        *,
+        live: bool,
+        progress: Progress | None = None,
+        elsewhere: bool = False,
     ) -> None:
+        """`elsewhere`: the workers are on other hosts, and announced there."""
         self.board = Board(app, workers)
         self._news: queue.SimpleQueue[News | None] = queue.SimpleQueue()
         self._show: Show = LiveShow(self.board, settings, progress) if live else LogShow(self.board, progress)
-        self._announcer = Announcer(settings.cluster(), app.control)
-        self._owners: set[str] = set()
+        self._announcing, self._elsewhere = Announcing(settings.cluster(), app.control), elsewhere
         self._lags = threading.Thread(target=self._look_around, args=(app, settings), name="falkirk-lag", daemon=True)
         self._thread = threading.Thread(target=self._run, name="falkirk-watch", daemon=True)
         self._closed = threading.Event()
@@ -102,12 +106,11 @@ class Watch:
         while not self._closed.is_set():
             self._take(FRAME)
             self._show.update()
-            if self._announcer.due() and (reports := self.board.lately()):
-                self._announce(reports)
+            if self._announcing.due():
+                self._announcing.say(() if self._elsewhere else self.board.lately(), self.board.epochs.values())
         self._take(0)
         self._show.close()
-        self._announcer.announce(dict.fromkeys(self._owners))
-        self._announcer.close()
+        self._announcing.close()
 
     def _take(self, timeout: float) -> None:
         """Take in all that is told within `timeout` seconds."""
@@ -125,11 +128,6 @@ class Watch:
                 break
         if lines:
             self._show.say(lines)
-
-    def _announce(self, reports: list[Report]) -> None:
-        host, now = host_name(), time.time_ns() // 1_000_000
-        self._owners |= {r.owner for r in reports}
-        self._announcer.announce({r.owner: msgspec.json.encode(Announced(host, now, r)) for r in reports})
 
     def _look_around(self, app: App, settings: Settings) -> None:
         counts, hosts = Counts(settings.cluster()), Hosts(app, settings, Topics(settings.cluster()))

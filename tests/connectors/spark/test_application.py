@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -41,6 +42,25 @@ application.close()
 with application.at_work() as (again, _):
     print(again is spark, end=" ")
 """
+
+
+PAGE = """
+from urllib.request import urlopen
+from falkirk.connectors.spark.application import Application
+for settings in ({}, {"spark.ui.enabled": "false"}):
+    application = Application("page", "local[1]", settings)
+    with application.at_work():
+        print(application.ui, urlopen(application.ui).status if application.ui else "")
+    application.close()
+"""
+
+
+@pytest.mark.slow
+def test_sparks_page_is_on_loopback_and_the_users_settings_win() -> None:
+    run = subprocess.run([sys.executable, "-c", PAGE], capture_output=True, text=True, check=False)
+    first, second = run.stdout.splitlines()
+    assert re.fullmatch(r"http://(127\.0\.0\.1|localhost):\d+ 200", first), run.stderr[-2000:]
+    assert second == " "
 
 
 @pytest.mark.slow

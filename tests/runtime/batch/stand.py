@@ -30,6 +30,8 @@ PARTITIONS = 2
 class Counts:
     """A computation whose result is, for each result partition, how many offsets the epoch reads, in so many records."""
 
+    ui = ""
+
     def __init__(self, brokers: str, slices: int = 3) -> None:
         self.settings = Settings(brokers, "")
         self.slices, self.runs = slices, 0

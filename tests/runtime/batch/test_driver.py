@@ -15,6 +15,7 @@ from falkirk.checkpoint.epochs import Epochs
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.epochs import KafkaEpochLog
 from falkirk.errors import ConfigError, DivergenceError, StateError
+from falkirk.runtime.announcing import Announcing
 from falkirk.runtime.batch.asking import batch_part
 from falkirk.runtime.status import read_status
 
@@ -165,6 +166,24 @@ def test_status_tells_how_epochs_are(stand: Stand) -> None:
     assert (found.stage, found.epoch, found.state, found.records, found.rows) == ("totals", 0, "complete", 3, 6)
     assert (found.published, found.partitions, found.complete) == (2, 2, 0)
     assert msgspec.json.encode(found)
+
+
+def test_the_status_says_where_sparks_page_is_while_an_epoch_runs(stand: Stand) -> None:
+    stand.append(10)
+    stand.compute.ui = "http://127.0.0.1:4040"
+    shown = []
+
+    def look(i: int) -> None:
+        announcing.say((), stand.said[-1:])
+        announcing._announcer._producer.flush(5)
+        shown.append(read_status(stand.app_name, stand.settings, stand.topics).batches[0].spark_ui)
+
+    stand.compute.at_slice = look
+    with closing(Announcing(stand.settings.cluster(), stand.app.control)) as announcing:
+        stand.drive()
+        assert shown[0] == stand.compute.ui
+        (after,) = read_status(stand.app_name, stand.settings, stand.topics).batches
+        assert (after.state, after.spark_ui) == ("complete", None)
 
 
 def test_asking_for_what_is_not_there(stand: Stand) -> None:

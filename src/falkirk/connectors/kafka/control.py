@@ -1,7 +1,7 @@
 """The app's control topic: small records outside any transaction, read back whole.
 
 partition 0    the layout          few records, each of its own key: none is ever compacted away
-partition 1    what workers report one key a worker, written again every few seconds, compacted
+partition 1    what is reported   one key a worker, written again every few seconds, compacted
 """
 
 from __future__ import annotations
@@ -44,15 +44,7 @@ class ControlTopic:
 
     def read(self, partition: int) -> list[LogRecord]:
         """Every record of a partition that is there now, in log order."""
-        place = TopicPartition(self._topic, partition)
-        at = self._reader.watermarks([place], end=False)[place]
-        end = self._reader.watermarks([place], end=True)[place]
-        records: list[LogRecord] = []
-        while at < end:
-            read = self._reader.read({place: (at, end)}, committed=False)[place]
-            records += read.records
-            at = read.position
-        return records
+        return Tail(self._cluster, TopicPartition(self._topic, partition), self._reader).look()
 
     def append(self, partition: int, key: bytes, value: bytes) -> Offset:
         """Write one record, and wait until it is acknowledged. Raises ClusterError."""
@@ -63,7 +55,35 @@ class ControlTopic:
         self._reader.close()
 
 
-def append(cluster: Cluster, place: TopicPartition, key: bytes | None, value: bytes) -> Offset:
+class Tail:
+    """What there is in a partition, and then, look by look, what has been added."""
+
+    def __init__(self, cluster: Cluster, place: TopicPartition, reader: BoundedReader | None = None) -> None:
+        self._place, self._reader = place, reader or BoundedReader(cluster)
+        self._at: Offset | None = None
+
+    def skip(self) -> None:
+        """Pass over what there is. Blocks while the cluster cannot be reached."""
+        self._at = self._reader.watermarks([self._place], end=True)[self._place]
+
+    def look(self) -> list[LogRecord]:
+        """In log order. Blocks while the cluster cannot be reached."""
+        at = self._reader.watermarks([self._place], end=False)[self._place] if self._at is None else self._at
+        end = self._reader.watermarks([self._place], end=True)[self._place]
+        records: list[LogRecord] = []
+        while at < end:
+            read = self._reader.read({self._place: (at, end)}, committed=False)[self._place]
+            records += read.records
+            at = read.position
+        self._at = at
+        return records
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._reader.close()
+
+
+def append(cluster: Cluster, place: TopicPartition, key: bytes | None, value: bytes | None) -> Offset:
     """Write one record outside any transaction, and wait until it is acknowledged. Raises ClusterError: after a time-out the
     record may be there, or come yet."""
     failure: list[KafkaError] = []
@@ -93,7 +113,7 @@ class Announcer:
     """Writes reports, at best effort: librdkafka sends them in a thread of its own, and what it cannot send is dropped."""
 
     EVERY = 5.0
-    """Seconds between two reports of one worker."""
+    """Seconds between two reports of one key."""
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self._topic, self._said = topic, 0.0
@@ -104,11 +124,11 @@ class Announcer:
         return time.monotonic() - self._said >= self.EVERY
 
     def announce(self, reports: Mapping[str, bytes | None]) -> None:
-        """Queue a record for each worker; None: it has left."""
+        """Queue a record for each key; None: it is over."""
         self._said = time.monotonic()
-        for owner, report in reports.items():
+        for key, report in reports.items():
             try:
-                self._producer.produce(self._topic, report, f"worker/{owner}", REPORTS)
+                self._producer.produce(self._topic, report, key, REPORTS)
             except (BufferError, KafkaException) as error:
                 logger.debug("a report is dropped: %s", error)
         self._producer.poll(0)

@@ -17,9 +17,13 @@ from pyspark.sql import SparkSession
 
 from falkirk.connectors.spark.errors import ApplicationEnded
 from falkirk.connectors.spark.executors import Executors
+from falkirk.connectors.spark.master import is_local, is_on_loopback
 from falkirk.connectors.spark.session import end, lives, session
 
 Check = Callable[[], None]
+
+PAGE = {"spark.ui.enabled": "true", "spark.ui.port": "0"}
+"""Spark's own page, on a free port. It asks for no password, so it is shown where nobody else can reach it: on loopback."""
 
 
 class Application:
@@ -30,6 +34,8 @@ class Application:
         self._spark: SparkSession | None = None
         self._executors: Executors | None = None
         self._changing = threading.Lock()
+        self.ui = ""
+        """Where Spark's own page is; "" where there is none."""
 
     @contextmanager
     def at_work(self) -> Iterator[tuple[SparkSession, Check]]:
@@ -64,8 +70,10 @@ class Application:
                 end(self._spark)
                 self._spark = None
             if self._spark is None or self._executors is None:
-                self._spark = session(self._name, master=self._master, settings=self._settings)
+                page = PAGE if is_local(self._master) or is_on_loopback(self._master) else {}
+                self._spark = session(self._name, master=self._master, settings={**page, **self._settings})
                 self._executors = Executors(self._spark)
+                self.ui = self._spark.sparkContext.uiWebUrl or ""
             return self._spark, self._executors
 
     def _end(self, spark: SparkSession) -> None:

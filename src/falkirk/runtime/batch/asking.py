@@ -40,6 +40,8 @@ class EpochStatus(msgspec.Struct, frozen=True):
     """The newest epoch that is complete."""
     driver: str | None
     """Who opened it: host and process."""
+    spark_ui: str | None = None
+    """Where Spark shows it, while it runs; null: nobody says."""
 
 
 class BatchPart:

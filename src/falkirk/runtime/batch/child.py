@@ -107,14 +107,19 @@ class DriverChild:
     def _pass_on(self, pipe: IO[bytes]) -> None:
         for line in pipe:
             text = line.decode(errors="replace").rstrip("\n")
-            if not _chatter(text):
+            if not chatter(text):
                 self._tell(Line(text))
 
 
-def _chatter(line: str) -> bool:
+def chatter(line: str) -> bool:
     """Spark greets at length, and a JVM that is ended says so."""
-    return (
-        not line.strip()
-        or " WARN " in line
-        or line.startswith(("WARNING:", "Setting default log level", "To adjust logging"))
-    )
+    return not line.strip() or " WARN " in line or line.startswith(_GREETINGS)
+
+
+_GREETINGS = (
+    "WARNING:",
+    "Setting default log level",
+    "Setting Spark log level",
+    "To adjust logging",
+    "Using Spark's default log4j profile",
+)

@@ -48,6 +48,11 @@ State = Literal["opened", "running", "complete", "abandoned"]
 class Compute(Protocol):
     """Computes an epoch and publishes it; `falkirk.connectors.spark.batch` does."""
 
+    @property
+    def ui(self) -> str:
+        """Where people see it at work; "" nowhere."""
+        ...
+
     def __call__(
         self, batch: BoundBatch, epochs: Epochs, job: Job | BackfillJob, on_progress: Callable[[str, int, int], None]
     ) -> Sequence[Outcome]:
@@ -209,7 +214,7 @@ class Driver:
             self._topics.trim({self._batch.openings: epochs.kept[0].opening, **last})
 
     def _say(self, opened: Opened, state: State, words: str, done: int = 0, of: int = 0) -> None:
-        self._tell(EpochReport(self._batch.stage.id, opened.epoch, state, words, done, of))
+        self._tell(EpochReport(self._batch.stage.id, opened.epoch, state, words, done, of, self._compute.ui))
 
 
 def _published(parts: Sequence[Part], standings: Standings) -> bool:

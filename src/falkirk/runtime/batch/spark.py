@@ -70,6 +70,11 @@ class SparkCompute:
             )
         return [p.outcome for p in published]
 
+    @property
+    def ui(self) -> str:
+        """Where Spark's own page is; "" while there is none."""
+        return "" if self._application is None else self._application.ui
+
     def close(self) -> None:
         """End Spark, if it was started."""
         if self._application is not None:

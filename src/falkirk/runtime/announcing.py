@@ -1,0 +1,97 @@
+"""What the processes of an app say of themselves on its control topic, for `falkirk status` and whoever else asks.
+
+worker/OWNER    Announced         the last seconds of a worker
+driver/STAGE    AnnouncedEpoch    an epoch that is under way, and where its engine shows it
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import msgspec
+
+from falkirk.checkpoint.ports import LogRecord
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.control import REPORTS, Announcer, ControlTopic
+from falkirk.runtime.identity import host_name
+from falkirk.runtime.protocol import Announced, AnnouncedEpoch, EpochReport, Report
+
+WORKER, DRIVER = "worker/", "driver/"
+
+
+class Announcing:
+    """Says it, every few seconds, at best effort; and at the end that it is over."""
+
+    def __init__(self, cluster: Cluster, control: str, run: str = "") -> None:
+        """`run`: which run on Spark its workers belong to."""
+        self._announcer, self._run = Announcer(cluster, control), run
+        self._keys: set[str] = set()
+
+    def due(self) -> bool:
+        """Whether it is time to say something."""
+        return self._announcer.due()
+
+    def say(self, workers: Iterable[Report], epochs: Iterable[EpochReport]) -> None:
+        """How workers and epochs are now. Never waits."""
+        host, now = host_name(), time.time_ns() // 1_000_000
+        records: dict[str, bytes | None] = {
+            WORKER + r.owner: msgspec.json.encode(Announced(host, now, r, self._run)) for r in workers
+        }
+        for e in epochs:
+            over = e.state in ("complete", "abandoned")
+            if not over or DRIVER + e.stage in self._keys:
+                records[DRIVER + e.stage] = None if over else msgspec.json.encode(AnnouncedEpoch(host, now, e))
+        self._keys = (self._keys | records.keys()) - {key for key, record in records.items() if record is None}
+        if records:
+            self._announcer.announce(records)
+
+    def close(self) -> None:
+        """Say that the workers have left, and that the epochs are others' now. Waits a moment at most."""
+        self._announcer.announce(dict.fromkeys(self._keys))
+        self._announcer.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The last that was said, and not taken back."""
+
+    workers: dict[str, Announced] = field(default_factory=dict)
+    """By owner."""
+    epochs: dict[str, AnnouncedEpoch] = field(default_factory=dict)
+    """By batch part."""
+
+
+def hear(cluster: Cluster, control: str) -> Heard:
+    """All that the control topic has of it."""
+    topic, heard = ControlTopic(cluster, control), Heard()
+    try:
+        records = topic.read(REPORTS)
+    finally:
+        topic.close()
+    for record in records:
+        key, value = (record.key or b"").decode(), record.value or b""
+        # What another version of Falkirk has said is not needed to know how the app is.
+        with suppress(msgspec.DecodeError):
+            if key.startswith(WORKER):
+                heard.workers.pop(owner := key.removeprefix(WORKER), None)
+                heard.workers[owner] = _decode_announced(value)
+            elif key.startswith(DRIVER):
+                heard.epochs.pop(stage := key.removeprefix(DRIVER), None)
+                heard.epochs[stage] = _decode_epoch(value)
+    return heard
+
+
+def announced(record: LogRecord) -> Announced | None:
+    """A worker's report, if the record is one."""
+    if (record.key or b"").startswith(WORKER.encode()):
+        with suppress(msgspec.DecodeError):
+            return _decode_announced(record.value or b"")
+    return None
+
+
+# Made at import: a type's first decoding builds what is known of it, and two threads that do so at once can crash.
+_decode_announced = msgspec.json.Decoder(Announced).decode
+_decode_epoch = msgspec.json.Decoder(AnnouncedEpoch).decode
