@@ -1,7 +1,8 @@
 """The real flights of 2013 through a real Kafka, while workers are killed: `make demo`.
 
 1. start a Kafka, and on it `falkirk run` with two workers, a process of its own
-2. send 336,776 flights; meanwhile kill -9 a worker every other second, and half-way the whole run, started again at once
+2. send 336,776 flights; meanwhile kill -9 a worker every other second, and half-way the whole run, started again at once; and
+   ask for an epoch of what is usual, which Spark computes beside it all, and the stream looks up as soon as it is complete
 3. let the run leave, and `falkirk run --until end` finish what is left: the last steps, and an epoch on Spark; meanwhile
    kill -9 Spark's driver
 4. read all outputs back at read_committed and compare them with Polars: the exit code is 0 if they are exact
@@ -16,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import click
@@ -29,7 +31,7 @@ from watch import Death, Watch
 from falkirk.connectors.embedded import EmbeddedKafka
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.runtime.batch.asking import batch_part
+from falkirk.runtime.batch.asking import BatchPart, batch_part
 from falkirk.runtime.settings import Settings
 
 BARS = {"sent": "flights sent", "by-carrier": "committed, by carrier", "flights.lazy": "committed, by airport"}
@@ -79,8 +81,13 @@ class Demo:
 
     def _kill_while(self, sending: Callable[[], bool]) -> None:
         """One kill after the other; each waits until every task has committed a step under its present owner."""
-        whole = False
+        whole = asked = False
         while True:
+            if self.sent > self.frame.height / 8 and not asked:
+                asked = True
+                with self._usual() as usual:
+                    usual.ask("open")
+                self.screen.say("asked for an epoch of what is usual: Spark computes it beside the stream")
             self._until(lambda: len(self.watch.at_work()) == WORKERS or not sending(), "both workers have tasks")
             self._rest(sending)
             if not sending():
@@ -107,7 +114,7 @@ class Demo:
             raise Failed(f"falkirk run left with code {code}")
         self.screen.say("all sent; SIGTERM: the run left cleanly; falkirk run --until end")
         self.run.start("--until", "end")
-        with batch_part("flights", "usual", Settings(self.brokers, ""), Topics(Cluster(self.brokers))) as usual:
+        with self._usual() as usual:
             self._until(lambda: usual.look().state == "open", "an epoch is opened")
             opened = usual.look()
             self.screen.say(f"epoch {opened.epoch} of what is usual is open: Spark reads {opened.records:,} offsets")
@@ -122,6 +129,15 @@ class Demo:
         if (code := self.run.wait(0)) != 0:
             raise Failed(f"falkirk run --until end ended with code {code}")
         self._until(lambda: self.watch.processed()["flights.lazy"] == self.sent, "the last steps are seen")
+
+    def epochs(self) -> list[dict[int, int]]:
+        """How many flights of each partition each complete epoch has read."""
+        with self._usual() as usual:
+            usual.look()
+            return [{r.partition.partition: r.end for r in e.opened.division} for e in usual.epochs.kept]
+
+    def _usual(self) -> AbstractContextManager[BatchPart]:
+        return batch_part("flights", "usual", Settings(self.brokers, ""), Topics(Cluster(self.brokers)))
 
     def _until(self, happened: Callable[[], bool], what: str) -> None:
         """Wait, and keep the screen up to date. Raises Failed after `PATIENCE` seconds, or when the run ends."""
@@ -152,13 +168,14 @@ def main(seconds: float, keep: bool) -> None:
             try:
                 demo.play(seconds)
                 outputs = {topic: read_back(kafka.bootstrap, topic) for topic in OUTPUTS}
+                epochs = demo.epochs()
             except Failed as error:
                 console.print(f"[bold red]failed[/] {error}; the log of falkirk run ends with")
                 console.print(_tail(demo.run.log), markup=False)
                 sys.exit(1)
             finally:
                 demo.close()
-        findings = compare(demo.frame, outputs)
+        findings = compare(demo.frame, outputs, epochs)
         delays(console, [record.value for record in outputs["delays-by-carrier"]])
         sys.exit(not verdict(console, findings, demo.watch.deaths, demo.frame.height))
     finally:

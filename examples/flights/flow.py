@@ -1,5 +1,5 @@
-"""Departure delays of flights: per carrier (eager), per airport (lazy), every flight that left very late, and what is usual
-on each route (batch, on Spark).
+"""Departure delays of flights: per carrier (eager), per airport (lazy), what is usual on each route (batch, on Spark), and
+every flight that left very late, with what was known to be usual then.
 
 falkirk explain examples/flights/flow.py:flow
 """
@@ -23,7 +23,6 @@ flights = flow.source("flights", key="carrier", value=fk.Json(FLIGHT))
 
 # The topic is keyed by carrier, so this grouping needs no exchange. Eager: each step logs what it changes.
 flights.group_by("carrier", id="by-carrier").agg(**DELAYS).sink("delays-by-carrier", key="carrier", value=fk.Json())
-flights.filter(fk.col("delay") >= 120).sink("very-late", key="carrier", value=fk.Json())
 
 # The same flights by destination pass through an exchange. Lazy: a step logs only what it read, and is run again.
 destinations = flights.with_regime(fk.LazyCheckpoint(step="100ms", every="5s")).group_by("dest", id="by-airport")
@@ -32,3 +31,9 @@ destinations.agg(**DELAYS).sink("delays-by-airport", key="dest", value=fk.Json()
 # And by route, over all flights that there are, whenever somebody asks: falkirk epoch flights usual
 routes = flights.with_regime(fk.Batch()).group_by("origin", "dest", id="usual")
 routes.agg(**DELAYS).sink("usual-delays", key=["origin", "dest"], value=fk.Json())
+
+# What Spark found is a table of the stream: all of an epoch is there at once, between two steps.
+USUAL = {"origin": fk.String, "dest": fk.String, "mean": fk.Float64}
+usual = flow.table("usual-delays", key=["origin", "dest"], value=fk.Json(USUAL), broadcast=True)
+very_late = flights.filter(fk.col("delay") >= 120).lookup(usual, columns={"mean": "usual"})
+very_late.sink("very-late", key="carrier", value=fk.Json())

@@ -19,7 +19,7 @@ def main(epochs: int, seed: int, rate: int, folder: Path | None) -> None:
     """Run batch parts, kill everything they consist of again and again, and check every record that comes out. Ctrl-C: no
     more kills, the verdict."""
     folder = folder or Path(tempfile.mkdtemp(prefix="falkirk-epochs-"))
-    trial = Trial(folder, epochs, seed, rate)
+    trial = Trial(folder, epochs=epochs, seed=seed, rate=rate, show=click.echo)
     wrong = trial.go()
     click.echo(
         f"{sum(trial.complete.values())} epochs, {trial.records:,} records, killed: {dict(trial.harmed)}; longest time "

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from tests.epochs.told import judge, told
 
 HEADER = "falkirk-epoch"
 
@@ -111,6 +112,8 @@ class Checker:
         self.brokers, self.source, self.sinks = brokers, source, sinks or {}
         self.seen: dict[str, dict[int, Ended]] = {stage: {} for stage in QUERIES}
         self.records = 0
+        self.tables: dict[int, dict[bytes, Any]] = {-1: {}}
+        """Of each epoch of `totals`."""
 
     def look(self) -> dict[str, int]:
         """Take note of the epochs that are complete; how many, by stage."""
@@ -128,6 +131,13 @@ class Checker:
             rows = [{"offset": m.offset(), **json.loads(m.value())} for m in mine]
             bids[p] = pl.DataFrame(rows, schema=dict.fromkeys(("offset", "id", "auction", "bidder", "price"), pl.Int64))
         return [wrong for stage in QUERIES for wrong in self._judge(stage, bids, partitions)]
+
+    def judge_told(self, partitions: int) -> list[str]:
+        """What is wrong with what the stream was told. After `judge`."""
+        sent = len(read_all(self.brokers, self.source, partitions))
+        rows = told(read_all(self.brokers, "told", partitions))
+        self.records += len(rows)
+        return judge(rows, sent, self.tables)
 
     def _judge(self, stage: str, bids: dict[int, pl.DataFrame], partitions: int) -> list[str]:
         wrong: list[str] = []
@@ -149,6 +159,8 @@ class Checker:
                 for p, frame in bids.items()
             ]
             due = QUERIES[stage](pl.concat(read))
+            if stage == "totals":
+                self.tables[number] = due
             mine = [r for r in rows if r.epoch == number]
             if twice := [k for k, n in Counter(r.key for r in mine).items() if n > 1]:
                 wrong.append(f"{stage}, epoch {number}: keys twice: {twice[:3]}")

@@ -77,7 +77,7 @@ class Trial:
             if (code := run.wait(300)) != 0:
                 self.wrong.append(f"the last run ended with code {code}: see {run.logs}")
             self.complete = checker.look()
-            self.wrong += checker.judge(PARTITIONS)
+            self.wrong += checker.judge(PARTITIONS) + checker.judge_told(PARTITIONS)
             self.records = checker.records
         finally:
             load.kill()
@@ -119,6 +119,8 @@ class Trial:
 
 def _topics(brokers: str) -> None:
     admin = AdminClient({"bootstrap.servers": brokers})
-    made = admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in ("bids", "totals", "added", "live")])
+    made = admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in ("bids", "added", "live", "told")])
+    # A table; but every record of every epoch is to be there in the end.
+    made |= admin.create_topics([NewTopic("totals", PARTITIONS, 1, config={"retention.ms": "-1"})])
     for future in made.values():
         future.result()

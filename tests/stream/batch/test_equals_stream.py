@@ -211,7 +211,7 @@ def test_each_example_as_a_batch_gives_what_it_gives_as_a_stream(
     path: str, data: st.DataObject, rng: random.Random
 ) -> None:
     streamed, flow = all_in(example(path), fk.EagerCheckpoint()), all_in(example(path), fk.Batch())
-    (topic,) = {o.topic for o in flow.graph.operators if isinstance(o, op.Source)}
+    (topic,) = {o.topic for o in flow.graph.operators if type(o) is op.Source}
     given = data.draw(st.lists(VALUES[topic], max_size=25))
     apps = [MemoryApp(f, {topic: 2}, tasks=2) for f in (streamed, flow)]
     for key, value in given:
@@ -223,6 +223,8 @@ def test_each_example_as_a_batch_gives_what_it_gives_as_a_stream(
     for stage in apps[1].plan.batches:
         written |= epoch(apps[1], rng, stage=stage.id)
     for sink in (o for o in flow.graph.operators if isinstance(o, op.Sink)):
+        if any(isinstance(o, op.Lookup) for o in flow.graph.upstream([sink])):
+            continue  # what is found depends on when the table's rows come: tests/stream/test_lookups.py
         if sink.changes:
             assert {r.key(): r.value() for r in written[sink.id]} == apps[0].latest(sink.topic)
         else:
