@@ -358,3 +358,38 @@ def test_a_store_that_cannot_be_written_is_a_disk_error(store: RocksStore, tmp_p
     (tmp_path / "there" / "app").write_text("a file where a folder must be")
     with pytest.raises(DiskError, match="checkpoint store"):
         upload(store, remote, advance(store, 0))
+
+
+def test_bases_are_no_versions_and_go_when_versions_have_followed_on_them(tmp_path: Path) -> None:
+    copies = CheckpointStore(connect((tmp_path / "copies").as_uri()), WHOSE)
+    for base in (3, 8):
+        store = RocksStore(tmp_path / f"made-{base}", WHOSE)
+        store.write({b"\0\0k": b"%d" % base}, Progress(-1, 0, 0, 7, base))
+        version = store.commit()
+        for _ in range(2):  # a task of Spark's that is run again
+            copies.upload(store.version_folder(version), store.version_progress(version))
+        store.close()
+    assert copies.versions() == []
+    assert copies.newest() is None
+    assert copies.base(4) is None
+    found = copies.base(8)
+    assert found is not None
+    copies.delete_below(-1, grace=timedelta(0))
+    install_version(tmp_path / "here", WHOSE, 1, lambda folder: copies.download(found, folder))
+    store = RocksStore(tmp_path / "here", WHOSE)
+    assert store.get([b"\0\0k"]) == [b"8"]
+    assert store.progress == Progress(-1, 0, 0, 7, 8)
+    for step in (0, 1):
+        store.write({}, store.progress.at(step, step + 1, 0, 8))
+        version = store.commit()
+        copies.upload(store.version_folder(version), store.version_progress(version))
+        copies.delete_below(store.version_progress(store.versions()[0]).step, grace=timedelta(0))
+        assert (copies.base(8) is None) == (step == 1), "the version before the newest stands on it"
+    assert copies.base(3) is None
+    copies.download(copies.read(1), _made(tmp_path / "again"))
+    store.close()
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder

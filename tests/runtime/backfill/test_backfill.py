@@ -24,3 +24,25 @@ def test_a_backfill_and_a_run_are_a_run_from_the_start(stand: Stand) -> None:
     stand.run("run", "streamed", "--until", "end")
     stand.check("filled", "streamed")
     assert "has run already" in clean(stand.run("backfill", "streamed", code=7))
+
+
+def test_a_backfill_that_is_killed_is_finished_by_the_next(stand: Stand) -> None:
+    stand.append(60_000)
+    killed = 0
+    for word in ("backfill opened", "read", "publish"):
+        process = stand.start("backfill", "filled")
+        assert process.stdout is not None
+        for line in process.stdout:
+            if word in line:
+                break
+        killed += process.poll() is None
+        process.kill()
+        process.communicate()
+        stand.append(1_000)
+    assert killed == 3
+    assert "is under way" in clean(stand.run("run", "filled", "--until", "end", code=7))
+    said = stand.run("backfill", "filled")
+    assert "is complete: 60,000 input records" in said, "what came after its opening is not the backfill's"
+    stand.run("run", "filled", "--until", "end")
+    stand.run("run", "streamed", "--until", "end")
+    stand.check("filled", "streamed")

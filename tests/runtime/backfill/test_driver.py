@@ -109,6 +109,7 @@ def test_a_state_that_is_lost_comes_back_from_the_checkpoint_store_or_is_an_erro
     stand.run("run", "streamed", "--until", "end")
     stand.check("filled", "streamed")
     shutil.rmtree(stand.folder / "state-filled" / f"{stand.prefix}filled")
+    stand.append(100)
     other = (stand.folder / "other").as_uri()
     said = stand.run("run", "filled", "--until", "end", "--checkpoints", other, code=7)
     assert "is not in the checkpoint store" in clean(said), "a changelog alone does not make such a state again"
