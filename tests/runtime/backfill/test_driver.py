@@ -19,7 +19,7 @@ from falkirk.runtime.batch.spark import SparkCompute
 from falkirk.runtime.settings import Settings
 from falkirk.stream.load import load_flow
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 class Died(BaseException):
