@@ -140,6 +140,7 @@ def test_state_and_sinks_are_those_of_the_stream(
     app = app_of(name, given, more)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jobs, "ROWS", cut)
+        patch.setattr(jobs, "HELD", cut)
         patch.setattr(jobs, "SIZE", 300 if cut == 2 else jobs.SIZE)
         made = backfill(app, rng)
     app.run()

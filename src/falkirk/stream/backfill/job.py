@@ -41,6 +41,9 @@ ROWS = 250_000
 SIZE = 64 << 20
 """Bytes of a step's keys and values, or of its parcels, unless one record alone has more."""
 
+HELD = 300_000
+"""Changed keys that are held in memory, and not looked up in the store, before they are written to it."""
+
 Reads = Callable[[Piece], Iterator[Records]]
 """The records of a range of a source, in order, cut the same way each time."""
 
@@ -194,16 +197,19 @@ class _History:
             self.store.write({}, progress)
         wake_at: int | None = None
         following: list[Slice] | None = next(steps, None)
+        overlay = Overlay(EmptyReader() if self.store is None else self.store)
         while following is not None or (wake_at is not None and wake_at <= job.clock):
-            overlay = Overlay(EmptyReader() if self.store is None else self.store)
             found = circuit.run(StepInput(job.clock, following or []), overlay)
             wake_at = found.wake_at
             for emitted in found.emitted:
                 yield from self._emitted(emitted)
-            if self.store is not None:
+            if self.store is not None and len(overlay.changes) > HELD:
                 self.store.write(overlay.changes, progress)
+                overlay = Overlay(self.store)
             self.number += 1
             following = next(steps, None)
+        if self.store is not None:
+            self.store.write(overlay.changes, progress)
         for pile in self.piles.values():
             yield from pile.close()
 
@@ -264,4 +270,4 @@ def _cut(chunks: Iterator[Records]) -> Iterator[Records]:
 
 
 def _size(records: Records) -> int:
-    return sum(len(v) for column in (records.keys, records.values) for v in column if v is not None)
+    return sum(sum(map(len, filter(None, column))) for column in (records.keys, records.values))
