@@ -53,7 +53,7 @@ _RUN = [
     click.option("--memory", metavar="SIZE", default="256MiB", show_default=True,
                  help="Block cache and write buffers of each worker's stores."),
     click.option("--spark", metavar="MASTER", default="local[*]", show_default=True, envvar="FALKIRK_SPARK",
-                 help="Spark's master, for batch parts."),
+                 help="Spark's master, for batch parts and --on spark."),
     click.option("--spark-set", "spark_settings", metavar="KEY=VALUE", multiple=True,
                  help="A setting of Spark's. May be given several times."),
     click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning",
@@ -78,7 +78,7 @@ def _with(options: Sequence[Callable[[Command], Command]], command: Command) -> 
 
 
 def settings_from(**options: Any) -> Settings:
-    """Settings from `run_options`. Raises ConfigError."""
+    """Settings from `run_options`; `executors_state_dir` is that of workers on Spark. Raises ConfigError."""
     return Settings(
         **_reach(options),
         state_dir=str(options["state_dir"]),
@@ -91,6 +91,7 @@ def settings_from(**options: Any) -> Settings:
         cache_bytes=parse_size(options["memory"], where="--memory"),
         spark=options["spark"],
         spark_settings=_pairs("--spark-set", options["spark_settings"]),
+        executors_state_dir=options.get("executors_state_dir", ""),
         log_level=options["log_level"],
     )
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from falkirk.cli.options import run_options, settings_from
 from falkirk.errors import ConfigError
@@ -23,8 +25,10 @@ from falkirk.runtime.supervisor import Supervisor
     "--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes on this host."
 )
 @click.option("--until", type=click.Choice(["end"]), help="Stop when all that is in the sources now is processed.")
-def run(target: str, workers: int, until: str | None, **options: Any) -> None:
-    """Run a flow on a Kafka cluster, with WORKERS processes on this host.
+@click.option("--on", "place", type=click.Choice(["spark"]), help="Where the workers live: on Spark's executors, one a slot. "
+              "[default: on this host]")  # fmt: skip
+def run(target: str, workers: int, until: str | None, place: str | None, **options: Any) -> None:
+    """Run a flow on a Kafka cluster, with WORKERS processes on this host; or on Spark's executors.
 
     Start it on as many hosts as you like: tasks spread over all of them, and move when hosts join, leave or die. Workers
     that die are replaced at once. Ctrl-C or SIGTERM leaves cleanly, so that nothing is run again.
@@ -32,8 +36,13 @@ def run(target: str, workers: int, until: str | None, **options: Any) -> None:
     \b
     falkirk run app:flow --brokers broker-1:9092 --workers 4 --state-dir /var/lib/app
     falkirk run app:flow --brokers broker-1:9092 --until end
+    falkirk run app:flow --brokers broker-1:9092 --on spark --spark spark://master:7077 --workers 8 \\
+        --checkpoints s3://bucket/app
     """
-    _run(target, settings_from(workers=workers, **options), until)
+    given = click.get_current_context().get_parameter_source("state_dir") is not ParameterSource.DEFAULT
+    there = str(options["state_dir"].absolute()) if given else ""
+    settings = settings_from(workers=workers, executors_state_dir=there, **options)
+    _run(target, settings, until, on_spark=place == "spark")
 
 
 @click.command()
@@ -84,9 +93,9 @@ def worker(target: str, slot: int, **options: Any) -> None:
     work_alone(target, settings_from(workers=1, **options), slot)
 
 
-def _run(target: str, settings: Settings, until: str | None) -> None:
+def _run(target: str, settings: Settings, until: str | None, *, on_spark: bool = False) -> None:
     live = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
-    with Supervisor(target, settings, listen=live) as supervisor:
+    with nullcontext() if on_spark else Supervisor(target, settings, listen=live) as supervisor:
         from falkirk.cli.running import supervise
 
         supervise(supervisor, target, settings, live=live, until_end=until == "end")

@@ -10,8 +10,10 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 import click
 
@@ -27,7 +29,7 @@ from falkirk.runtime.batch.process import drive
 from falkirk.runtime.board import Board
 from falkirk.runtime.hosts import Hosts
 from falkirk.runtime.identity import hold
-from falkirk.runtime.news import Line, Started
+from falkirk.runtime.news import Line, News, Started
 from falkirk.runtime.process import setup_logging
 from falkirk.runtime.protocol import BUG, EpochReport
 from falkirk.runtime.settings import Settings
@@ -95,21 +97,52 @@ def drive_alone(target: str, settings: Settings) -> None:
     os._exit(code)  # Spark's threads would hold up the interpreter's end
 
 
-def supervise(supervisor: Supervisor, target: str, settings: Settings, *, live: bool, until_end: bool) -> None:
-    """Run the workers until the end, or until told to stop. `live`: show it in place, on a terminal."""
+class Workers(Protocol):
+    """What keeps the workers of an app going: `Supervisor`, `SparkWorkers`."""
+
+    def run(self, finished: Callable[[], bool], tell: Callable[[News], None]) -> None:
+        """Until `finished()`; then they leave cleanly. Raises FalkirkError."""
+        ...
+
+    def kill(self) -> None:
+        """End what is left, at once."""
+        ...
+
+
+def supervise(supervisor: Supervisor | None, target: str, settings: Settings, *, live: bool, until_end: bool) -> None:
+    """Run the workers until the end, or until told to stop: under the supervisor, or else on Spark. `live`: show it in
+    place, on a terminal."""
     setup_logging(settings.log_level)
     app, topics = bound(target, settings)
-    if app.batches:
+    if app.batches or supervisor is None:
         check_master(settings.spark)  # later, one that is away is waited for
     with hold(Path(settings.state_dir) / app.name / "lock", f"app {app.name!r}"):
-        _supervise(supervisor, target, app, topics, settings, live=live, until_end=until_end)
+        workers: Workers = _on_spark(app, target, settings) if supervisor is None else supervisor
+        _supervise(workers, target, app, topics, settings, live=live, until_end=until_end, there=supervisor is None)
+
+
+def _on_spark(app: App, target: str, settings: Settings) -> Workers:
+    if not find_spec("pyspark"):
+        raise ConfigError("--on spark needs PySpark", hint="pip install 'falkirk[spark]'")
+    from falkirk.runtime.onspark.workers import SparkWorkers
+
+    return SparkWorkers(app, target, settings)
 
 
 def _supervise(
-    supervisor: Supervisor, target: str, app: App, topics: Topics, settings: Settings, *, live: bool, until_end: bool
+    supervisor: Workers,
+    target: str,
+    app: App,
+    topics: Topics,
+    settings: Settings,
+    *,
+    live: bool,
+    until_end: bool,
+    there: bool,
 ) -> None:
     end = UntilEnd(app, settings.cluster(), topics) if until_end else None
-    watch = Watch(app, settings, settings.workers, live=live, progress=None if end is None else end.progress)
+    progress = None if end is None else end.progress
+    watch = Watch(app, settings, settings.workers, live=live, progress=progress, elsewhere=there)
     stop = stop_on_signals(
         lambda: watch.tell(Line(f"{app.name} leaves: last steps, last versions; again to end at once"))
     )
@@ -122,7 +155,9 @@ def _supervise(
         return stop.is_set() or (following is not None and following.finished() and driven)
 
     drives = f", batch parts {', '.join(b.stage.id for b in app.batches)}" if app.batches else ""
-    click.echo(f"{app.name}: {len(app.tasks)} tasks, {settings.workers} workers{drives}, pid {os.getpid()}", err=True)
+    place = f" on Spark at {settings.spark}" if there else ""
+    workers = f"{settings.workers} workers{place}"
+    click.echo(f"{app.name}: {len(app.tasks)} tasks, {workers}{drives}, pid {os.getpid()}", err=True)
     watch.start()
     try:
         with ExitStack() as stack:  # what is wrong is said last

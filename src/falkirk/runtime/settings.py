@@ -29,9 +29,11 @@ class Settings:
     """Block cache and write buffers of all stores of one worker together."""
     log_level: str = "warning"
     spark: str = "local[*]"
-    """Spark's master, for batch parts."""
+    """Spark's master, for batch parts and for workers on Spark."""
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     """Settings of Spark's own."""
+    executors_state_dir: str = ""
+    """The state directory of workers on Spark's executors; empty: one of each host's own choice."""
     client: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     """librdkafka settings of the user's own: security, addresses."""
 

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Self
 
@@ -72,14 +72,24 @@ class WorkerFailed(FalkirkError):
 class Supervisor:
     """Runs an app's workers on this host."""
 
-    def __init__(self, target: str, settings: Settings, *, listen: bool = False) -> None:
-        """With `listen`, what workers write to standard error is news too."""
+    def __init__(
+        self,
+        target: str,
+        settings: Settings,
+        *,
+        listen: bool = False,
+        slots: Sequence[int] | None = None,
+        spare: bool = True,
+    ) -> None:
+        """With `listen`, what workers write to standard error is news too. `slots` are all that the settings count, if
+        they are not given."""
         self._target, self._settings, self._listen_to_errors = target, settings, listen
         self._news: Callable[[News], None] = lambda _: None
         self._events: queue.Queue[Event] = queue.Queue()
         self._workers: dict[int, Child] = {}
         self._spares: list[Child] = []
-        self._vacant: deque[int] = deque(range(settings.workers))
+        self._vacant: deque[int] = deque(range(settings.workers) if slots is None else slots)
+        self._spare = spare
         self._quick_deaths = 0
         self._fenced: list[float] = []
         self._hold_off = 0.0
@@ -144,7 +154,7 @@ class Supervisor:
         """A process for each vacant slot; and a spare once all workers work, for a start takes the processor from others."""
         if time.monotonic() < self._hold_off:
             return
-        spare = bool(self._workers) and all(child.reported for child in self._workers.values())
+        spare = self._spare and bool(self._workers) and all(child.reported for child in self._workers.values())
         while len(self._spares) < len(self._vacant) + spare:
             self._spares.append(self._spawn())
 

@@ -40,8 +40,17 @@ def load_flow(target: str) -> Flow:
     return next(iter(flows.values()))
 
 
+def file_of(place: str) -> Path:
+    """The file that a name means, if there is one; else it is a module's.
+
+    >>> file_of("folder/app.py"), file_of("package.app")
+    (PosixPath('folder/app.py'), PosixPath('package/app.py'))
+    """
+    return Path(place if place.endswith(".py") else place.replace(".", "/") + ".py")
+
+
 def _module(place: str) -> ModuleType:
-    path = Path(place if place.endswith(".py") else place.replace(".", "/") + ".py")
+    path = file_of(place)
     try:
         if path.exists():
             return _from_file(path)

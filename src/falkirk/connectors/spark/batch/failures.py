@@ -30,7 +30,7 @@ def failure(error: Exception, what: str) -> FalkirkError:
     SourceError('gone')
     >>> print(failure(Exception("Job 7 cancelled"), "epoch 3 of app.totals"))
     Spark gave up epoch 3 of app.totals: Job 7 cancelled
-      to do: what Spark has logged says more; the epoch goes on where it stands when it is run again
+      to do: what Spark has logged says more; run again, it goes on where it stands
     """
     text = str(error)
     said = _SAID.match(_raised(text))
@@ -48,7 +48,7 @@ def failure(error: Exception, what: str) -> FalkirkError:
         line = lost["what"] if lost is not None else text.strip().splitlines()[0]
     return FalkirkError(
         f"Spark gave up {what}: {line}",
-        hint="what Spark has logged says more; the epoch goes on where it stands when it is run again",
+        hint="what Spark has logged says more; run again, it goes on where it stands",
     )
 
 

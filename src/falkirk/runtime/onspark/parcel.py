@@ -1,0 +1,61 @@
+"""A flow's code on its way to hosts that do not have it: its modules, as the files that they are.
+
+Only what is installed stays behind: it must be installed there too. What a function imports when it runs is in no parcel.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+
+from falkirk.stream.blame import is_users
+from falkirk.stream.load import file_of
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A flow's code."""
+
+    target: str
+    """The flow, as seen from a folder with the files."""
+    files: Mapping[str, bytes]
+    """By path within the folder."""
+
+    @contextmanager
+    def unpacked(self) -> Iterator[tuple[Path, str]]:
+        """A folder with the files, for as long as they are needed, and the flow's name for who can import from it."""
+        with TemporaryDirectory(prefix="falkirk-flow-") as folder:
+            for name, data in self.files.items():
+                path = Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+            is_file = self.target.partition(":")[0].endswith(".py")
+            yield Path(folder), str(Path(folder, self.target)) if is_file else self.target
+
+
+def parcel_of(target: str) -> Parcel:
+    """The code of a flow that `load_flow(target)` has loaded in this process."""
+    place, colon, name = target.partition(":")
+    files: dict[str, bytes] = {}
+    if (file := file_of(place)).exists():
+        files[file.name] = file.read_bytes()
+        place = file.name
+    for module, loaded in list(sys.modules.items()):
+        origin = getattr(loaded, "__file__", None)
+        if module != "__main__" and origin is not None and is_users(origin) and Path(origin).is_file():
+            files.setdefault(_path(module, Path(origin)), Path(origin).read_bytes())
+    return Parcel(f"{place}{colon}{name}", files)
+
+
+def _path(name: str, file: Path) -> str:
+    """Where Python looks for a module of that name.
+
+    >>> _path("shop.flows", Path("/src/shop/flows.py")), _path("shop", Path("/src/shop/__init__.py"))
+    ('shop/flows.py', 'shop/__init__.py')
+    """
+    parts = name.split(".")
+    return str(PurePosixPath(*(parts if file.stem == "__init__" else parts[:-1]), file.name))

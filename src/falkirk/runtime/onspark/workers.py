@@ -1,0 +1,302 @@
+"""The driver's end of workers on Spark: a job of one task for each, begun again until all are to leave.
+
+    job k:  task ──fails──▶ Spark runs it again, at most so often ──▶ the job fails ──▶ it is begun again
+                 ──returns──▶ the worker has left; or its error, which ends the run
+    none of a slot's tasks has brought up a worker, and jobs fail again and again: that ends the run too
+
+A job each, and not one of N tasks: Spark ends all tasks of a job when one of them has failed too often, and tells of none
+before all are done. They need not run at once either: which worker has which task is for their group to settle, so there is
+no use for Spark's barrier mode.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from falkirk.checkpoint.ids import TopicPartition
+from falkirk.connectors.kafka.control import REPORTS, Tail
+from falkirk.connectors.spark.master import is_local
+from falkirk.errors import ConfigError, FalkirkError, UnreachableError
+from falkirk.runtime.announcing import announced
+from falkirk.runtime.app import App
+from falkirk.runtime.batch.child import chatter
+from falkirk.runtime.news import Ended, Line, News, Started
+from falkirk.runtime.onspark.orders import forget, order_to_leave
+from falkirk.runtime.onspark.parcel import parcel_of
+from falkirk.runtime.onspark.task import Assignment, Failure
+from falkirk.runtime.protocol import Announced
+from falkirk.runtime.settings import Settings
+from falkirk.runtime.supervisor import WorkerFailed
+
+HEAR = 0.5
+"""Seconds between two looks at what the workers report."""
+AGAIN = 2.0
+"""Seconds after which a job that failed is begun again."""
+SILENCE = 12.0
+"""Seconds after which a worker that says nothing is not counted any more: it would report every five."""
+FRUITLESS = 2
+"""So many jobs of one slot in a row that fail without a report of a worker end the run: each has tried several times."""
+SLOTS = 15.0
+"""Seconds after which slots that are missing are asked for aloud."""
+LEAVE = 75.0
+"""Seconds that all workers have to leave: more than their supervisors give them."""
+
+if TYPE_CHECKING:
+    from falkirk.connectors.spark.application import Application
+
+Host = Callable[[int], Failure | None]
+
+
+class SparkWorkers:
+    """Runs an app's workers on Spark, as `Supervisor` does on this host."""
+
+    def __init__(self, app: App, target: str, settings: Settings) -> None:
+        """Raises ConfigError where state could not follow a worker to another host."""
+        check_shared(settings)
+        self._app, self._settings = app, settings
+        self._run = uuid4().hex[:12]
+        self._assignment = pickle.dumps(
+            Assignment(parcel_of(target), there(settings), app.control, self._run), protocol=pickle.HIGHEST_PROTOCOL
+        )
+        self._tell: Callable[[News], None] = lambda _: None
+        self._failed: list[FalkirkError] = []
+        self._pids: dict[int, int] = {}
+        """Of the workers that are heard of, by slot."""
+        self._heard: dict[int, float] = {}
+        self._leaving, self._giving_up, self._over = threading.Event(), threading.Event(), threading.Event()
+
+    def run(self, finished: Callable[[], bool], tell: Callable[[News], None]) -> None:
+        """Keep the workers going until `finished()`; then let them leave cleanly. Raises WorkerFailed, and FalkirkError where
+        Spark cannot be used."""
+        from falkirk.connectors.spark.application import Application
+
+        self._tell = tell
+        application = Application(f"falkirk {self._app.name} workers", self._settings.spark, self._spark_settings())
+        jobs = [
+            threading.Thread(target=self._keep, args=(slot, application), name=f"falkirk-slot-{slot}", daemon=True)
+            for slot in range(self._settings.workers)
+        ]
+        # In the main thread Spark would take Ctrl-C for itself, and cancel all jobs.
+        beginning = threading.Thread(target=self._begin, args=(application,), name="falkirk-spark")
+        beginning.start()
+        beginning.join()
+        slots = Slots(application, self._settings.workers, tell)
+        threading.Thread(target=self._hear, args=(self._tail(), slots), name="falkirk-hear", daemon=True).start()
+        try:
+            for job in jobs if not self._failed else []:
+                job.start()
+            while not finished() and not self._failed:
+                time.sleep(0.1)
+        finally:
+            self._leave([job for job in jobs if job.ident is not None])
+            application.close()
+        if self._failed:
+            raise self._failed[0]
+
+    def kill(self) -> None:
+        """There is nothing to run: no application was begun."""
+
+    def _begin(self, application: Application) -> None:
+        """Begin it once for all jobs, and filter what its JVM says."""
+        try:
+            with quiet(lambda line: self._tell(Line(line))), application.at_work():
+                pass
+        except FalkirkError as error:
+            self._failed.append(error)
+
+    def _leave(self, jobs: list[threading.Thread]) -> None:
+        self._leaving.set()
+        cluster, control = self._settings.cluster(), self._app.control
+        try:
+            if any(job.is_alive() for job in jobs):
+                order_to_leave(cluster, control, self._run)
+                deadline = time.monotonic() + LEAVE
+                for job in jobs:
+                    job.join(max(0.0, deadline - time.monotonic()))
+                forget(cluster, control, self._run)
+        except UnreachableError as error:
+            self._tell(Line(f"the workers cannot be told to leave, and are ended: {error}"))
+        self._giving_up.set()
+        self._over.set()
+
+    # -- one slot --------------------------------------------------------------------------------------------------
+
+    def _keep(self, slot: int, application: Application) -> None:
+        from falkirk.connectors.spark.errors import ApplicationEnded
+
+        fruitless = 0
+        while not self._leaving.is_set():
+            began = time.monotonic()
+            try:
+                ended = self._job(slot, application)
+            except ApplicationEnded as error:
+                self._tell(Line(str(error)))
+            except FalkirkError as error:
+                if self._leaving.is_set():
+                    return
+                fruitless = 0 if self._works(slot, began) else fruitless + 1
+                if type(error) is not FalkirkError or fruitless == FRUITLESS:
+                    self._failed.append(error)
+                    return
+                self._tell(Line(f"worker {slot} is begun again. {error.what}"))
+            else:
+                if ended is not None:
+                    self._failed.append(WorkerFailed(*ended))
+                return
+            self._leaving.wait(AGAIN)
+
+    def _job(self, slot: int, application: Application) -> Failure | None:
+        """Run a slot's task, to its end."""
+        from falkirk.connectors.spark.batch.watching import watched
+
+        with application.at_work() as (spark, check):
+            context = spark.sparkContext
+            tasks = context.parallelize([slot], 1).map(hosting(self._assignment))
+
+            began = time.monotonic()
+
+            def look(_: object) -> None:
+                check()
+                if self._giving_up.is_set() or (self._leaving.is_set() and not self._works(slot, began)):
+                    raise FalkirkError("the run is over")
+
+            ended: list[Failure | None] = watched(
+                context, f"worker {slot} of {self._app.name}", ["worker"], tasks.collect, look
+            )
+            return ended[0]
+
+    def _works(self, slot: int, began: float) -> bool:
+        """Whether a worker has reported since then. One that has not has nothing to leave, nor may have a place yet."""
+        return self._heard.get(slot, began) > began
+
+    # -- what is heard ---------------------------------------------------------------------------------------------
+
+    def _tail(self) -> Tail:
+        tail = Tail(self._settings.cluster(), TopicPartition(self._app.control, REPORTS))
+        tail.skip()
+        return tail
+
+    def _hear(self, tail: Tail, slots: Slots) -> None:
+        while not self._over.wait(HEAR):
+            slots.look(len(self._pids))
+            for record in tail.look():
+                said = announced(record)
+                if said is not None and said.run == self._run:
+                    self._take(said)
+            for slot, heard in self._heard.items():
+                if slot in self._pids and time.monotonic() - heard > SILENCE:
+                    ended = Ended(slot, self._pids.pop(slot), "is not heard of", "Spark is to run it again", SILENCE)
+                    self._tell(ended)
+        tail.close()
+
+    def _take(self, said: Announced) -> None:
+        slot, pid, now = said.report.slot, said.report.pid, time.monotonic()
+        if (before := self._pids.get(slot)) != pid:
+            if before is not None:
+                then = f"its place is taken on {said.host}"
+                self._tell(Ended(slot, before, "is no more", then, now - self._heard[slot]))
+            self._pids[slot] = pid
+            self._tell(Started(slot, pid))
+        self._heard[slot] = now
+        self._tell(said.report)
+
+    def _spark_settings(self) -> Mapping[str, str]:
+        """A standalone master gives an application all cores that there are, if it is not told how many it needs: nothing
+        would be left for batch parts."""
+        cpus = int(self._settings.spark_settings.get("spark.task.cpus", "1"))
+        return {
+            "spark.cores.max": str(cpus * self._settings.workers),
+            "spark.log.level": "ERROR",
+            **self._settings.spark_settings,
+        }
+
+
+class Slots:
+    """Says that slots are missing: Spark waits for them in silence."""
+
+    def __init__(self, application: Application, wanted: int, tell: Callable[[News], None]) -> None:
+        self._application, self._wanted, self._tell = application, wanted, tell
+        self._next = time.monotonic() + SLOTS
+        self._told: int | None = None
+
+    def look(self, begun: int) -> None:
+        """To be called often. `begun`: workers that have reported."""
+        if begun >= self._wanted or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + SLOTS
+        try:
+            with self._application.at_work() as (spark, _):
+                executors = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
+                offered = sum(executor.numRunningTasks() for executor in executors)
+        except FalkirkError:
+            return  # the jobs say what is wrong
+        if offered < self._wanted and offered != self._told:
+            self._told = offered
+            self._tell(
+                Line(
+                    f"waiting for {self._wanted} slots: the cluster offers {offered}. Give it more cores, or fewer --workers "
+                    "(a worker is a task, and takes spark.task.cpus cores)"
+                )
+            )
+
+
+def hosting(assignment: bytes) -> Host:
+    """What each task runs. It is made here, and so travels whole: where Falkirk is missing it still arrives, and says so."""
+    from falkirk.connectors.spark.workers import importer
+
+    imported = importer()
+
+    def host(slot: int) -> Failure | None:
+        ended: Failure | None = imported("falkirk.runtime.onspark.task").host(slot, assignment)
+        return ended
+
+    return host
+
+
+def check_shared(settings: Settings) -> None:
+    """Raises ConfigError unless versions are where a worker finds them that Spark has moved to another host."""
+    if not settings.checkpoints and not is_local(settings.spark):
+        raise ConfigError(
+            "workers on Spark may move to another host, and their versions would stay behind",
+            where=f"--on spark, master {settings.spark}; no --checkpoints is given",
+            hint="give a --checkpoints URL that all executors reach, such as s3://bucket/app",
+        )
+
+
+def there(settings: Settings) -> Settings:
+    """The settings as workers on Spark have them. Those of this machine share its state directory."""
+    state_dir = settings.state_dir
+    if is_local(settings.spark):
+        return replace(settings, state_dir=str(Path(state_dir).absolute()))
+    return replace(settings, state_dir=settings.executors_state_dir)
+
+
+@contextmanager
+def quiet(tell: Callable[[str], None]) -> Iterator[None]:
+    """Whatever process is started meanwhile has its standard error told, line by line, without Spark's greetings."""
+    ours = os.dup(2)
+    read, write = os.pipe()
+    os.dup2(write, 2)
+    os.close(write)
+
+    def pass_on() -> None:
+        with os.fdopen(read, errors="replace") as lines:
+            for line in lines:
+                if not chatter(line):
+                    tell(line.rstrip("\n"))
+
+    threading.Thread(target=pass_on, name="falkirk-jvm", daemon=True).start()
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)

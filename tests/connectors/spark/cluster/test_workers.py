@@ -1,0 +1,98 @@
+"""Workers of a stream on a standalone Spark cluster, parts of which are killed; every record that they write is checked."""
+
+from __future__ import annotations
+
+import sys
+import time
+import venv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.connectors.spark.cluster.onspark import OnSpark
+from tests.connectors.spark.cluster.standalone import Standalone, until
+from tests.connectors.spark.topics import Topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """A master and two workers."""
+    with Standalone(tmp_path_factory.mktemp("spark")) as started:
+        yield started
+
+
+@pytest.fixture
+def app(cluster: Standalone, topic: Callable[..., Topic], tmp_path: Path) -> Iterator[OnSpark]:
+    """An app on it, which is not started."""
+    made = OnSpark(topic, tmp_path, cluster.master)
+    yield made
+    if hasattr(made, "process"):
+        made.process.kill()
+        made.process.wait()
+        until(lambda: not made.children(), "workers end with their driver")
+
+
+def test_what_is_killed_is_replaced_and_the_output_is_exact(cluster: Standalone, app: OnSpark) -> None:
+    app.feed(200)
+    app.start()
+    app.running(2)
+    feeding = app.fed()
+    for victims in (cluster.executors, cluster.pythons, app.children):
+        app.lose(victims()[0])
+    app.starve(feeding)
+    app.check()
+    assert app.leave() == 0, app.said()
+    found = app.status()
+    assert found is not None
+    assert (found.state, found.lag, found.workers) == ("stopped", 0, [])
+    assert {task.owner for task in found.tasks} == {None}, "all was handed over"
+    assert app.said().count(" has recovered: ") == 3
+    until(lambda: not app.children(), "nothing is left")
+
+    app.feed(300)
+    assert app.start("--until", "end").wait(200) == 0, app.said()
+    app.check()
+    assert "everything is processed: " in app.said()
+
+
+def test_slots_that_are_missing_are_asked_for_and_what_needs_none_goes_on(app: OnSpark) -> None:
+    app.workers = 3
+    app.feed(100)
+    app.start()
+    app.running(2)
+    until(lambda: "waiting for 3 slots: the cluster offers 2. " in app.said(), f"it is said: {app.said()}")
+    app.check()
+    began = time.monotonic()
+    assert app.leave() == 0, app.said()
+    assert time.monotonic() - began < 60, "a worker that never had a slot is not waited for"
+
+
+def test_an_error_that_no_repetition_mends_ends_the_run_with_its_words(app: OnSpark) -> None:
+    app.sent = -3
+    app.feed(1)
+    assert app.start().wait(200) == 5, app.said()
+    error = app.said().partition("error: ")[2]
+    assert "no such bid" in error
+    assert "Traceback" not in error
+    assert "prices.py:" in error
+
+
+def test_a_python_without_falkirk_is_an_error_in_few_words(app: OnSpark, tmp_path: Path) -> None:
+    bare, packages = tmp_path / "bare", tmp_path / "packages"
+    venv.create(bare, symlinks=True)
+    packages.mkdir()
+    pyspark = next(path for path in map(Path, sys.path) if (path / "pyspark").is_dir())
+    for name in ("pyspark", "py4j"):
+        (packages / name).symlink_to(pyspark / name)
+    python = str(bare / "bin" / "python")
+    assert app.start("--spark-set", f"spark.executorEnv.PYTHONPATH={packages}", PYSPARK_PYTHON=python).wait(300) == 2
+    error = app.said().partition("error: ")[2].splitlines()
+    assert error[0] == "falkirk is not installed in a Python of Spark's"
+    assert error[1].startswith(f"  where: {bare}/bin/python on ")
+
+
+def test_without_a_store_to_share_nothing_begins(app: OnSpark) -> None:
+    assert app.start("--checkpoints", "").wait(60) == 2
+    assert "error: workers on Spark may move to another host, and their versions would stay behind" in app.said()
