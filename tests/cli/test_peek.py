@@ -113,7 +113,7 @@ def test_a_flows_topics_are_shown_decoded_with_what_wrote_each_record(peeking: P
 
     code, _, err = peeking.call("peek", "app.py:flow", "count", "--brokers", peeking.brokers)
     assert code == 2
-    assert "error: the flow has no source, sink or edge 'count'" in err
+    assert "error: the flow has no source, table, sink or edge 'count'" in err
     code, _, err = peeking.call("peek", f"{topic_prefix}nothing", "--brokers", peeking.brokers)
     assert code == 3
     assert "error: topic " in err

@@ -50,7 +50,7 @@ def test_every_source_sink_and_edge_can_be_looked_at() -> None:
     assert view_named(views, "t.sales").columns == ("item", "place", "n", "at"), "columns that nothing uses too"
     with pytest.raises(ConfigError, match=r"say which: edge:places, sink:places"):
         view_named(views, "places")
-    with pytest.raises(ConfigError, match=r"no source, sink or edge 'itmes'\n  to do: did you mean 'items'"):
+    with pytest.raises(ConfigError, match=r"no source, table, sink or edge 'itmes'\n  to do: did you mean 'items'"):
         view_named(views, "itmes")
 
 
@@ -76,6 +76,22 @@ def test_records_are_read_by_the_flows_formats_and_edges_row_by_row() -> None:
         [([1, "tea"], once, 1), ([1, "tea"], None, 1), ([2, "tea"], twice, 1)], key=str
     )
     assert look(app, view_named(views, "sink:sales")) == [(None, {"item": "tea"}, 1)] * 2
+
+
+def test_a_tables_keys_are_read_whether_its_values_have_them_or_not() -> None:
+    shop = fk.Flow("shop")
+    sales = shop.source("sales", key="item", value=fk.Json({"item": int}))
+    names = shop.table("names", key=fk.Key("item", fk.Int64BE), value=fk.Json({"name": str}))
+    rates = shop.table("rates", key="item", value=fk.Json({"item": int, "rate": float}), broadcast=True)
+    sales.lookup(names).lookup(rates).sink("named", value=fk.Json())
+    views = views_of(shop.plan())
+    assert [v.name for v in views if v.kind == "table"] == ["names", "rates"]
+    rows = view_named(views, "names").rows(
+        [Record(0, 0, b"\0" * 7 + b"\7", b'{"name":"tea"}'), Record(0, 1, b"\0" * 8, None)]
+    )
+    assert [(row.key, row.values) for row in rows] == [(7, {"name": "tea"}), (0, None)]
+    (rate,) = view_named(views, "table:rates").rows([Record(0, 0, b"7", b'{"rate":0.5}')])
+    assert (rate.key, rate.values) == (7, {"item": None, "rate": 0.5})
 
 
 def test_what_cannot_be_read_stops_nothing() -> None:

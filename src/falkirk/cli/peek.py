@@ -37,7 +37,7 @@ def peek_command(
     target: str, name: str | None, start: str | None, count: int, follow: bool, complete: bool, as_json: bool,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Show records of NAME, a source, sink or edge of a flow, decoded by the flow's own formats; or of any TOPIC as they are.
+    """Show records of NAME, a source, table, sink or edge of a flow, decoded by the flow's own formats; or of any TOPIC.
 
     Without NAME it lists what there is to look at. It reads what is committed, and leaves no trace on the cluster.
 

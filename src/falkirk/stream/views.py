@@ -1,7 +1,7 @@
 """What can be looked at of a flow: its topics, and what their records say.
 
     view        records are read by
-    source      the source's formats: all of its columns, used or not
+    source      the source's formats: all of its columns, used or not; of a table too
     sink        the sink's formats, with the schema of what it is given
     edge        rows of Arrow batches: several to a record, or none
     (a topic)   nothing is known of it: keys and values as they are
@@ -27,12 +27,12 @@ from falkirk.stream.blame import did_you_mean
 from falkirk.stream.engine.batch import TS, WEIGHT
 from falkirk.stream.engine.edges import unpacked
 from falkirk.stream.formats import Format, Json, Key, Raw
-from falkirk.stream.operators import Sink
+from falkirk.stream.operators import Sink, Source, TableSource
 from falkirk.stream.plan import Plan
 from falkirk.stream.records import Message
 from falkirk.stream.stage import PhysicalStage
 
-Kind = Literal["source", "sink", "edge", "topic"]
+Kind = Literal["source", "table", "sink", "edge", "topic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class View:
     """A topic, and how its records are read.
 
     >>> from falkirk.testing.memory import Record
-    >>> view = View("bids", "source", "bids", Key("id"), Json({"id": int}))
+    >>> view = View("bids", "source", "bids", Key("id"), Json({"id": int}), schema={"id": pl.Int64()})
     >>> [(row.key, row.values) for row in view.rows([Record(0, 0, b"7", b'{"id":7}'), Record(0, 1, b"7", None)])]
     [(7, {'id': 7}), (7, None)]
     >>> [row.unreadable for row in view.rows([Record(0, 2, b"x", b'{"id":7}'), Record(0, 3, b"7", b"no")])]
@@ -78,6 +78,8 @@ class View:
     value: Format | None = field(default_factory=Raw)
     """None: batches of an edge."""
     columns: tuple[str, ...] = ("value",)
+    schema: Mapping[str, pl.DataType] = field(default_factory=dict)
+    """Of all columns, the key's among them."""
     stage: str = ""
     """The batch part that writes it; "" if none does."""
 
@@ -98,10 +100,9 @@ class View:
 
     def _keys(self, keys: list[bytes | None]) -> tuple[Sequence[Any], dict[int, str]]:
         """Keys as they are read, and why some cannot be: those as they are."""
-        schema = None if self.value is None else self.value.schema
-        if self.key is None or schema is None or not set(self.key.columns) <= schema.keys():
+        if self.key is None:
             return keys, {}
-        decoded = self.key.decode(keys, schema)
+        decoded = self.key.decode(keys, self.schema)
         bad, rows = dict(decoded.bad), decoded.frame.iter_rows()
         read: list[Any] = []
         for i, key in enumerate(keys):
@@ -148,17 +149,25 @@ class View:
 def views_of(plan: Plan) -> list[View]:
     """All that can be looked at of a flow, upstream first."""
     found: dict[tuple[Kind, str], View] = {}
+
+    def add(source: Source) -> None:
+        kind: Kind = "table" if isinstance(source, TableSource) else "source"
+        columns = tuple(source.value.schema or ())
+        view = View(source.id, kind, source.topic, source.key, source.value, columns, source.schema)
+        found[kind, source.id] = view
+
     stages: list[PhysicalStage | BatchStage] = [s for s in plan.stages if isinstance(s, PhysicalStage)]
     for stage in [*stages, *plan.batches]:
         for source in stage.sources:
-            columns = tuple(source.value.schema or ())
-            found["source", source.id] = View(source.id, "source", source.topic, source.key, source.value, columns)
+            add(source)
         for sink in (o for o in stage.operators if isinstance(o, Sink)):
             value, batch = _read_back(sink), stage.id if isinstance(stage, BatchStage) else ""
             columns = tuple(value.schema or ())
-            found["sink", sink.id] = View(sink.id, "sink", sink.topic, sink.key, value, columns, batch)
+            found["sink", sink.id] = View(sink.id, "sink", sink.topic, sink.key, value, columns, sink.schema, batch)
         for edge in stage.edges_out if isinstance(stage, PhysicalStage) else ():
             found["edge", edge.id] = View(edge.id, "edge", edge.topic, None, None, edge.columns)
+    for table in plan.shared:
+        add(table.source)
     return list(found.values())
 
 
@@ -175,7 +184,7 @@ def view_named(views: Sequence[View], name: str) -> View:
     found = [v for v in views if name in (v.name, f"{v.kind}:{v.name}")] or [v for v in views if v.topic == name]
     if not found:
         raise ConfigError(
-            f"the flow has no source, sink or edge {name!r}", hint=did_you_mean(name, {v.name for v in views})
+            f"the flow has no source, table, sink or edge {name!r}", hint=did_you_mean(name, {v.name for v in views})
         )
     if len(found) > 1:
         which = ", ".join(f"{v.kind}:{v.name}" for v in found)
