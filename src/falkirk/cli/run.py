@@ -22,7 +22,11 @@ from falkirk.runtime.supervisor import Supervisor
 @click.command()
 @run_options
 @click.option(
-    "--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes on this host."
+    "--workers",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="Worker processes on this host, or on Spark.",
 )
 @click.option("--until", type=click.Choice(["end"]), help="Stop when all that is in the sources now is processed.")
 @click.option("--on", "place", type=click.Choice(["spark"]), help="Where the workers live: on Spark's executors, one a slot. "

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from falkirk.connectors.spark.errors import ApplicationEnded
@@ -58,6 +59,14 @@ class Application:
                     hint="the logs of its master and its executors say why; the work goes on in another application",
                 ) from error
             raise
+
+    def tasks(self) -> int:
+        """How many tasks its executors run just now; 0 where it is not there."""
+        try:
+            tracker = None if self._spark is None else self._spark.sparkContext._jsc.sc().statusTracker()
+            return sum(e.numRunningTasks() for e in tracker.getExecutorInfos()) if tracker is not None else 0
+        except (AttributeError, Py4JError, OSError):  # it has ended, or its JVM
+            return 0
 
     def close(self) -> None:
         """End it, if it was begun."""

@@ -148,6 +148,9 @@ class SparkWorkers:
                     self._failed.append(error)
                     return
                 self._tell(Line(f"worker {slot} is begun again. {error.what}"))
+            except Exception as error:  # noqa: BLE001  # whatever it is, a slot without its thread would be missed by nobody
+                self._failed.append(FalkirkError(f"worker {slot} cannot be run on Spark: {error!r}"))
+                return
             else:
                 if ended is not None:
                     self._failed.append(WorkerFailed(*ended))
@@ -161,7 +164,6 @@ class SparkWorkers:
         with application.at_work() as (spark, check):
             context = spark.sparkContext
             tasks = context.parallelize([slot], 1).map(hosting(self._assignment))
-
             began = time.monotonic()
 
             def look(_: object) -> None:
@@ -233,12 +235,7 @@ class Slots:
         if begun >= self._wanted or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + SLOTS
-        try:
-            with self._application.at_work() as (spark, _):
-                executors = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
-                offered = sum(executor.numRunningTasks() for executor in executors)
-        except FalkirkError:
-            return  # the jobs say what is wrong
+        offered = self._application.tasks()
         if offered < self._wanted and offered != self._told:
             self._told = offered
             self._tell(

@@ -56,6 +56,14 @@ def test_what_is_killed_is_replaced_and_the_output_is_exact(cluster: Standalone,
     app.check()
     assert "everything is processed: " in app.said()
 
+    app.start()
+    app.running(2)
+    app.process.kill()
+    until(lambda: not app.children(), "workers die with their driver")
+    app.feed(100)
+    assert app.start("--until", "end").wait(200) == 0, app.said()
+    app.check()
+
 
 def test_slots_that_are_missing_are_asked_for_and_what_needs_none_goes_on(app: OnSpark) -> None:
     app.workers = 3
