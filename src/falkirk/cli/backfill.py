@@ -100,7 +100,7 @@ def _drive(app: App, settings: Settings, topics: Topics, *, abandon: bool) -> in
 
     compute = SparkCompute(app, settings)
     try:
-        driver = driving(app, settings, topics, compute, tell, stop.is_set)
+        driver = driving(app, settings, topics, compute, tell, stop.is_set, abandon=abandon)
     except FalkirkError as error:
         tell_error(error)
         return error.exit_code
@@ -109,13 +109,13 @@ def _drive(app: App, settings: Settings, topics: Topics, *, abandon: bool) -> in
         return BUG
     finally:
         compute.close()
-    if abandon or driver.abandoned:
+    if driver.abandoned:
         click.echo(f"{app.name}: the backfill is given up; what it had published stays in the sinks")
         return 0 if abandon else 1
     if not driver.done:
         return 1
     click.echo(f"{app.name}: the backfill is complete: {_words(_known(app, settings))}; falkirk run goes on from there")
-    return 0
+    return 1 if abandon else 0
 
 
 def _ask_to_abandon(app: App, settings: Settings) -> None:

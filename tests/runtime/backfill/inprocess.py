@@ -16,7 +16,7 @@ from falkirk.connectors.spark.batch.work import Published, Work
 from falkirk.runtime.batch.spark import SparkCompute
 from falkirk.stream.backfill import BackfillJob
 from falkirk.stream.batch import PARCELS
-from falkirk.testing.batch import sorted_rows
+from falkirk.testing.batch import SORTED
 
 
 class InProcess:
@@ -45,9 +45,9 @@ class InProcess:
             self.told("head")
         for n in range(1, job.levels + 1):
             reads, keeper = partial(tasks._records, work), tasks._keeper(work)
-            frames = list(job.level(n, [sorted_rows(frames)], reads, keeper))
+            frames = list(job.level(n, [pl.concat(frames).sort(SORTED, nulls_last=False)], reads, keeper))
             self.told("level")
-        rows = sorted_rows(frames).sort("bucket", "exchange", "key", "order", nulls_last=False)
+        rows = pl.concat(frames).sort("bucket", "exchange", "key", "order", nulls_last=False)
         found = []
         for number, own in by_partition([rows]):
             found.append(tasks._publish(work, number, own))

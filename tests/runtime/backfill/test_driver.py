@@ -87,6 +87,17 @@ def test_one_that_is_given_up_leaves_no_state_behind(stand: Backfills) -> None:
     stand.engine.told = die
     with pytest.raises(Died):
         stand.fill("filled")
+
+    def give_up(what: str) -> None:
+        stand.engine.told = lambda _: None
+        assert "is given up" in stand.run("backfill", "filled", "--abandon", home="elsewhere")
+
+    stand.engine.told = give_up
+    assert stand.fill("filled").abandoned, "by another's doing, while it ran: it opens none anew"
+    assert not read(stand.filled.backfill or "", stand.filled_cluster()).open
+    stand.engine.told = die
+    with pytest.raises(Died):
+        stand.fill("filled")
     assert "is given up" in stand.run("backfill", "filled", "--abandon")
     assert "is not open" in stand.run("backfill", "filled", "--abandon", code=2)
     stand.run("run", "filled", "--until", "end")

@@ -36,10 +36,13 @@ ANOTHER = "give the flow another name: it then begins anew, beside this one, and
 class BackfillDriver(Driver):
     """Drives the backfill of an app until it is complete, or given up."""
 
-    def __init__(self, app: App, settings: Settings, topics: Topics, compute: Compute, tell: Tell) -> None:
+    def __init__(
+        self, app: App, settings: Settings, topics: Topics, compute: Compute, tell: Tell, *, abandon: bool = False
+    ) -> None:
+        """With `abandon` it opens none: one that is open was asked to be given up."""
         self.bound, self.app, self.settings = bind_backfill(app), app, settings
         self.abandoned = False
-        self._claimed = False
+        self._begun, self._claimed = abandon, False
         timeout = settings.transaction_timeout_ms
         super().__init__(
             app.name,
@@ -58,13 +61,12 @@ class BackfillDriver(Driver):
         return "falkirk backfill … --abandon"
 
     def _finished(self, epochs: Epochs) -> bool:
+        # Whoever it was that gave it up: another is opened by the next run of the command, not by this one.
+        self.abandoned = epochs.complete is None and self._begun and not epochs.open
         return epochs.complete is not None or self.abandoned
 
-    def _abandon(self, epochs: Epochs) -> None:
-        super()._abandon(epochs)
-        self.abandoned = True
-
     def _run(self, epochs: Epochs) -> None:
+        self._begun = True
         if not self._claimed:
             self._claim(epochs)
             self._claimed = True
@@ -139,10 +141,17 @@ def has_run(app: App, step: StepRecord) -> StateError:
 
 
 def driving(
-    app: App, settings: Settings, topics: Topics, compute: Compute, tell: Tell, stopping: Callable[[], bool]
+    app: App,
+    settings: Settings,
+    topics: Topics,
+    compute: Compute,
+    tell: Tell,
+    stopping: Callable[[], bool],
+    *,
+    abandon: bool = False,
 ) -> BackfillDriver:
     """Drive the app's backfill until it is complete, given up, or `stopping()`. Raises FalkirkError."""
-    driver = BackfillDriver(app, settings, topics, compute, tell)
+    driver = BackfillDriver(app, settings, topics, compute, tell, abandon=abandon)
     with closing(driver):
         driver.drive(stopping)
     return driver
