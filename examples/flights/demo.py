@@ -1,7 +1,7 @@
 """The real flights of 2013 through a real Kafka, while workers are killed: `make demo`.
 
 1. start a Kafka, and on it `falkirk run` with two workers, a process of its own
-2. send 336,776 flights; meanwhile kill -9 a worker every other second, and half-way the whole run, started again at once; and
+2. send 336,776 flights; meanwhile kill -9 a worker every other second, and once the whole run, started again at once; and
    ask for an epoch of what is usual, which Spark computes beside it all, and the stream looks up as soon as it is complete
 3. let the run leave, and `falkirk run --until end` finish what is left: the last steps, and an epoch on Spark; meanwhile
    kill -9 Spark's driver
@@ -81,18 +81,21 @@ class Demo:
 
     def _kill_while(self, sending: Callable[[], bool]) -> None:
         """One kill after the other; each waits until every task has committed a step under its present owner."""
-        whole = asked = False
+        whole = asked = seen = False
         while True:
-            if self.sent > self.frame.height / 8 and not asked:
+            if self.sent > self.frame.height / 10 and not asked:
                 asked = True
                 with self._usual() as usual:
                     usual.ask("open")
                 self.screen.say("asked for an epoch of what is usual: Spark computes it beside the stream")
+            if asked and not seen and (routes := self._routes()):
+                seen = True
+                self.screen.say(f"the epoch is complete: {routes:,} routes, which the stream looks up from here on")
             self._until(lambda: len(self.watch.at_work()) == WORKERS or not sending(), "both workers have tasks")
             self._rest(sending)
             if not sending():
                 return
-            if self.sent > self.frame.height / 2 and not whole:
+            if self.sent > self.frame.height * (0.4 if seen else 0.8) and not whole:
                 whole = True
                 death = self.watch.killed("the whole run", worker=None)
                 self.run.kill_everything()
@@ -135,6 +138,12 @@ class Demo:
         with self._usual() as usual:
             usual.look()
             return [{r.partition.partition: r.end for r in e.opened.division} for e in usual.epochs.kept]
+
+    def _routes(self) -> int:
+        """Those of which it is known what is usual."""
+        with self._usual() as usual:
+            found = usual.look()
+        return found.rows if found.state == "complete" else 0
 
     def _usual(self) -> AbstractContextManager[BatchPart]:
         return batch_part("flights", "usual", Settings(self.brokers, ""), Topics(Cluster(self.brokers)))
