@@ -151,6 +151,11 @@ def _supervise(
     driver: DriverChild | None = None
 
     def finished() -> bool:
+        nonlocal driver
+        if app.batches and driver is None:
+            # Not before the workers: of two applications a standalone Spark gives the first all cores that it asks for.
+            driver = DriverChild(target, settings, watch.tell, until_end=until_end)
+            stack.enter_context(closing(driver))
         driven = driver is None or driver.finished()
         return stop.is_set() or (following is not None and following.finished() and driven)
 
@@ -162,9 +167,6 @@ def _supervise(
     try:
         with ExitStack() as stack:  # what is wrong is said last
             stack.enter_context(closing(watch))
-            if app.batches:
-                driver = DriverChild(target, settings, watch.tell, until_end=until_end)
-                stack.enter_context(closing(driver))
             if app.tasks:
                 supervisor.run(finished, watch.tell)
             else:

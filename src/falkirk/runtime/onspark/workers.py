@@ -89,12 +89,14 @@ class SparkWorkers:
         beginning = threading.Thread(target=self._begin, args=(application,), name="falkirk-spark")
         beginning.start()
         beginning.join()
+        if application.ui:
+            tell(Line(f"the workers' jobs are shown at {application.ui}"))
         slots = Slots(application, self._settings.workers, tell)
         threading.Thread(target=self._hear, args=(self._tail(), slots), name="falkirk-hear", daemon=True).start()
         try:
             for job in jobs if not self._failed else []:
                 job.start()
-            while not finished() and not self._failed:
+            while not self._failed and not finished():
                 time.sleep(0.1)
         finally:
             self._leave([job for job in jobs if job.ident is not None])
@@ -213,12 +215,12 @@ class SparkWorkers:
 
     def _spark_settings(self) -> Mapping[str, str]:
         """A standalone master gives an application all cores that there are, if it is not told how many it needs: nothing
-        would be left for batch parts."""
+        would be left for batch parts. Those may be given a number too, which is not meant here."""
         cpus = int(self._settings.spark_settings.get("spark.task.cpus", "1"))
         return {
-            "spark.cores.max": str(cpus * self._settings.workers),
             "spark.log.level": "ERROR",
             **self._settings.spark_settings,
+            "spark.cores.max": str(cpus * self._settings.workers),
         }
 
 

@@ -36,6 +36,11 @@ bids.map(prices.priced, returns={{"n": int, "price": int}}).sink("copies", topic
 counts = bids.group_by("auction", id="counts").agg(n=fk.len(), top=fk.max("n"))
 counts.sink("counts", topic="{prefix}counts", key="auction", value=fk.Json())
 """
+BATCH = """
+whole = bids.with_regime(fk.Batch())
+totals = whole.group_by("auction", id="totals").agg(n=fk.len())
+totals.sink("totals", topic="{prefix}totals", key="auction", value=fk.Json())
+"""
 PRICES = """
 def priced(bid):
     if bid["n"] < 0:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 import venv
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.connectors.spark.cluster.onspark import OnSpark
+from tests.connectors.spark.cluster.onspark import BATCH, KEYS, OnSpark
 from tests.connectors.spark.cluster.standalone import Standalone, until
 from tests.connectors.spark.topics import Topic
 
@@ -75,6 +77,18 @@ def test_slots_that_are_missing_are_asked_for_and_what_needs_none_goes_on(app: O
     began = time.monotonic()
     assert app.leave() == 0, app.said()
     assert time.monotonic() - began < 60, "a worker that never had a slot is not waited for"
+
+
+def test_batch_parts_have_the_cores_that_the_workers_leave(app: OnSpark) -> None:
+    with (app.folder / "app.py").open("a") as code:
+        code.write(BATCH.format(prefix=app.prefix))
+    totals = app.topic("totals", 2)
+    app.workers = 1
+    app.feed(500)
+    assert app.start("--until", "end").wait(400) == 0, app.said()
+    app.check()
+    found = Counter((f.key or b"").decode() for f in totals.committed() for _ in range(json.loads(f.value or b"")["n"]))
+    assert found == Counter(str(n % KEYS) for n in range(500))
 
 
 def test_an_error_that_no_repetition_mends_ends_the_run_with_its_words(app: OnSpark) -> None:
