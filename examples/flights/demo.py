@@ -1,11 +1,12 @@
 """The real flights of 2013 through a real Kafka, while workers are killed: `make demo`.
 
 1. start a Kafka, and on it `falkirk run` with two workers, a process of its own
-2. send 336,776 flights; meanwhile kill -9 a worker every other second, and once the whole run, started again at once; and
-   ask for an epoch of what is usual, which Spark computes beside it all, and the stream looks up as soon as it is complete
-3. let the run leave, and `falkirk run --until end` finish what is left: the last steps, and an epoch on Spark; meanwhile
+2. send a tenth of the 336,776 flights, and ask for an epoch of what is usual on each route: Spark computes it, and the stream
+   looks it up from there on
+3. send the others; meanwhile kill -9 a worker every other second, and half-way the whole run, started again at once
+4. let the run leave, and `falkirk run --until end` finish what is left: the last steps, and an epoch on Spark; meanwhile
    kill -9 Spark's driver
-4. read all outputs back at read_committed and compare them with Polars: the exit code is 0 if they are exact
+5. read all outputs back at read_committed and compare them with Polars: the exit code is 0 if they are exact
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -63,12 +64,13 @@ class Demo:
         with self.screen.progress, ThreadPoolExecutor(1) as sender:
             self._until(lambda: len(self.run.workers()) == WORKERS, "the workers start")
             self.screen.say(f"falkirk run has {WORKERS} workers; the flights begin")
-            sending = sender.submit(send, self.frame, self.brokers, seconds, self._sent, self.stop)
+            known = self.frame.height // 10
             try:
-                self._kill_while(lambda: not sending.done())
+                self._send(sender, 0, known, seconds / 10, lambda _: None)
+                self._find_out()
+                self._send(sender, known, self.frame.height, seconds * 9 / 10, self._kill_while)
             finally:
                 self.stop.set()
-            sending.result()
             self._finish()
 
     def close(self) -> None:
@@ -76,26 +78,38 @@ class Demo:
         self.watch.close()
         self.run.close()
 
-    def _sent(self, count: int) -> None:
-        self.sent = count
+    def _send(
+        self, sender: Executor, start: int, end: int, seconds: float, meanwhile: Callable[[Callable[[], bool]], None]
+    ) -> None:
+        """Some of the flights, and what is done until they are sent."""
+
+        def sent(count: int) -> None:
+            self.sent = start + count
+
+        sending = sender.submit(send, self.frame[start:end], self.brokers, seconds, sent, self.stop)
+        meanwhile(lambda: not sending.done())
+        self._until(sending.done, "the flights are sent")
+        sending.result()
+
+    def _find_out(self) -> None:
+        """What is usual, from the first flights."""
+        with self._usual() as usual:
+            usual.ask("open")
+            self._until(lambda: usual.look().state == "complete", "an epoch is complete")
+            routes, read = usual.look().rows, usual.look().records
+        self.screen.say(
+            f"an epoch over {read:,} flights is complete: the stream looks up what is usual on {routes} routes"
+        )
 
     def _kill_while(self, sending: Callable[[], bool]) -> None:
         """One kill after the other; each waits until every task has committed a step under its present owner."""
-        whole = asked = seen = False
+        whole = False
         while True:
-            if self.sent > self.frame.height / 10 and not asked:
-                asked = True
-                with self._usual() as usual:
-                    usual.ask("open")
-                self.screen.say("asked for an epoch of what is usual: Spark computes it beside the stream")
-            if asked and not seen and (routes := self._routes()):
-                seen = True
-                self.screen.say(f"the epoch is complete: {routes:,} routes, which the stream looks up from here on")
             self._until(lambda: len(self.watch.at_work()) == WORKERS or not sending(), "both workers have tasks")
             self._rest(sending)
             if not sending():
                 return
-            if self.sent > self.frame.height * (0.4 if seen else 0.8) and not whole:
+            if self.sent > self.frame.height / 2 and not whole:
                 whole = True
                 death = self.watch.killed("the whole run", worker=None)
                 self.run.kill_everything()
@@ -138,12 +152,6 @@ class Demo:
         with self._usual() as usual:
             usual.look()
             return [{r.partition.partition: r.end for r in e.opened.division} for e in usual.epochs.kept]
-
-    def _routes(self) -> int:
-        """Those of which it is known what is usual."""
-        with self._usual() as usual:
-            found = usual.look()
-        return found.rows if found.state == "complete" else 0
 
     def _usual(self) -> AbstractContextManager[BatchPart]:
         return batch_part("flights", "usual", Settings(self.brokers, ""), Topics(Cluster(self.brokers)))
