@@ -99,6 +99,7 @@ class Cluster:
     def reader(self, *, committed: bool) -> Settings:
         """A consumer without a group that reads bounded ranges."""
         return {
+            **AHEAD,
             **self.settings(),
             "group.id": "falkirk-reader",
             "enable.auto.commit": False,
@@ -109,12 +110,12 @@ class Cluster:
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 5,
             "fetch.min.bytes": 1,
-            **AHEAD,
         }
 
     def source(self, *, ends: bool = False) -> Settings:
         """The consumer without a group that reads the inputs; it says when it is at the end of one, if `ends` are asked."""
         return {
+            **AHEAD,
             **self.settings(),
             "group.id": "falkirk-source",
             "enable.auto.commit": False,
@@ -126,7 +127,6 @@ class Cluster:
             "fetch.min.bytes": 1,
             "fetch.error.backoff.ms": 20,
             "fetch.message.max.bytes": 4_000_000,
-            **AHEAD,
         }
 
     def member(self, group: str, instance: str, session_timeout_ms: int) -> Settings:
