@@ -27,7 +27,7 @@ from falkirk.connectors.kafka.orphans import Orphans
 from falkirk.connectors.kafka.source import SourceReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError
-from falkirk.runtime.app import App, BoundTask, check_division, start_offsets
+from falkirk.runtime.app import App, BoundTask
 from falkirk.runtime.backfill.look import look
 from falkirk.runtime.clock import WallClock
 from falkirk.runtime.committer import Committer
@@ -37,6 +37,7 @@ from falkirk.runtime.pacing import Pacer
 from falkirk.runtime.replay import Replays
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.shared import SharedTables
+from falkirk.runtime.starts import check_division, start_offsets
 from falkirk.runtime.stores import TaskStores
 from falkirk.runtime.task import RunningTask, check_sizes
 from falkirk.runtime.vigil import Vigil

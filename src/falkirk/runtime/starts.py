@@ -1,0 +1,92 @@
+"""Where a task's inputs begin, and that they are what they were: the offsets of step 0, and of the last step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from falkirk.checkpoint.ids import InputPartition, Offset, TopicPartition
+from falkirk.checkpoint.records import Division
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import SourceError
+from falkirk.runtime.app import BoundInput, BoundTask
+
+
+def check_division(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> None:
+    """What the last step read is what is there now: same topics, same partitions. Raises SourceError."""
+    own = {i.partition for i in task.inputs}
+    now = own | {i.partition for i in task.shared}
+    _check_same(task, ends)
+    for gone in ends.keys() - now:
+        raise SourceError(
+            f"task {task.task.id} read {gone.topic}[{gone.partition}], which it does not read now",
+            hint="partitions or sources were removed; undo that, or give the flow another name",
+        )
+    if ends and (new := own - ends.keys()):
+        raise SourceError(
+            f"task {task.task.id} has new input partitions: {', '.join(f'{p.topic}[{p.partition}]' for p in sorted(new))}",
+            hint="partitions or sources were added; undo that, or give the flow another name",
+        )
+
+
+def _check_same(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> None:
+    """No topic was made anew. Raises SourceError."""
+    now = {i.partition for i in (*task.inputs, *task.shared)}
+    for gone in ends.keys() - now:
+        if any((p.topic, p.partition) == (gone.topic, gone.partition) for p in now):
+            raise SourceError(
+                f"topic {gone.topic!r} was deleted and made anew: its offsets mean other records now",
+                where=f"task {task.task.id}, which had read {gone.topic}[{gone.partition}] up to {ends[gone]}",
+                hint="give the flow another name to begin again on the new topic",
+            )
+
+
+def start_offsets(task: BoundTask, topics: Topics, read: Division = ()) -> dict[InputPartition, Offset]:
+    """Where a task begins that has no step yet: of its sources, where `read` by a backfill ends, if there was one."""
+    found: dict[InputPartition, Offset] = {}
+    behind = ends_of(read)
+    if behind:
+        own = {i.place for i in task.inputs if i.input.kind == "source"}
+        _check_same(task, {p: end for p, end in behind.items() if TopicPartition(p.topic, p.partition) in own})
+    for i in task.inputs:
+        if i.partition in behind:
+            found[i.partition] = _still_there(i, behind[i.partition], topics)
+            continue
+        if isinstance(i.input.start, Mapping):
+            if i.place.partition in i.input.start:
+                found[i.partition] = _chosen(i, Offset(i.input.start[i.place.partition]), topics)
+                continue
+            at: str | int = "earliest"
+        else:
+            at = i.input.start
+        found[i.partition] = topics.offsets([i.place], at)[i.place]
+    return found
+
+
+def ends_of(division: Division) -> dict[InputPartition, Offset]:
+    """Where it ends, partition by partition."""
+    return {r.partition: r.end for r in division}
+
+
+def _still_there(i: BoundInput, offset: Offset, topics: Topics) -> Offset:
+    """The end of what a backfill read, if what follows is there: nothing is skipped."""
+    first = topics.offsets([i.place], "earliest")[i.place]
+    if first <= offset:
+        return offset
+    raise SourceError(
+        f"the backfill read topic {i.place.topic!r} up to offset {offset}, and what follows is deleted up to {first}",
+        where=f"source {i.input.id}, partition {i.place.partition}",
+        hint="let the topic's retention outlast the time between a backfill and the run that follows it; to begin again, "
+        "give the flow another name",
+    )
+
+
+def _chosen(i: BoundInput, offset: Offset, topics: Topics) -> Offset:
+    """The offset that `start=` names, if it is there: one that is not would be taken for lost data later on."""
+    first, end = (topics.offsets([i.place], at)[i.place] for at in ("earliest", "latest"))
+    if first <= offset <= end:
+        return offset
+    raise SourceError(
+        f"start= names offset {offset}, and the partition has those from {first} to {end - 1}",
+        where=f"source {i.input.id}, topic {i.place.topic}, partition {i.place.partition}",
+        hint=f"name one of them, {end} to begin with what comes next, or another start",
+    )
