@@ -59,7 +59,7 @@ def worker_of(*tasks: RunningTask) -> tuple[Worker, Refusing]:
         "tasks": {t.owned.task.steps.partition: t for t in tasks}, "pipeline": Pipeline(), "owner": OwnerId("me"),
         "stats": Stats(), "pacer": refusing, "maintenance": refusing, "_committer": refusing, "_commit": None,
         "_commit_began": 0.0, "_assigned": {t.owned.task.steps.partition for t in tasks}, "_recovering": {},
-        "_naming": [], "_recoveries": [], "_reader_of": lambda task: refusing,
+        "_naming": [], "_recoveries": [], "_inputs": refusing,
         "clock": SimpleNamespace(now=lambda: Millis(0)),
     }  # fmt: skip
 

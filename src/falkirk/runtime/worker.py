@@ -24,7 +24,6 @@ from falkirk.connectors.kafka.config import logger
 from falkirk.connectors.kafka.group import Membership
 from falkirk.connectors.kafka.log import KafkaLog
 from falkirk.connectors.kafka.orphans import Orphans
-from falkirk.connectors.kafka.source import SourceReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError
 from falkirk.runtime.app import App, BoundTask
@@ -32,21 +31,17 @@ from falkirk.runtime.backfill.look import look
 from falkirk.runtime.clock import WallClock
 from falkirk.runtime.committer import Committer
 from falkirk.runtime.identity import Identity
+from falkirk.runtime.inputs import Inputs
 from falkirk.runtime.maintenance import Maintenance
 from falkirk.runtime.pacing import Pacer
 from falkirk.runtime.replay import Replays
 from falkirk.runtime.settings import Settings
-from falkirk.runtime.shared import SharedTables
 from falkirk.runtime.starts import check_division, start_offsets
 from falkirk.runtime.stores import TaskStores
 from falkirk.runtime.task import RunningTask, check_sizes
 from falkirk.runtime.vigil import Vigil
 from falkirk.state.engine import Memory
 from falkirk.stream.circuit import Circuit
-from falkirk.stream.plan import Stage
-
-DRAINED = 500
-"""A look for input that gave fewer messages than this found no backlog."""
 
 IDLE_WAIT = 0.01
 """Seconds that one look for input waits: what else there is to do is seen to between two looks."""
@@ -107,14 +102,11 @@ class Worker:
             batch_bytes=min(app.limits.values()),
         )
         self._committer = Committer(log, identity.host)
-        self._lanes = lanes_of(app.plan.stages)
-        tables = {self._lanes[stage.id] for stage in app.plan.stages if any(i.table for i in stage.inputs)}
-        self._readers = [SourceReader(cluster, ends=n in tables) for n in range(1 + max(self._lanes.values()))]
         memory = Memory(settings.cache_bytes * 2 // 3, settings.cache_bytes // 3)
         url = settings.checkpoint_url()
         self._stores = TaskStores(app.name, identity.folder, url, self._bound, memory, lambda: look(app, cluster))
         self.maintenance = Maintenance(self._stores, topics)
-        self._tables = SharedTables(app, cluster, topics, identity.folder, memory)
+        self._inputs = Inputs(app, cluster, topics, identity.folder, memory)
         self._vigil = Vigil(app.recorded, topics)
 
     # -- the loop ------------------------------------------------------------------------------------------------------
@@ -133,9 +125,7 @@ class Worker:
             self._settle(wait=True)
             raise
         finally:
-            for reader in self._readers:
-                reader.close()
-            self._tables.close()
+            self._inputs.close()
 
     def turn(self) -> None:
         """One round: the group, the recoveries, the input, the commit."""
@@ -163,7 +153,7 @@ class Worker:
 
     def marks(self, task: RunningTask) -> dict[TopicPartition, Offset]:
         """Where the task's inputs end, as far as is known here."""
-        return self._reader_of(task).marks(i.place for i in task.bound.inputs)
+        return self._inputs.marks(task)
 
     def copying(self, task: TaskId) -> tuple[int, int] | None:
         """How much of a version of the task is fetched, and how much there is; None if none is being fetched."""
@@ -174,26 +164,11 @@ class Worker:
         if sum(t.rows for t in self.tasks.values()) >= self.pacer.max_rows:
             time.sleep(timeout)
             return False
-        drained = True
-        for reader in self._readers:
-            runs, count = reader.poll(timeout / len(self._readers))
-            if runs and not any(t.rows for t in self.tasks.values()):
-                self._first_row = time.monotonic()
-            by_place = {i.place: t for t in self.tasks.values() if self._reader_of(t) is reader for i in t.bound.inputs}
-            for place, messages in runs:
-                if (task := by_place.get(place)) is not None:
-                    task.offer(place, messages)
-            drained &= count < DRAINED
-        self._tables.tick()
-        for task in self.tasks.values():
-            if task.held and task.begun and self._tables.ready(task.bound, task.ends):
-                self._reader_of(task).add(task.let_go())
-            if task.begun and not task.held and task.loading and self._reader_of(task).at_end(task.loading):
-                self._reader_of(task).add(task.loaded())
+        idle = not any(t.rows for t in self.tasks.values())
+        drained = self._inputs.poll(self.tasks.values(), timeout)
+        if idle and any(t.rows for t in self.tasks.values()):
+            self._first_row = time.monotonic()
         return drained
-
-    def _reader_of(self, task: RunningTask) -> SourceReader:
-        return self._readers[self._lanes[task.bound.stage.id]]
 
     def _close_steps(self, drained: bool) -> None:
         """Close the step of every task that has something, if it is time."""
@@ -210,7 +185,7 @@ class Worker:
         began = time.monotonic()
         for task in running:
             if (close and task.rows) or task in due:
-                step = task.close(self.pipeline, self.owner, now, self._tables)
+                step = task.close(self.pipeline, self.owner, now, self._inputs.tables)
                 check_sizes(step, self.app.limits)
                 self.pipeline.stage(step)
         if close:
@@ -245,7 +220,7 @@ class Worker:
                 task.rewind()
                 if not task.begun:
                     self._begin(task)
-                self._reader_of(task).rewind(task.positions())
+                self._inputs.rewind(task)
         self._drop_lost()
 
     def _drop_lost(self) -> None:
@@ -302,12 +277,12 @@ class Worker:
             self.tasks[partition] = task = RunningTask(bound, owned, circuits[owned.task.id])
             if not task.begun:
                 self._begin(task)
-            self._reader_of(task).add(task.positions())
+            self._inputs.add(task)
             logger.info("task %s runs from step %s", owned.task.id, -1 if owned.last is None else owned.last.step)
 
     def _begin(self, task: RunningTask) -> None:
         """Stage step 0, which says where the inputs begin; again, if it was aborted."""
-        starts = start_offsets(task.bound, self.topics, task.owned.begins) | self._tables.positions(task.bound)
+        starts = start_offsets(task.bound, self.topics, task.owned.begins) | self._inputs.tables.positions(task.bound)
         self.pipeline.stage(task.begin(starts, self.owner, self.clock.now()))
 
     def _circuit(self, owned: Owned) -> Circuit:
@@ -325,7 +300,7 @@ class Worker:
         self._settle(wait=True)
         leaving = [p for p in partitions if p in self.tasks]
         for p in leaving:
-            self._reader_of(self.tasks[p]).remove(i.place for i in self.tasks[p].bound.inputs)
+            self._inputs.remove(self.tasks[p])
             self.maintenance.last_version(self.tasks[p])
         if leaving:
             self._committer.release([self.tasks[p].owned for p in leaving])
@@ -364,26 +339,10 @@ class Worker:
         task = self.tasks.pop(partition, None)
         if task is None:
             return
-        self._reader_of(task).remove(i.place for i in task.bound.inputs)
+        self._inputs.remove(task)
         self.pipeline.forget(task.owned.task.id)
         self.maintenance.forget(task)
         abandon(task.owned)
-
-
-def lanes_of(stages: Sequence[Stage]) -> dict[str, int]:
-    """Which of the worker's consumers reads a stage's inputs, by the stage's id.
-
-    A consumer cannot be assigned a partition twice, and two stages that read one topic are at different offsets of it: so
-    each stage has the first consumer whose other stages read none of its topics.
-    """
-    taken: list[set[str]] = []
-    lanes = {}
-    for stage in stages:
-        topics = {i.topic for i in stage.inputs}
-        lane = next((n for n, others in enumerate(taken) if not topics & others), len(taken))
-        taken[lane:] = [topics.union(*taken[lane : lane + 1]), *taken[lane + 1 :]]
-        lanes[stage.id] = lane
-    return lanes
 
 
 def pacer_of(app: App) -> Pacer:

@@ -51,6 +51,20 @@ def named(bid: dict[str, Any]) -> dict[str, Any]:
     return {"name": f"bidder {bid['bidder']}", "price": bid["price"]}
 
 
+class Recorded:
+    """A computation, and what became of the result partitions each time."""
+
+    def __init__(self, compute: SparkCompute) -> None:
+        self.compute, self.computed, self.ui = compute, list[list[Outcome]](), ""
+
+    def __call__(self, *given: Any) -> list[Outcome]:
+        self.computed.append(self.compute(*given))
+        return self.computed[-1]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.compute, name)
+
+
 @dataclass
 class Stand:
     """A flow with sinks of each kind, its topics, and a driver for it."""
@@ -65,10 +79,10 @@ class Stand:
         topics = Topics(self.settings.cluster())
         app = prepare(self.flow(f"{self.bids.name}-app").plan(), self.settings, topics)
         (self.batch,) = app.batches
-        self.compute = SparkCompute(app, self.settings)
-        self.computed: list[list[Outcome]] = []
+        self.compute = Recorded(SparkCompute(app, self.settings))
+        self.computed = self.compute.computed
         self.drivers = lambda: Driver(
-            app.name, self.batch, self.settings.cluster(), topics, self.computing, lambda _: None, until_end=True
+            app.name, self.batch, self.settings.cluster(), topics, self.compute, lambda _: None, until_end=True
         )
 
     def flow(self, name: str) -> fk.Flow:
@@ -108,10 +122,6 @@ class Stand:
             run(catch_up(log, self.batch.openings, epochs))
         assert not epochs.open
         return epochs
-
-    def computing(self, *given: Any) -> list[Outcome]:
-        self.computed.append(self.compute(*given))
-        return self.computed[-1]
 
     def read(self, epochs: Epochs) -> pl.DataFrame:
         """The division that the newest epoch has recorded, by a plain consumer."""

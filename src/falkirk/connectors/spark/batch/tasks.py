@@ -30,7 +30,7 @@ from falkirk.connectors.spark.ranges import chunks, headers
 from falkirk.errors import SourceError
 from falkirk.state.shards import murmur2, murmur2_partition
 from falkirk.stream.backfill import BackfillJob, Turn
-from falkirk.stream.batch import PARCELS, Job, Piece
+from falkirk.stream.batch import PARCELS, Piece
 from falkirk.stream.records import Records
 
 Batches = Iterator[pa.RecordBatch]
@@ -106,7 +106,7 @@ def _batches(frames: Iterable[pl.DataFrame]) -> Batches:
 def _share(work: Work, share: Share) -> Iterator[pl.DataFrame]:
     match share:
         case Piece():
-            assert isinstance(work.job, Job)
+            assert not isinstance(work.job, BackfillJob)
             return work.job.head(share, _records(work, share))
         case Turn():
             assert isinstance(work.job, BackfillJob)
