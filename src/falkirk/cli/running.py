@@ -108,6 +108,11 @@ class Workers(Protocol):
         """End what is left, at once."""
         ...
 
+    @property
+    def working(self) -> bool:
+        """Whether what else there is to start may be: it takes the processor, or Spark's cores, from workers that start."""
+        ...
+
 
 def supervise(supervisor: Supervisor | None, target: str, settings: Settings, *, live: bool, until_end: bool) -> None:
     """Run the workers until the end, or until told to stop: under the supervisor, or else on Spark. `live`: show it in
@@ -152,11 +157,10 @@ def _supervise(
 
     def finished() -> bool:
         nonlocal driver
-        if app.batches and driver is None:
-            # Not before the workers: of two applications a standalone Spark gives the first all cores that it asks for.
+        if app.batches and driver is None and (supervisor.working or not app.tasks):
             driver = DriverChild(target, settings, watch.tell, until_end=until_end)
             stack.enter_context(closing(driver))
-        driven = driver is None or driver.finished()
+        driven = not app.batches or (driver is not None and driver.finished())
         return stop.is_set() or (following is not None and following.finished() and driven)
 
     drives = f", batch parts {', '.join(b.stage.id for b in app.batches)}" if app.batches else ""

@@ -150,11 +150,16 @@ class Supervisor:
                 self._order(child, Work(child.slot))
         self._spawn_missing()
 
+    @property
+    def working(self) -> bool:
+        """Whether all workers work, so that what else starts takes the processor from none that starts."""
+        return bool(self._workers) and all(child.reported for child in self._workers.values())
+
     def _spawn_missing(self) -> None:
         """A process for each vacant slot; and a spare once all workers work, for a start takes the processor from others."""
         if time.monotonic() < self._hold_off:
             return
-        spare = self._spare and bool(self._workers) and all(child.reported for child in self._workers.values())
+        spare = self._spare and self.working
         while len(self._spares) < len(self._vacant) + spare:
             self._spares.append(self._spawn())
 

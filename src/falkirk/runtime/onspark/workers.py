@@ -104,6 +104,11 @@ class SparkWorkers:
         if self._failed:
             raise self._failed[0]
 
+    @property
+    def working(self) -> bool:
+        """Always: their application has asked for its cores by now, and Spark gives the first all that it wants."""
+        return True
+
     def kill(self) -> None:
         """There is nothing to run: no application was begun."""
 
