@@ -6,7 +6,6 @@ driver/STAGE    AnnouncedEpoch    an epoch that is under way, and where its engi
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import msgspec
 from falkirk.checkpoint.ports import LogRecord
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.control import REPORTS, Announcer, ControlTopic
+from falkirk.runtime.clock import WallClock
 from falkirk.runtime.identity import host_name
 from falkirk.runtime.protocol import Announced, AnnouncedEpoch, EpochReport, Report
 
@@ -36,7 +36,7 @@ class Announcing:
 
     def say(self, workers: Iterable[Report], epochs: Iterable[EpochReport]) -> None:
         """How workers and epochs are now. Never waits."""
-        host, now = host_name(), time.time_ns() // 1_000_000
+        host, now = host_name(), WallClock().now()
         records: dict[str, bytes | None] = {
             WORKER + r.owner: msgspec.json.encode(Announced(host, now, r, self._run)) for r in workers
         }

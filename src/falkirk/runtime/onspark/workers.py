@@ -72,7 +72,7 @@ class SparkWorkers:
         self._pids: dict[int, int] = {}
         """Of the workers that are heard of, by slot."""
         self._heard: dict[int, float] = {}
-        self._leaving, self._giving_up, self._over = threading.Event(), threading.Event(), threading.Event()
+        self._leaving, self._over = threading.Event(), threading.Event()
 
     def run(self, finished: Callable[[], bool], tell: Callable[[News], None]) -> None:
         """Keep the workers going until `finished()`; then let them leave cleanly. Raises WorkerFailed, and FalkirkError where
@@ -132,7 +132,6 @@ class SparkWorkers:
                 forget(cluster, control, self._run)
         except UnreachableError as error:
             self._tell(Line(f"the workers cannot be told to leave, and are ended: {error}"))
-        self._giving_up.set()
         self._over.set()
 
     # -- one slot --------------------------------------------------------------------------------------------------
@@ -175,7 +174,7 @@ class SparkWorkers:
 
             def look(_: object) -> None:
                 check()
-                if self._giving_up.is_set() or (self._leaving.is_set() and not self._works(slot, began)):
+                if self._over.is_set() or (self._leaving.is_set() and not self._works(slot, began)):
                     raise FalkirkError("the run is over")
 
             ended: list[Failure | None] = watched(

@@ -99,6 +99,11 @@ def chosen(frame: pl.DataFrame, mask: pl.Series) -> pl.DataFrame:
     return pl.DataFrame([column.filter(mask) for column in frame.get_columns()])
 
 
+def nulls(dtype: pl.DataType, rows: int) -> pl.Series:
+    """Nothing, for all rows."""
+    return pl.Series([None], dtype=dtype).new_from_index(0, rows)
+
+
 def everywhere(value: bool, rows: int) -> pl.Series:
     """The same for all rows."""
     return pl.Series([value]).new_from_index(0, rows)

@@ -17,7 +17,7 @@ import polars as pl
 from falkirk.state.codec import decode_keys, decode_values, encode_keys, encode_values
 from falkirk.state.shards import Hashes, murmur2, shard_of
 from falkirk.stream.circuit import State
-from falkirk.stream.engine.batch import WEIGHT, Batch, Updates
+from falkirk.stream.engine.batch import WEIGHT, Batch, Updates, everywhere
 from falkirk.stream.engine.partitioners import EVERYTHING, SOME, Partitioners
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.operators import Lookup
@@ -35,15 +35,9 @@ class Joining(ABC):
         self.schema = looked_up_schema(lookup)
 
     def run(self, run: StepRun, rows: Batch | Updates | None, table: Batch | Updates | None) -> Batch | None:
-        """Keep what the table says, if it is this task's to keep; then join the rows, which only come."""
+        """Join the rows, which only come."""
         assert not isinstance(rows, Updates)
-        if table is not None and len(table):
-            self.keep(run, table.zset() if isinstance(table, Updates) else table)
         return self.joined(run, rows) if rows is not None and len(rows) else None
-
-    def keep(self, run: StepRun, table: Batch) -> None:
-        """Take the rows of the table in: of each key, the last."""
-        raise NotImplementedError
 
     def joined(self, run: StepRun, batch: Batch) -> Batch:
         """The rows, each with what is kept of its key."""
@@ -75,6 +69,12 @@ class LookupRunner(Joining):
         self.partitioners = partitioners
         self.table = tables[LOOKED_UP]
 
+    def run(self, run: StepRun, rows: Batch | Updates | None, table: Batch | Updates | None) -> Batch | None:
+        """Keep what the table says, then join the rows."""
+        if table is not None and len(table):
+            self.keep(run, table.zset() if isinstance(table, Updates) else table)
+        return super().run(run, rows, None)
+
     def keep(self, run: StepRun, table: Batch) -> None:
         """Take the rows of the table in: of each key, the last."""
         keys = self.lookup.key.encode(table.rows)
@@ -83,7 +83,7 @@ class LookupRunner(Joining):
             return
         known, rows = list(last), list(last.values())
         hashes = murmur2(known)
-        self._check(run, known, hashes, pl.Series([True] * len(known)), table, rows)
+        self._check(run, known, hashes, everywhere(True, len(known)), table, rows)
         values: list[bytes | None] = list(encode_values(self.schema, table.rows[rows].select(self.schema.names())))
         if WEIGHT in table.meta.columns:
             weights = table.meta[WEIGHT][rows].to_list()

@@ -33,7 +33,8 @@ class TableReader(SourceReader):
         if not good:
             return None
         key_row = _places(len(keys), {i for i, _ in named.bad})
-        value_row = _places(len(keys), set(range(len(keys))) - {there[i] for i in _kept(len(there), decoded.bad)})
+        gone = {i for i, value in enumerate(values) if value is None}
+        value_row = _places(len(keys), gone | {there[i] for i, _ in decoded.bad})
         times = pl.Series(TS, joined([records.times for records in pieces]), dtype=pl.Int64)
         numbers = np.concatenate([np.arange(start, start + len(s.records)) for start, s in slices])
         weights = [-1 if values[i] is None else 1 for i in good]
@@ -51,11 +52,6 @@ class TableReader(SourceReader):
 def reader_of(source: Source) -> type[SourceReader]:
     """What decodes it."""
     return TableReader if isinstance(source, TableSource) else SourceReader
-
-
-def _kept(count: int, bad: list[tuple[int, str]]) -> list[int]:
-    lost = {i for i, _ in bad}
-    return [i for i in range(count) if i not in lost]
 
 
 def _places(count: int, missing: set[int]) -> pl.Series:

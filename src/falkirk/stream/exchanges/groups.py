@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from falkirk.stream.aggregates.bound import new, old
-from falkirk.stream.engine.batch import TS, Batch
+from falkirk.stream.engine.batch import TS, Batch, nulls
 from falkirk.stream.engine.folding import Folding
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.exchanges.base import MOST, BucketRun, Pile, SendsRows, together
@@ -49,9 +49,7 @@ class _GroupExchange:
         """States from partials and, if there are any, the states before: a column each."""
         columns, middle, latest = self._parts(partials)
         if before is None:
-            before = [
-                pl.Series([None], dtype=dtype).new_from_index(0, partials.height) for dtype in self.types.values()
-            ]
+            before = [nulls(dtype, partials.height) for dtype in self.types.values()]
         named = [series.alias(name) for name, series in zip(self.types, before, strict=True)]
         with self.folding.blaming(pl.DataFrame(columns)):
             states = self.folding.merged(pl.DataFrame([*middle, *named]))
@@ -107,7 +105,7 @@ class PartialExchange(_GroupExchange):
         columns, states, latest = self._parts(left)
         _, others, later = self._parts(right)
         partials = [b.zip_with(paired, a) for a, b in zip(states, others, strict=True)]
-        before = [a.zip_with(paired, _nulls(a.dtype, len(a))) for a in states]
+        before = [a.zip_with(paired, nulls(a.dtype, len(a))) for a in states]
         latest = later.zip_with(paired & (later > latest), latest)
         return self.merged(pl.DataFrame([*columns, *partials, latest]), before)
 
@@ -144,7 +142,3 @@ class RowExchange(SendsRows, _GroupExchange):
         latest = pl.select(pl.max_horizontal(partials[TS], earlier)).to_series().alias(TS)
         untouched = states.join(partials, on=on, how="anti", nulls_equal=True, maintain_order="left")
         return pl.concat([untouched, self.merged(partials.with_columns(latest), before)], rechunk=True)
-
-
-def _nulls(dtype: pl.DataType, rows: int) -> pl.Series:
-    return pl.Series([None], dtype=dtype).new_from_index(0, rows)

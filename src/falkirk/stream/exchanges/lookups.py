@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from falkirk.stream.engine.batch import ORIGIN, TS, WEIGHT, Batch
+from falkirk.stream.engine.batch import ORIGIN, TS, WEIGHT, Batch, everywhere, nulls
 from falkirk.stream.engine.lookups import LookupRunner
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.exchanges.base import BucketRun, SendsRows
@@ -41,15 +41,13 @@ class LookupExchange(SendsRows):
         spelt = (self.lookup.key if of_table else self.lookup.on).encode(batch.rows)
         meta = {
             _SPELT: pl.Series(spelt, dtype=pl.Binary),
-            _OF_TABLE: pl.Series([of_table]).new_from_index(0, len(batch)),
+            _OF_TABLE: everywhere(of_table, len(batch)),
             TS: batch.meta[TS],
-            WEIGHT: batch.meta[WEIGHT] if WEIGHT in batch.meta.columns else _nulls(pl.Int8(), len(batch)),
+            WEIGHT: batch.meta[WEIGHT] if WEIGHT in batch.meta.columns else nulls(pl.Int8(), len(batch)),
         }
         given = {new: batch.rows[c] for c, new in self.kept.items()} if of_table else batch.rows.to_dict()
         types = {**self.rows, **self.types}
-        return pl.DataFrame(
-            {**{c: given[c] if c in given else _nulls(t, len(batch)) for c, t in types.items()}, **meta}
-        )
+        return pl.DataFrame({**{c: given[c] if c in given else nulls(t, len(batch)) for c, t in types.items()}, **meta})
 
     def received(self, run: BucketRun, parcels: Iterator[tuple[Place, pl.DataFrame]]) -> Iterator[Batch]:
         waiting: list[tuple[Place, pl.DataFrame]] = []
@@ -67,7 +65,3 @@ class LookupExchange(SendsRows):
     def _of_table(self, table: pl.DataFrame) -> Batch:
         rows = table.select(pl.col(new).alias(c) for c, new in self.kept.items())
         return Batch(rows, table.select(TS, pl.col(WEIGHT).fill_null(1)))
-
-
-def _nulls(dtype: pl.DataType, rows: int) -> pl.Series:
-    return pl.Series([None], dtype=dtype).new_from_index(0, rows)
