@@ -9,7 +9,6 @@ rows ──▶ group_by, in order of first appearance ──▶ one get for all 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import islice
 from typing import cast
 
 import polars as pl
@@ -21,7 +20,7 @@ from falkirk.stream.circuit import State
 from falkirk.stream.engine.batch import ORIGIN, Batch, Updates, everywhere
 from falkirk.stream.engine.folding import Folding
 from falkirk.stream.engine.multiset import Multiset, check_counts
-from falkirk.stream.engine.partitioners import EVERYTHING, SOME, Partitioners
+from falkirk.stream.engine.partitioners import Partitioners, some_keys
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.frames import frame_of
 from falkirk.stream.operators import Group
@@ -102,7 +101,7 @@ class GroupRunner:
     def _known(self, state: State) -> pl.DataFrame:
         """Some groups that the task has."""
         schema = pl.Schema({c: self.group.schema[c] for c in self.group.columns})
-        return decode_keys(schema, list(islice((k for k, _ in state.scan(*EVERYTHING) if k[2] == self.table), SOME)))
+        return decode_keys(schema, some_keys(state, {self.table}))
 
     def _alive(self, keys: pl.DataFrame, after: pl.DataFrame) -> pl.Series:
         """Which groups have rows left."""

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -18,7 +17,7 @@ import polars as pl
 from falkirk.errors import UserCodeError
 from falkirk.state.codec import decode_keys, decode_values, encode_key, encode_keys, encode_values, prefix_end
 from falkirk.stream.circuit import State
-from falkirk.stream.engine.partitioners import EVERYTHING, SOME
+from falkirk.stream.engine.partitioners import some_keys
 from falkirk.stream.expressions import words
 from falkirk.stream.frames import MISFITS, fits, frame_of
 from falkirk.stream.operators import Processing
@@ -97,8 +96,7 @@ class KeyTables:
     def known(self, state: State) -> pl.DataFrame:
         """Some keys that the task has."""
         ours = {number for table, number in self.numbers.items() if table != DUE}
-        found = islice((key for key, _ in state.scan(*EVERYTHING) if key[2] in ours), SOME)
-        return decode_keys(self.keys, list(found))
+        return decode_keys(self.keys, some_keys(state, ours))
 
     def read(self, state: State, clock: int, shards: Shards, keys: pl.DataFrame) -> list[KeyState]:
         """What is known of each key."""

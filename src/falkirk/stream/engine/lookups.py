@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from itertools import islice
 
 import polars as pl
 
@@ -18,7 +17,7 @@ from falkirk.state.codec import decode_keys, decode_values, encode_keys, encode_
 from falkirk.state.shards import Hashes, murmur2, shard_of
 from falkirk.stream.circuit import State
 from falkirk.stream.engine.batch import WEIGHT, Batch, Updates, everywhere
-from falkirk.stream.engine.partitioners import EVERYTHING, SOME, Partitioners
+from falkirk.stream.engine.partitioners import Partitioners, some_keys
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.operators import Lookup
 from falkirk.stream.tables import LOOKED_UP, looked_up_schema
@@ -113,8 +112,7 @@ class LookupRunner(Joining):
             self.partitioners.check(keys, hashes, which, lambda i: run.span(batch, [rows[i]]))
 
     def _known(self, state: State) -> list[bytes | None]:
-        own = (key for key, _ in state.scan(*EVERYTHING) if key[2] == self.table)
-        return decode_keys(_KEY, list(islice(own, SOME)))["key"].to_list()
+        return decode_keys(_KEY, some_keys(state, {self.table}))["key"].to_list()
 
 
 class SharedLookupRunner(Joining):

@@ -7,7 +7,8 @@ Without that, rows of one key lie in two tasks, and each would keep its own coun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ import polars as pl
 
 from falkirk.errors import SourceError
 from falkirk.state.shards import Hashes, crc32, crc32_partition, murmur2, murmur2_partition
+from falkirk.stream.circuit import State
 
 Mask = npt.NDArray[np.bool_]
 
@@ -27,6 +29,11 @@ EVERYTHING = b"", b"\xff\xff"
 """The bounds of a scan of all state."""
 SOME = 256
 """So many keys of the state are looked at: each agrees with the wrong partitioner by chance once in n."""
+
+
+def some_keys(state: State, tables: Set[int]) -> list[bytes]:
+    """Full keys of some rows that the task has in these tables."""
+    return list(islice((key for key, _ in state.scan(*EVERYTHING) if key[2] in tables), SOME))
 
 
 class Partitioners:

@@ -15,13 +15,6 @@ from tests.connectors.spark.topics import Topic
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    """A master and two workers."""
-    with Standalone(tmp_path_factory.mktemp("spark")) as started:
-        yield started
-
-
 @pytest.fixture
 def drive(cluster: Standalone, topic: Callable[..., Topic], tmp_path: Path) -> Iterator[Callable[..., Driving]]:
     """Makes drivers on it."""

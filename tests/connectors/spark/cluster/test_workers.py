@@ -18,13 +18,6 @@ from tests.connectors.spark.topics import Topic
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    """A master and two workers."""
-    with Standalone(tmp_path_factory.mktemp("spark")) as started:
-        yield started
-
-
 @pytest.fixture
 def app(cluster: Standalone, topic: Callable[..., Topic], tmp_path: Path) -> Iterator[OnSpark]:
     """An app on it, which is not started."""
