@@ -17,9 +17,8 @@ from collections.abc import Callable, Sequence
 
 from falkirk.checkpoint.epochs import Epochs
 from falkirk.checkpoint.ids import Nonce, Offset
-from falkirk.checkpoint.names import unclean
 from falkirk.checkpoint.ports import Aborted, Backfilled, Log, Stores, Unknown, Writes
-from falkirk.checkpoint.reading import decoded, read_everything, read_to_marks
+from falkirk.checkpoint.reading import decoded, fence_rivals, read_to_marks
 from falkirk.checkpoint.records import Named, StepRecord, encode
 from falkirk.checkpoint.tasks import Owned, Task
 from falkirk.errors import StateError
@@ -44,14 +43,13 @@ async def claim(log: Log, tasks: Sequence[Task], fresh: Callable[[], Nonce], hos
             break
         except (Aborted, Unknown):
             continue
-    seen = await read_everything(log, [task.steps for task in tasks])
-    for rival in sorted(set().union(*(unclean(records) for records in seen.values())) - {log.owner}):
-        await log.fence(rival)
-    starts = await log.start([task.steps for task in tasks])
+    steps = [task.steps for task in tasks]
+    await fence_rivals(log, steps)
+    starts = await log.start(steps)
     # Read to the end, whoever was named meanwhile: what counts is a step of those who were named before.
     reads = await read_to_marks(log, starts, lambda place, records: False)
-    steps = (r for read in reads.values() for _, r in decoded(read) if isinstance(r, StepRecord))
-    return next(steps, None)
+    made = (r for read in reads.values() for _, r in decoded(read) if isinstance(r, StepRecord))
+    return next(made, None)
 
 
 def backfilled(epochs: Epochs, where: str) -> Backfilled | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
-from falkirk.checkpoint.names import owners
+from falkirk.checkpoint.names import owners, unclean
 from falkirk.checkpoint.ports import Log, Read
 from falkirk.checkpoint.records import Released, TaskRecord, decode
 from falkirk.errors import StateError
@@ -90,3 +90,10 @@ async def fence_openers(
             await log.fence(owner)
             fenced.add(owner)
     return bool(fenced)
+
+
+async def fence_rivals(log: Log, steps: Sequence[TopicPartition]) -> None:
+    """Clause 5b: end every other owner who may still write, as the steps partitions tell."""
+    seen = await read_everything(log, list(steps))
+    for rival in sorted(set().union(*(unclean(records) for records in seen.values())) - {log.owner}):
+        await log.fence(rival)

@@ -21,9 +21,9 @@ from collections.abc import Callable, Sequence
 
 from falkirk.checkpoint import backfill, invariants
 from falkirk.checkpoint.ids import Nonce, Offset, TopicPartition
-from falkirk.checkpoint.names import last_named, unclean
+from falkirk.checkpoint.names import last_named
 from falkirk.checkpoint.ports import Aborted, Clock, Log, Replayer, Stores, Unknown
-from falkirk.checkpoint.reading import Records, decoded, read_everything, read_to_marks
+from falkirk.checkpoint.reading import Records, decoded, fence_rivals, read_to_marks
 from falkirk.checkpoint.records import Named, StepRecord
 from falkirk.checkpoint.rollforward import (
     check_age,
@@ -63,9 +63,7 @@ async def name(
 async def recover(log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned]) -> None:
     """Clauses 5b and 5c. Each task is rolled forward afterwards, or IDLE: another was named, and it is lost."""
     by_partition = {owned.task.steps: owned for owned in tasks}
-    seen = await read_everything(log, list(by_partition))
-    for rival in sorted(set().union(*(unclean(records) for records in seen.values())) - {log.owner}):
-        await log.fence(rival)
+    await fence_rivals(log, list(by_partition))
 
     for owned in tasks:
         owned.enter(Phase.ROLLING)
