@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from falkirk.checkpoint import backfill
+from falkirk.checkpoint.reading import fence_rivals, read_everything
 from falkirk.testing.simulator import check
 from falkirk.testing.simulator.backfill import BackfillWorld, Trouble
 from falkirk.testing.simulator.explore import BREAKS
@@ -93,7 +94,7 @@ def test_any_order_of_turns(eager: bool) -> None:
 async def unnamed(log: Any, tasks: Any, fresh: Any, host: str = "") -> Any:
     """Read, and fence nobody."""
     await log.renew()
-    seen = await backfill.read_everything(log, [task.steps for task in tasks])
+    seen = await read_everything(log, [task.steps for task in tasks])
     return next((r for records in seen.values() for _, r in records if isinstance(r, backfill.StepRecord)), None)
 
 
@@ -101,9 +102,7 @@ async def nameless(log: Any, tasks: Any, fresh: Any, host: str = "") -> Any:
     """Fence and read, without a name that tells who was fenced."""
     places = [task.steps for task in tasks]
     await log.renew()
-    seen = await backfill.read_everything(log, places)
-    for rival in sorted(set().union(*map(backfill.unclean, seen.values()))):
-        await log.fence(rival)
+    await fence_rivals(log, places)
     reads = await backfill.read_to_marks(log, await log.start(places), lambda *_: False)
     steps = (r for read in reads.values() for _, r in backfill.decoded(read) if isinstance(r, backfill.StepRecord))
     return next(steps, None)

@@ -82,7 +82,7 @@ OFFERED = "committer: sends offsets: done"
 WEAKENINGS: dict[str, Weakening] = {
     "anonymous-released": Weakening(
         "`released` does not say which name it ends: it covers every name before it",
-        (Patch(takeover, "unclean", weak.unclean_since_any_release),),
+        (Patch(reading, "unclean", weak.unclean_since_any_release),),
         Schedule(
             ONE,
             Plan(
@@ -125,7 +125,7 @@ WEAKENINGS: dict[str, Weakening] = {
     ),
     "no-fence": Weakening(
         "a take-over fences nobody",
-        (Patch(takeover, "unclean", weak.nobody),),
+        (Patch(reading, "unclean", weak.nobody),),
         Schedule(ONE, Plan((Pause(worker=0, on=OFFERED, at=2),), lazy_broker=True)),
     ),
     "fence-read-name": Weakening(
@@ -220,7 +220,7 @@ WEAKENINGS: dict[str, Weakening] = {
     ),
     "names-at-committed": Weakening(
         "5(b) reads the names at read_committed, to the last stable offset",
-        (Patch(takeover, "read_everything", weak.read_everything_committed),),
+        (Patch(reading, "read_everything", weak.read_everything_committed),),
         Schedule(ONE, Plan((Pause(worker=0, on=NAME),), lazy_broker=True)),
         lacks_too=("no-fence-while-waiting",),
     ),
