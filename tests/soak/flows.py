@@ -11,8 +11,8 @@ import falkirk as fk
 BID = {"id": fk.Int64, "auction": fk.Int64, "bidder": fk.Int64, "price": fk.Int64}
 # Versions are made often, so that many kills find one half made and few steps are left to be run again; not so often
 # that logs are trimmed before the reader, on a machine that is starting a broker, has read them.
-EAGER = fk.EagerCheckpoint(step="100ms", every="10s")
-LAZY = fk.LazyCheckpoint(step="100ms", every="6s")
+EAGER = fk.EagerCheckpoint(step="100ms", every="20s")
+LAZY = fk.LazyCheckpoint(step="100ms", every="15s")
 QUIET = timedelta(milliseconds=300)
 
 
