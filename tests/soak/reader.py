@@ -215,7 +215,7 @@ class Teller:
 def main(brokers: str, where: str, patience: float = 120.0) -> None:
     """Be the reader."""
     with contextlib.suppress(OSError):  # not everybody may; the logs that it reads are trimmed while it waits its turn
-        os.setpriority(os.PRIO_PROCESS, 0, -5)
+        os.nice(-5)
     module, name = where.split(":")
     commands = _commands(sys.stdin)
     reader = Reader(brokers, getattr(importlib.import_module(module), name))
