@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from falkirk.cli.given import Given
+from falkirk.cli.options import config as config_option
 from falkirk.cli.options import prefix_option
 from falkirk.stream.explain import explain as in_words
 from falkirk.stream.load import load_flow
@@ -12,6 +14,7 @@ from falkirk.stream.load import load_flow
 @click.command()
 @click.argument("target", metavar="APP:FLOW")
 @prefix_option
-def explain(target: str, prefix: str) -> None:
+@config_option()
+def explain(target: str, prefix: str, config: Given) -> None:
     """Print a flow's stages, operators, edges, regimes, topics and tasks. Asks no cluster."""
     click.echo(in_words(load_flow(target), prefix=prefix))

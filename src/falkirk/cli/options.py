@@ -4,17 +4,81 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from falkirk.cli.given import CLIENT, USUAL, Given, check_environment, env_name, read
 from falkirk.durations import parse_duration, parse_size
 from falkirk.errors import ConfigError
 from falkirk.runtime.settings import Settings
 from falkirk.stream.plan import PREFIX
 
 Command = Callable[..., Any]
+Decorator = Callable[[Command], Command]
+
+
+class Setting(click.Option):
+    """An option that the environment and a settings file may give too, under its own name."""
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.key = self.opts[0].removeprefix("--")
+        self.envvar = env_name(self.key)
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        """Say where a value stands that is none, if it is not on the command line. Raises ConfigError."""
+        try:
+            return super().process_value(ctx, value)
+        except click.BadParameter as error:
+            places = {
+                ParameterSource.ENVIRONMENT: f"environment variable {self.envvar}",
+                ParameterSource.DEFAULT_MAP: f"the settings file, {self.key}",
+            }
+            source = ctx.get_parameter_source(self.name)
+            if source is None or (place := places.get(source)) is None:
+                raise
+            raise ConfigError(error.message, where=place, hint="see --help") from error
+
+
+KNOWN: list[str] = []
+"""The long names of all settings, without dashes: what a settings file may hold, whichever command reads it."""
+
+
+def setting(*names: str, **attributes: Any) -> Decorator:
+    """An option that is a `Setting`."""
+    KNOWN.append(names[0].removeprefix("--"))
+    return click.option(*names, cls=Setting, **attributes)
+
+
+def _configured(usual: Path | None) -> Callable[[click.Context, click.Parameter, Path | None], Given]:
+    """Reads the settings before any other option is looked at."""
+
+    def configure(context: click.Context, _: click.Parameter, path: Path | None) -> Given:
+        if context.resilient_parsing:
+            return Given()
+        check_environment(KNOWN)
+        if path is None and usual is not None and usual.exists():
+            path = usual
+        given = Given() if path is None else read(path, KNOWN)
+        options = {option.key: option.name for option in context.command.params if isinstance(option, Setting)}
+        context.default_map = {name: given.options[key] for key, name in options.items() if key in given.options}
+        return given
+
+    return configure
+
+
+def config(usual: Path | None = USUAL) -> Decorator:
+    """Where settings are read from; `usual` is looked for where nothing is said."""
+    default = f"  [default: {usual}, if it is there]" if usual is not None else ""
+    return click.option(
+        "--config", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), envvar="FALKIRK_CONFIG",
+        is_eager=True, callback=_configured(usual), help="A file of settings: workers = 4 for --workers 4, and tables "
+        f"[kafka] and [spark]. The environment (FALKIRK_WORKERS=4) and options come before it.{default}",
+    )  # fmt: skip
 
 
 def _prefix(_: click.Context, __: click.Parameter, prefix: str) -> str:
@@ -27,51 +91,67 @@ def _prefix(_: click.Context, __: click.Parameter, prefix: str) -> str:
     return prefix
 
 
-prefix_option = click.option("--prefix", default=PREFIX, show_default=True, callback=_prefix,
-                             help="The app's own topics are called PREFIX.APP.…")  # fmt: skip
+prefix_option = setting("--prefix", default=PREFIX, show_default=True, callback=_prefix,
+                        help="The app's own topics are called PREFIX.APP.…")  # fmt: skip
 """How the app's own topics are called."""
 
-_CLUSTER = [
-    click.option("--brokers", "--bootstrap-server", metavar="HOST:PORT,…", envvar="FALKIRK_BROKERS",
-                 help="Kafka's addresses."),
+workers_option = setting("--workers", type=click.IntRange(1, 256), default=1, show_default=True,
+                         help="Worker processes on this host, or on Spark.")  # fmt: skip
+slot_option = setting("--slot", type=click.IntRange(0, 255), default=0, show_default=True,
+                      help="Which worker of its state directory this is.")  # fmt: skip
+until_option = setting(
+    "--until", type=click.Choice(["end"]), help="Stop when all that is in the sources now is processed."
+)
+place_option = setting("--on", "place", type=click.Choice(["spark"]), help="Where the workers live: on Spark's executors, "
+                       "one a slot.  [default: on this host]")  # fmt: skip
+
+_CLUSTER: list[Decorator] = [
+    setting("--brokers", "--bootstrap-server", metavar="HOST:PORT,…", help="Kafka's addresses."),
     prefix_option,
     click.option("--set", "client", metavar="KEY=VALUE", multiple=True, help="A librdkafka setting, e.g. "
-                 "security.protocol=SASL_SSL. May be given several times."),
+                 "security.protocol=SASL_SSL. May be given several times. Others see command lines: secrets are better in "
+                 f"the environment ({CLIENT}SASL_PASSWORD), or in a file that the settings name."),
 ]  # fmt: skip
 
-_RUN = [
+_RUN: list[Decorator] = [
     click.argument("target", metavar="APP:FLOW"),
     *_CLUSTER,
-    click.option("--state-dir", type=click.Path(file_okay=False, path_type=Path), default=Path(".falkirk"),
-                 envvar="FALKIRK_STATE_DIR", show_default=True, help="Where stores and the worker's identity are kept."),
-    click.option("--checkpoints", metavar="URL", default="", help="Where versions are copied to: file://, s3://, gs://, "
-                 "az://.  [default: a folder in the state directory]"),
-    click.option("--session-timeout", metavar="DURATION", default="10s", show_default=True,
-                 help="How long a worker may be silent before others take its tasks."),
-    click.option("--replication", type=int, default=-1, help="Replication factor of the topics that the app makes.  "
-                 "[default: the broker's]"),
-    click.option("--memory", metavar="SIZE", default="256MiB", show_default=True,
-                 help="Block cache and write buffers of each worker's stores."),
-    click.option("--spark", metavar="MASTER", default="local[*]", show_default=True, envvar="FALKIRK_SPARK",
-                 help="Spark's master, for batch parts and --on spark."),
-    click.option("--spark-set", "spark_settings", metavar="KEY=VALUE", multiple=True,
+    setting("--state-dir", type=click.Path(file_okay=False, path_type=Path), default=Path(".falkirk"),
+            show_default=True, help="Where stores and the worker's identity are kept."),
+    setting("--checkpoints", metavar="URL", default="", help="Where versions are copied to: file://, s3://, gs://, "
+            "az://.  [default: a folder in the state directory]"),
+    setting("--session-timeout", metavar="DURATION", default="10s", show_default=True,
+            help="How long a worker may be silent before others take its tasks."),
+    setting("--replication", type=int, default=-1, help="Replication factor of the topics that the app makes.  "
+            "[default: the broker's]"),
+    setting("--memory", metavar="SIZE", default="256MiB", show_default=True,
+            help="Block cache and write buffers of each worker's stores."),
+    setting("--spark", metavar="MASTER", default="local[*]", show_default=True,
+            help="Spark's master, for batch parts and --on spark."),
+    click.option("--spark-set", "spark_settings", metavar="KEY=VALUE", multiple=True, envvar="FALKIRK_SPARK_SET",
                  help="A setting of Spark's. May be given several times."),
-    click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning",
-                 show_default=True),
+    setting("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning",
+            show_default=True),
 ]  # fmt: skip
 
 
 def run_options(command: Command) -> Command:
     """What a flow is run with."""
-    return _with(_RUN, command)
+    return _with([*_RUN, config()], command)
+
+
+def dev_options(command: Command) -> Command:
+    """The same, for a cluster of this machine: a settings file is read only if it is named, for the usual one is about
+    another cluster."""
+    return _with([*_RUN, config(None)], command)
 
 
 def cluster_options(command: Command) -> Command:
     """How a cluster and an app on it are reached."""
-    return _with(_CLUSTER, command)
+    return _with([*_CLUSTER, config()], command)
 
 
-def _with(options: Sequence[Callable[[Command], Command]], command: Command) -> Command:
+def _with(options: Sequence[Decorator], command: Command) -> Command:
     for option in reversed(options):
         command = option(command)
     return command
@@ -90,7 +170,7 @@ def settings_from(**options: Any) -> Settings:
         replication=options["replication"],
         cache_bytes=parse_size(options["memory"], where="--memory"),
         spark=options["spark"],
-        spark_settings=_pairs("--spark-set", options["spark_settings"]),
+        spark_settings=options["config"].of_spark() | _pairs("--spark-set", options["spark_settings"]),
         executors_state_dir=options.get("executors_state_dir", ""),
         log_level=options["log_level"],
     )
@@ -106,18 +186,28 @@ def _reach(options: dict[str, Any]) -> dict[str, Any]:
     if not brokers:
         raise ConfigError(
             "no brokers given",
-            hint="name your cluster with --brokers HOST:PORT (or FALKIRK_BROKERS); to try a flow on this machine alone, with "
-            "a Kafka that starts by itself: falkirk dev",
+            hint='name your cluster with --brokers HOST:PORT (or FALKIRK_BROKERS, or brokers = "HOST:PORT" in falkirk.toml); '
+            "to try a flow on this machine alone, with a Kafka that starts by itself: falkirk dev",
         )
-    return {"brokers": brokers, "prefix": options["prefix"], "client": _pairs("--set", client)}
+    given: Given = options["config"]
+    return {"brokers": brokers, "prefix": options["prefix"], "client": given.client() | _pairs("--set", client)}
+
+
+def of_own_kafka(options: dict[str, Any], brokers: str) -> dict[str, Any]:
+    """The options for a Kafka of this machine's own: what is given elsewhere of a cluster is about another."""
+    return {**options, "brokers": brokers, "config": replace(options["config"], alone=True)}
 
 
 def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
     pairs = {}
-    for setting in given:
-        key, equals, value = setting.partition("=")
-        if not equals:
+    for number, pair in enumerate(given, 1):
+        key, equals, value = pair.partition("=")
+        if not equals:  # it is not repeated: it may hold a secret
             example = "security.protocol=SASL_SSL" if option == "--set" else "spark.driver.memory=2g"
-            raise ConfigError(f"{option} {setting!r} is no KEY=VALUE", hint=f"for instance {option} {example}")
+            raise ConfigError(
+                f"{option} is given what is no KEY=VALUE",
+                where=f"the {number}. of {len(given)}",
+                hint=f"for instance {option} {example}",
+            )
         pairs[key] = value
     return pairs

@@ -13,7 +13,16 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from falkirk.cli.options import run_options, settings_from
+from falkirk.cli.options import (
+    dev_options,
+    of_own_kafka,
+    place_option,
+    run_options,
+    settings_from,
+    slot_option,
+    until_option,
+    workers_option,
+)
 from falkirk.errors import ConfigError
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.supervisor import Supervisor
@@ -21,16 +30,9 @@ from falkirk.runtime.supervisor import Supervisor
 
 @click.command()
 @run_options
-@click.option(
-    "--workers",
-    type=click.IntRange(1, 256),
-    default=1,
-    show_default=True,
-    help="Worker processes on this host, or on Spark.",
-)
-@click.option("--until", type=click.Choice(["end"]), help="Stop when all that is in the sources now is processed.")
-@click.option("--on", "place", type=click.Choice(["spark"]), help="Where the workers live: on Spark's executors, one a slot. "
-              "[default: on this host]")  # fmt: skip
+@workers_option
+@until_option
+@place_option
 def run(target: str, workers: int, until: str | None, place: str | None, **options: Any) -> None:
     """Run a flow on a Kafka cluster, with WORKERS processes on this host; or on Spark's executors.
 
@@ -50,9 +52,9 @@ def run(target: str, workers: int, until: str | None, place: str | None, **optio
 
 
 @click.command()
-@run_options
-@click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes.")
-@click.option("--until", type=click.Choice(["end"]), help="Stop when all that is in the sources now is processed.")
+@dev_options
+@workers_option
+@until_option
 def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
     """Run a flow on this machine; a real embedded Kafka starts by itself and ends with it.
 
@@ -66,13 +68,12 @@ def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
     from falkirk.runtime.sources import make_missing_sources
     from falkirk.stream.load import load_flow
 
-    if options["brokers"]:
+    if click.get_current_context().get_parameter_source("brokers") is ParameterSource.COMMANDLINE:
         raise ConfigError("falkirk dev starts a Kafka of its own", hint="to use another: falkirk run --brokers …")
     plan = load_flow(target).plan(options["prefix"])
     kafka = EmbeddedKafka(options["state_dir"] / "kafka")
     with kafka:
-        options["brokers"] = kafka.bootstrap
-        settings = settings_from(workers=workers, **options)
+        settings = settings_from(workers=workers, **of_own_kafka(options, kafka.bootstrap))
         for topic in make_missing_sources(plan, Topics(settings.cluster())):
             click.secho(f"made topic {topic}, which the flow reads", dim=True, err=True)
         click.secho(f"Kafka at {kafka.bootstrap}", dim=True, err=True)
@@ -81,8 +82,7 @@ def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
 
 @click.command()
 @run_options
-@click.option("--slot", type=click.IntRange(0, 255), default=0, show_default=True,
-              help="Which worker of its state directory this is.")  # fmt: skip
+@slot_option
 def worker(target: str, slot: int, **options: Any) -> None:
     """Be one worker of an app, without a supervisor: for a pod, which is started again when it ends.
 

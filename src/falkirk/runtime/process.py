@@ -1,7 +1,7 @@
-"""A worker process: `python -m falkirk.runtime.process APP SETTINGS`, started by a supervisor.
+"""A worker process: `python -m falkirk.runtime.process APP`, started by a supervisor.
 
-It loads the flow and meets the cluster as a spare, waits for one line that says which worker it is, and works until it is
-told to stop (SIGTERM) or its supervisor ends (end of its standard input).
+It reads its settings, a line on its standard input, loads the flow and meets the cluster as a spare, waits for another line
+that says which worker it is, and works until it is told to stop (SIGTERM) or its supervisor ends (end of its standard input).
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def be_child(
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to answer
     try:
-        settings = msgspec.json.decode(sys.argv[2], type=Settings)
+        if not (line := sys.stdin.readline()):
+            os._exit(1)  # the supervisor has ended already
+        settings = msgspec.json.decode(line, type=Settings)
         setup_logging(settings.log_level)
         do(settings, pipe, stop)
         sys.stderr.flush()

@@ -30,12 +30,12 @@ class Settings:
     log_level: str = "warning"
     spark: str = "local[*]"
     """Spark's master, for batch parts and for workers on Spark."""
-    spark_settings: Mapping[str, str] = field(default_factory=dict)
+    spark_settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Settings of Spark's own."""
     executors_state_dir: str = ""
     """The state directory of workers on Spark's executors; empty: one of each host's own choice."""
-    client: Mapping[str, str | int | float | bool] = field(default_factory=dict)
-    """librdkafka settings of the user's own: security, addresses."""
+    client: Mapping[str, str | int | float | bool] = field(default_factory=dict, repr=False)
+    """librdkafka settings of the user's own: security, addresses. They hold secrets: no repr shows them."""
 
     def cluster(self) -> Cluster:
         """The cluster that holds the app."""

@@ -17,10 +17,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, Self
-
-import msgspec
 
 from falkirk.errors import FalkirkError, IdentityError
 from falkirk.runtime.news import Ended, Line, News, Started
@@ -214,10 +213,10 @@ class Supervisor:
 
     def _spawn(self) -> Child:
         arguments = [sys.executable, "-m", "falkirk.runtime.process", self._target]
-        arguments.append(msgspec.json.encode(self._settings).decode())
         pipe = subprocess.PIPE
         errors = pipe if self._listen_to_errors else None
         process = subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=errors, env=os.environ.copy())
+        write_line(process, encode(self._settings))
         child = Child(process)
         assert process.stdout is not None
         threading.Thread(target=self._listen, args=(child, process.stdout), daemon=True).start()
@@ -236,12 +235,16 @@ class Supervisor:
 
     @staticmethod
     def _order(child: Child, message: Work) -> None:
-        assert child.process.stdin is not None
-        try:
-            child.process.stdin.write(encode(message) + b"\n")
-            child.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it died just now; its end is among the events
+        write_line(child.process, encode(message))
+
+
+def write_line(process: subprocess.Popen[bytes], line: bytes) -> None:
+    """To the standard input of a process: nobody else sees it there, as they do its arguments. One that died just now reads
+    nothing; whoever looks after it learns of its end."""
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):
+        process.stdin.write(line + b"\n")
+        process.stdin.flush()
 
 
 def ending(code: int) -> str:

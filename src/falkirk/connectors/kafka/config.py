@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,6 +30,24 @@ AHEAD: Settings = {
 client_logger = logging.getLogger("librdkafka")
 """What librdkafka says itself: it calls a fence fatal, which it is to the producer and not to the worker."""
 
+SECRET = re.compile(r"password|secret|token|\.pem$|oauthbearer\.config|assertion")
+"""Names of settings that hold secrets."""
+
+OFTEN = (
+    "security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password", "sasl.oauthbearer.method",
+    "sasl.oauthbearer.config", "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.extensions", "enable.sasl.oauthbearer.unsecure.jwt",
+    "sasl.kerberos.service.name", "sasl.kerberos.principal", "sasl.kerberos.keytab", "ssl.ca.location", "ssl.ca.pem",
+    "ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location", "ssl.key.password", "ssl.key.pem",
+    "ssl.keystore.location", "ssl.keystore.password", "ssl.endpoint.identification.algorithm",
+    "enable.ssl.certificate.verification", "broker.address.family", "client.id", "client.rack", "client.dns.lookup",
+    "compression.type", "connections.max.idle.ms", "debug", "fetch.message.max.bytes", "fetch.wait.max.ms", "linger.ms",
+    "max.poll.interval.ms", "message.max.bytes", "metadata.max.age.ms", "queued.max.messages.kbytes",
+    "queued.min.messages", "receive.message.max.bytes", "request.timeout.ms", "session.timeout.ms",
+    "socket.connection.setup.timeout.ms", "socket.keepalive.enable", "socket.timeout.ms", "statistics.interval.ms",
+)  # fmt: skip
+"""Settings that people set: librdkafka tells nobody which others there are."""
+
 _Client = TypeVar("_Client")
 
 
@@ -36,10 +56,28 @@ def client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _Client
     try:
         return kind(dict(settings), logger=client_logger)
     except KafkaException as error:
+        said = hidden(error.args[0].str().strip(), settings)
+        unknown = re.search(r'No such configuration property: "([^"]*)"', said)
+        near = difflib.get_close_matches(unknown[1], OFTEN, 1) if unknown else []
+        guess = f"did you mean {near[0]}? " if near else ""
+        if "mechanism GSSAPI" in said:
+            guess = "which sasl.mechanism is it, SCRAM-SHA-512 perhaps? GSSAPI is what it is otherwise. "
         raise ConfigError(
-            f"Kafka's client refuses its settings: {error.args[0].str().strip()}",
-            hint="check what is given with --set KEY=VALUE, and --session-timeout",
-        ) from error
+            f"Kafka's client refuses its settings: {said}",
+            hint=f"{guess}check what is given with --set KEY=VALUE or under [kafka], and --session-timeout",
+        ) from None
+
+
+def hidden(text: str, settings: Mapping[str, Any]) -> str:
+    """A text without the secrets among the settings.
+
+    >>> hidden('"hush" is no password', {"sasl.password": "hush", "sasl.username": "password"})
+    '"***" is no password'
+    """
+    for name, value in settings.items():
+        if SECRET.search(name) and str(value):
+            text = text.replace(str(value), "***")
+    return text
 
 
 def meet(consumer: Consumer, topic: str) -> None:
@@ -60,8 +98,9 @@ class Cluster:
     """
 
     brokers: str
-    client: Mapping[str, str | int | float | bool] = field(default_factory=dict)
-    """The user's own librdkafka settings (security, addresses); they come last, and win."""
+    client: Mapping[str, str | int | float | bool] = field(default_factory=dict, repr=False)
+    """The user's own librdkafka settings (security, addresses); they come last, and win. They hold secrets: no repr shows
+    them."""
 
     def settings(self) -> Settings:
         """What every client needs."""

@@ -9,12 +9,10 @@ import threading
 from collections.abc import Callable
 from typing import IO
 
-import msgspec
-
 from falkirk.runtime.news import Line, News
-from falkirk.runtime.protocol import BUG, EpochReport, Failed, decode_from_worker
+from falkirk.runtime.protocol import BUG, EpochReport, Failed, decode_from_worker, encode
 from falkirk.runtime.settings import Settings
-from falkirk.runtime.supervisor import CRASHES, WorkerFailed, ending
+from falkirk.runtime.supervisor import CRASHES, WorkerFailed, ending, write_line
 
 AGAIN = 2.0
 """Seconds after which a driver that died is started again. Its epoch waits; no reader does."""
@@ -30,8 +28,8 @@ class DriverChild:
     ) -> None:
         """With `until_end`, it is finished when epochs have read all that was in the sources when it began."""
         self._arguments = [sys.executable, "-m", "falkirk.runtime.batch.process", target]
-        self._arguments += [msgspec.json.encode(settings).decode(), *(["end"] if until_end else [])]
-        self._tell = tell
+        self._arguments += ["end"] if until_end else []
+        self._settings, self._tell = settings, tell
         self._failed: WorkerFailed | None = None
         self._done = False
         self._crashes = 0
@@ -61,9 +59,11 @@ class DriverChild:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
-        return subprocess.Popen(
+        process = subprocess.Popen(
             self._arguments, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, "PYTHONWARNINGS": "ignore"}
         )
+        write_line(process, encode(self._settings))
+        return process
 
     def _keep(self) -> None:
         while True:

@@ -1,4 +1,5 @@
-"""A driver process: `python -m falkirk.runtime.batch.process APP SETTINGS`, started by a supervisor.
+"""A driver process: `python -m falkirk.runtime.batch.process APP [end]`, started by a supervisor, with its settings as a line
+on its standard input.
 
 It waits to be elected, and drives every batch part of the app, each in a thread of its own. Spark is started when the first
 epoch is to be computed. It ends when it is told to (SIGTERM) or when its supervisor ends.
@@ -40,7 +41,7 @@ def _drive(settings: Settings, pipe: Pipe, stop: threading.Event) -> None:
     app, topics = met(settings)
     threading.Thread(target=watch_supervisor, daemon=True).start()
     pipe.say(Ready())
-    drive(app, settings, topics, stop.is_set, pipe.say, until_end="end" in sys.argv[3:])
+    drive(app, settings, topics, stop.is_set, pipe.say, until_end="end" in sys.argv[2:])
 
 
 def drive(

@@ -172,8 +172,12 @@ class OnSpark:
 
     def children(self) -> list[psutil.Process]:
         """The worker processes of this app, wherever they are on this machine."""
-        return [
-            p
-            for p in psutil.process_iter()
-            if "falkirk.runtime.process" in (c := line(p)) and str(self.folder) in str(c)
-        ]
+        return [p for p in psutil.process_iter() if "falkirk.runtime.process" in line(p) and at_work_in(p, self.folder)]
+
+
+def at_work_in(process: psutil.Process, folder: Path) -> bool:
+    """Whether a process has files of a folder open, as a worker has its lock."""
+    try:
+        return any(Path(file.path).is_relative_to(folder) for file in process.open_files())
+    except psutil.Error:  # it ended meanwhile
+        return False

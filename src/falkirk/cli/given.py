@@ -1,0 +1,193 @@
+"""What is given beside the command line: by a settings file (falkirk.toml), and by the environment.
+
+    --workers 4    before    FALKIRK_WORKERS=4         before    workers = 4            before    the default
+    --set K=V      before    FALKIRK_KAFKA_K=V         before    k = "V" in [kafka]
+    --spark-set    before    FALKIRK_SPARK_SET="K=V"   before    k = "V" in [spark]
+
+A value may be taken from elsewhere, so that no secret is in the file: `{env = "NAME"}`, `{file = "PATH"}`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from falkirk.errors import ConfigError
+from falkirk.stream.blame import did_you_mean
+
+USUAL = Path("falkirk.toml")
+"""The settings file, where no other is named."""
+
+ENV = "FALKIRK_"
+CLIENT = f"{ENV}KAFKA_"
+"""What comes after it is a setting of librdkafka: FALKIRK_KAFKA_SASL_PASSWORD is sasl.password."""
+
+_OTHERS = ("CONFIG", "CACHE")
+_SERVICE = re.compile(r"(SERVICE_HOST|SERVICE_PORT|PORT)(_|$)")
+"""What Kubernetes tells every pod of a service; one may well be called falkirk-kafka."""
+
+ELSEWHERE = ("env", "file")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a settings file and the environment give. Values are looked for when they are asked for: who asks for the
+    cluster's needs none of Spark's secrets."""
+
+    where: str = ""
+    """The file's name."""
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """By the long names of options, without dashes."""
+    kafka: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    spark: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    alone: bool = False
+    """Whether it is for a Kafka of this machine's own, to which the settings of another's clients do not apply."""
+
+    def client(self, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """librdkafka's settings. Raises ConfigError.
+
+        >>> given = Given("falkirk.toml", kafka={"sasl.username": "app", "sasl.password": {"env": "PASSWORD"}})
+        >>> given.client({"PASSWORD": "hush", "FALKIRK_KAFKA_SASL_USERNAME": "shop"})
+        {'sasl.username': 'shop', 'sasl.password': 'hush'}
+        """
+        if self.alone:
+            return {}
+        named = {name.removeprefix(CLIENT): value for name, value in environment.items() if name.startswith(CLIENT)}
+        ours = {name.lower().replace("_", "."): value for name, value in named.items() if not _SERVICE.match(name)}
+        theirs = {
+            name: value_of(value, f"{self.where}, [kafka] {name}", environment)
+            for name, value in self.kafka.items()
+            if name not in ours
+        }
+        return {name: ours[name] if name in ours else theirs[name] for name in (*self.kafka, *ours)}
+
+    def of_spark(self) -> dict[str, str]:
+        """Spark's settings. Raises ConfigError."""
+        return {name: value_of(value, f"{self.where}, [spark] {name}") for name, value in self.spark.items()}
+
+
+def read(path: Path, known: Collection[str]) -> Given:
+    """What a settings file gives. `known`: the options' names. Raises ConfigError."""
+    try:
+        content = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise ConfigError(f"cannot read the settings: {why}", where=str(path)) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"the settings are no TOML: {error}",
+            where=str(path),
+            hint='write text in quotes: brokers = "broker-1:9092"; and each name once',
+        ) from error
+    kafka, spark = content.pop("kafka", {}), content.pop("spark", {})
+    if isinstance(spark, str):
+        content["spark"], spark = spark, {}
+    for name, table, example in (
+        ("kafka", kafka, 'security.protocol = "SASL_SSL"'),
+        ("spark", spark, 'driver.memory = "4g"'),
+    ):
+        if not isinstance(table, dict):
+            raise ConfigError(f"{name!r} is no table", where=str(path), hint=f"write [{name}], and below it {example}")
+    settings = dict(flat(kafka))
+    if "bootstrap.servers" in settings:
+        raise ConfigError(
+            "the brokers' addresses are no setting of the client alone",
+            where=f"{path}, [kafka] bootstrap.servers",
+            hint='write brokers = "HOST:PORT,…" above the tables',
+        )
+    sparks = {f"spark.{name.removeprefix('spark.')}": value for name, value in flat(spark)}
+    if "spark.master" in sparks:
+        content["spark"] = sparks.pop("spark.master")
+    for name in content:
+        if name not in known:
+            hint = f"{did_you_mean(name, known)}, and the tables [kafka] and [spark]"
+            raise ConfigError(f"there is no setting {name!r}", where=str(path), hint=hint)
+    options = {name: value_of(value, f"{path}, {name}") for name, value in content.items()}
+    return Given(str(path), options, settings, sparks)
+
+
+def flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Names with dots, however they are written: `a.b = 1` is a table a with a b in it.
+
+    >>> dict(flat({"sasl": {"username": "app", "password": {"env": "PASSWORD"}}, "ssl.ca.location": "ca.pem"}))
+    {'sasl.username': 'app', 'sasl.password': {'env': 'PASSWORD'}, 'ssl.ca.location': 'ca.pem'}
+    """
+    for name, value in table.items():
+        if isinstance(value, dict) and not _elsewhere(value):
+            yield from flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
+def value_of(value: Any, where: str, environment: Mapping[str, str] = os.environ) -> str:
+    """A value as the command line would give it. Raises ConfigError.
+
+    >>> value_of(True, ""), value_of(["a:9092", "b:9092"], ""), value_of({"env": "HUSH"}, "", {"HUSH": "x"})
+    ('true', 'a:9092,b:9092', 'x')
+    """
+    match value:
+        case bool():
+            return str(value).lower()
+        case str() | int() | float():
+            return str(value)
+        case list() if all(isinstance(item, str) for item in value):
+            return ",".join(value)
+        case {"env": str(name)} if _elsewhere(value):
+            if name not in environment:
+                raise ConfigError(
+                    f"the environment has no {name}",
+                    where=where,
+                    hint=f"set {name}, for the settings take this value from there",
+                )
+            return environment[name]
+        case {"file": str(name)} if _elsewhere(value):
+            try:
+                return Path(name).read_text().rstrip("\r\n")
+            except (OSError, UnicodeDecodeError) as error:
+                why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+                raise ConfigError(f"cannot read {name}: {why}", where=where) from error
+    raise ConfigError(
+        "a value is neither text, number, true, false nor a list of texts",
+        where=where,
+        hint='take it from elsewhere by {env = "NAME"} or {file = "PATH"}',
+    )
+
+
+def check_environment(known: Collection[str], environment: Mapping[str, str] = os.environ) -> None:
+    """Raises ConfigError for what is nearly the name of an option. Others may have names of their own that begin so.
+
+    >>> check_environment(["workers"], {"FALKIRK_WORKERS": "4", "FALKIRK_SERVICE_HOST": "10.0.0.7"})
+    >>> check_environment(["workers"], {"FALKIRK_WORKER": "4"})
+    Traceback (most recent call last):
+    falkirk.errors.ConfigError: there is no setting FALKIRK_WORKER
+      where: the environment
+      to do: did you mean FALKIRK_WORKERS?
+    """
+    names = [env_name(name).removeprefix(ENV) for name in known] + [*_OTHERS]
+    for name in sorted(environment):
+        ours = name.removeprefix(ENV)
+        if not name.startswith(ENV) or name.startswith(CLIENT) or ours in names:
+            continue
+        if near := difflib.get_close_matches(ours, names, 1, 0.8):
+            raise ConfigError(
+                f"there is no setting {name}", where="the environment", hint=f"did you mean {ENV}{near[0]}?"
+            )
+
+
+def env_name(option: str) -> str:
+    """The environment variable of an option.
+
+    >>> env_name("state-dir")
+    'FALKIRK_STATE_DIR'
+    """
+    return ENV + option.upper().replace("-", "_")
+
+
+def _elsewhere(value: Mapping[str, Any]) -> bool:
+    return len(value) == 1 and isinstance(value.get("env", value.get("file")), str)
