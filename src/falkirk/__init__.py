@@ -9,16 +9,22 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from falkirk import testing as testing
     from falkirk._face import *  # noqa: F403
+
+_MODULES = frozenset({"testing"})
 
 
 def __getattr__(name: str) -> Any:
     """Import what is offered when it is first asked for: `falkirk --help` needs neither Polars nor Kafka's client."""
     if name.startswith("_"):
         raise AttributeError(name)
+    if name in _MODULES:
+        return importlib.import_module(f"falkirk.{name}")
     import falkirk._face as face
 
     if name not in face.__all__:
@@ -30,4 +36,4 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     import falkirk._face as face
 
-    return sorted(face.__all__)
+    return sorted({*face.__all__, *_MODULES})

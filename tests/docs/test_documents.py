@@ -18,9 +18,10 @@ def blocks(document: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def test_the_dsl_does_what_its_document_shows() -> None:
-    failed, tried = doctest.testfile(str(ROOT / "docs" / "dsl.md"), module_relative=False, report=True)
-    assert tried > 50
+@pytest.mark.parametrize(("document", "examples"), [("dsl", 50), ("testing", 10)])
+def test_flows_do_what_the_documents_show(document: str, examples: int) -> None:
+    failed, tried = doctest.testfile(str(ROOT / "docs" / f"{document}.md"), module_relative=False, report=True)
+    assert tried > examples
     assert failed == 0
 
 

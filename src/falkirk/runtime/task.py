@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from confluent_kafka import Message
 
@@ -16,13 +17,24 @@ from falkirk.checkpoint.tasks import ClosedStep, Owned, ends, next_clock
 from falkirk.checkpoint.transaction import changelog_of
 from falkirk.errors import SourceError, UserCodeError
 from falkirk.runtime.app import BoundTask
-from falkirk.runtime.shared import SharedTables
 from falkirk.state.codec import decode_key
-from falkirk.stream.circuit import Circuit, Emitted, Slice, StepInput
+from falkirk.stream.circuit import Circuit, Emitted, SharedRows, Slice, StepInput
 from falkirk.stream.records import Records
 
 OVERHEAD = 512
 """Bytes that a record's headers and its batch add to key and value, at most."""
+
+
+class Tables(Protocol):
+    """A worker's broadcast tables: `falkirk.runtime.shared.SharedTables`."""
+
+    def positions(self, task: BoundTask) -> dict[InputPartition, Offset]:
+        """How far the tables are that a task looks up."""
+        ...
+
+    def seen(self, task: BoundTask) -> Mapping[str, SharedRows]:
+        """Those tables, as they are now."""
+        ...
 
 
 class RunningTask:
@@ -97,7 +109,7 @@ class RunningTask:
         self._ends = dict(starts)
         return close_step(self.owned, owner, None, starts, now, [], Overlay(self.owned.opened()))
 
-    def close(self, pipeline: Pipeline, owner: OwnerId, now: Millis, tables: SharedTables) -> ClosedStep:
+    def close(self, pipeline: Pipeline, owner: OwnerId, now: Millis, tables: Tables) -> ClosedStep:
         """Run the circuit over all that is pending. On an exception nothing has changed but the overlay, which is dropped."""
         last = pipeline.last(self.owned)
         clock = next_clock(last, now)

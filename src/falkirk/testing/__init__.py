@@ -1,1 +1,18 @@
-"""What the tests of Falkirk stand on. Nothing in the package imports it."""
+"""Tests of a flow without Kafka: `falkirk.testing.run` runs it in this process, step by step, with crashes or without.
+
+>>> import falkirk as fk
+>>> flow = fk.Flow("words")
+>>> words = flow.source("words", key="word", value=fk.Json({"word": str}))
+>>> words.group_by("word", id="counts").agg(n=fk.len()).sink("counts", key="word", value=fk.Json())
+>>> result = fk.testing.run(flow, {"words": [{"word": "to"}, {"word": "be"}, {"word": "to"}]}, crash_at=[2])
+>>> result.sinks["counts"].table
+{'to': {'word': 'to', 'n': 2}, 'be': {'word': 'be', 'n': 1}}
+"""
+
+from __future__ import annotations
+
+from falkirk.testing.app import App
+from falkirk.testing.records import Record, Sink
+from falkirk.testing.running import run
+
+__all__ = ["App", "Record", "Sink", "run"]

@@ -4,6 +4,7 @@
 >>> flow = fk.Flow("words", regime=fk.Batch())
 >>> words = flow.source("words", key="word", value=fk.Json({"word": fk.String}))
 >>> words.group_by("word").agg(n=fk.len()).sink("counts", key="word", value=fk.Json())
+>>> from falkirk.testing.memory import MemoryApp
 >>> app = MemoryApp(flow)
 >>> app.append("words", b"a", b'{"word":"a"}')
 >>> [r.value() for r in epoch(app)["counts"]]
@@ -15,12 +16,14 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 import polars as pl
 
 from falkirk.stream.batch import PARCELS, BatchStage, Piece
-from falkirk.stream.records import Records
-from falkirk.testing.memory import MemoryApp, Record
+from falkirk.stream.plan import Plan
+from falkirk.stream.records import Message, Records
+from falkirk.testing.memory import Record
 
 SORTED = ["level", "exchange", "bucket", "order"]
 
@@ -28,8 +31,17 @@ Division = Mapping[tuple[str, int], tuple[int, int]]
 """By topic and partition: start ≤ offset < end."""
 
 
+class Topics(Protocol):
+    """An app's plan, and what is in its topics, partition by partition: a `MemoryApp`, for one."""
+
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def topics(self) -> Mapping[str, Sequence[Sequence[Message]]]: ...
+
+
 def epoch(
-    app: MemoryApp,
+    app: Topics,
     rng: random.Random | None = None,
     *,
     tasks: random.Random | None = None,
@@ -76,7 +88,7 @@ def _pieces(stage: BatchStage, division: Division, rng: random.Random | None) ->
                     yield Piece(number, topic, partition, at, min(at + size, end))
 
 
-def _chunks(app: MemoryApp, stage: BatchStage, piece: Piece, rng: random.Random | None) -> Iterator[Records]:
+def _chunks(app: Topics, stage: BatchStage, piece: Piece, rng: random.Random | None) -> Iterator[Records]:
     part = app.topics[piece.topic][piece.partition]
     at = piece.start
     while at < piece.end:

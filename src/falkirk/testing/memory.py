@@ -1,4 +1,5 @@
-"""A flow in memory: its stages and tasks over topics that are lists. No broker, no files, no faults, but any division.
+"""The circuits of a flow alone, over topics that are lists: any division, and no protocol. For tests of the operators; for
+tests of a flow there is `falkirk.testing.App`.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("words")

@@ -1,0 +1,211 @@
+"""A flow under test: send it records, let it step, crash it, and look at what its sinks, dead letters and state hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from falkirk.checkpoint.ids import Millis, TopicPartition
+from falkirk.durations import DurationLike, parse_duration
+from falkirk.errors import FalkirkError
+from falkirk.runtime.app import parts
+from falkirk.state.shards import murmur2_of
+from falkirk.stream.flow import Flow
+from falkirk.stream.process import moment
+from falkirk.stream.stage import DEAD_LETTERS
+from falkirk.stream.views import views_of
+from falkirk.testing.cluster import Cluster, Message
+from falkirk.testing.epochs import EpochRuns
+from falkirk.testing.inputs import Rows, Sent, encoded, source_named
+from falkirk.testing.process import Deaths, Ending, Killed, Process
+from falkirk.testing.records import Sink, sink_of
+from falkirk.testing.simulator.plan import FOREVER
+from falkirk.testing.tables import operator_named, state_of
+
+
+class App:
+    """A flow with its topics, a worker and its stores, all in this process. No Kafka, no files, no clock but its own.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("words")
+    >>> words = flow.source("words", key="word", value=fk.Json({"word": str}))
+    >>> words.group_by("word", id="counts").agg(n=fk.len()).sink("counts", key="word", value=fk.Json())
+    >>> app = App(flow)
+    >>> app.send("words", [{"word": "to"}, {"word": "be"}])
+    >>> app.run()
+    >>> app.send("words", [{"word": "to"}])
+    >>> app.run()
+    >>> [record.value for record in app.sinks["counts"].records]
+    [{'word': 'to', 'n': 1}, {'word': 'be', 'n': 1}, {'word': 'to', 'n': 2}]
+    >>> app.sinks["counts"].table
+    {'to': {'word': 'to', 'n': 2}, 'be': {'word': 'be', 'n': 1}}
+    """
+
+    def __init__(self, flow: Flow, *, partitions: int | Mapping[str, int] = 1, step_rows: int | None = None) -> None:
+        """`partitions` is how many each topic has that the flow reads. A step takes up to `step_rows` records of each
+        partition, or all that wait. Raises DefinitionError, ConfigError and SourceError."""
+        self.step_rows = step_rows
+        self.steps = 0
+        """How many steps it has run. All tasks that have something to do step together, in one transaction."""
+        self._plan = flow.plan()
+        self._cluster = Cluster(self._plan, partitions)
+        self._epochs = EpochRuns(self._plan, self._cluster)
+        self._sinks = {view.name: view for view in views_of(self._plan) if view.kind == "sink"}
+        self._written: dict[str, list[Message]] = {view.topic: [] for view in self._sinks.values()}
+        self._written |= {topic: [] for topic in self._letters()}
+        self._at: Counter[TopicPartition] = Counter()
+        """How far the topics of sinks and dead letters have been looked at."""
+        self._unkeyed: Counter[str] = Counter()
+        self._process: Process | None = None
+        self._worker()
+
+    # -- what comes in --------------------------------------------------------------------------------------------------
+
+    def send(self, source: str, rows: Rows) -> None:
+        """Write records to the topic of a source or table: rows (dicts, or a Polars frame), or `Record`s, or pairs of key and
+        value. Rows are encoded by the source's own formats. Raises ConfigError for what is no row of it."""
+        at = source_named(self._plan, source)
+        for sent in encoded(at, rows, self._cluster.clock):
+            self._append(at.topic, sent)
+
+    def advance(self, duration: DurationLike) -> None:
+        """Move the clock on. Timers that are due by then fire in the next step."""
+        self._cluster.clock = Millis(self._cluster.clock + parse_duration(duration) // timedelta(milliseconds=1))
+        self._cluster.broker.now = self._cluster.clock
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait in the fullest partition of what the flow reads, tables apart."""
+        return self._worker().waiting()
+
+    @property
+    def now(self) -> datetime:
+        """The clock. It begins in 2026, and moves by `advance` alone."""
+        return moment(self._cluster.clock)
+
+    # -- what happens ---------------------------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Run one step of each task that has something to do, and commit them. False: there is nothing to do.
+
+        What stops a worker is raised (UserCodeError, SourceError, DivergenceError); the next step tries the same again.
+        """
+        if not self._closed():
+            return False
+        self._worker().commit()
+        self._worker().flush()
+        self._note()
+        return True
+
+    def run(self) -> None:
+        """Step until there is nothing to do; then an epoch of each batch part that has something new to read."""
+        while self.step():
+            pass
+        self.run_epochs()
+
+    def run_epochs(self) -> None:
+        """An epoch of each batch part that has something new to read, and the steps that follow from it."""
+        for topic, sent in self._epochs.run():
+            for record in sent:
+                self._append(topic, record)
+        self._look()
+        while self.step():
+            pass
+
+    def crash(self, *, host: bool = False) -> None:
+        """The worker dies, and another takes its tasks over. With `host`, its disk is lost too: all state comes back from
+        what the cluster has. Raises DivergenceError where a lazy step, run again, gives something else."""
+        self._die(host=host)
+        self._worker()
+
+    def step_dying(self, ending: Ending, *, before: bool) -> bool:
+        """Run one step as `step` does, however often the worker is killed at it: see `falkirk.testing.process.Deaths`."""
+        if not self._closed():
+            return False
+        if before:
+            self._die(host=True)
+            self._closed()
+        deaths = Deaths(self._cluster, ending, before=before)
+        while True:
+            try:
+                if not self._worker().commit(deaths):
+                    deaths.aborted()
+            except Killed:
+                self._die()
+            if deaths.over:
+                break
+            self._closed()
+        if ending in (Ending.UNFLUSHED, Ending.FLUSHED):
+            self._die(keep=FOREVER if ending is Ending.FLUSHED else 0)
+        self._worker().flush()
+        self._note()
+        return True
+
+    def _worker(self) -> Process:
+        if self._process is None:
+            self._process = Process(self._cluster)
+            self._process.flush()  # or each death would have it all recovered again
+        return self._process
+
+    def _die(self, *, keep: int = 0, host: bool = False) -> None:
+        self._process = None
+        self._cluster.disk.crash(keep)
+        if host:
+            self._cluster.lose_disk()
+
+    def _closed(self) -> bool:
+        try:
+            return self._worker().close(self.step_rows)
+        except FalkirkError:
+            self._die()
+            raise
+
+    def _note(self) -> None:
+        self.steps += 1
+        self._look()
+
+    # -- what comes out -------------------------------------------------------------------------------------------------
+
+    @property
+    def sinks(self) -> dict[str, Sink]:
+        """What each sink has written, by the sink's name."""
+        return {name: sink_of(view, self._written[view.topic]) for name, view in self._sinks.items()}
+
+    @property
+    def dead_letters(self) -> list[dict[str, Any]]:
+        """What did not decode: each letter says where the record was (`topic`, `partition`, `offset`), and the `reason`."""
+        found = [m.value() or b"{}" for topic in self._letters() for m in self._written[topic]]
+        return [msgspec.json.decode(letter) for letter in found]
+
+    def state(self, operator: str, table: str = "state") -> pl.DataFrame:
+        """What a group or a process keeps, by its id: the columns of its keys, and those of a process's table, or the parts
+        of a group's aggregates. Raises ConfigError."""
+        stage, found = operator_named(self._plan, operator)
+        tasks = self._worker().tasks
+        return state_of(stage, found, table, [t.owned.opened() for t in tasks if t.bound.stage is stage])
+
+    def _letters(self) -> list[str]:
+        return sorted({o.topic for part in parts(self._plan) for o in part.outputs if o.id == DEAD_LETTERS})
+
+    def _look(self) -> None:
+        """Take in what has been committed to sinks and dead letters."""
+        for topic, written in self._written.items():
+            for p in range(self._cluster.counts[topic]):
+                place = TopicPartition(topic, p)
+                if found := self._cluster.read(place, self._at[place]):
+                    written += found
+                    self._at[place] = found[-1].offset() + 1
+
+    def _append(self, topic: str, record: Sent) -> None:
+        count, partition = self._cluster.counts[topic], record.partition
+        if partition is None and record.key is None:
+            partition, self._unkeyed[topic] = self._unkeyed[topic] % count, self._unkeyed[topic] + 1
+        elif partition is None:
+            partition = (murmur2_of(record.key or b"") & 0x7FFFFFFF) % count
+        place = TopicPartition(topic, partition)
+        self._cluster.broker[place].append(record.key, record.value, record.millis, None, record.headers)

@@ -1,0 +1,161 @@
+"""What outlives a worker under test: a simulated cluster with an app's topics on it, and the disk of one host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from falkirk.checkpoint.digest import digest
+from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, TaskId, TopicPartition
+from falkirk.checkpoint.overlay import EmptyReader, Overlay
+from falkirk.checkpoint.records import StepRecord
+from falkirk.connectors.kafka.topics import TopicInfo
+from falkirk.errors import ConfigError
+from falkirk.runtime.app import BoundTask, lay_out, parts, topics_to_make
+from falkirk.runtime.settings import Settings
+from falkirk.runtime.task import outputs_of
+from falkirk.stream.circuit import SharedRows, Slice, StepInput
+from falkirk.stream.engine.shared import NEVER, Keeper, Run
+from falkirk.stream.plan import Layout, Plan
+from falkirk.stream.records import Headers, Records
+from falkirk.testing.simulator.broker import SimBroker
+from falkirk.testing.simulator.disk import Copies, Disk
+from falkirk.testing.simulator.group import Group
+from falkirk.testing.simulator.partition import Entry
+
+BEGINNING = Millis(int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000))
+"""When every test begins."""
+ACCEPTED = 1_048_588
+"""Bytes of the largest record that a topic takes, unless it says otherwise; an app's own take twice as many."""
+
+
+class Message:
+    """A record that was read: `falkirk.stream.records.Message`."""
+
+    __slots__ = ("entry", "place")
+
+    def __init__(self, place: int, entry: Entry) -> None:
+        self.place, self.entry = place, entry
+
+    def key(self) -> bytes | None:
+        return self.entry.key
+
+    def value(self) -> bytes | None:
+        return self.entry.value
+
+    def offset(self) -> int:
+        return self.entry.offset
+
+    def partition(self) -> int:
+        return self.place
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self.entry.timestamp
+
+    def headers(self) -> Headers | None:
+        return self.entry.headers or None
+
+    def __len__(self) -> int:
+        return len(self.entry.key or b"") + len(self.entry.value or b"")
+
+
+class Cluster:
+    """The topics that a run would make, and the stores of one host. The clock stands still until it is moved."""
+
+    def __init__(self, plan: Plan, partitions: int | Mapping[str, int]) -> None:
+        self.plan = plan
+        self.clock = BEGINNING
+        self.counts, sizes = _counts(plan, partitions)
+        self.layout = Layout(self.counts)
+        infos = {name: TopicInfo(name, name, count) for name, count in self.counts.items()}
+        self.tasks = lay_out(plan.stages, plan.app, Settings("", ""), sizes, infos)
+        sinks = {o.topic for part in parts(plan) for o in part.outputs if o.kind == "sink"}
+        self.limits = {name: ACCEPTED if name in sinks else 2 * ACCEPTED for name in self.counts}
+        self.broker = SimBroker(now=BEGINNING, group=Group(len(self.tasks)))
+        for name, count in self.counts.items():
+            self.broker.create(name, count)
+        self.copies = Copies()
+        self.disk = Disk(self.copies, lazy=False)
+        self._nonces = 0
+
+    def now(self) -> Millis:
+        """The port `Clock`."""
+        return self.clock
+
+    def nonce(self) -> Nonce:
+        """A fresh one."""
+        self._nonces += 1
+        return Nonce(f"n{self._nonces}")
+
+    def read(self, place: TopicPartition, start: int, most: int | None = None) -> list[Message]:
+        """The committed records of a partition from an offset on."""
+        partition = self.broker[place]
+        return [Message(place.partition, e) for e in partition.committed(start, partition.end)[0][:most]]
+
+    def lose_disk(self) -> None:
+        """What the host had is gone, and what is started next finds nothing but the cluster."""
+        self.disk = Disk(self.copies, lazy=False)
+
+
+def _counts(plan: Plan, partitions: int | Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """How many partitions each topic has, and how many tasks each stage. Raises ConfigError and SourceError."""
+    read = {i.topic for part in parts(plan) for i in part.inputs if i.kind == "source"}
+    read |= {table.source.topic for table in plan.shared} - {o.topic for part in parts(plan) for o in part.outputs}
+    if isinstance(partitions, Mapping) and (unknown := sorted(partitions.keys() - read)):
+        raise ConfigError(f"the flow reads no topic {unknown[0]!r}", hint=f"it reads {', '.join(sorted(read))}")
+    have = {t: partitions if isinstance(partitions, int) else partitions.get(t, 1) for t in sorted(read)}
+    if few := [t for t, n in have.items() if n < 1]:
+        raise ConfigError(f"topic {few[0]!r} cannot have {have[few[0]]} partitions", hint="give it one at least")
+    sizes, missing = topics_to_make(plan, Settings("", ""), have, {})
+    return {**have, **{name: count for name, (count, _) in missing.items()}}, sizes
+
+
+class Tables:
+    """A worker's broadcast tables: `falkirk.runtime.task.Tables`. They are read when it begins, and between its steps."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._tables = [(Keeper(table), Overlay(EmptyReader())) for table in cluster.plan.shared]
+
+    def read(self) -> None:
+        """Take in what has come."""
+        for keeper, state in self._tables:
+            about, topic = keeper.about(state), keeper.table.source.topic
+            for p in range(self._cluster.counts[topic]):
+                if found := self._cluster.read(TopicPartition(topic, p), about.positions.get(p, Offset(0))):
+                    keeper.keep(Run(p, NEVER, Records.of(found)), state, NEVER)
+                    about.positions[p] = Offset(found[-1].offset() + 1)
+            keeper.tell(state, about)
+
+    def positions(self, task: BoundTask) -> dict[InputPartition, Offset]:
+        """How far they are."""
+        at = {keeper.table.source.topic: keeper.about(state).positions for keeper, state in self._tables}
+        return {i.partition: at.get(i.place.topic, {}).get(i.place.partition, Offset(0)) for i in task.shared}
+
+    def seen(self, task: BoundTask) -> dict[str, SharedRows]:
+        """As they are now."""
+        return {keeper.table.source.id: keeper.seen(state, NEVER) for keeper, state in self._tables}
+
+
+class Replays:
+    """`falkirk.checkpoint.ports.Replayer`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._tasks = {bound.task.id: bound for bound in cluster.tasks}
+
+    async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> str:
+        """Run a recorded step again; the digest of its output."""
+        bound, ends = self._tasks[task], {r.partition: (r.start, r.end) for r in record.division}
+        slices = []
+        for i in bound.inputs:
+            start, end = ends[i.partition]
+            if found := [m for m in self._cluster.read(i.place, start) if m.offset() < end]:
+                slices.append(
+                    Slice(i.input.id, i.place.topic, i.place.partition, Records.of(found, headers=i.input.headers))
+                )
+        if record.step == 0:
+            return digest([])
+        circuit = bound.stage.circuit(bound.task.id.partition, self._cluster.layout)
+        result = circuit.run(StepInput(record.clock, slices), state)
+        return digest([o.writes for o in outputs_of(result.emitted)])

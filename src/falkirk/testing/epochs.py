@@ -1,0 +1,65 @@
+"""Epochs of a flow's batch parts, over the topics of a simulated cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from falkirk.checkpoint.ids import TopicPartition
+from falkirk.checkpoint.publishing import HEADER
+from falkirk.stream.batch.stage import BatchStage
+from falkirk.stream.plan import Plan
+from falkirk.testing.batch import epoch
+from falkirk.testing.cluster import Cluster, Message
+from falkirk.testing.inputs import Sent
+
+
+@dataclass(slots=True)
+class _Part:
+    """A batch part, and how far its epochs are."""
+
+    stage: BatchStage
+    epochs: int = 0
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    keys: dict[str, set[bytes]] = field(default_factory=dict)
+    """Of the last epoch's results, by the output."""
+
+
+class EpochRuns:
+    """All batch parts. An epoch is computed by the operators that run on Spark, without Spark."""
+
+    def __init__(self, plan: Plan, cluster: Cluster) -> None:
+        self.plan, self._cluster = plan, cluster
+        self._parts = [_Part(stage) for stage in plan.batches]
+
+    @property
+    def topics(self) -> dict[str, list[list[Message]]]:
+        """What is in the topics that batch parts read."""
+        names = {i.topic for stage in self.plan.batches for i in stage.inputs}
+        counts = self._cluster.counts
+        return {name: [self._cluster.read(TopicPartition(name, p), 0) for p in range(counts[name])] for name in names}
+
+    def run(self) -> Iterator[tuple[str, list[Sent]]]:
+        """An epoch of each part that has something new to read: its results, by topic."""
+        for part in self._parts:
+            topics = self.topics
+            ends = {(i.topic, p): len(m) for i in part.stage.inputs for p, m in enumerate(topics[i.topic])}
+            if any(part.ends.get(place, 0) < end for place, end in ends.items()):
+                yield from self._epoch(part, ends)
+                part.ends, part.epochs = ends, part.epochs + 1
+
+    def _epoch(self, part: _Part, ends: dict[tuple[str, int], int]) -> Iterator[tuple[str, list[Sent]]]:
+        stage, whole = part.stage, part.stage.regime.history == "whole"
+        division = {place: (0 if whole else part.ends.get(place, 0), end) for place, end in ends.items()}
+        clock = int(self._cluster.clock)
+        written = epoch(self, stage=stage.id, division=division, bury_from=part.ends, clock=clock)
+        headers = [(HEADER, b"%d" % part.epochs)]
+        for output in stage.outputs:
+            found = written[output.id]
+            sent = [Sent(r.key(), r.value(), r.timestamp()[1], headers, None) for r in found]
+            keys = {r.key for r in sent if r.key is not None}
+            if whole and output.kind == "sink":
+                gone = sorted(part.keys.get(output.id, set()) - keys)
+                sent += [Sent(key, None, clock, headers, None) for key in gone]
+                part.keys[output.id] = keys
+            yield output.topic, sent

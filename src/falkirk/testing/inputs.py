@@ -1,0 +1,164 @@
+"""Rows as the records that a producer would write: by the formats of the source that reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeAlias
+
+import polars as pl
+
+from falkirk.errors import ConfigError, FalkirkError
+from falkirk.stream.blame import did_you_mean, in_brief
+from falkirk.stream.operators import Source, TableSource
+from falkirk.stream.plan import Plan
+from falkirk.stream.records import Headers
+from falkirk.stream.stage import PhysicalStage
+from falkirk.testing.records import Record
+
+Rows: TypeAlias = pl.DataFrame | Iterable[Mapping[str, Any] | Record | tuple[Any, Any]]
+"""What can be sent."""
+
+
+class Sent(NamedTuple):
+    """A record to write."""
+
+    key: bytes | None
+    value: bytes | None
+    millis: int
+    headers: Headers
+    partition: int | None
+
+
+def sources_of(plan: Plan) -> dict[str, Source]:
+    """All sources and tables of a flow, by name."""
+    found = [source for stage in plan.stages if isinstance(stage, PhysicalStage) for source in stage.sources]
+    found += [source for batch in plan.batches for source in batch.sources]
+    return {source.id: source for source in [*found, *(table.source for table in plan.shared)]}
+
+
+def source_named(plan: Plan, name: str) -> Source:
+    """The source or table of this name, or else of this topic. Raises ConfigError."""
+    sources = sources_of(plan)
+    named = [s for s in sources.values() if s.id == name] or [s for s in sources.values() if s.topic == name]
+    if not named:
+        raise ConfigError(f"the flow reads nothing called {name!r}", hint=did_you_mean(name, sources))
+    return named[0]
+
+
+def encoded(source: Source, rows: Rows, clock: int) -> list[Sent]:
+    """Records of these rows. Raises ConfigError where one does not fit the source.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("example")
+    >>> flow.source("bids", key="auction", value=fk.Json({"auction": int})).sink("out", value=fk.Json())
+    >>> source = source_named(flow.plan(), "bids")
+    >>> [(sent.key, sent.value) for sent in encoded(source, [{"auction": 7}, ("8", b"no JSON")], 0)]
+    [(b'7', b'{"auction":7}'), (b'8', b'no JSON')]
+    """
+    if isinstance(rows, pl.DataFrame):
+        return _of_frame(source, rows, [Record()] * rows.height, clock)
+    if isinstance(rows, (str, bytes, Mapping, Record)):
+        raise ConfigError(f"source {source.id!r} is sent a list of rows, not {rows!r:.60}", hint="put it into a list")
+    records = [_record(source, row) for row in rows]
+    made = iter(_of_frame(source, _frame(source, records), [r for r in records if isinstance(r.value, Mapping)], clock))
+    return [next(made) if isinstance(r.value, Mapping) else _raw(source, r, clock) for r in records]
+
+
+def _record(source: Source, row: Any) -> Record:
+    if isinstance(row, Record):
+        return row
+    if isinstance(row, Mapping):
+        return Record(value=row)
+    if isinstance(row, tuple) and len(row) == 2:
+        return Record(key=row[0], value=row[1])
+    raise ConfigError(
+        f"{row!r:.60} is no record of source {source.id!r}",
+        hint="send rows as dicts, pairs of key and value, or fk.testing.Record(…)",
+    )
+
+
+def _columns(source: Source) -> dict[str, pl.DataType]:
+    """What a row may have: the columns of value and key, and that of the timestamp."""
+    assert source.value.schema is not None
+    own = {c: source.schema[c] for c, what in source.metadata.items() if what == "timestamp"}
+    keys = {c: source.schema[c] for c in source.key.columns} if isinstance(source, TableSource) else {}
+    return {**keys, **source.value.schema, **own}
+
+
+def _frame(source: Source, records: Sequence[Record]) -> pl.DataFrame:
+    rows, columns = [dict(r.value) for r in records if isinstance(r.value, Mapping)], _columns(source)
+    if unknown := next((c for row in rows for c in row if c not in columns), None):
+        raise ConfigError(f"source {source.id!r} has no column {unknown!r}", hint=did_you_mean(unknown, columns))
+    try:
+        return pl.DataFrame(rows, schema=columns, strict=True)
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+        raise _misfit(source, error) from error
+
+
+def _of_frame(source: Source, frame: pl.DataFrame, records: Sequence[Record], clock: int) -> list[Sent]:
+    columns, value = _columns(source), source.value.schema
+    assert value is not None
+    if unknown := [c for c in frame.columns if c not in columns]:
+        raise ConfigError(f"source {source.id!r} has no column {unknown[0]!r}", hint=did_you_mean(unknown[0], columns))
+    try:
+        whole = frame.select(
+            (pl.col(c).cast(dtype) if c in frame.columns else pl.lit(None, dtype).alias(c))
+            for c, dtype in columns.items()
+        )
+        values = source.value.encode(whole.select(value.names()))
+        keys = [None] * whole.height if source.key is None else source.key.encode(whole)
+    except pl.exceptions.PolarsError as error:
+        raise _misfit(source, error) from error
+    at = next((c for c, what in source.metadata.items() if what == "timestamp"), None)
+    times = [None] * whole.height if at is None else whole[at].to_list()
+    return [
+        Sent(
+            own if record.key is None else _key(source, record.key),
+            line,
+            _millis(record.timestamp or time, clock),
+            list(record.headers),
+            record.partition,
+        )
+        for record, own, line, time in zip(records, keys, values, times, strict=True)
+    ]
+
+
+def _raw(source: Source, record: Record, clock: int) -> Sent:
+    value = record.value.encode() if isinstance(record.value, str) else record.value
+    if not isinstance(value, bytes | None):
+        raise ConfigError(f"{value!r:.60} is no value of source {source.id!r}", hint="send a dict, bytes or text")
+    key = None if record.key is None else _key(source, record.key)
+    return Sent(key, value, _millis(record.timestamp, clock), list(record.headers), record.partition)
+
+
+def _key(source: Source, key: Any) -> bytes:
+    if isinstance(key, bytes | str):
+        return key.encode() if isinstance(key, str) else key
+    if source.key is not None:
+        cells = list(key) if source.key.array else [key]
+        try:
+            columns = zip(source.key.columns, cells, strict=True)
+            frame = pl.DataFrame({c: pl.Series(c, [cell], dtype=source.schema[c]) for c, cell in columns})
+            return source.key.encode(frame)[0] or b""
+        except (TypeError, ValueError, pl.exceptions.PolarsError, FalkirkError) as error:
+            raise _misfit(source, error) from error
+    raise ConfigError(
+        f"{key!r:.60} is no key of source {source.id!r}, which has no format for keys", hint="send bytes or text"
+    )
+
+
+def _millis(at: datetime | None, clock: int) -> int:
+    if at is None:
+        return clock
+    if at.tzinfo is None:
+        raise ConfigError(f"timestamp {at} has no zone", hint="add tzinfo=datetime.UTC")
+    return int(at.astimezone(UTC).timestamp() * 1000)
+
+
+def _misfit(source: Source, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"what is sent to source {source.id!r} does not fit its columns: {in_brief(error)}",
+        where=f"columns {', '.join(f'{c} {t}' for c, t in _columns(source).items())}",
+        hint="to try a record that does not decode, send it as it is: (key, b'…')",
+    )

@@ -1,0 +1,96 @@
+"""`falkirk.testing.run`: a flow over some input, with crashes or without."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Literal
+
+from falkirk.errors import ConfigError
+from falkirk.stream.flow import Flow
+from falkirk.testing.app import App
+from falkirk.testing.inputs import Rows
+from falkirk.testing.process import Ending
+from falkirk.testing.records import Sink
+
+STEPS = 10
+"""So many steps take in the input, or one a record where there are fewer."""
+
+
+def run(
+    flow: Flow,
+    inputs: Mapping[str, Rows],
+    *,
+    crash_at: Collection[int] | Literal["everywhere"] = (),
+    step_rows: int | None = None,
+    partitions: int | Mapping[str, int] = 1,
+) -> App:
+    """Run a flow over all of some input, step by step, until there is nothing left to do.
+
+    `inputs` are the rows of each source and table. They are there from the start, and taken in by about ten steps, or by as
+    many as it takes with `step_rows` records of each partition a step. Steps are numbered from 1.
+
+    `crash_at` are the steps at which the worker is killed: first with its disk, then before each kind of request to the
+    cluster, and once the step is committed, before and after its store has it; a commit is lost, too, and another's answer.
+    The flow is run once for each way in which such a step can end, and once undisturbed. Raises AssertionError where what
+    the sinks hold is not the same.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("auction-stats")
+    >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int, "price": int}))
+    >>> stats = bids.group_by("auction", id="stats").agg(n=fk.len(), top=fk.max("price"))
+    >>> stats.sink("stats", key="auction", value=fk.Json())
+    >>> rows = [{"auction": 7, "price": 120}, {"auction": 8, "price": 90}, {"auction": 7, "price": 200}]
+    >>> run(flow, {"bids": rows}, crash_at=[3]).sinks["stats"].table
+    {7: {'auction': 7, 'n': 2, 'top': 200}, 8: {'auction': 8, 'n': 1, 'top': 90}}
+    """
+    calm = _run(flow, inputs, step_rows, partitions)
+    steps = range(1, calm.steps + 1) if crash_at == "everywhere" else crash_at
+    if late := [n for n in steps if not 1 <= int(n) <= calm.steps]:
+        raise ConfigError(
+            f"there is no step {late[0]} to crash at: the run has steps 1 to {calm.steps}",
+            hint="send more, or let each step take less: step_rows=1",
+        )
+    app = calm
+    for ending in Ending if steps else ():
+        app = _run(flow, inputs, step_rows, partitions, frozenset(map(int, steps)), ending)
+        _compare(calm, app, ending)
+    return app
+
+
+def _run(
+    flow: Flow,
+    inputs: Mapping[str, Rows],
+    step_rows: int | None,
+    partitions: int | Mapping[str, int],
+    crash_at: Collection[int] = (),
+    ending: Ending = Ending.UNSEEN,
+) -> App:
+    app = App(flow, partitions=partitions)
+    for name, rows in inputs.items():
+        app.send(name, rows)
+    app.step_rows = step_rows or max(1, -(-app.waiting // STEPS))
+    going = True
+    while going:
+        crashed = app.steps + 1 in crash_at
+        going = app.step_dying(ending, before=ending is Ending.UNSEEN) if crashed else app.step()
+    app.run_epochs()
+    return app
+
+
+def _compare(calm: App, crashed: App, ending: Ending) -> None:
+    for name, due in calm.sinks.items():
+        found = crashed.sinks[name]
+        if difference := _difference(due, found):
+            raise AssertionError(
+                f"sink {name!r} holds something else after crashes (where {ending.value}): {difference}\n"
+                "what the functions of the flow give must depend on their rows, their state and key.now() alone"
+            )
+    assert calm.dead_letters == crashed.dead_letters
+
+
+def _difference(due: Sink, found: Sink) -> str:
+    told = [[(r.key, r.value, r.timestamp, r.headers) for r in sink.records] for sink in (due, found)]
+    for i, (a, b) in enumerate(zip(*told, strict=False)):
+        if a != b:
+            return f"record {i} is {b}, and was {a} without them"
+    return "" if len(told[0]) == len(told[1]) else f"{len(told[1])} records, and {len(told[0])} without them"
