@@ -102,6 +102,8 @@ slot_option = setting("--slot", type=click.IntRange(0, 255), default=0, show_def
 until_option = setting(
     "--until", type=click.Choice(["end"]), help="Stop when all that is in the sources now is processed."
 )
+http_option = setting("--http", metavar="[HOST:]PORT", default="", help="Answer /metrics (for Prometheus), /live and "
+                      "/ready there; on loopback, if no host is given.  [default: nowhere]")  # fmt: skip
 place_option = setting("--on", "place", type=click.Choice(["spark"]), help="Where the workers live: on Spark's executors, "
                        "one a slot.  [default: on this host]")  # fmt: skip
 
@@ -173,6 +175,7 @@ def settings_from(**options: Any) -> Settings:
         spark_settings=options["config"].of_spark() | _pairs("--spark-set", options["spark_settings"]),
         executors_state_dir=options.get("executors_state_dir", ""),
         log_level=options["log_level"],
+        http=options.get("http", ""),
     )
 
 

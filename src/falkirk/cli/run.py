@@ -15,6 +15,7 @@ from click.core import ParameterSource
 
 from falkirk.cli.options import (
     dev_options,
+    http_option,
     of_own_kafka,
     place_option,
     run_options,
@@ -33,6 +34,7 @@ from falkirk.runtime.supervisor import Supervisor
 @workers_option
 @until_option
 @place_option
+@http_option
 def run(target: str, workers: int, until: str | None, place: str | None, **options: Any) -> None:
     """Run a flow on a Kafka cluster, with WORKERS processes on this host; or on Spark's executors.
 
@@ -55,6 +57,7 @@ def run(target: str, workers: int, until: str | None, place: str | None, **optio
 @dev_options
 @workers_option
 @until_option
+@http_option
 def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
     """Run a flow on this machine; a real embedded Kafka starts by itself and ends with it.
 
@@ -83,6 +86,7 @@ def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
 @click.command()
 @run_options
 @slot_option
+@http_option
 def worker(target: str, slot: int, **options: Any) -> None:
     """Be one worker of an app, without a supervisor: for a pod, which is started again when it ends.
 

@@ -49,9 +49,15 @@ def work_alone(target: str, settings: Settings, slot: int) -> None:
     watch = Watch(app, settings, 1, live=False)
     watch.start()
     watch.tell(Started(slot, os.getpid()))
+    say_where(app, watch)
     code = 0
+
+    def stopping() -> bool:
+        watch.turned()
+        return stop.is_set()
+
     try:
-        work(app, settings, topics, slot, stop.is_set, watch.tell)
+        work(app, settings, topics, slot, stopping, watch.tell)
     except FalkirkError as error:
         watch.close()
         tell_error(error)
@@ -95,6 +101,12 @@ def drive_alone(target: str, settings: Settings) -> None:
     announcing.close()
     sys.stderr.flush()
     os._exit(code)  # Spark's threads would hold up the interpreter's end
+
+
+def say_where(app: App, watch: Watch) -> None:
+    """Where metrics and probes are, if they are anywhere."""
+    if watch.url:
+        click.echo(f"{app.name}: metrics at {watch.url}/metrics, probes at /live and /ready", err=True)
 
 
 class Workers(Protocol):
@@ -157,6 +169,7 @@ def _supervise(
 
     def finished() -> bool:
         nonlocal driver
+        watch.turned()
         if app.batches and driver is None and (supervisor.working or not app.tasks):
             driver = DriverChild(target, settings, watch.tell, until_end=until_end)
             stack.enter_context(closing(driver))
@@ -167,6 +180,7 @@ def _supervise(
     place = f" on Spark at {settings.spark}" if there else ""
     workers = f"{settings.workers} workers{place}"
     click.echo(f"{app.name}: {len(app.tasks)} tasks, {workers}{drives}, pid {os.getpid()}", err=True)
+    say_where(app, watch)
     watch.start()
     try:
         with ExitStack() as stack:  # what is wrong is said last

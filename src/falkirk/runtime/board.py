@@ -90,6 +90,8 @@ class Board:
         self._began = clock()
         self.workers: dict[int, WorkerState] = {}
         self.recoveries = 0
+        self.recovery_seconds = 0.0
+        """Of all of them."""
         self.counted: Mapping[Left, int] = {}
         self._bound: dict[str, BoundTask] = {str(b.task.id): b for b in app.tasks}
         self._dead: Counter[str] = Counter()
@@ -154,6 +156,7 @@ class Board:
         if worker.down is not None:
             seconds, worker.down = self._clock() - worker.down, None
             self.recoveries += 1
+            self.recovery_seconds += seconds
             return f"worker {worker.slot} (pid {worker.pid}) has recovered: {count} in {seconds:.2f} s"
         if was != worker.settled:
             return f"worker {worker.slot} (pid {worker.pid}) runs {count}{f', before {was}' if was else ''}"
@@ -172,9 +175,10 @@ class Board:
 
     def left(self) -> list[Left]:
         """What the tasks here have before them."""
-        return [left for worker in list(self.workers.values()) for task in worker.tasks for left in self._left(task)]
+        return [left for worker in list(self.workers.values()) for task in worker.tasks for left in self.left_of(task)]
 
-    def _left(self, task: TaskReport) -> list[Left]:
+    def left_of(self, task: TaskReport) -> list[Left]:
+        """What one task has before it."""
         inputs = self._bound[task.task].inputs
         return [
             Left(i.place, Offset(end), Offset(mark))
@@ -203,7 +207,7 @@ class Board:
                     len(running),
                     sum(b.stage.id == stage.id for b in self.app.tasks),
                     sum(rate for _, rate in seen[stage.id]),
-                    sum(lag(left, self.counted) for t in tasks for left in self._left(t)),
+                    sum(lag(left, self.counted) for t in tasks for left in self.left_of(t)),
                     max((t.step for t in running), default=-1),
                     (min(versions), max(versions)) if versions else None,
                     max((t.behind for t in running if t.version), default=0.0),

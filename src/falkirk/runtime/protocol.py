@@ -12,6 +12,10 @@ BUG = 70
 """Exit code of what is no FalkirkError (EX_SOFTWARE): the supervisor tries again, a few times."""
 
 
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Seconds by which the times of steps and commits are told apart."""
+
+
 class Work(msgspec.Struct, frozen=True, tag="work"):
     """To a spare: be worker `slot`."""
 
@@ -61,6 +65,11 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
     """And to commit."""
     commits: int = 0
     """Since the last report."""
+    step_times: tuple[int, ...] = ()
+    """How many steps since then took up to each of `BOUNDS`, and longer than the last; nothing where none did."""
+    commit_times: tuple[int, ...] = ()
+    member: bool = False
+    """Whether the group has given it tasks, or none."""
 
 
 def merged(reports: Sequence[Report]) -> Report:
@@ -78,7 +87,18 @@ def merged(reports: Sequence[Report]) -> Report:
         step_ms=_mean([(r.step_ms, r.commits) for r in reports]),
         commit_ms=_mean([(r.commit_ms, r.commits) for r in reports]),
         commits=commits,
+        step_times=added(*(r.step_times for r in reports)),
+        commit_times=added(*(r.commit_times for r in reports)),
     )
+
+
+def added(*counts: Sequence[int]) -> tuple[int, ...]:
+    """Counts for `BOUNDS`, each the sum of its like; no counts are all zero.
+
+    >>> added((1, 0), (), (2, 3))
+    (3, 3)
+    """
+    return tuple(map(sum, zip(*filter(None, counts), strict=True)))
 
 
 def _mean(pairs: list[tuple[float, int]]) -> float:

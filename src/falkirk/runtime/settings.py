@@ -28,6 +28,8 @@ class Settings:
     cache_bytes: int = 256 << 20
     """Block cache and write buffers of all stores of one worker together."""
     log_level: str = "warning"
+    http: str = ""
+    """Where metrics and probes are answered; empty: nowhere."""
     spark: str = "local[*]"
     """Spark's master, for batch parts and for workers on Spark."""
     spark_settings: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -31,6 +31,8 @@ from falkirk.runtime.announcing import Announcing
 from falkirk.runtime.app import App
 from falkirk.runtime.board import Board
 from falkirk.runtime.hosts import Hosts
+from falkirk.runtime.http import Http
+from falkirk.runtime.metrics import Metrics
 from falkirk.runtime.news import Ended, Line, News
 from falkirk.runtime.settings import Settings
 
@@ -74,6 +76,8 @@ class Watch:
     ) -> None:
         """`elsewhere`: the workers are on other hosts, and announced there."""
         self.board = Board(app, workers)
+        self._metrics = Metrics(self.board)
+        self._http = Http(settings.http, self._metrics) if settings.http else None
         self._news: queue.SimpleQueue[News | None] = queue.SimpleQueue()
         self._show: Show = LiveShow(self.board, settings, progress) if live else LogShow(self.board, progress)
         self._announcing, self._elsewhere = Announcing(settings.cluster(), app.control), elsewhere
@@ -91,8 +95,18 @@ class Watch:
         self._lags.start()
         self._thread.start()
 
+    @property
+    def url(self) -> str:
+        """Where metrics and probes are answered; "" where nowhere."""
+        return "" if self._http is None else self._http.url
+
+    def turned(self) -> None:
+        """The loop that looks after the workers, or is the worker's, has turned once more: it is alive."""
+        self._metrics.turned()
+
     def tell(self, news: News) -> None:
         """Something happened."""
+        self._metrics.heard(news)
         self._news.put(news)
 
     def close(self) -> None:
@@ -101,6 +115,8 @@ class Watch:
         self._news.put(None)
         self._thread.join(5)
         logging.root.handlers = self._handlers
+        if self._http is not None:
+            self._http.close()
 
     def _run(self) -> None:
         while not self._closed.is_set():
@@ -122,7 +138,7 @@ class Watch:
                 break
             if isinstance(news, Line):
                 lines.append(news.text)
-            elif news is not None and (event := self.board.take(news)) is not None:
+            elif news is not None and (event := self._metrics.take(news)) is not None:
                 lines.append(f"{time.strftime('%H:%M:%S')} {event}")
             if isinstance(news, Ended) or len(lines) > 1000:
                 break

@@ -13,8 +13,9 @@ from falkirk.runtime.app import App
 from falkirk.runtime.identity import hold, identity
 from falkirk.runtime.protocol import Report, TaskReport
 from falkirk.runtime.settings import Settings
+from falkirk.runtime.stats import Stats
 from falkirk.runtime.task import RunningTask
-from falkirk.runtime.worker import Stats, Worker
+from falkirk.runtime.worker import Worker
 from falkirk.state.rocks import RocksStore
 
 PERIOD = 1.0
@@ -74,9 +75,12 @@ class Reporter:
                 os.getpid(),
                 tasks,
                 round(seconds, 3),
-                round(1000 * stats.round_seconds / max(1, stats.rounds), 2),
-                round(1000 * stats.commit_seconds / max(1, stats.commits), 2),
-                stats.commits,
+                stats.rounds.mean_ms(),
+                stats.commits.mean_ms(),
+                stats.commits.count,
+                stats.rounds.told(),
+                stats.commits.told(),
+                worker.member,
             )
         )
 

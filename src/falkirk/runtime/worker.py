@@ -10,10 +10,8 @@ While step n commits in the committer's thread, this thread reads and runs step 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 
 from falkirk.checkpoint.ids import Offset, OwnerId, TaskId, TopicPartition
 from falkirk.checkpoint.pipeline import Pipeline
@@ -37,6 +35,7 @@ from falkirk.runtime.pacing import Pacer
 from falkirk.runtime.replay import Replays
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.starts import check_division, start_offsets
+from falkirk.runtime.stats import Stats
 from falkirk.runtime.stores import TaskStores
 from falkirk.runtime.task import RunningTask, check_sizes
 from falkirk.runtime.vigil import Vigil
@@ -45,21 +44,6 @@ from falkirk.stream.circuit import Circuit
 
 IDLE_WAIT = 0.01
 """Seconds that one look for input waits: what else there is to do is seen to between two looks."""
-
-
-@dataclass(slots=True)
-class Stats:
-    """A worker's pace since its last report."""
-
-    rows: Counter[str] = field(default_factory=Counter)
-    """Committed."""
-    dead: Counter[str] = field(default_factory=Counter)
-    """Committed to the dead letters."""
-    rounds: int = 0
-    """Times that steps were closed."""
-    round_seconds: float = 0.0
-    commits: int = 0
-    commit_seconds: float = 0.0
 
 
 class Worker:
@@ -74,6 +58,8 @@ class Worker:
         self.pacer = pacer_of(app)
         self._bound: dict[TaskId, BoundTask] = {b.task.id: b for b in app.tasks}
         self._assigned: set[int] = set()
+        self.member = False
+        """Whether the group has given it tasks, or none."""
         self._recovering: dict[int, Owned] = {}
         self._naming: list[tuple[list[Owned], Future[bool]]] = []
         self._recoveries: list[tuple[list[Owned], dict[TaskId, Circuit], Future[None]]] = []
@@ -190,8 +176,7 @@ class Worker:
                 self.pipeline.stage(step)
         if close:
             self.pacer.ran(time.monotonic() - began)
-            self.stats.rounds += 1
-            self.stats.round_seconds += time.monotonic() - began
+            self.stats.rounds.add(time.monotonic() - began)
 
     def _start_commit(self) -> None:
         if self.pipeline.staged and self._commit is None:
@@ -204,10 +189,9 @@ class Worker:
             return
         (steps, future), self._commit = self._commit, None
         fates = future.result()
-        self.stats.commits += 1
         took = time.monotonic() - self._commit_began
         self.pacer.committed(took)
-        self.stats.commit_seconds += took
+        self.stats.commits.add(took)
         for record in (s.record for s, fate in zip(steps, fates, strict=True) if fate is Fate.COMMITTED):
             self.stats.rows[record.task] += record.rows
             self.stats.dead[record.task] += record.dead
@@ -232,6 +216,7 @@ class Worker:
 
     def _on_assigned(self, partitions: Sequence[int]) -> None:
         logger.debug("assigned %s", sorted(partitions))
+        self.member = True
         self._assigned |= set(partitions)
 
     def _take_over(self) -> None:

@@ -1,0 +1,232 @@
+"""What Prometheus and probes are told, of what workers said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from tests.runtime.test_board import Time, app, rolling, running
+
+from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.connectors.kafka.lag import Left
+from falkirk.errors import ConfigError
+from falkirk.runtime.board import Board
+from falkirk.runtime.http import Http
+from falkirk.runtime.metrics import SILENT, Metrics
+from falkirk.runtime.news import Ended, Line, News, Started
+from falkirk.runtime.protocol import BOUNDS, EpochReport, Report, TaskReport, decode_from_worker, encode, merged
+from falkirk.runtime.stats import Durations
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def board(time: Time) -> Board:
+    return Board(app(), 2, time)
+
+
+@pytest.fixture
+def metrics(board: Board, time: Time) -> Metrics:
+    return Metrics(board, time)
+
+
+Tell = Callable[[News], None]
+
+
+@pytest.fixture
+def tell(metrics: Metrics) -> Tell:
+    """As a watch does."""
+
+    def tell(news: News) -> None:
+        metrics.heard(news)
+        metrics.take(news)
+
+    return tell
+
+
+def report(slot: int, *tasks: TaskReport, commits: int = 1, steps: tuple[float, ...] = (), pid: int = 0) -> Report:
+    took = Durations()
+    for seconds in steps:
+        took.add(seconds)
+    return Report(
+        slot, f"w{slot}", pid or 10 + slot, list(tasks), 1.0, took.mean_ms(), took.mean_ms(), commits, took.told(),
+        took.told(), True,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def at_work(tell: Tell) -> None:
+    """Two workers with a task each."""
+    for slot in (0, 1):
+        tell(Started(slot, 10 + slot))
+        tell(report(slot, running(slot, 90, 100, rows=50)))
+
+
+def samples(metrics: Metrics) -> dict[str, float]:
+    """By name and labels."""
+    return {s.name + "".join(f" {v}" for v in s.labels.values()): s.value for m in metrics.collect() for s in m.samples}
+
+
+@pytest.mark.usefixtures("at_work")
+def test_what_reports_say_is_summed_up(metrics: Metrics, tell: Tell) -> None:
+    tell(report(0, running(0, 100, 100, rows=10)))
+    found = samples(metrics)
+    assert found["falkirk_records_read_total stats stats/0"] == 60
+    assert found["falkirk_records_read_total stats stats/1"] == 50
+    assert found["falkirk_dead_letters_total stats stats/0"] == 2
+    assert found["falkirk_lag_records stats stats/0"] == 0
+    assert found["falkirk_lag_records stats stats/1"] == 10
+    assert found["falkirk_step stats stats/0"] == 41
+    assert found["falkirk_version stats stats/0"] == 7
+    assert found["falkirk_version_behind_seconds stats stats/0"] == 3
+    assert found["falkirk_tasks stats"] == 2
+    assert found["falkirk_task_running stats stats/0"] == 1
+    assert found["falkirk_workers running"] == 2
+
+
+@pytest.mark.usefixtures("at_work")
+def test_a_tail_that_holds_no_record_is_no_lag(metrics: Metrics, board: Board) -> None:
+    board.counted = {Left(TopicPartition("bids", 1), Offset(90), Offset(100)): 0}
+    assert samples(metrics)["falkirk_lag_records stats stats/1"] == 0
+
+
+@pytest.mark.usefixtures("at_work")
+def test_times_fall_into_buckets_that_hold_all_below(metrics: Metrics, tell: Tell) -> None:
+    tell(report(0, running(0, 100, 100), steps=(0.0005, 0.002, 0.002)))
+    tell(report(0, running(0, 100, 100), steps=(0.002, 60.0)))
+    found = samples(metrics)
+    assert [found[f"falkirk_step_seconds_bucket 0 {b}"] for b in ("0.001", "0.0025", "10.0", "+Inf")] == [1, 4, 4, 5]
+    assert found["falkirk_step_seconds_count 0"] == 5
+    assert found["falkirk_commit_seconds_sum 0"] == pytest.approx(60.0065, rel=1e-3)
+    assert found["falkirk_step_seconds_count 1"] == 0
+
+
+@pytest.mark.usefixtures("at_work")
+def test_a_worker_that_is_replaced_is_a_restart_and_a_recovery(metrics: Metrics, tell: Tell, time: Time) -> None:
+    tell(Ended(1, 11, "was killed by signal 9"))
+    tell(Started(1, 12))
+    tell(report(1, rolling(1, 1, 10), pid=12))
+    found = samples(metrics)
+    assert (found["falkirk_workers recovering"], found["falkirk_task_running stats stats/1"]) == (1, 0)
+    time.now += 2
+    tell(report(1, running(1, 100, 100), pid=12))
+    found = samples(metrics)
+    assert found["falkirk_worker_restarts_total 1"] == 1
+    assert (found["falkirk_recovery_seconds_count"], found["falkirk_recovery_seconds_sum"]) == (1, 2)
+
+
+def test_epochs_are_counted_when_they_end(metrics: Metrics, tell: Tell) -> None:
+    for state in ("opened", "running", "complete"):
+        tell(EpochReport("usual", 7, state, "words"))
+    tell(EpochReport("usual", 8, "abandoned", "words"))
+    found = samples(metrics)
+    assert found["falkirk_epoch usual"] == 8
+    assert (found["falkirk_epochs_total usual complete"], found["falkirk_epochs_total usual abandoned"]) == (1, 1)
+
+
+def test_a_worker_is_ready_when_its_tasks_run_and_it_has_committed_or_nothing_to_read(
+    metrics: Metrics, tell: Tell
+) -> None:
+    assert metrics.ready() == "2 of 2 workers are starting"
+    tell(Started(0, 10))
+    tell(Started(1, 11))
+    assert metrics.ready() == "worker 0 is starting\nworker 1 is starting"
+    tell(report(0, rolling(0, 1, 10), commits=0))
+    tell(report(1, running(1, 100, 100), commits=0))
+    assert metrics.ready() == "worker 0 takes over stats/0 (rolling)"
+    tell(report(0, running(0, 90, 100), commits=0))
+    assert metrics.ready() == "worker 0 has committed nothing yet, and has something to read"
+    tell(report(0, running(0, 90, 100), commits=1))
+    tell(report(0, running(0, 90, 100), commits=0))
+    assert metrics.ready() == ""
+    tell(Ended(0, 10, "was killed by signal 9"))
+    assert metrics.ready() == "worker 0 is starting"
+    tell(Started(0, 12))
+    tell(report(0, running(0, 90, 100), commits=0, pid=12))
+    assert metrics.ready() == "worker 0 has committed nothing yet, and has something to read"
+
+
+@pytest.mark.usefixtures("at_work")
+def test_a_worker_for_which_the_group_has_no_task_is_ready(metrics: Metrics, tell: Tell) -> None:
+    tell(report(1, commits=0))
+    assert metrics.ready() == ""
+
+
+@pytest.mark.usefixtures("at_work")
+def test_who_is_silent_for_long_is_not_alive(metrics: Metrics, tell: Tell, time: Time) -> None:
+    assert metrics.live() == ""
+    time.now += SILENT + 1
+    assert metrics.live() == f"the loop has not turned for {SILENT + 1:.0f} s"
+    metrics.turned()
+    tell(report(0, running(0, 100, 100)))
+    assert metrics.live() == f"worker 1 has said nothing for {SILENT + 1:.0f} s"
+    tell(Ended(1, 11, "was killed by signal 9"))
+    assert metrics.live() == ""
+
+
+def test_the_document_lists_what_there_is(metrics: Metrics) -> None:
+    document = Path(__file__).parents[2] / "docs" / "operations.md"
+    listed = re.findall(r"^\| `(falkirk_\w+)` \| ([\w, ]*)", document.read_text(), re.MULTILINE)
+    found = {m.name + {"counter": "_total", "info": "_info"}.get(m.type, "") for m in metrics.collect()}
+    assert sorted(name for name, _ in listed) == sorted(found)
+
+
+def test_lines_for_people_are_no_news(metrics: Metrics, tell: Tell) -> None:
+    before = samples(metrics)
+    tell(Line("something"))
+    assert samples(metrics) == before
+
+
+def test_times_go_with_reports_and_are_summed_with_them() -> None:
+    first, second = report(0, steps=(0.0005, 0.02)), report(0, steps=(0.02,))
+    decoded = decode_from_worker(encode(merged([first, second])))
+    assert isinstance(decoded, Report)
+    assert sum(decoded.step_times) == 3
+    assert decoded.step_times[BOUNDS.index(0.025)] == 2
+    assert merged([report(0), first]).commit_times == first.commit_times
+    assert report(0).step_times == ()
+
+
+@pytest.fixture
+def http(metrics: Metrics) -> Iterator[Http]:
+    server = Http("0", metrics)
+    yield server
+    server.close()
+
+
+@pytest.mark.usefixtures("at_work")
+def test_http_answers_what_it_is_asked(http: Http, time: Time) -> None:
+    with urlopen(f"{http.url}/metrics") as answer:
+        text = answer.read().decode()
+        assert answer.headers["Content-Type"].startswith("text/plain; version=")
+    assert 'falkirk_records_read_total{stage="stats",task="stats/0"} 50.0\n' in text
+    assert 'falkirk_info{app="auctions",version=' in text
+    assert urlopen(f"{http.url}/ready").read() == b"ok\n"
+    assert urlopen(f"{http.url}/live?verbose").read() == b"ok\n"
+    time.now += SILENT + 1
+    with pytest.raises(HTTPError) as caught:
+        urlopen(f"{http.url}/live")
+    with caught.value as refused:
+        assert (refused.code, refused.read()) == (503, b"the loop has not turned for 301 s\n")
+    with pytest.raises(HTTPError) as caught:
+        urlopen(f"{http.url}/")
+    with caught.value as missing:
+        assert (missing.code, missing.read()) == (404, b"there are: /metrics /live /ready\n")
+
+
+def test_an_address_that_cannot_be_listened_at_is_said(http: Http, metrics: Metrics) -> None:
+    taken = http.url.removeprefix("http://")
+    with pytest.raises(ConfigError, match=f"cannot listen at {taken}: Address already in use"):
+        Http(taken, metrics)
+    for wrong in ("host", "host:", "1:70000", ":-1"):
+        with pytest.raises(ConfigError, match="is no address"):
+            Http(wrong, metrics)
+    with pytest.raises(ConfigError, match="cannot listen at no such host:1: "):
+        Http("no such host:1", metrics)
