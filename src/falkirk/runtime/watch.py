@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -31,10 +31,11 @@ from falkirk.runtime.announcing import Announcing
 from falkirk.runtime.app import App
 from falkirk.runtime.board import Board
 from falkirk.runtime.hosts import Hosts
-from falkirk.runtime.http import Http
-from falkirk.runtime.metrics import Metrics
 from falkirk.runtime.news import Ended, Line, News
 from falkirk.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from falkirk.runtime.metrics import Metrics
 
 Progress = Callable[[], tuple[int, int]]
 
@@ -76,8 +77,14 @@ class Watch:
     ) -> None:
         """`elsewhere`: the workers are on other hosts, and announced there."""
         self.board = Board(app, workers)
-        self._metrics = Metrics(self.board)
-        self._http = Http(settings.http, self._metrics) if settings.http else None
+        self._metrics: Metrics | None = None
+        if settings.http:
+            # Who does not ask for it need not wait for it: a run that is started again is as quick as its imports.
+            from falkirk.runtime.http import Http
+            from falkirk.runtime.metrics import Metrics
+
+            self._metrics = Metrics(self.board)
+            self._http = Http(settings.http, self._metrics)
         self._news: queue.SimpleQueue[News | None] = queue.SimpleQueue()
         self._show: Show = LiveShow(self.board, settings, progress) if live else LogShow(self.board, progress)
         self._announcing, self._elsewhere = Announcing(settings.cluster(), app.control), elsewhere
@@ -98,15 +105,17 @@ class Watch:
     @property
     def url(self) -> str:
         """Where metrics and probes are answered; "" where nowhere."""
-        return "" if self._http is None else self._http.url
+        return "" if self._metrics is None else self._http.url
 
     def turned(self) -> None:
         """The loop that looks after the workers, or is the worker's, has turned once more: it is alive."""
-        self._metrics.turned()
+        if self._metrics is not None:
+            self._metrics.turned()
 
     def tell(self, news: News) -> None:
         """Something happened."""
-        self._metrics.heard(news)
+        if self._metrics is not None:
+            self._metrics.heard(news)
         self._news.put(news)
 
     def close(self) -> None:
@@ -115,7 +124,7 @@ class Watch:
         self._news.put(None)
         self._thread.join(5)
         logging.root.handlers = self._handlers
-        if self._http is not None:
+        if self._metrics is not None:
             self._http.close()
 
     def _run(self) -> None:
@@ -131,6 +140,7 @@ class Watch:
     def _take(self, timeout: float) -> None:
         """Take in all that is told within `timeout` seconds."""
         deadline, lines = time.monotonic() + timeout, []
+        take = self.board.take if self._metrics is None else self._metrics.take
         while True:
             try:
                 news = self._news.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -138,7 +148,7 @@ class Watch:
                 break
             if isinstance(news, Line):
                 lines.append(news.text)
-            elif news is not None and (event := self._metrics.take(news)) is not None:
+            elif news is not None and (event := take(news)) is not None:
                 lines.append(f"{time.strftime('%H:%M:%S')} {event}")
             if isinstance(news, Ended) or len(lines) > 1000:
                 break
