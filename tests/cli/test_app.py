@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Producer
@@ -74,6 +76,26 @@ class Running:
         raise AssertionError(out or err)
 
 
+def answering(process: subprocess.Popen[str]) -> str:
+    """Where a worker answers over HTTP, as it says."""
+    assert process.stderr is not None
+    line = next(line for line in process.stderr if "metrics at " in line)
+    return line.partition("metrics at ")[2].partition("/metrics")[0]
+
+
+def asked(url: str) -> tuple[int, str]:
+    """Once it answers that all is well, which a worker that has just begun does not."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            with urlopen(url) as answer:
+                return answer.status, answer.read().decode()
+        except HTTPError as error:
+            if time.monotonic() > deadline:
+                raise AssertionError(error.read().decode()) from error
+            time.sleep(0.1)
+
+
 @pytest.fixture
 def app(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[Running]:
     running = Running(kafka, topic_prefix, tmp_path)
@@ -99,7 +121,7 @@ def test_an_app_is_run_to_the_end_asked_how_it_is_and_run_on_by_a_worker_alone(a
     app.feed(11)
     assert app.status()["lag"] == 11
 
-    worker = app.start("worker", "app.py:flow")
+    worker = app.start("worker", "app.py:flow", "--http", "0")
     found = app.until("running")
     assert found["lag"] == 0
     (alone,) = found["workers"]
@@ -112,6 +134,16 @@ def test_an_app_is_run_to_the_end_asked_how_it_is_and_run_on_by_a_worker_alone(a
     code, _, err = app.call("worker", "app.py:flow")
     assert code == 9
     assert f"error: worker 0 of app '{app.name}' runs already, with pid {worker.pid}" in err
+
+    url = answering(worker)
+    assert asked(f"{url}/ready") == (200, "ok\n")
+    assert asked(f"{url}/live") == (200, "ok\n")
+    _, text = asked(f"{url}/metrics")
+    figures = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("falkirk_"))
+    read = [float(v) for name, v in figures.items() if name.startswith("falkirk_records_read_total{")]
+    assert (len(read), sum(read)) == (2, 11)
+    assert figures['falkirk_lag_records{stage="counts",task="counts/0"}'] == "0.0"
+    assert float(figures['falkirk_commit_seconds_count{worker="0"}']) >= 1
 
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(60) == 0
