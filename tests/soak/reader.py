@@ -16,12 +16,20 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.soak.checker import Checker
 from tests.soak.findings import Kind
@@ -63,24 +71,15 @@ class Reader:
         self.spec = spec
         self.brokers = brokers
         self.admin = self._admin()
-        self.consumer = Consumer(
-            {
-                "bootstrap.servers": brokers,
-                "group.id": "falkirk-soak-reader",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                # A record that was deleted before we read it must not be passed over in silence.
-                "auto.offset.reset": "error",
-                "fetch.wait.max.ms": 50,
-                "fetch.error.backoff.ms": 20,
-                **PATIENT,
-            }
-        )
+        self.consumer = _consumer(brokers)
         counts = self._wait_for_topics()
         self.checker = Checker(spec, counts)
         self.partitions = [Tp(topic, p) for topic, count in counts.items() for p in range(count)]
-        self.consumer.assign([TopicPartition(*tp, OFFSET_BEGINNING) for tp in self.partitions])
+        trimmed = [tp for tp in self.partitions if tp.topic in spec.trimmed]
+        kept = [tp for tp in self.partitions if tp not in trimmed]
+        self.consumer.assign([TopicPartition(*tp, OFFSET_BEGINNING) for tp in kept])
+        self._kept = set(kept)
+        self._ahead = Ahead(brokers, trimmed)
         self.read = 0
         self.troubles: list[str] = []
         self.settled: list[Settled] = []
@@ -92,7 +91,7 @@ class Reader:
         """Read a little, settle what can be settled."""
         now = time.time()
         checker = self.checker
-        for message in self.consumer.consume(5000, 0.02):
+        for message in [*self._ahead.taken(), *self.consumer.consume(5000, 0.02)]:
             error = message.error()
             # Where there is an address at all, the client's types allow for there being none.
             tp, offset = Tp(message.topic() or "", message.partition() or 0), message.offset() or 0
@@ -124,6 +123,11 @@ class Reader:
             self._in_time(deadline, "the ends of all partitions cannot be reached")
             self.turn()
         self.checker.finish(ends, sent)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._ahead.close()
+        self.consumer.close()
 
     @staticmethod
     def _in_time(deadline: float, what: str) -> None:
@@ -169,13 +173,57 @@ class Reader:
 
     def _hold_back(self) -> None:
         hungry = self.checker.hungry()
-        inputs = [tp for tp in self.partitions if self.checker.backlog(tp) > BACKLOG]
+        inputs = [tp for tp in self._kept if self.checker.backlog(tp) > BACKLOG]
         full = set(inputs) - hungry
         if pause := full - self._paused:
             self.consumer.pause([TopicPartition(*tp) for tp in pause])
         if resume := self._paused - full:
             self.consumer.resume([TopicPartition(*tp) for tp in resume])
         self._paused = full
+
+
+class Ahead:
+    """Reads what the app trims, in a thread of its own: however long the checking takes, it is here before it is gone."""
+
+    def __init__(self, brokers: str, partitions: Sequence[Tp]) -> None:
+        self._consumer = _consumer(brokers)
+        self._consumer.assign([TopicPartition(*tp, OFFSET_BEGINNING) for tp in partitions])
+        self._here: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def taken(self) -> list[Message]:
+        """What has come since the last call."""
+        return [self._here.get() for _ in range(self._here.qsize())]
+
+    def close(self) -> None:
+        """Read no more."""
+        self._closing.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def _read(self) -> None:
+        while not self._closing.is_set():
+            for message in self._consumer.consume(1000, 0.1):
+                self._here.put(message)
+
+
+def _consumer(brokers: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": brokers,
+            "group.id": "falkirk-soak-reader",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            # A record that was deleted before we read it must not be passed over in silence.
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 50,
+            "fetch.error.backoff.ms": 20,
+            **PATIENT,
+        }
+    )
 
 
 def _commands(pipe: Iterable[str]) -> queue.Queue[str]:

@@ -76,6 +76,11 @@ class Spec:
         return {output.topic: (stage, output) for stage in self.stages for output in stage.outputs}
 
     @property
+    def trimmed(self) -> set[str]:
+        """Topics whose records the app deletes when it needs them no more: the steps, and the edges between stages."""
+        return {self.steps_topic} | {topic for stage in self.stages for topic in stage.inputs if topic in self.outputs}
+
+    @property
     def topics(self) -> list[str]:
         """All that must be read to check the flow."""
         return list(dict.fromkeys([*self.sources, *self.outputs, self.steps_topic]))

@@ -52,7 +52,7 @@ def read(kafka: str, world: World) -> Findings:
     publish(kafka, world)
     reader = Reader(kafka, world.spec)
     reader.finish({world.spec.sources[0]: world.sent}, patience=30)
-    reader.consumer.close()
+    reader.close()
     assert not reader.troubles
     return reader.checker.found
 
@@ -83,5 +83,5 @@ def test_a_torn_transaction_is_found_while_the_flow_runs_on(kafka: str, topic_pr
         reader.turn()
         if reader.checker.found.counts[Kind.TORN]:
             break
-    reader.consumer.close()
+    reader.close()
     assert reader.checker.found.counts[Kind.TORN]
