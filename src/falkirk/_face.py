@@ -46,6 +46,7 @@ from falkirk.stream.formats.types import (
     UInt64,
 )
 from falkirk.stream.process import KeyContext, Process, Timer
+from falkirk.stream.provenance import Provenance, provenance
 from falkirk.stream.regimes import Batch, EagerCheckpoint, LazyCheckpoint
 from falkirk.stream.streams import Stream
 
@@ -76,6 +77,7 @@ __all__ = [
     "LazyCheckpoint",
     "List",
     "Process",
+    "Provenance",
     "Raw",
     "Stream",
     "String",
@@ -101,6 +103,7 @@ __all__ = [
     "mean_horizontal",
     "min",
     "min_horizontal",
+    "provenance",
     "sum",
     "sum_horizontal",
     "when",

@@ -32,6 +32,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "backfill": LazyCommand("falkirk.cli.backfill", "backfill", "Let Spark compute what a new flow begins with."),
     "status": LazyCommand("falkirk.cli.status", "status", "Say how an app is, from any host."),
     "peek": LazyCommand("falkirk.cli.peek", "peek_command", "Show records of a flow's topics, decoded."),
+    "why": LazyCommand("falkirk.cli.why", "why_command", "Say which input is behind a record of an output."),
     "explain": LazyCommand("falkirk.cli.explain", "explain", "Show what a flow will do, before it does anything."),
     "kafka": LazyCommand("falkirk.cli.kafka", "kafka", "Start, stop or look at the embedded Kafka."),
 }

@@ -113,17 +113,18 @@ class Lines:
     def __call__(self, rows: Sequence[Row]) -> None:
         """Show some more."""
         for row in rows:
-            click.echo(msgspec.json.encode(self._object(row)))
+            click.echo(msgspec.json.encode(self.object(row)))
         sys.stdout.flush()
 
-    def _object(self, row: Row) -> dict[str, Any]:
+    def object(self, row: Row) -> dict[str, Any]:
+        """What is printed of one."""
         value = row.raw if row.unreadable else row.values
         if self._raw and row.values is not None:
             value = row.values["value"]
         shown = {
             "partition": row.partition,
             "offset": row.offset,
-            "timestamp": _time(row.timestamp),
+            "timestamp": in_words(row.timestamp),
             "key": plain(row.key),
             "value": plain(value),
         }
@@ -168,7 +169,7 @@ class Rows:
         note = "tombstone" if row.values is None else "taken back" if row.weight < 0 else ""
         note = f"unreadable: {row.unreadable}" if row.unreadable else note
         values = [_text(row.values[c]) if row.values is not None else "" for c in self._columns]
-        return [str(row.partition), str(row.offset), _time(row.timestamp), _text(row.key), *values, made, note]
+        return [str(row.partition), str(row.offset), in_words(row.timestamp), _text(row.key), *values, made, note]
 
 
 def _text(value: Any) -> str:
@@ -178,5 +179,10 @@ def _text(value: Any) -> str:
     return "–" if shown is None else msgspec.json.encode(shown).decode()
 
 
-def _time(millis: int) -> str:
+def in_words(millis: int) -> str:
+    """A time in milliseconds since 1970.
+
+    >>> in_words(1500)
+    '1970-01-01T00:00:01.500Z'
+    """
     return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

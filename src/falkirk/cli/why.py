@@ -1,0 +1,177 @@
+"""`falkirk why`: the input behind a record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from falkirk.checkpoint.ids import TopicPartition
+from falkirk.cli.options import cluster_options, cluster_settings
+from falkirk.cli.peek import Lines, Rows, in_words
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import ConfigError
+from falkirk.runtime.whence import Answer, Whence
+from falkirk.runtime.why import Made, Read, sources_of
+from falkirk.stream.load import load_flow
+from falkirk.stream.views import Row, View, plain, views_of
+
+
+@click.command(name="why")
+@click.argument("place", metavar="TOPIC:PARTITION:OFFSET")
+@cluster_options
+@click.option("--app", help="The app that wrote it, where several write the topic.  [default: found by the header]")
+@click.option("--records", is_flag=True, help="Show the records of the sources that it comes from, too: those that have its "
+              "key.")  # fmt: skip
+@click.option("--all-keys", is_flag=True, help="With --records: whatever their key is.")
+@click.option("-n", "count", type=click.IntRange(0), default=10, show_default=True, help="With --records: how many of each "
+              "range, at most; 0: all.")  # fmt: skip
+@click.option("--flow", "target", metavar="APP:FLOW", help="The flow, to decode records by its formats.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def why_command(
+    place: str, app: str | None, records: bool, all_keys: bool, count: int, target: str | None, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Say why a record of an output is there: the step that wrote it, and the ranges of the inputs that it read.
+
+    Through the exchanges of the app it goes back to the sources. Step records and edges are trimmed behind the versions of
+    the app's state: of what was written a while ago, the task, the step and what can be said without them are left. Of a
+    grouped result, the ranges are what changed it last; its state holds what was before.
+
+    \b
+    falkirk why auction-stats:0:1234 --brokers broker-1:9092
+    falkirk why auction-stats:0:1234 --records --flow app:flow --brokers broker-1:9092
+
+    \b
+    --json prints an object with
+      app, topic, partition, offset, key, timestamp
+      task, step, sequence      or epoch
+      made                      clock, owner, rows, dead, and reads[]: topic, partition, start, end (exclusive), kind
+                                ("source", "edge"), and of an edge by[]: the steps that wrote it, like made;
+                                known, upto: where the step's record is gone, the steps that are known, and what the
+                                task had read by the first of them
+      sources[]                 the ranges of the sources, taken together: topic, partition, start, end
+      records[]                 with --records: topic, and what falkirk peek --json prints of each
+    """
+    settings = cluster_settings(**options)
+    at, offset = _place(place)
+    views = {} if target is None else {v.topic: v for v in views_of(load_flow(target).plan(settings.prefix))}
+    with Whence(settings, Topics(settings.cluster())) as whence:
+        answer = whence.ask(at, offset, app)
+        sources = sources_of(answer.made)
+        found: list[tuple[View, list[Row]]] = []
+        for r in sources if records else ():
+            view = views.get(r.topic) or View(r.topic, "topic", r.topic)
+            messages = whence.messages(TopicPartition(r.topic, r.partition), r.start, r.end)
+            if not all_keys and answer.record.key() is not None:
+                messages = [m for m in messages if m.key() == answer.record.key()]
+            messages = messages[-count:] if count else messages
+            found.append((view, view.rows(messages)))  # type: ignore[arg-type]  # the client's types allow for no record
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(_object(answer, sources, found, records)), indent=2))
+        return
+    screen = Console(highlight=False)
+    screen = screen if screen.is_terminal else Console(highlight=False, width=200)
+    _show(screen, answer, sources)
+    if records:
+        _show_records(screen, found, all_keys=all_keys)
+
+
+def _place(text: str) -> tuple[TopicPartition, int]:
+    topic, *numbers = text.rsplit(":", 2)
+    if len(numbers) != 2 or not all(n.isdigit() for n in numbers):
+        raise ConfigError(f"{text!r} is no TOPIC:PARTITION:OFFSET", hint="for instance auction-stats:0:1234")
+    return TopicPartition(topic, int(numbers[0])), int(numbers[1])
+
+
+def _object(answer: Answer, sources: list[Read], found: list[tuple[View, list[Row]]], records: bool) -> dict[str, Any]:
+    record, origin = answer.record, answer.origin
+    said = {"task": origin.task, "step": origin.step, "sequence": origin.sequence, "epoch": origin.epoch}
+    shown: dict[str, Any] = {
+        "app": answer.app,
+        "topic": record.topic(),
+        "partition": record.partition(),
+        "offset": record.offset(),
+        "key": plain(record.key()),
+        "timestamp": in_words(record.timestamp()[1]),
+        **{name: value for name, value in said.items() if value is not None},
+        "made": answer.made,
+        "sources": sources,
+    }
+    if records:
+        shown["records"] = [
+            {"topic": view.topic, **line} for view, rows in found for line in map(Lines(view).object, rows)
+        ]
+    return shown
+
+
+def _show(screen: Console, answer: Answer, sources: list[Read]) -> None:
+    record, origin, made = answer.record, answer.origin, answer.made
+    address = f"{record.topic()}:{record.partition()}:{record.offset()}"
+    which = f"record {origin.sequence} to this partition of " if origin.sequence is not None else "by "
+    tree = Tree(Text.assemble((address, "bold"), f"  {which}", _who(made), f"  of app {answer.app}"))
+    _grow(tree, made)
+    screen.print(tree)
+    if sources:
+        ranges = ", ".join(f"{_range(r)}" for r in sources)
+        screen.print(Text.assemble(("from the sources  ", "dim"), ranges))
+
+
+def _grow(tree: Tree, made: Made) -> None:
+    """What a step read, and what is behind that."""
+    if made.clock is None:
+        tree.add(Text(_gone(made), "yellow"))
+        for r in made.upto:
+            tree.add(Text(f"something of {r.topic}[{r.partition}] below {r.end:,}"))
+        return
+    facts = [in_words(made.clock), made.owner and f"by {made.owner}"]
+    facts += [
+        f"{made.rows:,} rows" if made.rows is not None else None,
+        f"{made.dead:,} dead letters" if made.dead else None,
+    ]
+    tree.add(Text(", ".join(fact for fact in facts if fact), "dim"))
+    if not made.reads:
+        tree.add(Text("it read nothing: a timer was due"))
+    for r in made.reads:
+        branch = tree.add(Text.assemble(("edge " if r.kind == "edge" else "", "dim"), _range(r)))
+        if r.kept_from is not None:
+            branch.add(Text(f"what lies below {r.kept_from:,} is trimmed", "yellow"))
+        for by in r.by:
+            _grow(branch.add(_who(by)), by)
+
+
+def _who(made: Made) -> Text:
+    if made.epoch is not None:
+        part = f" of {made.stage}" if made.stage is not None else ""
+        return Text.assemble((f"epoch {made.epoch:,}{part}", "bold"))
+    return Text.assemble((f"step {made.step:,} of task {made.task}", "bold"))
+
+
+def _gone(made: Made) -> str:
+    if made.epoch is not None:
+        return "its opening is trimmed: the last hundred complete epochs are on record"
+    if made.known is None:
+        return "no step of the task is on record: was the app deleted, or made anew?"
+    first, last = made.known
+    if made.step is not None and made.step > last:
+        return f"no such step: the task is at step {last:,}. The record is of an earlier app of this name"
+    return f"its record is trimmed: those of steps {first:,} to {last:,} are there"
+
+
+def _show_records(screen: Console, found: list[tuple[View, list[Row]]], *, all_keys: bool) -> None:
+    for view, rows in found:
+        if rows:
+            screen.print(Text(f"\n{view.topic}", "bold"))
+            Rows(view, screen)(rows)
+    if not any(rows for _, rows in found):
+        screen.print(
+            Text("no record of them has its key; --all-keys shows all" if not all_keys else "they are gone", "dim")
+        )
+
+
+def _range(r: Read) -> str:
+    return f"{r.topic}[{r.partition}] {r.start:,}..{r.end:,}"

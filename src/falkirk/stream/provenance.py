@@ -1,0 +1,53 @@
+"""What a record of an output says of its making."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from falkirk.checkpoint.publishing import HEADER as EPOCH
+from falkirk.checkpoint.steps import HEADER as STEP
+from falkirk.checkpoint.steps import maker
+
+
+class HasHeaders(Protocol):
+    """A record as a client hands it over: `confluent_kafka.Message`, for one."""
+
+    def headers(self) -> Mapping[str, Any] | Sequence[tuple[str, Any]] | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What made a record: a step of a task of a stream, or an epoch of a batch part or of a backfill."""
+
+    task: str | None = None
+    """Stage and partition: "stats/0"."""
+    step: int | None = None
+    """The task's steps are numbered 0, 1, 2…"""
+    sequence: int | None = None
+    """The record's number among those that the step wrote to its partition: 0, 1, 2… without gap."""
+    epoch: int | None = None
+    """Of a batch part or a backfill: task, step and sequence are None then."""
+
+
+def provenance(record: HasHeaders | Iterable[tuple[str, Any]] | None) -> Provenance | None:
+    """What made a record, by its headers: a message of confluent-kafka, or a list of headers. None: Falkirk did not write it.
+
+    >>> provenance([("falkirk", b"stats/0 17 3")])
+    Provenance(task='stats/0', step=17, sequence=3, epoch=None)
+    >>> provenance([("falkirk-epoch", b"4")]).epoch
+    4
+    >>> provenance([("trace", b"a1")]) is None
+    True
+    """
+    if record is None:
+        return None
+    found = record.headers() if hasattr(record, "headers") else record
+    pairs = found.items() if isinstance(found, Mapping) else found or ()
+    headers = {name: value for name, value in pairs if isinstance(value, bytes)}
+    if (made := maker(headers.get(STEP, b""))) is not None:
+        return Provenance(task=made.task, step=made.step, sequence=made.sequence)
+    if (epoch := headers.get(EPOCH, b"")).isdigit():
+        return Provenance(epoch=int(epoch))
+    return None
