@@ -45,6 +45,7 @@ from falkirk.stream.formats.types import (
     UInt32,
     UInt64,
 )
+from falkirk.stream.on_error import DeadLetter, Skip, Stop
 from falkirk.stream.process import KeyContext, Process, Timer
 from falkirk.stream.provenance import Provenance, provenance
 from falkirk.stream.regimes import Batch, EagerCheckpoint, LazyCheckpoint
@@ -57,6 +58,7 @@ __all__ = [
     "Boolean",
     "Date",
     "Datetime",
+    "DeadLetter",
     "EagerCheckpoint",
     "FalkirkError",
     "Float32",
@@ -79,6 +81,8 @@ __all__ = [
     "Process",
     "Provenance",
     "Raw",
+    "Skip",
+    "Stop",
     "Stream",
     "String",
     "Struct",

@@ -65,9 +65,11 @@ class StepRecord(msgspec.Struct, frozen=True, tag="step", omit_defaults=True):
     digest: str
     rows: int = 0
     dead: int = 0
-    """Rows that did not decode and went to the dead-letter topic."""
+    """Records and rows that failed and went to a dead-letter topic."""
     base: Offset = Offset(-1)
     """Which backfill the task's state began with, as `falkirk.state.store.Progress.base`."""
+    skipped: int = 0
+    """Records and rows that failed and were left out."""
 
 
 TaskRecord = Named | Released | StepRecord

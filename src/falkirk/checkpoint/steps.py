@@ -60,6 +60,7 @@ def close_step(
     *,
     rows: int = 0,
     dead: int = 0,
+    skipped: int = 0,
 ) -> ClosedStep:
     """The step after `last`, ready to be committed. `ends` says where it stopped reading each input partition."""
     step = next_step(last)
@@ -68,7 +69,9 @@ def close_step(
     ranges = tuple(r for o in outputs for r in number(o, f"{owned.task.id} {step}"))
     division = next_division(last, ends)
     base = Offset(owned.opened().progress.base)
-    record = StepRecord(str(owned.task.id), step, owned.nonce, owner, clock, division, ranges, word, rows, dead, base)
+    record = StepRecord(
+        str(owned.task.id), step, owned.nonce, owner, clock, division, ranges, word, rows, dead, base, skipped
+    )
     own_cluster = {
         TopicPartition(r.partition.topic, r.partition.partition): r.end for r in division if not r.partition.cluster
     }

@@ -68,6 +68,7 @@ class StageState:
     behind: float
     """Seconds by which the oldest of them is older than its task's last step."""
     dead: int
+    skipped: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ class Board:
         self.counted: Mapping[Left, int] = {}
         self._bound: dict[str, BoundTask] = {str(b.task.id): b for b in app.tasks}
         self._dead: Counter[str] = Counter()
+        self._skipped: Counter[str] = Counter()
         self._rolling: dict[str, tuple[str, float, int]] = {}
         self.epochs: dict[str, EpochReport] = {}
         """The last word of each batch part's driver, if it is on this host."""
@@ -137,6 +139,7 @@ class Board:
             worker.reports.popleft()
         for task in report.tasks:
             self._dead[self._bound[task.task].stage.id] += task.dead
+            self._skipped[self._bound[task.task].stage.id] += task.skipped
             self._roll(task)
         return self._event(worker)
 
@@ -212,6 +215,7 @@ class Board:
                     (min(versions), max(versions)) if versions else None,
                     max((t.behind for t in running if t.version), default=0.0),
                     self._dead[stage.id],
+                    self._skipped[stage.id],
                 )
             )
         return found

@@ -46,6 +46,7 @@ class Metrics(Collector):
         self._heard: dict[int, float] = {}
         self._rows: Counter[str] = Counter()
         self._dead: Counter[str] = Counter()
+        self._skipped: Counter[str] = Counter()
         self._restarts: Counter[int] = Counter()
         self._epochs: Counter[tuple[str, str]] = Counter()
         self._commits: Counter[int] = Counter()
@@ -88,6 +89,7 @@ class Metrics(Collector):
         for task in report.tasks:
             self._rows[task.task] += task.rows
             self._dead[task.task] += task.dead
+            self._skipped[task.task] += task.skipped
         self._steps.setdefault(report.slot, Times()).add(report.step_times, report.step_ms)
         self._transactions.setdefault(report.slot, Times()).add(report.commit_times, report.commit_ms)
 
@@ -140,8 +142,9 @@ class Metrics(Collector):
 
     def _of_tasks(self) -> Iterable[Metric]:
         read = CounterMetricFamily("falkirk_records_read", "Input records of committed steps.", labels=TASK)
-        dead = CounterMetricFamily("falkirk_dead_letters", "Input records that did not decode.", labels=TASK)
-        for total, counted in ((read, self._rows), (dead, self._dead)):
+        dead = CounterMetricFamily("falkirk_dead_letters", "What failed and went to dead letters.", labels=TASK)
+        skipped = CounterMetricFamily("falkirk_skipped", "What failed and was left out.", labels=TASK)
+        for total, counted in ((read, self._rows), (dead, self._dead), (skipped, self._skipped)):
             for name, value in counted.items():
                 total.add_metric(_task(name), value)
         running = GaugeMetricFamily(
@@ -162,7 +165,7 @@ class Metrics(Collector):
             if runs and task.version:
                 versions.add_metric(labels, task.version)
                 age.add_metric(labels, task.behind)
-        return [read, dead, running, behind, step, versions, age]
+        return [read, dead, skipped, running, behind, step, versions, age]
 
     def _of_workers(self) -> Iterable[Metric]:
         phases = Counter(worker.phase for worker in self._board.workers.values())

@@ -36,7 +36,7 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     rows: int = 0
     """Committed since the last report."""
     dead: int = 0
-    """Of those, rows that did not decode."""
+    """Of those, what failed and went to the dead letters."""
     version: int = 0
     """The newest; 0: none, or no state."""
     behind: float = 0.0
@@ -48,6 +48,8 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     done: int = 0
     total: int = 0
     """How far a recovery is: records of a changelog, steps, or bytes."""
+    skipped: int = 0
+    """Of `rows`, what failed and was left out."""
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
@@ -77,12 +79,17 @@ def merged(reports: Sequence[Report]) -> Report:
     last, commits = reports[-1], sum(r.commits for r in reports)
     rows: Counter[str] = Counter()
     dead: Counter[str] = Counter()
+    skipped: Counter[str] = Counter()
     for report in reports:
         rows.update({t.task: t.rows for t in report.tasks})
         dead.update({t.task: t.dead for t in report.tasks})
+        skipped.update({t.task: t.skipped for t in report.tasks})
     return msgspec.structs.replace(
         last,
-        tasks=[msgspec.structs.replace(t, rows=rows[t.task], dead=dead[t.task]) for t in last.tasks],
+        tasks=[
+            msgspec.structs.replace(t, rows=rows[t.task], dead=dead[t.task], skipped=skipped[t.task])
+            for t in last.tasks
+        ],
         seconds=sum(r.seconds for r in reports),
         step_ms=_mean([(r.step_ms, r.commits) for r in reports]),
         commit_ms=_mean([(r.commit_ms, r.commits) for r in reports]),

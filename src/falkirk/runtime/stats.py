@@ -43,6 +43,8 @@ class Stats:
     """Committed."""
     dead: Counter[str] = field(default_factory=Counter)
     """Committed to the dead letters."""
+    skipped: Counter[str] = field(default_factory=Counter)
+    """Failed, and left out."""
     rounds: Durations = field(default_factory=Durations)
     """What closing steps took, each time that it was done."""
     commits: Durations = field(default_factory=Durations)

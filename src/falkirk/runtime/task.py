@@ -66,6 +66,7 @@ class RunningTask:
         """Forget what was read after the last committed step; return where to read on."""
         self._ends = {} if self.owned.last is None else ends(self.owned.last)
         self._clear()
+        self.circuit.rewind()
         self.wake_at = self.circuit.wake_at(Overlay(self.owned.opened()))
         return self.positions()
 
@@ -132,6 +133,7 @@ class RunningTask:
             overlay,
             rows=self.rows,
             dead=result.dead,
+            skipped=result.skipped,
         )
         self._clear()
         return step

@@ -52,6 +52,8 @@ def line(board: Board, progress: tuple[int, int] | None = None) -> str:
     parts += figures if board.app.tasks else []
     if dead := sum(s.dead for s in stages):
         parts.append(f"{dead:,} dead letters")
+    if skipped := sum(s.skipped for s in stages):
+        parts.append(f"{skipped:,} skipped")
     parts += [_epoch(e) for e in board.epochs.values() if e.state == "running"]
     if recoveries := board.recovering():
         parts.append(f"recovering {', '.join(_in_words(r) for r in recoveries[:3])}{_more(len(recoveries), 3)}")
@@ -115,8 +117,9 @@ def _figures(report: Report) -> list[str]:
 
 def _stages(stages: list[StageState]) -> Table:
     rows = table(
-        "stage", "regime", "tasks:7", "records/s:9", "lag:9", "step:7", "version:9", "behind:7", "dead letters:12"
-    )
+        "stage", "regime", "tasks:7", "records/s:9", "lag:9", "step:7", "version:9", "behind:7", "dead letters:12",
+        *(["skipped:9"] if any(s.skipped for s in stages) else []),
+    )  # fmt: skip
     for s in stages[: 2 * MOST]:
         rows.add_row(
             Text(s.id, "bold"),
@@ -128,6 +131,7 @@ def _stages(stages: list[StageState]) -> Table:
             "–" if s.versions is None else "–".join(map(str, sorted(set(s.versions)))),
             "–" if s.versions is None else f"{s.behind:.0f} s",
             Text(f"{s.dead:,}", "red" if s.dead else "dim"),
+            *([Text(f"{s.skipped:,}", "red")] if any(x.skipped for x in stages) else []),
         )
     if more := _more(len(stages), 2 * MOST):
         rows.add_row(Text(more.strip(), "dim"))

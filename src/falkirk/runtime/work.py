@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from falkirk.checkpoint.tasks import Owned, Phase, ends
+from falkirk.connectors.kafka.config import logger
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.app import App
 from falkirk.runtime.identity import hold, identity
@@ -66,6 +67,9 @@ class Reporter:
         now, worker = time.monotonic(), self._worker
         seconds, self._last = now - self._last, now
         stats, worker.stats = worker.stats, Stats()
+        for task, count in stats.skipped.items():
+            if count:
+                logger.warning("task %s: %s failed and were skipped, as on_error= asks for", task, f"{count:,}")
         tasks = [self._running(t, stats) for t in list(worker.tasks.values())]
         tasks += [self._taken_over(owned) for owned in worker.recovering()]
         self._say(
@@ -102,6 +106,7 @@ class Reporter:
             round(behind, 1),
             tuple(at[i.partition] for i in task.bound.inputs),
             tuple(marks.get(i.place, at[i.partition]) for i in task.bound.inputs),
+            skipped=stats.skipped[name],
         )
 
     def _taken_over(self, owned: Owned) -> TaskReport:

@@ -195,6 +195,7 @@ class Worker:
         for record in (s.record for s, fate in zip(steps, fates, strict=True) if fate is Fate.COMMITTED):
             self.stats.rows[record.task] += record.rows
             self.stats.dead[record.task] += record.dead
+            self.stats.skipped[record.task] += record.skipped
         rewound = self.pipeline.settle(steps, fates)
         self.maintenance.committed([s for s, fate in zip(steps, fates, strict=True) if fate is Fate.COMMITTED])
         for owned in rewound:

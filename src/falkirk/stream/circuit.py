@@ -67,6 +67,9 @@ class StepOutput:
     emitted: list[Emitted] = field(default_factory=list)
     rows: int = 0
     dead: int = 0
+    """Dead letters among what is emitted."""
+    skipped: int = 0
+    """What failed and was left out."""
     wake_at: int | None = None
     """Milliseconds: when the next timer is due; a step without input is run then."""
 
@@ -96,4 +99,8 @@ class Circuit(Protocol):
 
     def wake_at(self, state: State) -> int | None:
         """When the first timer in the state is due: asked once, when a task is taken over."""
+        ...
+
+    def rewind(self) -> None:
+        """Steps that were run may not count: forget what was noted of them beside the state."""
         ...

@@ -10,6 +10,8 @@ from falkirk.stream.tables import bounds, state_words
 def described(operator: op.Operator, *, exactly: bool = False) -> str:
     """What an operator does. `exactly` adds what another result would follow from, though nobody wants to read it."""
     words = _words(operator)
+    if operator.on_error is not None:
+        words += f"; what fails: {operator.on_error!r}"
     return f"{words} ({_more(operator)})" if exactly else words
 
 

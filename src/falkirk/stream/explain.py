@@ -85,7 +85,8 @@ def _sources(sources: Mapping[op.Source, Format]) -> Iterable[str]:
             sorted(source.value.schema.keys() - value.schema.keys()) if source.value.schema and value.schema else []
         )
         unread = f", without {', '.join(left_out)}" if left_out else ""
-        yield f"  read    source {source.id}: topic {source.topic}, from {source.start}{keyed}{unread}"
+        fails = "" if source.on_error is None else f"; what fails: {source.on_error!r}"
+        yield f"  read    source {source.id}: topic {source.topic}, from {source.start}{keyed}{unread}{fails}"
 
 
 def _tables(tables: Iterable[SharedTable]) -> Iterable[str]:

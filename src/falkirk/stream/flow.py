@@ -16,6 +16,7 @@ from falkirk.stream.formats import Format, KeyLike, key_of
 from falkirk.stream.keys import checked_format, checked_key
 from falkirk.stream.lookups import Table, table_of
 from falkirk.stream.metadata import METADATA
+from falkirk.stream.on_error import OnError, checked_on_error
 from falkirk.stream.plan import PREFIX, Plan
 from falkirk.stream.regimes import EagerCheckpoint, Regime, checked_regime
 from falkirk.stream.streams import Stream
@@ -35,12 +36,22 @@ class Flow:
     ['stats']
     """
 
-    def __init__(self, name: str, regime: Regime | None = None, *, dead_letters: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        regime: Regime | None = None,
+        *,
+        dead_letters: str | None = None,
+        on_error: OnError | None = None,
+    ) -> None:
+        """`dead_letters` is the topic of what fails and is kept, and `on_error` says what becomes of what fails where an
+        operator does not say so itself: `fk.Stop()`, `fk.Skip()` or `fk.DeadLetter()`."""
         line = user_line()
         check_name(name, "flow", line)
         self.name = name
         chosen = EagerCheckpoint() if regime is None else checked_regime(regime, f"flow {name!r} ({line})")
-        self.graph = op.Graph(name, line, chosen, dead_letters)
+        chosen_for_errors = checked_on_error(on_error, f"flow {name!r} ({line})")
+        self.graph = op.Graph(name, line, chosen, dead_letters, chosen_for_errors)
 
     def source(
         self,
@@ -52,6 +63,7 @@ class Flow:
         start: str | datetime | Mapping[int, int] = "earliest",
         metadata: Sequence[str] | Mapping[str, str] = (),
         repartition: bool = False,
+        on_error: OnError | None = None,
     ) -> Stream:
         """Read a topic: a row a record.
 
@@ -59,7 +71,7 @@ class Flow:
         `repartition`, rows are sent to the task of their key first, however the topic is partitioned.
         `start` is where an app that never ran begins: "earliest", "latest", a time, or an offset for each partition.
         `metadata` makes columns of a record's `key`, `headers`, `timestamp`, `partition` or `offset`; a dict renames.
-        Raises DefinitionError.
+        `on_error` says what becomes of records that do not decode. Raises DefinitionError.
         """
         line = user_line()
         where = f"source {name!r} ({line})"
@@ -83,7 +95,7 @@ class Flow:
         source = op.Source(
             id=name, line=line, inputs=(), schema=schema, partitioned=spelt, root="", regime=self.graph.regime,
             topic=topic or name, key=spelt, value=value, start=_start(start, where), metadata=columns,
-            checked=spelt is not None and not repartition,
+            checked=spelt is not None and not repartition, on_error=checked_on_error(on_error, where),
         )  # fmt: skip
         stream = Stream(self.graph, self.graph.add(source))
         return stream.repartition(spelt) if repartition and spelt is not None else stream
@@ -96,13 +108,14 @@ class Flow:
         value: Format | None = None,
         topic: str | None = None,
         broadcast: bool = False,
+        on_error: OnError | None = None,
     ) -> Table:
         """A table that streams look up: of a topic, or of a grouped stream of this flow, by the columns it is grouped by.
 
         Of a topic, the last record of each key counts, and a tombstone takes the key's row away. The key's columns are read
         from the records' keys: text, unless `key` names a format, of the type that `value` gives the column, or String.
-        With `broadcast`, every worker has all of the topic, and streams look it up without an exchange. Raises
-        DefinitionError.
+        With `broadcast`, every worker has all of the topic, and streams look it up without an exchange. `on_error` says what
+        becomes of records that do not decode. Raises DefinitionError.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("named")
@@ -114,11 +127,19 @@ class Flow:
         line = user_line()
         if isinstance(of, Stream):
             where = f"table of {of!r} ({line})"
-            if value is not None or topic is not None or broadcast:
-                raise DefinitionError("value=, topic= and broadcast= are for a table of a topic", where=where)
+            if value is not None or topic is not None or broadcast or on_error is not None:
+                raise DefinitionError(
+                    "value=, topic=, broadcast= and on_error= are for a table of a topic", where=where
+                )
             return table_of(self.graph, of._op, checked_key(key, of.schema, where), where)
         where = f"table {of!r} ({line})"
         check_name(of, "table", line)
+        if broadcast and on_error is not None:
+            raise DefinitionError(
+                "a broadcast table is read in no step, so what does not decode is logged, and nothing else",
+                where=where,
+                hint="leave out on_error=, or broadcast=True",
+            )
         value = checked_format(value, where)
         if value.schema is None:
             raise DefinitionError(
@@ -132,6 +153,7 @@ class Flow:
             id=of, line=line, inputs=(), schema=schema, changes=True, unique=frozenset(spelt.columns),
             partitioned=checked_key(spelt, schema, where), root="", regime=self.graph.regime, topic=topic or of, key=spelt,
             value=value, start="earliest", metadata={}, checked=False, broadcast=broadcast,
+            on_error=checked_on_error(on_error, where),
         )  # fmt: skip
         return Table(self.graph, self.graph.add(source), spelt)
 

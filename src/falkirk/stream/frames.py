@@ -21,15 +21,34 @@ def frame_of(rows: Sequence[Mapping[str, Any]], schema: pl.Schema) -> pl.DataFra
     return pl.DataFrame([pl.Series(n, [r.get(n) for r in rows], dtype=t, strict=True) for n, t in schema.items()])
 
 
+def misfits(rows: Sequence[Any], schema: pl.Schema) -> list[int]:
+    """Which of these are no rows of the schema.
+
+    >>> misfits([{"n": 1}, {"n": "1"}, {}, None, {"n": 2}], pl.Schema({"n": pl.Int64}))
+    [1, 3]
+    """
+    found, waiting = [], [range(len(rows))] if rows else []
+    while waiting:
+        piece = waiting.pop()
+        part = rows[piece.start : piece.stop]
+        try:
+            if all(isinstance(row, Mapping) and not row.keys() - schema.keys() for row in part):
+                frame_of(part, schema)
+                continue
+        except MISFITS:
+            pass
+        middle = piece.start + len(piece) // 2
+        if len(piece) == 1:
+            found.append(piece.start)
+        else:
+            waiting += [range(middle, piece.stop), range(piece.start, middle)]
+    return found
+
+
 def fits(row: Any, schema: pl.Schema) -> bool:
     """Is this a row of the schema?
 
     >>> [fits(row, pl.Schema({"n": pl.Int64})) for row in ({"n": 1}, {"n": "1"}, {"m": 1}, None)]
     [True, False, False, False]
     """
-    if not isinstance(row, Mapping) or row.keys() - schema.keys():
-        return False
-    try:
-        return frame_of([row], schema).height == 1
-    except MISFITS:
-        return False
+    return not misfits([row], schema)

@@ -14,6 +14,7 @@ from falkirk.stream.aggregates.bound import AggregateLike, Context
 from falkirk.stream.blame import user_line
 from falkirk.stream.formats import Key, key_of
 from falkirk.stream.formats.types import SchemaLike, schema_of
+from falkirk.stream.on_error import OnError, checked_on_error
 from falkirk.stream.process import FunctionProcess, KeyContext, Process, Row, Rows
 
 if TYPE_CHECKING:
@@ -81,10 +82,12 @@ class Keyed:
         tables: Mapping[str, SchemaLike] | None = None,
         returns: SchemaLike | None = None,
         version: int | None = None,
+        on_error: OnError | None = None,
     ) -> Stream:
         """Give each key's rows, in order, to a Process or a function `(row, key) -> rows`, with state and timers.
 
-        `state`, `tables`, `returns` and `version` may be given here or by the Process; see there.
+        `state`, `tables`, `returns` and `version` may be given here or by the Process; see there. `on_error` says what
+        becomes of rows and timers for which it fails: what such a call put, set or gave is undone.
         """
         from falkirk.stream.streams import Stream
 
@@ -119,7 +122,7 @@ class Keyed:
         made = op.Processing(
             id=name, line=line, inputs=(before,), schema=before.schema if out is None else schema_of(out), root=root,
             regime=before.regime, columns=self._columns, key=key, process=taken, tables=typed,
-            version=taken.version if version is None else version,
+            version=taken.version if version is None else version, on_error=checked_on_error(on_error, where),
         )  # fmt: skip
         return Stream(self._graph, self._graph.add(made, exchange=True))
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from falkirk.errors import DefinitionError
 from falkirk.state.codec import check_value_type
 from falkirk.stream import operators as op
-from falkirk.stream.blame import did_you_mean
+from falkirk.stream.blame import did_you_mean, user_line
 from falkirk.stream.expressions import words
 from falkirk.stream.formats import Key
 from falkirk.stream.formats.types import type_name
 from falkirk.stream.keys import columns_of, same_key
 from falkirk.stream.regimes import LazyCheckpoint
+
+if TYPE_CHECKING:
+    from falkirk.stream.streams import Stream
 
 
 class Table:
@@ -28,6 +31,13 @@ class Table:
     def schema(self) -> pl.Schema:
         """The columns, those of the key among them."""
         return self._op.schema
+
+    @property
+    def errors(self) -> Stream:
+        """What does not decode of the table's topic; see `Stream.errors`."""
+        from falkirk.stream.streams import errors_of
+
+        return errors_of(self._graph, self._op, user_line())
 
     def __repr__(self) -> str:
         return f"<Table of {self._op.kind} {self._op.id!r}: {words(self.schema)}, by {', '.join(self._key.columns)}>"

@@ -17,6 +17,7 @@ import polars as pl
 from falkirk.errors import DefinitionError
 from falkirk.stream.aggregates import Bound
 from falkirk.stream.formats import Format, Key
+from falkirk.stream.on_error import OnError
 from falkirk.stream.process import Process
 from falkirk.stream.regimes import Batch, Regime
 
@@ -46,6 +47,8 @@ class Operator:
     root: str
     """Operators with the same root run in tasks that are cut the same way; between two roots lies an edge."""
     regime: Regime
+    on_error: OnError | None = None
+    """What becomes of what fails here, where the user said so."""
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.id!r}>"
@@ -211,6 +214,13 @@ class SharedLookup(Lookup):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Errors(Operator):
+    """What failed in the operator that is its input."""
+
+    kind: ClassVar[str] = "errors"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Sink(Operator):
     """Rows as records of a topic."""
 
@@ -226,10 +236,14 @@ _O = TypeVar("_O", bound=Operator)
 class Graph:
     """All operators of a flow in the order in which they were defined: inputs come before those who read them."""
 
-    def __init__(self, name: str, line: str, regime: Regime, dead_letters: str | None) -> None:
+    def __init__(
+        self, name: str, line: str, regime: Regime, dead_letters: str | None, on_error: OnError | None
+    ) -> None:
         self.name, self.line, self.regime = name, line, regime
         self.dead_letters = dead_letters
         """The topic that the user chose; None: one named as the app's other topics are."""
+        self.on_error = on_error
+        """What becomes of what fails, where an operator does not say so."""
         self.operators: list[Operator] = []
         self._names: dict[tuple[str, str], Operator] = {}
 

@@ -16,11 +16,12 @@ from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.batch.plan import batch_stages
 from falkirk.stream.batch.stage import BatchStage
+from falkirk.stream.failing import handlings, letter_outputs
 from falkirk.stream.formats import Key
 from falkirk.stream.plan import BACKFILL, Input, Output, Plan, epochs_topic
 from falkirk.stream.projection import columns_needed, columns_read_by, projected
 from falkirk.stream.regimes import Checkpoint
-from falkirk.stream.stage import DEAD_LETTERS, Edge, PhysicalStage, SharedTable, source_input, stage_name
+from falkirk.stream.stage import Edge, PhysicalStage, SharedTable, source_input, stage_name
 from falkirk.stream.tables import TABLES, state_words, tables_of
 
 
@@ -34,10 +35,9 @@ def plan(graph: op.Graph, prefix: str) -> Plan:
     letters = graph.dead_letters or f"{topics}.dead-letters"
     batches = batch_stages(graph, letters)
     tables = _shared(graph.name, prefix, useful, needed, batches)
-    stages = _ordered(
-        [_stage(graph.name, letters, members, edges, tables, needed) for members in _connected(useful, edges)]
-    )
+    stages = _ordered([_stage(graph, letters, members, edges, tables, needed) for members in _connected(useful, edges)])
     _check_use(graph, [*useful, *(source for batch in batches for source in batch.sources)])
+    _check_letters([*stages, *batches])
     _check_ids([*stages, *batches])
     return Plan(graph.name, tuple(stages), tuple(batches))
 
@@ -130,7 +130,7 @@ def _connected(useful: Sequence[op.Operator], edges: Iterable[Edge]) -> list[lis
 
 
 def _stage(
-    app: str,
+    graph: op.Graph,
     dead_letters: str,
     members: Sequence[op.Operator],
     edges: Sequence[Edge],
@@ -148,15 +148,16 @@ def _stage(
     inputs += [Input(e.id, e.topic, "edge", table=e.table) for e in edges_in]
     outputs = [Output(o.id, o.topic, "sink") for o in operators if isinstance(o, op.Sink)]
     outputs += [Output(e.id, e.topic, "edge") for e in edges_out]
-    if sources:
-        outputs.append(Output(DEAD_LETTERS, dead_letters, "dead_letters"))
+    handled = handlings(graph, [*sources, *operators], dead_letters)
+    outputs += letter_outputs(handled, dead_letters)
     stateful = [o for o in operators if o.stateful]
     regime = (operators or tuple(members))[0].regime
     assert isinstance(regime, Checkpoint)
     return PhysicalStage(
-        app=app, id=stage_name(members, inputs), operators=operators, sources=sources,
+        app=graph.name, id=stage_name(members, inputs), operators=operators, sources=sources,
         edges_in=edges_in, edges_out=edges_out, regime=regime.plan(), inputs=tuple(inputs), outputs=tuple(outputs),
         tables=_tables(stateful), state_schema="\n".join(sorted(state_words(o) for o in stateful)),
+        dead_letters=dead_letters, handled=handled,
         shared=tuple(dict.fromkeys(tables[o.inputs[1]] for o in operators if isinstance(o, op.SharedLookup))),
     )  # fmt: skip
 
@@ -184,6 +185,17 @@ def _ordered(stages: Iterable[PhysicalStage]) -> list[PhysicalStage]:
         done.append(stage)
         ready |= {e.id for e in stage.edges_out}
     return done
+
+
+def _check_letters(stages: Sequence[PhysicalStage | BatchStage]) -> None:
+    """Raises DefinitionError where dead letters would be read, or be taken for results."""
+    letters = {o.topic for stage in stages for o in stage.outputs if o.kind == "dead_letters"}
+    others = {i.topic: f"source {i.id!r} reads" for stage in stages for i in stage.inputs if i.kind == "source"}
+    others |= {o.topic: f"sink {o.id!r} writes" for stage in stages for o in stage.outputs if o.kind == "sink"}
+    for topic in letters & others.keys():
+        raise DefinitionError(
+            f"dead letters would go to topic {topic!r}, which {others[topic]}", hint="give them a topic of their own"
+        )
 
 
 def _check_ids(stages: Sequence[PhysicalStage | BatchStage]) -> None:

@@ -18,6 +18,9 @@ def columns_needed(operators: Sequence[op.Operator]) -> Mapping[op.Operator, fro
     for reader in reversed(operators):
         for before in reader.inputs:
             needed[before] |= columns_read_by(reader, before, needed[reader])
+    for source in (o for o in operators if isinstance(o, op.Source)):
+        if all(isinstance(o, op.Errors) for o in operators if source in o.inputs):
+            needed[source] = set(source.schema)  # whoever wants its errors alone wants all of them
     return {
         o: frozenset(columns | (set(o.key.columns) if isinstance(o, op.Source) and o.checked and o.key else set()))
         for o, columns in needed.items()
@@ -56,6 +59,8 @@ def _read_by(reader: op.Operator, before: op.Operator, handed_on: Set[str]) -> S
             return handed_on | set(reader.partitioned.columns if reader.partitioned else ())
         case op.Concat():
             return handed_on
+        case op.Errors():
+            return set()
         case _:
             # Sinks write all columns, and functions may look at any.
             return set(before.schema)

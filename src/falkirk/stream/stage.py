@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from falkirk.stream.circuit import Circuit
+from falkirk.stream.failing import Handling
 from falkirk.stream.formats import Format, Key
 from falkirk.stream.operators import Lookup, Operator, Source, TableSource
 from falkirk.stream.plan import Input, Layout, Output, RegimePlan
-
-DEAD_LETTERS = "dead letters"
-"""The id of that output: no name that a user may give has a space."""
 
 
 def source_input(source: Source) -> Input:
@@ -87,6 +85,10 @@ class PhysicalStage:
     tables: Mapping[tuple[str, str], int]
     """Operator's id and table's name → the table's number in keys of state."""
     state_schema: str
+    dead_letters: str
+    """The flow's topic of them; an operator may have another."""
+    handled: Mapping[Operator, Handling]
+    """What becomes of what fails, in each operator that can go on."""
     shared: tuple[SharedTable, ...] = ()
 
     @property

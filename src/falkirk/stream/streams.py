@@ -11,11 +11,13 @@ from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.blame import did_you_mean, user_line
 from falkirk.stream.expressions import IntoExpr, computed_columns, evaluate, expressions, passed_through, words
+from falkirk.stream.failing import CAN_FAIL, ERRORS
 from falkirk.stream.formats import Format, Key, KeyLike
 from falkirk.stream.formats.types import SchemaLike, schema_of
 from falkirk.stream.keyed import Grouped, Keyed
 from falkirk.stream.keys import checked_format, checked_key, columns_of
 from falkirk.stream.lookups import Table, lookup
+from falkirk.stream.on_error import OnError, checked_on_error
 from falkirk.stream.regimes import Batch, Regime, checked_regime
 
 
@@ -74,24 +76,58 @@ class Stream:
         return self._then(op.WithColumns, line, schema, frozenset(kept), exprs=given)
 
     def map(
-        self, function: Callable[[dict[str, Any]], Mapping[str, Any]], *, returns: SchemaLike | None = None
+        self,
+        function: Callable[[dict[str, Any]], Mapping[str, Any]],
+        *,
+        returns: SchemaLike | None = None,
+        on_error: OnError | None = None,
     ) -> Stream:
-        """A row for each row: a Python function from dict to dict. `returns` is the schema, if it is another."""
-        return self._function(op.Map, function, returns)
+        """A row for each row: a Python function from dict to dict. `returns` is the schema, if it is another; `on_error`
+        says what becomes of rows for which the function fails."""
+        return self._function(op.Map, function, returns, on_error)
 
     def flat_map(
-        self, function: Callable[[dict[str, Any]], Iterable[Mapping[str, Any]]], *, returns: SchemaLike | None = None
+        self,
+        function: Callable[[dict[str, Any]], Iterable[Mapping[str, Any]]],
+        *,
+        returns: SchemaLike | None = None,
+        on_error: OnError | None = None,
     ) -> Stream:
-        """Any number of rows for each row: a Python function from dict to an iterable of dicts."""
-        return self._function(op.FlatMap, function, returns)
+        """Any number of rows for each row: a Python function from dict to an iterable of dicts. A row for which it fails
+        midway gives none."""
+        return self._function(op.FlatMap, function, returns, on_error)
 
     def map_batches(
-        self, function: Callable[[pl.DataFrame], pl.DataFrame], *, returns: SchemaLike | None = None
+        self,
+        function: Callable[[pl.DataFrame], pl.DataFrame],
+        *,
+        returns: SchemaLike | None = None,
+        on_error: OnError | None = None,
     ) -> Stream:
         """A Polars frame for the frame of a step's rows. How rows are cut into frames is not for the function to
         depend on: f(a ++ b) = f(a) ++ f(b). Rows keep their timestamps if there are as many as before; else each gets
-        the greatest."""
-        return self._function(op.MapBatches, function, returns)
+        the greatest. With an `on_error` that goes on, the halves of a frame that fails are tried, and theirs, down to the
+        rows that fail."""
+        return self._function(op.MapBatches, function, returns, on_error)
+
+    @property
+    def errors(self) -> Stream:
+        """What failed here: a stream beside this one, of the same steps. Where it is used, it takes the place of dead
+        letters, unless `on_error=fk.DeadLetter()` asks for them too.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> flow.source("bids", value=fk.Json({"price": fk.Int64})).errors.schema.names()
+        ['operator', 'reason', 'topic', 'partition', 'offset', 'timestamp', 'key', 'payload', 'row']
+        """
+        before, line = self._op, user_line()
+        if (
+            isinstance(before, op.Repartition)
+            and isinstance(source := before.inputs[0], op.Source)
+            and not source.checked
+        ):
+            before = source  # the exchange that repartition=True puts behind it
+        return errors_of(self._graph, before, line)
 
     def concat(self, *others: Stream, id: str | None = None) -> Stream:  # noqa: A002
         """The rows of this stream and of others with the same columns."""
@@ -207,13 +243,16 @@ class Stream:
                 hint=f"a row for each {', '.join(sorted(unique))} arrives here: use these columns as the key",
             )
 
-    def _function(self, kind: type[Any], function: Callable[..., Any], returns: SchemaLike | None) -> Stream:
+    def _function(
+        self, kind: type[Any], function: Callable[..., Any], returns: SchemaLike | None, on_error: OnError | None
+    ) -> Stream:
         line = user_line()
         if not callable(function):
             raise DefinitionError(f"{function!r} is no function", where=f"{kind.kind} ({line})")
         schema = self.schema if returns is None else schema_of(returns)
         name = getattr(function, "__name__", type(function).__name__)
-        return self._then(kind, line, schema, frozenset(), id=name, function=function)
+        chosen = checked_on_error(on_error, f"{kind.kind} ({line})")
+        return self._then(kind, line, schema, frozenset(), id=name, function=function, on_error=chosen)
 
     def _then(
         self,
@@ -238,6 +277,25 @@ class Stream:
             "partitioned": before.partitioned, "root": before.root, "regime": before.regime,
         }  # fmt: skip
         return kind(line=line, inputs=(before,), **{**given, **more})
+
+
+def errors_of(graph: op.Graph, before: op.Operator, line: str) -> Stream:
+    """The stream of what fails in an operator. Raises DefinitionError where nothing can that the app goes on after."""
+    where = f"errors of {before.kind} {before.id!r} ({line})"
+    if not isinstance(before, CAN_FAIL):
+        raise DefinitionError(
+            "nothing fails here that the app goes on after",
+            where=where,
+            hint=f"take .errors of a {', '.join(kind.kind for kind in CAN_FAIL[:-1])} or {CAN_FAIL[-1].kind}",
+        )
+    if isinstance(before, op.TableSource) and before.broadcast:
+        raise DefinitionError(
+            "a broadcast table is read in no step, so what does not decode is logged, and nothing else", where=where
+        )
+    errors = op.Errors(
+        id=f"{before.id}.errors", line=line, inputs=(before,), schema=ERRORS, root=before.root, regime=before.regime
+    )
+    return Stream(graph, graph.add(errors))
 
 
 def _check_encodes(value: Format, schema: pl.Schema, where: str) -> None:

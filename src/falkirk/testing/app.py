@@ -17,7 +17,6 @@ from falkirk.runtime.app import parts
 from falkirk.state.shards import murmur2_of
 from falkirk.stream.flow import Flow
 from falkirk.stream.process import moment
-from falkirk.stream.stage import DEAD_LETTERS
 from falkirk.stream.views import views_of
 from falkirk.testing.cluster import Cluster, Message
 from falkirk.testing.epochs import EpochRuns
@@ -178,7 +177,7 @@ class App:
 
     @property
     def dead_letters(self) -> list[dict[str, Any]]:
-        """What did not decode: each letter says where the record was (`topic`, `partition`, `offset`), and the `reason`."""
+        """What failed: each letter says where the record was (`topic`, `partition`, `offset`), and the `reason`."""
         found = [m.value() or b"{}" for topic in self._letters() for m in self._written[topic]]
         return [msgspec.json.decode(letter) for letter in found]
 
@@ -190,7 +189,7 @@ class App:
         return state_of(stage, found, table, [t.owned.opened() for t in tasks if t.bound.stage is stage])
 
     def _letters(self) -> list[str]:
-        return sorted({o.topic for part in parts(self._plan) for o in part.outputs if o.id == DEAD_LETTERS})
+        return sorted({o.topic for part in parts(self._plan) for o in part.outputs if o.kind == "dead_letters"})
 
     def _look(self) -> None:
         """Take in what has been committed to sinks and dead letters."""

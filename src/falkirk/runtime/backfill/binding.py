@@ -42,7 +42,8 @@ class BoundBackfill(BoundBatch):
 
     def lasts(self) -> list[bool]:
         """Of each output, whether only the last record of a key counts: those of grouped results."""
-        return [*(sink.changes for sink in self.stage.sinks), False]
+        letters = len(self.outputs) - len(self.stage.sinks)
+        return [*(sink.changes for sink in self.stage.sinks), *[False] * letters]
 
     def _pieces(self, stage: BackfillStage, opened: Opened) -> Mapping[tuple[int, int], Sequence[Piece]]:
         ranges = {(r.partition.topic, r.partition.partition): r for r in opened.division}

@@ -37,7 +37,8 @@ class SparkCompute:
         from falkirk.connectors.spark.batch.work import Ghosts, Publishing, Target
 
         assert epochs.opened is not None
-        keyed = [sink.key is not None for sink in batch.stage.sinks] + [False]
+        keyed = [sink.key is not None for sink in batch.stage.sinks]
+        keyed += [False] * (len(batch.outputs) - len(keyed))
         outputs = zip(batch.outputs, keyed, batch.lasts(), strict=True)
         targets = [Target(o.name, o.partitions, k, last) for o, k, last in outputs]
         publishing = Publishing(

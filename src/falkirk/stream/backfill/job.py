@@ -224,7 +224,7 @@ class _History:
             yield parcels(level, receiver, emitted.partitions, orders, emitted.values)  # type: ignore[arg-type]
             return
         sink = sinks.get(emitted.output) if kind == "sink" else None
-        number = len(sinks) if sink is None else self.job.stage.sinks.index(sink)
+        number = next(i for i, o in enumerate(self.job.stage.outputs) if o.id == emitted.output)
         records = Written(emitted.keys, emitted.values, pl.Series(emitted.timestamps, dtype=pl.Int64))
         places = partitions_of(None if sink is None else sink.key, records, self.job.result_partitions)
         rows = results(self.job.levels + 1, number, places, self._orders(0, len(emitted.values)), records)

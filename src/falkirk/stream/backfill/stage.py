@@ -11,7 +11,7 @@ from falkirk.stream.describe import described
 from falkirk.stream.expressions import words
 from falkirk.stream.operators import Operator, Sink
 from falkirk.stream.plan import BACKFILL, BatchPlan, Input, Output, Plan
-from falkirk.stream.stage import DEAD_LETTERS, PhysicalStage
+from falkirk.stream.stage import PhysicalStage
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -84,6 +84,6 @@ def backfill_stage(plan: Plan) -> BackfillStage:
             hint="give both the same start=",
         )
     sinks = tuple(o for stage in stages for o in stage.operators if isinstance(o, Sink))
-    letters = next(o for stage in stages for o in stage.outputs if o.kind == "dead_letters")
-    outputs = (*(Output(o.id, o.topic, "sink") for o in sinks), Output(DEAD_LETTERS, letters.topic, "dead_letters"))
+    letters = dict.fromkeys(o for stage in stages for o in stage.outputs if o.kind == "dead_letters")
+    outputs = (*(Output(o.id, o.topic, "sink") for o in sinks), *letters)
     return BackfillStage(plan.app, stages, inputs, sinks, outputs)

@@ -21,11 +21,13 @@ from falkirk.stream.batch.sending import Sending
 from falkirk.stream.batch.wiring import Wiring
 from falkirk.stream.circuit import Slice, StepInput
 from falkirk.stream.engine.edges import unpacked
+from falkirk.stream.engine.failures import Failures
 from falkirk.stream.engine.sources import SourceReader
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.engine.tables import reader_of
 from falkirk.stream.exchanges.base import BucketRun
 from falkirk.stream.exchanges.place import Place
+from falkirk.stream.failing import Handling
 from falkirk.stream.formats import Format
 from falkirk.stream.operators import Operator, Sink, Source
 from falkirk.stream.records import Records
@@ -57,6 +59,10 @@ class Job:
     operators: tuple[Operator, ...]
     sources: tuple[tuple[Source, Format], ...]
     dead_letters: str
+    """The flow's topic of them; an operator may have another."""
+    letters: tuple[str, ...]
+    """All these topics, in the order of their numbers, which are after those of sinks."""
+    handled: Mapping[Operator, Handling]
     bury_from: Mapping[tuple[str, int], int]
     clock: int
     """Milliseconds: the only time that operators see."""
@@ -76,12 +82,11 @@ class Job:
         sending = self._sending(Place(0, piece.source, piece.partition, piece.start))
         for records in chunks:
             step = StepInput(self.clock, [Slice(source.id, piece.topic, piece.partition, records)])
-            run = StepRun(step, Overlay(EmptyReader()))
+            run = StepRun(step, Overlay(EmptyReader()), self._failures)
             batch = reader.read(run)
-            for letters in run.emitted:
-                yield sending.letters(letters)
             if batch is not None and len(batch):
                 yield from sending.take(source, run, batch)
+            yield from map(sending.letters, run.emitted)
         yield from sending.close()
 
     def level(self, n: int, parcels: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
@@ -98,7 +103,7 @@ class Job:
         operator = self._wiring.numbered[exchange]
         sending = self._sending(Place(n, exchange, bucket, 0))
         topics = [source.topic for source, _ in self.sources]
-        run = BucketRun(StepInput(self.clock, []), Overlay(EmptyReader()), topics=topics)
+        run = BucketRun(StepInput(self.clock, []), Overlay(EmptyReader()), self._failures, topics=topics)
         where = f"level {n} of {self.stage}, {operator.where}"
         sent = ((Place.of(order), unpacked(payload, where)) for _, _, order, payload in rows)
         for batch in self._wiring.exchanges[operator].received(run, sent):
@@ -106,10 +111,11 @@ class Job:
                 yield sending.records(operator, batch)
             else:
                 yield from sending.take(operator, run, batch)
+        yield from map(sending.letters, run.emitted)
         yield from sending.close()
 
     def _sending(self, place: Place) -> Sending:
-        return Sending(self._wiring, place, self.buckets, self.result_partitions)
+        return Sending(self._wiring, place, self.buckets, self.result_partitions, self.letters)
 
     @cached_property
     def _wiring(self) -> Wiring:
@@ -117,13 +123,20 @@ class Job:
 
     @cached_property
     def _readers(self) -> list[SourceReader]:
-        return [
-            reader_of(source)(
-                source, value, app=self.app, stage=self.stage, dead_letters=self.dead_letters, partitions={},
-                bury_from=self.bury_from,
-            )
-            for source, value in self.sources
-        ]  # fmt: skip
+        return [reader_of(source)(source, value) for source, value in self.sources]
+
+    @cached_property
+    def _failures(self) -> Failures:
+        # What share of an epoch fails is known when it is computed, and then it may as well be published.
+        return Failures(
+            self.app,
+            self.stage,
+            self.handled,
+            {},
+            dead_letters=self.dead_letters,
+            bury_from=self.bury_from,
+            shares=False,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what each process makes for itself."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.batch.stage import BatchStage
+from falkirk.stream.failing import handlings, letter_outputs
 from falkirk.stream.plan import Output
 from falkirk.stream.projection import columns_needed, projected
 from falkirk.stream.regimes import Batch
-from falkirk.stream.stage import DEAD_LETTERS, source_input, stage_name
+from falkirk.stream.stage import source_input, stage_name
 
 
 def batch_stages(graph: op.Graph, dead_letters: str) -> list[BatchStage]:
@@ -47,6 +48,13 @@ def _stage(graph: op.Graph, dead_letters: str, part: list[op.Operator]) -> Batch
     assert isinstance(regime, Batch)
     sinks = [o for o in part if isinstance(o, op.Sink)]
     members = graph.upstream(sinks)
+    if errors := [o for o in members if isinstance(o, op.Errors)]:
+        raise DefinitionError(
+            "a batch part has no streams of errors",
+            where=errors[0].where,
+            hint="what fails there goes to the dead letters with on_error=fk.DeadLetter(); or sink what fails in the stream, "
+            "and read that topic as a source",
+        )
     if regime.history == "new" and (above := [o for o in members if o.stateful and o not in part]):
         raise DefinitionError(
             f'with history="new" it would see new records alone, and {above[0].kind} {above[0].id!r} upstream sees all',
@@ -56,8 +64,11 @@ def _stage(graph: op.Graph, dead_letters: str, part: list[op.Operator]) -> Batch
     needed = columns_needed(members)
     sources = {o: projected(o, needed[o]) for o in members if isinstance(o, op.Source)}
     inputs = [source_input(source) for source in sources]
+    operators = tuple(o for o in members if not isinstance(o, op.Source))
+    handled = handlings(graph, [*sources, *operators], dead_letters)
     return BatchStage(
         app=graph.name, id=stage_name(part, inputs), regime=regime.plan(),
-        operators=tuple(o for o in members if not isinstance(o, op.Source)), sources=sources, inputs=tuple(inputs),
-        outputs=(*(Output(o.id, o.topic, "sink") for o in sinks), Output(DEAD_LETTERS, dead_letters, "dead_letters")),
+        operators=operators, sources=sources, inputs=tuple(inputs),
+        outputs=(*(Output(o.id, o.topic, "sink") for o in sinks), *letter_outputs(handled, dead_letters)),
+        dead_letters=dead_letters, handled=handled,
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +29,12 @@ _ROWS = 20_000
 class Sending:
     """What comes of one place. It is sent before the next begins, or what is made of it would depend on who gets which."""
 
-    def __init__(self, wiring: Wiring, place: Place, buckets: int, result_partitions: int) -> None:
+    def __init__(
+        self, wiring: Wiring, place: Place, buckets: int, result_partitions: int, letters: Sequence[str]
+    ) -> None:
         self.wiring, self.place = wiring, place
         self.buckets, self.result_partitions = buckets, result_partitions
+        self.topics = letters
         self.piles: dict[op.Operator, Pile] = {}
         self.sent: Counter[tuple[bool, int]] = Counter()
 
@@ -59,10 +62,11 @@ class Sending:
         return self._results(self.wiring.sinks.index(sink), partitions, records)
 
     def letters(self, emitted: Emitted) -> pl.DataFrame:
-        """Records that do not decode, as dead letters, which are without a key here."""
+        """Dead letters, which are without a key here."""
         nothing = [None] * len(emitted.values)
         records = Written(nothing, emitted.values, pl.Series(emitted.timestamps, dtype=pl.Int64))
-        return self._results(len(self.wiring.sinks), partitions_of(None, records, self.result_partitions), records)
+        number = len(self.wiring.sinks) + self.topics.index(emitted.topic)
+        return self._results(number, partitions_of(None, records, self.result_partitions), records)
 
     def close(self) -> Iterator[pl.DataFrame]:
         """What is left."""

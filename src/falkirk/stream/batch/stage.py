@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from falkirk.stream.describe import described
 from falkirk.stream.expressions import words
+from falkirk.stream.failing import Handling
 from falkirk.stream.formats import Format
 from falkirk.stream.operators import Operator, Sink, Source
 from falkirk.stream.plan import BatchPlan, Input, Output
@@ -40,6 +41,9 @@ class BatchStage:
     """The sources, in the order of their numbers."""
     outputs: tuple[Output, ...]
     """The sinks, in the order of their numbers, then the dead letters."""
+    dead_letters: str
+    handled: Mapping[Operator, Handling]
+    """As a streaming stage has them."""
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
@@ -65,7 +69,8 @@ class BatchStage:
 
         return Job(
             app=self.app, stage=self.id, operators=self.operators, sources=tuple(self.sources.items()),
-            dead_letters=self.outputs[-1].topic, bury_from=dict(bury_from), clock=clock,
+            dead_letters=self.dead_letters, letters=tuple(o.topic for o in self.outputs if o.kind == "dead_letters"),
+            handled=self.handled, bury_from=dict(bury_from), clock=clock,
             buckets=max(-(-records // BUCKET), min(SHARED, -(-records // LEAST)), 1),
             result_partitions=result_partitions,
         )  # fmt: skip

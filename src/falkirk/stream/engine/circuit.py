@@ -16,6 +16,7 @@ from falkirk.stream.circuit import State, StepInput, StepOutput
 from falkirk.stream.engine import rows
 from falkirk.stream.engine.batch import Batch, Updates
 from falkirk.stream.engine.edges import EdgeReader, EdgeWriter
+from falkirk.stream.engine.failures import Failures
 from falkirk.stream.engine.lookups import Joining
 from falkirk.stream.engine.partitioners import Partitioners
 from falkirk.stream.engine.processes import ProcessRunner
@@ -38,12 +39,9 @@ class StageCircuit:
         self.stage = stage
         self.partition, self.layout = partition, layout
         counts = layout.partitions
-        letters = next((o.topic for o in stage.outputs if o.kind == "dead_letters"), "")
+        self.failures = Failures(stage.app, stage.id, stage.handled, counts, dead_letters=stage.dead_letters)
         self.readers: dict[op.Source | Edge, SourceReader | EdgeReader] = {
-            source: reader_of(source)(
-                source, value, app=stage.app, stage=stage.id, dead_letters=letters, partitions=counts
-            )
-            for source, value in stage.sources.items()
+            source: reader_of(source)(source, value) for source, value in stage.sources.items()
         }
         self.readers |= {edge: EdgeReader(edge) for edge in stage.edges_in}
         self.incoming = {(e.before, e.after): e for e in stage.edges_in}
@@ -67,11 +65,14 @@ class StageCircuit:
 
     def run(self, step: StepInput, state: State) -> StepOutput:
         """Run one step."""
-        run = StepRun(step, state)
+        run = StepRun(step, state, self.failures)
         flowing: dict[op.Operator | Edge, Flowing | None] = {i: r.read(run) for i, r in self.readers.items()}
         for operator in self.stage.operators:
             # A broadcast table does not flow.
             inputs = [flowing.get(self.incoming.get((before, operator), before)) for before in operator.inputs]
+            if isinstance(operator, op.Errors):
+                flowing[operator] = run.errors.get(operator.inputs[0])
+                continue
             if operator in self.lookups:
                 rows, table = inputs
                 flowing[operator] = self.lookups[operator].run(run, rows, table)
@@ -91,7 +92,11 @@ class StageCircuit:
             batch = None if out is None else _joined([out], weighted=writer.edge.changes)
             if batch is not None:
                 writer.run(run, batch)
-        return StepOutput(run.emitted, rows=run.starts[-1], dead=run.dead, wake_at=self.wake_at(state))
+        return StepOutput(run.emitted, run.starts[-1], run.dead, run.skipped, self.wake_at(state))
+
+    def rewind(self) -> None:
+        """Forget what failed in steps that may not count."""
+        self.failures.rewind()
 
     def wake_at(self, state: State) -> int | None:
         """When the first timer is due."""

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,6 +17,7 @@ import polars as pl
 from falkirk.errors import UserCodeError
 from falkirk.state.codec import decode_keys, decode_values, encode_key, encode_keys, encode_values, prefix_end
 from falkirk.stream.circuit import State
+from falkirk.stream.engine.catching import Misfit
 from falkirk.stream.engine.partitioners import some_keys
 from falkirk.stream.expressions import words
 from falkirk.stream.frames import MISFITS, fits, frame_of
@@ -25,6 +26,14 @@ from falkirk.stream.process import Row
 from falkirk.stream.tables import DUE, TIMERS
 
 Shards = npt.NDArray[np.uint16]
+
+
+class Saved(NamedTuple):
+    """What was known of a key."""
+
+    rows: dict[str, Row | None]
+    put_by: dict[str, Callable[[], str]]
+    timers: dict[str, int]
 
 
 class KeyState:
@@ -53,6 +62,20 @@ class KeyState:
             row = {name: row.get(name) for name in schema}
         self.rows[table] = row
         self.put_by[table] = self.where
+
+    def saved(self) -> Saved:
+        """What is known of the key now."""
+        return Saved(dict(self.rows), dict(self.put_by), dict(self.timers))
+
+    def restore(self, saved: Saved) -> None:
+        """What was known of it then, again."""
+        self.rows, self.put_by, self.timers = dict(saved.rows), dict(saved.put_by), dict(saved.timers)
+
+    def check(self, table: str) -> None:
+        """Raises Misfit if the row of a table does not fit it."""
+        row = self.rows[table]
+        if row is not None and not fits(row, self.schemas[table]):
+            raise no_row_of(table, row, self.schemas[table])
 
     def set_timer(self, name: str, at: int) -> None:
         self.timers[name] = at
@@ -113,14 +136,18 @@ class KeyTables:
         return known
 
     def write(self, state: State, known: Sequence[KeyState], shards: Shards, keys: pl.DataFrame) -> None:
-        """Stage what changed. Raises UserCodeError for a row that does not fit its table."""
+        """Stage what changed. Raises UserCodeError, from a Misfit, for a row that does not fit its table; nothing is staged
+        then."""
+        puts: list[tuple[list[bytes], list[bytes | None]]] = []
         for table, schema in self.operator.tables.items():
             put = [i for i, of_key in enumerate(known) if table in of_key.put_by]
             if put:
                 rows = [known[i].rows[table] for i in put]
                 kept = iter(encode_values(schema, self._frame(table, schema, [known[i] for i in put])))
                 values = [None if row is None else next(kept) for row in rows]
-                state.put(self.full_keys(table, shards[put], keys[put]), values)
+                puts.append((self.full_keys(table, shards[put], keys[put]), values))
+        for full, staged in puts:
+            state.put(full, staged)
         moved = [i for i, of_key in enumerate(known) if of_key.timers != of_key.timers_read]
         if moved:
             timers = [
@@ -153,12 +180,15 @@ class KeyTables:
         rows: list[Any] = [row for of_key in known if (row := of_key.rows[table]) is not None]
         try:
             return frame_of(rows, schema)
-        except MISFITS as error:
+        except MISFITS:
             for of_key in known:
-                row = of_key.rows[table]
-                if row is not None and not fits(row, schema):
-                    raise UserCodeError(
-                        f"{row!r} is no row of table {table!r}, whose columns are {words(schema)}",
-                        where=of_key.put_by[table](),
-                    ) from error
+                try:
+                    of_key.check(table)
+                except Misfit as error:
+                    raise UserCodeError(error.what, where=of_key.put_by[table]()) from error
             raise
+
+
+def no_row_of(table: str, row: Any, schema: pl.Schema) -> Misfit:
+    """That a row does not fit a table."""
+    return Misfit(f"{row!r} is no row of table {table!r}, whose columns are {words(schema)}", "")

@@ -4,11 +4,13 @@
 2. state and timers of all keys that have a row or a due timer are read, in one call a table
 3. timers fire, in (time, key) order; then rows are seen, in theirs
 4. what changed is written, in one call a table
+
+    call fails, and the app goes on  ⇒  state, timers and rows are what they were before the call
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,13 +18,13 @@ import polars as pl
 
 from falkirk.errors import UserCodeError
 from falkirk.state.shards import murmur2, shard_of
-from falkirk.stream.blame import MEND, raised
 from falkirk.stream.circuit import State
 from falkirk.stream.engine.batch import ORIGIN, TS, Batch, everywhere
+from falkirk.stream.engine.catching import Catching, Misfit, made_frame, no_row, where_of
 from falkirk.stream.engine.keystate import KeyState, KeyTables
 from falkirk.stream.engine.partitioners import Partitioners
-from falkirk.stream.engine.rows import made_frame, where_of
 from falkirk.stream.engine.step import StepRun
+from falkirk.stream.frames import misfits
 from falkirk.stream.operators import Processing
 from falkirk.stream.process import KeyContext, Rows, Timer, moment
 from falkirk.stream.tables import TIMERS
@@ -63,22 +65,44 @@ class ProcessRunner:
         keys, shards = met[first], shards[first]
         known = self.tables.read(run.state, run.step.clock, shards, keys)
         contexts = [KeyContext(key, of_key) for key, of_key in zip(keys.rows(), known, strict=True)]
-        out = _Out(self.operator, run, batch)
-        for i, at, name in zip(key_of, due[".at"], due[".name"], strict=False):
-            out.fire(contexts[i], known[i], name, at)
-        if batch is not None:
-            for i, row in enumerate(batch.rows.iter_rows(named=True)):
-                number = key_of[due.height + i]
-                out.see(contexts[number], known[number], i, row)
-        self.tables.write(run.state, known, shards, keys)
-        return out.batch()
+        due_calls = list(zip(key_of, due[".at"], due[".name"], strict=False))
+
+        def called(careful: bool) -> Batch | None:
+            out = _Out(self.operator, run, batch, careful=careful)
+            for i, at, name in due_calls:
+                out.fire(contexts[i], known[i], name, at)
+            if batch is not None:
+                for i, row in enumerate(batch.rows.iter_rows(named=True)):
+                    number = key_of[due.height + i]
+                    out.see(contexts[number], known[number], i, row)
+            made = out.batch()
+            self.tables.write(run.state, known, shards, keys)
+            out.catching.close(out.calls)
+            return made
+
+        if run.failures.stops(self.operator):
+            return called(careful=False)
+        read = [of_key.saved() for of_key in known]
+        try:
+            return called(careful=False)
+        except UserCodeError as error:
+            # What was put or given does not fit. It is seen for all rows at once, and what came after has met it: so all of
+            # it is done again, looking at each call. Too many failures are no such thing.
+            if not isinstance(error.__cause__, Misfit):
+                raise
+        for of_key, before in zip(known, read, strict=True):
+            of_key.restore(before)
+        return called(careful=True)
 
 
 class _Out:
     """The user's calls of one step, and what they gave."""
 
-    def __init__(self, operator: Processing, run: StepRun, batch: Batch | None) -> None:
-        self.operator, self.run, self.source = operator, run, batch
+    def __init__(self, operator: Processing, run: StepRun, batch: Batch | None, *, careful: bool) -> None:
+        """If `careful`, what a call puts and gives is looked at before the next call."""
+        self.operator, self.run, self.source, self.careful = operator, run, batch, careful
+        self.catching = Catching(operator, run, batch)
+        self.calls = 0
         self.rows: list[Any] = []
         self.times: list[int] = []
         self.origins: list[int | None] = []
@@ -93,7 +117,15 @@ class _Out:
         del state.timers[name]
         timer = Timer(name, moment(at))
         where = f"{self.operator.where}, timer {name!r} of key {context.key}"
-        self._call(state, lambda: self.operator.process.on_timer(timer, context), lambda: where, at, None)
+        key = dict(zip(self.operator.columns, context.key, strict=True))
+        self._call(
+            state,
+            lambda: self.operator.process.on_timer(timer, context),
+            lambda: where,
+            at,
+            None,
+            lambda: {"timer": name, "at": moment(at), "key": key},
+        )
 
     def see(self, context: KeyContext, state: KeyState, i: int, row: dict[str, Any]) -> None:
         """A row of the batch."""
@@ -105,30 +137,50 @@ class _Out:
             lambda: where_of(self.operator, self.run, batch, [i]),
             self.times_in[i],
             self.origins_in[i],
+            lambda: batch.rows.row(i, named=True),
         )
 
     def batch(self) -> Batch | None:
-        """All rows that came out."""
+        """All rows that came out. Raises UserCodeError for one that does not fit."""
         if not self.rows:
             return None
         meta = {TS: pl.Series(self.times, dtype=pl.Int64), ORIGIN: pl.Series(self.origins, dtype=pl.UInt32)}
-        return Batch(made_frame(self.operator, self.rows, lambda i: self.wheres[i]()), pl.DataFrame(meta))
+        return Batch(made_frame(self.operator, self.rows, self.wheres), pl.DataFrame(meta))
 
     def _call(
-        self, state: KeyState, call: Callable[[], Rows], where: Callable[[], str], time: int, origin: int | None
+        self,
+        state: KeyState,
+        call: Callable[[], Rows],
+        where: Callable[[], str],
+        time: int,
+        origin: int | None,
+        given: Callable[[], Mapping[str, Any]],
     ) -> None:
+        """One call: all of what it does, or, where it fails and the app goes on, nothing."""
         state.where = where
+        before = state.saved() if self.catching.goes_on else None
+        self.calls += 1
         try:
-            given = call()
+            made = call()
             # A generator runs while it is read.
-            rows = [] if given is None else [given] if isinstance(given, Mapping) else list(given)
+            rows = [] if made is None else [made] if isinstance(made, Mapping) else list(made)
+            if self.careful:
+                self._check(state, where, rows)
         except Exception as error:
-            raise UserCodeError(
-                raised(f"process {self.operator.id!r}", error),
-                where=where(),
-                hint=MEND,
-            ) from error
+            if before is None:
+                raise self.catching.stopped(error, where()) from error
+            state.restore(before)
+            self.catching.note(self.calls - 1, error, origin, time, given)
+            return
         self.rows += rows
         self.times += [time] * len(rows)
         self.origins += [origin] * len(rows)
         self.wheres += [where] * len(rows)
+
+    def _check(self, state: KeyState, where: Callable[[], str], rows: Sequence[Any]) -> None:
+        """Raises Misfit for what a call put or gave that does not fit."""
+        if wrong := misfits(rows, self.operator.schema):
+            raise no_row(rows[wrong[0]], self.operator.schema)
+        for table, last in state.put_by.items():
+            if last is where:
+                state.check(table)

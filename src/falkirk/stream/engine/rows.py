@@ -11,9 +11,9 @@ from falkirk.errors import UserCodeError
 from falkirk.stream import operators as op
 from falkirk.stream.blame import MEND, raised
 from falkirk.stream.engine.batch import TS, WEIGHT, Batch
+from falkirk.stream.engine.catching import Catching, Misfit, fitting, sifted, where_of
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.expressions import native, words
-from falkirk.stream.frames import MISFITS, fits, frame_of
 
 _T = TypeVar("_T")
 
@@ -27,7 +27,8 @@ def filtering(operator: op.Filter) -> Rows:
     all_true = pl.all_horizontal(native(operator.predicates)).alias("all")
 
     def run(run: StepRun, batch: Batch) -> Batch:
-        mask = evaluated(operator, run, batch, lambda rows: rows.select(all_true)).to_series()
+        found, batch = _expressed(operator, run, batch, lambda rows: rows.select(all_true))
+        mask = found.to_series()
         return batch if mask.all(ignore_nulls=False) else batch.filter(mask)
 
     return run
@@ -36,21 +37,50 @@ def filtering(operator: op.Filter) -> Rows:
 def selecting(operator: op.Select) -> Rows:
     """New columns only."""
     exprs = native(operator.exprs)
-    return lambda run, batch: Batch(evaluated(operator, run, batch, lambda rows: rows.select(exprs)), batch.meta)
+    return _columns(operator, lambda rows: rows.select(exprs))
 
 
 def extending(operator: op.WithColumns) -> Rows:
     """New columns beside the old."""
     exprs = native(operator.exprs)
-    return lambda run, batch: Batch(evaluated(operator, run, batch, lambda rows: rows.with_columns(exprs)), batch.meta)
+    return _columns(operator, lambda rows: rows.with_columns(exprs))
+
+
+def _columns(operator: op.Operator, evaluate: Callable[[pl.DataFrame], pl.DataFrame]) -> Rows:
+    def run(run: StepRun, batch: Batch) -> Batch:
+        rows, batch = _expressed(operator, run, batch, evaluate)
+        return Batch(rows, batch.meta)
+
+    return run
+
+
+def _expressed(
+    operator: op.Operator, run: StepRun, batch: Batch, evaluate: Callable[[pl.DataFrame], pl.DataFrame]
+) -> tuple[pl.DataFrame, Batch]:
+    """What expressions give, a row for each row, and the rows that it is of. Raises UserCodeError."""
+    catching = Catching(operator, run, batch)
+    if not catching.goes_on:
+        return evaluated(operator, run, batch, evaluate), batch
+    pieces = sifted(catching, batch.rows, evaluate)
+    catching.close(len(batch))
+    if len(pieces) == 1 and not catching.failed:
+        return pieces[0][1], batch
+    if not pieces:
+        return evaluate(batch.rows[:0]).clear(), batch.gather(pl.Series([], dtype=pl.UInt32))
+    kept = pl.Series([i for piece, _ in pieces for i in piece], dtype=pl.UInt32)
+    return pl.concat([rows for _, rows in pieces], rechunk=True), batch.gather(kept)
 
 
 def evaluated(operator: op.Operator, run: StepRun, batch: Batch, evaluate: Callable[[pl.DataFrame], _T]) -> _T:
     """What a function of the whole frame gives. Raises UserCodeError with the address of the row that it fails on."""
     try:
         return evaluate(batch.rows)
+    except Misfit as error:
+        where = where_of(operator, run, batch, range(len(batch)))
+        raise UserCodeError(error.what, where=where, hint=error.hint) from error
     except Exception as error:
-        raise _blamed(operator, run, batch, _culprits(evaluate, batch.rows), error) from error
+        where = where_of(operator, run, batch, _culprits(evaluate, batch.rows))
+        raise UserCodeError(raised(f"{operator.kind} {operator.id!r}", error), where=where, hint=MEND) from error
 
 
 def concatenated(batches: Sequence[Batch], *, weighted: bool) -> Batch:
@@ -69,24 +99,32 @@ def concatenated(batches: Sequence[Batch], *, weighted: bool) -> Batch:
 
 def mapped(operator: op.Map, run: StepRun, batch: Batch) -> Batch:
     """One row of a user's function for each row."""
-    made = []
-    for i, row in enumerate(batch.rows.iter_rows(named=True)):
-        made.append(_called(operator, run, batch, i, operator.function, row))
-    return Batch(made_frame(operator, made, lambda i: where_of(operator, run, batch, [i])), batch.meta)
+    return _called(operator, run, batch, lambda row: [operator.function(row)])
 
 
 def flat_mapped(operator: op.FlatMap, run: StepRun, batch: Batch) -> Batch:
     """Any number of rows of a user's function for each row."""
+    # Generators run while they are read: that belongs to the call too.
+    return _called(operator, run, batch, lambda row: _listed(operator.function(row)))
+
+
+def _called(
+    operator: op.Operator, run: StepRun, batch: Batch, function: Callable[[dict[str, Any]], list[Any]]
+) -> Batch:
+    catching = Catching(operator, run, batch)
     made: list[Any] = []
     origins: list[int] = []
     for i, row in enumerate(batch.rows.iter_rows(named=True)):
-        # Generators run while they are read: that belongs to the call too.
-        several = _called(operator, run, batch, i, lambda r: _listed(operator.function(r)), row)
-        made += several
-        origins += [i] * len(several)
-    return Batch(
-        made_frame(operator, made, lambda i: where_of(operator, run, batch, [origins[i]])), batch.meta[origins]
-    )
+        try:
+            several = function(row)
+        except Exception as error:  # noqa: BLE001
+            catching.row(i, error)
+        else:
+            made += several
+            origins += [i] * len(several)
+    frame, kept = fitting(catching, made, origins)
+    catching.close(len(batch))
+    return Batch(frame, batch.meta if kept == list(range(len(batch))) else batch.meta[kept])
 
 
 def batch_mapped(operator: op.MapBatches, run: StepRun, batch: Batch) -> Batch:
@@ -98,17 +136,31 @@ def batch_mapped(operator: op.MapBatches, run: StepRun, batch: Batch) -> Batch:
 
 
 def _batch_mapped(operator: op.MapBatches, run: StepRun, batch: Batch) -> Batch:
-    rows: Any = evaluated(operator, run, batch, operator.function)
-    if not isinstance(rows, pl.DataFrame) or rows.schema != operator.schema:
-        given = f"a frame of {words(rows.schema)}" if isinstance(rows, pl.DataFrame) else type(rows).__name__
-        raise UserCodeError(
-            f"the function gave {given}, not a Polars frame of {words(operator.schema)}",
-            where=where_of(operator, run, batch, range(len(batch))),
-            hint="return these columns in this order, or name others with returns={…}",
-        )
-    if rows.height == len(batch):
-        return Batch(rows, batch.meta)
-    last = batch.meta[-1:].with_columns(pl.lit(batch.meta[TS].max()).alias(TS))
+    def function(frame: pl.DataFrame) -> pl.DataFrame:
+        rows: Any = operator.function(frame)
+        if not isinstance(rows, pl.DataFrame) or rows.schema != operator.schema:
+            given = f"a frame of {words(rows.schema)}" if isinstance(rows, pl.DataFrame) else type(rows).__name__
+            raise Misfit(
+                f"the function gave {given}, not a Polars frame of {words(operator.schema)}",
+                "return these columns in this order, or name others with returns={…}",
+            )
+        return rows
+
+    catching = Catching(operator, run, batch)
+    if not catching.goes_on:
+        return _with_meta(evaluated(operator, run, batch, function), batch.meta)
+    pieces = sifted(catching, batch.rows, function)
+    catching.close(len(batch))
+    nothing = Batch(operator.schema.to_frame(), batch.meta[:0])
+    made = [_with_meta(rows, batch.meta[piece.start : piece.stop]) for piece, rows in pieces]
+    return concatenated(made, weighted=False) if made else nothing
+
+
+def _with_meta(rows: pl.DataFrame, meta: pl.DataFrame) -> Batch:
+    """The rows that came of some: each has what the one in its place had, or all have the greatest timestamp."""
+    if rows.height == meta.height:
+        return Batch(rows, meta)
+    last = meta[-1:].with_columns(pl.lit(meta[TS].max()).alias(TS))
     return Batch(rows, last[[0] * rows.height])
 
 
@@ -138,47 +190,3 @@ def _listed(rows: Any) -> list[Any]:
     if isinstance(rows, Mapping):
         raise TypeError("flat_map gives an iterable of dicts, not one dict")
     return list(rows)
-
-
-def _called(
-    operator: op.Operator,
-    run: StepRun,
-    batch: Batch,
-    i: int,
-    function: Callable[[dict[str, Any]], Any],
-    row: dict[str, Any],
-) -> Any:
-    try:
-        return function(row)
-    except Exception as error:
-        raise _blamed(operator, run, batch, [i], error) from error
-
-
-def made_frame(operator: op.Operator, made: Sequence[Any], where: Callable[[int], str]) -> pl.DataFrame:
-    """Dicts as a frame of the operator's schema. Raises UserCodeError with `where(i)` of the one that does not fit."""
-    schema = operator.schema
-    if all(isinstance(row, Mapping) and not row.keys() - schema.keys() for row in made):
-        try:
-            return frame_of(made, schema)
-        except MISFITS:
-            pass
-    wrong = next(i for i, row in enumerate(made) if not fits(row, schema))
-    raise UserCodeError(
-        f"the function gave {made[wrong]!r}, which is no row of {words(schema)}",
-        where=where(wrong),
-        hint="return dicts with these columns, or name others with returns={…}",
-    )
-
-
-def _blamed(operator: op.Operator, run: StepRun, batch: Batch, rows: Sequence[int], error: Exception) -> UserCodeError:
-    return UserCodeError(
-        raised(f"{operator.kind} {operator.id!r}", error),
-        where=where_of(operator, run, batch, rows),
-        hint=MEND,
-    )
-
-
-def where_of(operator: op.Operator, run: StepRun, batch: Batch, rows: Sequence[int]) -> str:
-    """For errors: the operator, and where these rows come from, if that is known."""
-    span = run.span(batch, rows)
-    return f"{operator.where}, {span}" if span else operator.where

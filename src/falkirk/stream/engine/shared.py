@@ -29,8 +29,10 @@ from falkirk.checkpoint.publishing import HEADER
 from falkirk.state.codec import decode_values, encode_keys, encode_values
 from falkirk.stream.circuit import Slice, State, StepInput
 from falkirk.stream.engine.batch import WEIGHT
+from falkirk.stream.engine.failures import Failures
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.engine.tables import TableReader
+from falkirk.stream.failing import Handling
 from falkirk.stream.records import Records
 from falkirk.stream.stage import SharedTable
 
@@ -129,7 +131,8 @@ class Keeper:
     def __init__(self, table: SharedTable) -> None:
         self.table = table
         source = table.source
-        self.reader = TableReader(source, table.value, app="", stage="", dead_letters="", partitions={})
+        self.reader = TableReader(source, table.value)
+        self.failures = Failures("", "", {source: Handling(letters="")}, {})
         self.kept = pl.Schema({c: source.schema[c] for c in table.columns or source.key.columns[:1]})
         self.schema = pl.Schema({_EPOCH: pl.Int64(), _GONE: pl.Boolean(), **self.kept})
 
@@ -147,7 +150,7 @@ class Keeper:
     def keep(self, run: Run, state: State, visible: int) -> Sequence[bytes | None]:
         """Take in records of one epoch. Returns, as dead letters, those that do not decode: their keys' rows stay."""
         source = self.table.source
-        step = StepRun(StepInput(0, [Slice(source.id, source.topic, run.partition, run.records)]), state)
+        step = StepRun(StepInput(0, [Slice(source.id, source.topic, run.partition, run.records)]), state, self.failures)
         batch = self.reader.read(step)
         letters = [letter for emitted in step.emitted for letter in emitted.values]
         if batch is None:

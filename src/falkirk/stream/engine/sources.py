@@ -1,24 +1,22 @@
-"""From records to rows: one contiguous frame in (partition, offset) order, or the dead letters."""
+"""From records to rows: one contiguous frame in (partition, offset) order."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping
+from collections.abc import Sequence
 from itertools import chain
 from typing import TypeVar
 
-import msgspec
 import numpy as np
 import polars as pl
 
 from falkirk.errors import SourceError
-from falkirk.stream.circuit import Emitted, Slice
+from falkirk.stream.circuit import Slice
 from falkirk.stream.engine.batch import ORIGIN, TS, Batch
+from falkirk.stream.engine.failures import Failed
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.formats import Format
 from falkirk.stream.metadata import metadata_column
 from falkirk.stream.operators import Source
-from falkirk.stream.stage import DEAD_LETTERS
 
 T = TypeVar("T")
 
@@ -26,30 +24,17 @@ T = TypeVar("T")
 class SourceReader:
     """Decodes one source for one task."""
 
-    def __init__(
-        self,
-        source: Source,
-        value: Format,
-        *,
-        app: str,
-        stage: str,
-        dead_letters: str,
-        partitions: Mapping[str, int],
-        bury_from: Mapping[tuple[str, int], int] | None = None,
-    ) -> None:
-        """`bury_from` says, by topic and partition, at which offset burying begins: what is before it has been buried."""
-        self.source, self.value, self.app, self.stage = source, value, app, stage
-        self.dead_letters, self.dead_partitions = dead_letters, partitions.get(dead_letters, 1)
-        self.bury_from = bury_from or {}
+    def __init__(self, source: Source, value: Format) -> None:
+        self.source, self.value = source, value
 
     def read(self, run: StepRun) -> Batch | None:
-        """The rows of the source's slices. Records that do not decode go to the dead letters."""
+        """The rows of the source's slices. What does not decode is left to the run's failures."""
         slices = run.slices(self.source.id)
         if not slices:
             return None
         pieces = [s.records for _, s in slices]
         decoded = self.value.decode(joined([records.values for records in pieces]))
-        good = self._bury(run, slices, decoded.bad) if decoded.bad else None
+        good = self._good(run, slices, decoded.bad)
         if good is not None and not good:
             return None
         times = pl.Series(TS, joined([records.times for records in pieces]), dtype=pl.Int64)
@@ -86,40 +71,26 @@ class SourceReader:
                     "give repartition=True",
                 )
 
-    def _bury(self, run: StepRun, slices: list[tuple[int, Slice]], bad: list[tuple[int, str]]) -> list[int]:
-        """Send what did not decode to the dead letters; the indexes of the rest."""
-        firsts = _firsts(slices)
-        partitions, keys, values, times = [], [], [], []
+    def _good(self, run: StepRun, slices: list[tuple[int, Slice]], bad: Sequence[tuple[int, str]]) -> list[int] | None:
+        """The indexes of the records that decode; None: all. Raises SourceError where one that does not stops the app."""
+        total = sum(len(s.records) for _, s in slices)
+        firsts, failed = _firsts(slices), []
         for i, reason in bad:
             n = int(np.searchsorted(firsts, i, "right")) - 1
-            piece, at = slices[n][1], i - int(firsts[n])
-            if piece.records.offsets[at] < self.bury_from.get((piece.topic, piece.partition), 0):
-                continue
-            partitions.append(piece.partition % self.dead_partitions)
-            keys.append(piece.records.keys[at])
-            values.append(self._letter(piece, at, reason))
-            times.append(piece.records.times[at])
-        if values:
-            run.bury(Emitted(DEAD_LETTERS, self.dead_letters, partitions, keys, values, times))
+            start, piece = slices[n]
+            at = i - int(firsts[n])
+            failed.append(Failed(i, reason, start + at, piece.records.times[at]))
+            if run.failures.stops(self.source):
+                raise SourceError(
+                    f"a record does not decode: {reason}",
+                    where=f"{self.source.where}, {run.address(start + at)}",
+                    hint="mend what writes it; to go on without such records: on_error=fk.DeadLetter()",
+                )
+        run.failures.take(run, self.source, total, failed)
+        if not bad:
+            return None
         lost = {i for i, _ in bad}
-        return [i for i in range(sum(len(s.records) for _, s in slices)) if i not in lost]
-
-    def _letter(self, piece: Slice, at: int, reason: str) -> bytes:
-        records = piece.records
-        return msgspec.json.encode(
-            {
-                "app": self.app,
-                "stage": self.stage,
-                "source": self.source.id,
-                "topic": piece.topic,
-                "partition": piece.partition,
-                "offset": records.offsets[at],
-                "timestamp": records.times[at],
-                "reason": reason,
-                "key": _base64(records.keys[at]),
-                "payload": _base64(records.values[at]),
-            }
-        )
+        return [i for i in range(total) if i not in lost]
 
 
 def _firsts(slices: list[tuple[int, Slice]]) -> np.ndarray:
@@ -130,7 +101,3 @@ def _firsts(slices: list[tuple[int, Slice]]) -> np.ndarray:
 def joined(columns: list[list[T]]) -> list[T]:
     """One after the other."""
     return columns[0] if len(columns) == 1 else list(chain.from_iterable(columns))
-
-
-def _base64(data: bytes | None) -> str | None:
-    return None if data is None else base64.b64encode(data).decode()

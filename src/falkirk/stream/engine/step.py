@@ -6,9 +6,14 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from falkirk.stream.circuit import Emitted, Slice, State, StepInput
 from falkirk.stream.engine.batch import ORIGIN, Batch
+from falkirk.stream.operators import Operator
+
+if TYPE_CHECKING:
+    from falkirk.stream.engine.failures import Failures
 
 
 @dataclass(slots=True)
@@ -17,8 +22,13 @@ class StepRun:
 
     step: StepInput
     state: State
+    failures: Failures
     emitted: list[Emitted] = field(default_factory=list)
+    errors: dict[Operator, Batch] = field(default_factory=dict)
+    """What failed, of the operators whose streams of errors are used."""
     dead: int = 0
+    skipped: int = 0
+    """What failed and was left out."""
     starts: list[int] = field(init=False)
     """The number of each slice's first record."""
 
@@ -31,7 +41,7 @@ class StepRun:
         return [(start, s) for start, s in found if s.input == name and len(s.records)]
 
     def bury(self, letters: Emitted) -> None:
-        """Emit dead letters. Those of all sources are one output: a step numbers each output's records from 0."""
+        """Emit dead letters. Those of one topic are one output: a step numbers each output's records from 0."""
         self.dead += len(letters.values)
         before = next((e for e in self.emitted if e.output == letters.output), None)
         if before is None:
@@ -42,11 +52,19 @@ class StepRun:
         before.values = [*before.values, *letters.values]
         before.timestamps = [*before.timestamps, *letters.timestamps]
 
+    def record(self, origin: int | None) -> tuple[Slice, int] | None:
+        """The record of this number: its slice, and its place there."""
+        if origin is None:
+            return None
+        i = bisect_right(self.starts, origin) - 1
+        return self.step.slices[i], origin - self.starts[i]
+
     def address(self, origin: int) -> str:
         """Where a record is: topic, partition, offset."""
-        i = bisect_right(self.starts, origin) - 1
-        s = self.step.slices[i]
-        return f"topic {s.topic}, partition {s.partition}, offset {s.records.offsets[origin - self.starts[i]]}"
+        found = self.record(origin)
+        assert found is not None
+        piece, at = found
+        return f"topic {piece.topic}, partition {piece.partition}, offset {piece.records.offsets[at]}"
 
     def span(self, batch: Batch, rows: Sequence[int]) -> str:
         """The address of one row, or from the first to the last of several; "" where it is not known."""

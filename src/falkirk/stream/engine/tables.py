@@ -17,8 +17,8 @@ class TableReader(SourceReader):
     source: TableSource
 
     def read(self, run: StepRun) -> Batch | None:
-        """A row a record, the key's columns from the key; of a tombstone, they are all there is. Records of which key or
-        value does not decode go to the dead letters, and the key's row stays as it was."""
+        """A row a record, the key's columns from the key; of a tombstone, they are all there is. Where a record's key
+        or value does not decode, that is left to the run's failures, and the key's row stays as it was."""
         slices = run.slices(self.source.id)
         if not slices:
             return None
@@ -29,7 +29,9 @@ class TableReader(SourceReader):
         named = self.source.key.decode(keys, self.source.schema)
         bad = dict(named.bad) | {there[i]: reason for i, reason in decoded.bad}
         bad |= {i: "null key" for i, key in enumerate(keys) if key is None}
-        good = self._bury(run, slices, sorted(bad.items())) if bad else list(range(len(keys)))
+        good = self._good(run, slices, sorted(bad.items()))
+        if good is None:
+            good = list(range(len(keys)))
         if not good:
             return None
         key_row = _places(len(keys), {i for i, _ in named.bad})

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import polars as pl
 
+from falkirk.stream.circuit import Slice
 from falkirk.stream.engine.batch import Batch
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.exchanges.place import Place
@@ -87,6 +88,10 @@ class BucketRun(StepRun):
     topics: Sequence[str] = ()
     """By number of the source."""
     places: list[Place] = field(default_factory=list)
+
+    def record(self, origin: int | None) -> tuple[Slice, int] | None:
+        """It is not known."""
+        return None
 
     def address(self, origin: int) -> str:
         """Where a row comes from; "" if it was made of several records."""
