@@ -18,8 +18,6 @@ prints the text without a trace and exits with the class's `exit_code`.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 
 class FalkirkError(Exception):
     """What happened, where, and what to do.
@@ -30,7 +28,7 @@ class FalkirkError(Exception):
       to do: create it first
     """
 
-    exit_code: ClassVar[int] = 1
+    exit_code: int = 1
 
     def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
         super().__init__(what)

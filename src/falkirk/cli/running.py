@@ -33,7 +33,7 @@ from falkirk.runtime.news import Line, News, Started
 from falkirk.runtime.process import setup_logging
 from falkirk.runtime.protocol import BUG, EpochReport
 from falkirk.runtime.settings import Settings
-from falkirk.runtime.supervisor import Supervisor, WorkerFailed
+from falkirk.runtime.supervisor import Supervisor
 from falkirk.runtime.until_end import UntilEnd
 from falkirk.runtime.view import clock
 from falkirk.runtime.watch import Watch
@@ -182,18 +182,14 @@ def _supervise(
     click.echo(f"{app.name}: {len(app.tasks)} tasks, {workers}{drives}, pid {os.getpid()}", err=True)
     say_where(app, watch)
     watch.start()
-    try:
-        with ExitStack() as stack:  # what is wrong is said last
-            stack.enter_context(closing(watch))
-            if app.tasks:
-                supervisor.run(finished, watch.tell)
-            else:
-                supervisor.kill()  # there is nothing for workers to do
-                while not finished():
-                    time.sleep(0.05)
-    except WorkerFailed as error:
-        tell_error(error)
-        sys.exit(error.code)
+    with ExitStack() as stack:  # what is wrong is said last
+        stack.enter_context(closing(watch))
+        if app.tasks:
+            supervisor.run(finished, watch.tell)
+        else:
+            supervisor.kill()  # there is nothing for workers to do
+            while not finished():
+                time.sleep(0.05)
     if end is not None and not stop.is_set() and app.tasks:
         everything = f"everything is processed: {end.progress()[1]:,} input records, in {clock(watch.board.seconds)}"
         click.echo(f"{app.name}: {everything}", err=True)

@@ -65,7 +65,7 @@ class WorkerFailed(FalkirkError):
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
-        self.code = exit_code
+        self.exit_code = exit_code
 
 
 class Supervisor:

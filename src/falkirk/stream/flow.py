@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -157,12 +158,36 @@ class Flow:
         )  # fmt: skip
         return Table(self.graph, self.graph.add(source), spelt)
 
+    def run(self, brokers: str | None = None, **options: Any) -> None:
+        """Run the flow on a Kafka cluster, as `falkirk run` does: until Ctrl-C, or with `until="end"` until all that is in
+        the sources is processed. Raises FalkirkError.
+
+        Options are those of `falkirk run`, without dashes: `workers=4`, `state_dir="state"`, `until="end"`,
+        `set={"security.protocol": "SASL_SSL"}`. What is not given is taken from falkirk.toml and the environment, as ever.
+
+        Workers are processes, which load the flow from the file that it is in. So it must be a global of a script or a
+        module, and a script must not run it while it is loaded:
+
+            if __name__ == "__main__":
+                flow.run("broker-1:9092", workers=4)
+        """
+        _started(self, "run", {"brokers": brokers, **options})
+
+    def dev(self, **options: Any) -> None:
+        """Run the flow on this machine, on a Kafka that starts by itself, as `falkirk dev` does. See `run`."""
+        _started(self, "dev", options)
+
     def plan(self, prefix: str = PREFIX) -> Plan:
         """The stages of the flow; topics between them and for dead letters are called `prefix`.NAME.… Raises
         DefinitionError if it does nothing."""
         from falkirk.stream.planner import plan
 
         return plan(self.graph, prefix)
+
+
+def _started(flow: Flow, command: str, options: Mapping[str, Any]) -> None:
+    # By name: the command line is layers above, and nothing else here knows of it.
+    importlib.import_module("falkirk.cli.here").start(flow, command, options)
 
 
 def check_name(name: str, what: str, line: str) -> None:

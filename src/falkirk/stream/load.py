@@ -14,6 +14,14 @@ from falkirk.errors import ConfigError, DefinitionError, FalkirkError
 from falkirk.stream.blame import in_brief, raised_at
 from falkirk.stream.flow import Flow
 
+_under_way: list[str] = []
+"""The targets that are being loaded just now."""
+
+
+def loading() -> str:
+    """The target that is being loaded, or ""."""
+    return _under_way[-1] if _under_way else ""
+
 
 def load_flow(target: str) -> Flow:
     """The flow that `target` names; without ":name", the module's only flow. Raises ConfigError, and DefinitionError
@@ -25,7 +33,11 @@ def load_flow(target: str) -> Flow:
       to do: name it as a module (app:flow) or a file (folder/app.py:flow), from the folder you are in
     """
     place, _, name = target.partition(":")
-    module = _module(place)
+    _under_way.append(target)
+    try:
+        module = _module(place)
+    finally:
+        _under_way.pop()
     flows = {key: value for key, value in vars(module).items() if isinstance(value, Flow)}
     if name:
         if name not in flows:

@@ -61,8 +61,8 @@ def host(slot: int, assignment: bytes) -> Failure | None:
             try:
                 supervisor.run(orders.leave.is_set, Forward(announcing))
             except WorkerFailed as error:
-                where = f"\n  where: {host_name()}, and its executor's standard error" if error.code == BUG else ""
-                return f"{error}{where}", error.code
+                where = f"\n  where: {host_name()}, and its executor's standard error" if error.exit_code == BUG else ""
+                return f"{error}{where}", error.exit_code
     return None
 
 
