@@ -18,6 +18,7 @@ from narwhals import (
     when,
 )
 
+from falkirk.connectors.registry import Registry
 from falkirk.errors import FalkirkError
 from falkirk.stream.aggregates import Aggregate, mean
 from falkirk.stream.aggregates import len_ as len  # noqa: A004
@@ -25,12 +26,14 @@ from falkirk.stream.aggregates import max_ as max  # noqa: A004
 from falkirk.stream.aggregates import min_ as min  # noqa: A004
 from falkirk.stream.aggregates import sum_ as sum  # noqa: A004
 from falkirk.stream.flow import Flow
-from falkirk.stream.formats import Float32BE, Float64BE, Int16BE, Int32BE, Int64BE, Json, Key, Raw, Text
+from falkirk.stream.formats import Avro, Float32BE, Float64BE, Int16BE, Int32BE, Int64BE, Json, Key, Raw, Text
 from falkirk.stream.formats.types import (
     Binary,
     Boolean,
     Date,
     Datetime,
+    DatetimeMicros,
+    Decimal,
     Float32,
     Float64,
     Int8,
@@ -53,12 +56,15 @@ from falkirk.stream.streams import Stream
 
 __all__ = [
     "Aggregate",
+    "Avro",
     "Batch",
     "Binary",
     "Boolean",
     "Date",
     "Datetime",
+    "DatetimeMicros",
     "DeadLetter",
+    "Decimal",
     "EagerCheckpoint",
     "FalkirkError",
     "Float32",
@@ -81,6 +87,7 @@ __all__ = [
     "Process",
     "Provenance",
     "Raw",
+    "Registry",
     "Skip",
     "Stop",
     "Stream",

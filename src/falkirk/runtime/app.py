@@ -17,6 +17,7 @@ from falkirk.errors import ClusterError, SourceError
 from falkirk.runtime import layout
 from falkirk.runtime.batch.binding import BoundBatch, bind
 from falkirk.runtime.layout import LayoutRecord
+from falkirk.runtime.registries import meet_registries
 from falkirk.runtime.settings import Settings
 from falkirk.stream.batch import BatchStage
 from falkirk.stream.plan import (
@@ -95,6 +96,7 @@ def prepare(plan: Plan, settings: Settings, topics: Topics, *, backfill: bool = 
         if known is not None:
             layout.check_topics(known, found)
         check_sources(plan, found, topics)
+        meet_registries(plan)
         counts = {name: info.partitions for name, info in found.items() if name in roles}
         if known is not None:
             # A sink that was given more partitions is written as before: a key must not have its records in two of them.

@@ -9,13 +9,13 @@ import polars as pl
 
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
-from falkirk.stream.blame import did_you_mean, user_line
+from falkirk.stream.blame import user_line
 from falkirk.stream.expressions import IntoExpr, computed_columns, evaluate, expressions, passed_through, words
 from falkirk.stream.failing import CAN_FAIL, ERRORS
 from falkirk.stream.formats import Format, Key, KeyLike
 from falkirk.stream.formats.types import SchemaLike, schema_of
 from falkirk.stream.keyed import Grouped, Keyed
-from falkirk.stream.keys import checked_format, checked_key, columns_of
+from falkirk.stream.keys import checked_key, columns_of, sink_format
 from falkirk.stream.lookups import Table, lookup
 from falkirk.stream.on_error import OnError, checked_on_error
 from falkirk.stream.regimes import Batch, Regime, checked_regime
@@ -225,8 +225,7 @@ class Stream:
         spelt = checked_key(key, self.schema, where) if key is not None else None
         if self._op.changes:
             self._check_upserts(spelt, where)
-        value = checked_format(value, where)
-        _check_encodes(value, self.schema, where)
+        value = sink_format(value, topic or name, self.schema, where)
         sink = self._made(op.Sink, line, id=name, topic=topic or name, key=spelt, value=value)
         self._graph.add(sink)
 
@@ -296,10 +295,3 @@ def errors_of(graph: op.Graph, before: op.Operator, line: str) -> Stream:
         id=f"{before.id}.errors", line=line, inputs=(before,), schema=ERRORS, root=before.root, regime=before.regime
     )
     return Stream(graph, graph.add(errors))
-
-
-def _check_encodes(value: Format, schema: pl.Schema, where: str) -> None:
-    try:
-        value.encode(schema.to_frame())
-    except DefinitionError as error:
-        raise DefinitionError(error.what, where=where, hint=error.hint or did_you_mean("", schema)) from error

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import falkirk as fk
 from falkirk.errors import DefinitionError
 from falkirk.stream.formats import Json
 from falkirk.stream.formats.types import (
@@ -18,6 +19,7 @@ from falkirk.stream.formats.types import (
     Boolean,
     Date,
     Datetime,
+    DatetimeMicros,
     Float32,
     Float64,
     Int8,
@@ -71,6 +73,18 @@ def noon(**more: int) -> datetime:
         (Datetime, '"2026-01-31"', noon(hours=-12)),
         (Datetime, str(int(noon().timestamp() * 1000)), noon()),
         (Datetime, "-1", datetime(1969, 12, 31, 23, 59, 59, 999000, tzinfo=UTC)),
+        (DatetimeMicros, '"2026-01-31T12:00:00.123456789Z"', noon(milliseconds=123, microseconds=456)),
+        (DatetimeMicros, "-1", datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)),
+        (fk.Decimal(9, 2), '"-1234567.89"', Decimal("-1234567.89")),
+        (fk.Decimal(9, 2), '"1.500"', Decimal("1.50")),
+        (fk.Decimal(9, 2), "12.5", Decimal("12.50")),
+        (fk.Decimal(2, 2), '"0.99"', Decimal("0.99")),
+        (
+            fk.Decimal(38, 10),
+            '"-9999999999999999999999999999.9999999999"',
+            Decimal("-9999999999999999999999999999.9999999999"),
+        ),
+        (fk.Decimal(38, 0), "123456789012345678", Decimal(123456789012345678)),
         (Date, '"2026-01-31"', date(2026, 1, 31)),
         (Binary, '"aGk="', b"hi"),
         (Binary, '"1234"', b"\xd7m\xf8"),
@@ -111,6 +125,13 @@ def test_a_value_is_read_as_its_type(kind: Any, text: str, expected: object) -> 
         (Datetime, "true", "field 'x': cannot read true as Datetime"),
         (Date, '"2026-1-31"', "field 'x': cannot read '2026-1-31' as Date"),
         (Date, "20260131", "field 'x': cannot read 20260131 as Date"),
+        (fk.Decimal(4, 2), '"100"', "field 'x': cannot read '100' as Decimal(4, 2)"),
+        (fk.Decimal(4, 2), '"1.005"', "field 'x': cannot read '1.005' as Decimal(4, 2)"),
+        (fk.Decimal(4, 2), '""', "field 'x': cannot read '' as Decimal(4, 2)"),
+        (fk.Decimal(4, 2), '"."', "field 'x': cannot read '.' as Decimal(4, 2)"),
+        (fk.Decimal(4, 2), "true", "field 'x': cannot read true as Decimal(4, 2)"),
+        (fk.Decimal(38, 20), "0.1234567890123456", "field 'x': cannot read 0.1234567890123456 as Decimal(38, 20)"),
+        (DatetimeMicros, "true", "field 'x': cannot read true as DatetimeMicros"),
         (Binary, '"a"', "field 'x': cannot read 'a' as Binary"),
         (Binary, "1234", "field 'x': cannot read 1234 as Binary"),
         (List(Int8), "[1,300]", "field 'x[1]': cannot read 300 as Int8"),

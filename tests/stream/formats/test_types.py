@@ -93,7 +93,7 @@ def test_a_schema_is_its_own_description() -> None:
         int | str,
         dict[str, int],
         nw.Datetime,
-        nw.Datetime("us", "UTC"),
+        nw.Datetime("ns", "UTC"),
         nw.List,
         nw.List(nw.Object),
         nw.Array(nw.Int64, 2),

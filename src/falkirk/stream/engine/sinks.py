@@ -85,9 +85,11 @@ class SinkRunner:
                 keys, hashes = list(compress(keys, wanted)), hashes[wanted.to_numpy()]
         if keys is None:
             keys = key.encode(rows)
-        values: Sequence[bytes | None] = self.sink.value.encode(rows)
+        values: Sequence[bytes | None] = self.sink.value.encode(rows if here.all() else rows.filter(here))
         if not here.all():
-            values = [v if alive else None for v, alive in zip(values, here, strict=True)]
+            # A row that is gone is all nulls, which a format may not be able to write.
+            left = iter(values)
+            values = [next(left) if alive else None for alive in here]
         places = self._placed(keys, hashes, np.zeros(len(keys), np.int64))
         return self._emit(run, Written(keys, values, times), places)
 

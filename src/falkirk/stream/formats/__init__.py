@@ -1,12 +1,14 @@
 """What the bytes of keys and values mean.
 
 Json({...})                            an object a record
+Avro("bid.avsc")                       an Avro datum a record; with a registry, as its clients write it
 Text() Raw() Int64BE() Int32BE() ...   one column a record
 Key("id", Int64BE)                     how keys are written; text unless a format is named
 """
 
 from __future__ import annotations
 
+from falkirk.stream.formats.avro import Avro
 from falkirk.stream.formats.base import Decoded, Format
 from falkirk.stream.formats.json import Json
 from falkirk.stream.formats.key import Key, KeyLike, key_of
@@ -14,6 +16,7 @@ from falkirk.stream.formats.scalar import Float32BE, Float64BE, Int16BE, Int32BE
 from falkirk.stream.formats.types import SchemaLike, schema_of
 
 __all__ = [
+    "Avro",
     "Decoded",
     "Float32BE",
     "Float64BE",

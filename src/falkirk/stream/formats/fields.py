@@ -2,11 +2,12 @@
 
     type       in JSON, written                       in JSON, read
     Datetime   "2026-01-31T12:00:00.000Z"             that; with another offset, or none for UTC; a date; milliseconds
+    …Micros    "2026-01-31T12:00:00.000000Z"          that, and the same; microseconds
     Date       "2026-01-31"                           that
     Binary     base64, with padding                   that
     String     a string                               a string; a number or a boolean becomes its text
     Float      a number; NaN and infinity: null       a number; beyond the type's range it is bad
-    Decimal    a string                               (not read)
+    Decimal    a string                               a string; a number, read as a double, of up to 15 digits
     the rest   as one expects                         exactly the type: 1.0 is not an integer, "1" is not a number
 
 Polars reads a batch of JSON in one go, but of these types it knows some only, and by rules that look at the whole
@@ -17,6 +18,7 @@ one value at a time.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Literal
 
 import polars as pl
 
@@ -24,9 +26,14 @@ from falkirk.stream.formats.types import instance
 
 _SMALL = (pl.Int8(), pl.Int16(), pl.UInt8(), pl.UInt16())
 _MOMENT = pl.Datetime("ms", "UTC")
+_MICROS = pl.Datetime("us", "UTC")
+_UNIT: dict[pl.DataType, Literal["ms", "us"]] = {_MOMENT: "ms", _MICROS: "us"}
+_PER_SECOND: dict[pl.DataType, int] = {_MOMENT: 1_000, _MICROS: 1_000_000}
 _ISO = r"^\d{4}-\d\d-\d\d(?:[T ][0-2]\d:[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-][0-2]\d:?[0-5]\d)?)?$"
-_FIRST = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 1000
-_LAST = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) * 1000 + 999
+_FIRST = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())
+_END = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) + 1
+_EXACT = 15
+"""Digits that a double keeps."""
 
 
 def as_read(dtype: pl.DataType) -> pl.DataType:
@@ -43,7 +50,7 @@ def as_read(dtype: pl.DataType) -> pl.DataType:
         return pl.Int64()
     if dtype == pl.Float32():
         return pl.Float64()
-    return pl.String() if dtype in (_MOMENT, pl.Date(), pl.Binary()) else dtype
+    return pl.String() if dtype in (_MOMENT, _MICROS, pl.Date(), pl.Binary()) or dtype.is_decimal() else dtype
 
 
 def converted(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
@@ -68,21 +75,31 @@ def converted(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
         return e.str.decode("base64", strict=False)
     if dtype == pl.Date():
         return pl.when(e.str.contains(r"^\d{4}-\d\d-\d\d$")).then(e).str.to_date("%Y-%m-%d", strict=False)
-    return e.map_batches(moments, return_dtype=_MOMENT, is_elementwise=True)
+    if isinstance(dtype, pl.Decimal):
+        fits = e.str.contains(r"^-?\d+(?:\.\d+)?$") & e.str.contains(_decimal(dtype))
+        return pl.when(fits).then(e).cast(dtype, strict=False)
+    return e.map_batches(lambda text: moments(text, dtype), return_dtype=dtype, is_elementwise=True)
 
 
-def moments(text: pl.Series) -> pl.Series:
-    """Text as Datetime: ISO 8601, or milliseconds since 1970. Null for what is neither, or out of years 1 to 9999.
+def _decimal(dtype: pl.Decimal) -> str:
+    """What a decimal's text looks like: no digit of it would be lost."""
+    whole = dtype.precision - dtype.scale
+    return rf"^-?0*\d{{0,{whole}}}(?:\.\d{{0,{dtype.scale}}}0*)?$"
 
-    Digits beyond the millisecond are cut off. Formats are spelled out, for one that Polars infers from the first row
+
+def moments(text: pl.Series, dtype: pl.DataType = _MOMENT) -> pl.Series:
+    """Text as Datetime: ISO 8601, or milliseconds (of DatetimeMicros: microseconds) since 1970. Null for what is neither,
+    or out of years 1 to 9999.
+
+    Digits beyond the unit are cut off. Formats are spelled out, for one that Polars infers from the first row
     would make a row's value depend on another row.
 
     >>> moments(pl.Series(["1970-01-01T00:00:01.2345Z", "1970-01-01 00:00:00", "-1", "soon"])).cast(pl.Int64).to_list()
     [1234, 0, -1, None]
     """
-    t = pl.col("t")
+    t, per, unit = pl.col("t"), _PER_SECOND[dtype], _UNIT[dtype]
     iso = text.alias("t").to_frame().select(pl.when(t.str.contains(_ISO)).then(t.str.replace(" ", "T", literal=True)))
-    at = iso.select(t.str.to_datetime("%+", time_unit="ms", time_zone="UTC", strict=False).to_physical()).to_series()
+    at = iso.select(t.str.to_datetime("%+", time_unit=unit, time_zone="UTC", strict=False).to_physical()).to_series()
     if at.null_count() > text.null_count():
         rest = pl.DataFrame({"at": at, "t": iso["t"], "text": text}).with_columns(
             pl.when(pl.col("at").is_null()).then(pl.col("t", "text"))
@@ -91,12 +108,12 @@ def moments(text: pl.Series) -> pl.Series:
         at = rest.select(
             pl.coalesce(
                 "at",
-                t.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", time_unit="ms", strict=False).to_physical(),
-                t.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("ms")).to_physical(),
+                t.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", time_unit=unit, strict=False).to_physical(),
+                t.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime(unit)).to_physical(),
                 digits.cast(pl.Int64, strict=False),
             )
         ).to_series()
-    return pl.select(pl.when(at.is_between(_FIRST, _LAST)).then(at)).to_series().cast(_MOMENT)
+    return pl.select(pl.when(at.is_between(_FIRST * per, _END * per - 1)).then(at)).to_series().cast(dtype)
 
 
 def present(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
@@ -123,13 +140,15 @@ def doubtful(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
         return pl.any_horizontal(doubtful(e.struct.field(f.name), instance(f.dtype)) for f in dtype.fields)
     if dtype == pl.Binary():
         return e.str.contains(r"^(?:\d+|true)$").fill_null(False)
+    if dtype.is_decimal():
+        return (e.str.replace_all(r"^[-0.]+|\.", "").str.len_bytes() > _EXACT).fill_null(False)
     if dtype == pl.String():
         braces = e.str.starts_with("{") & e.str.ends_with("}")
         return (braces | (e.str.starts_with("[") & e.str.ends_with("]"))).fill_null(False)
     return pl.lit(False)
 
 
-def holds(dtype: pl.DataType, *kinds: pl.DataType) -> bool:
+def holds(dtype: pl.DataType, *kinds: pl.DataType | type[pl.DataType]) -> bool:
     """Is `dtype` one of these scalars, or has it one of them within?
 
     >>> holds(pl.List(pl.Struct({"a": pl.String})), pl.String())
@@ -139,7 +158,7 @@ def holds(dtype: pl.DataType, *kinds: pl.DataType) -> bool:
         return holds(instance(dtype.inner), *kinds)
     if isinstance(dtype, pl.Struct):
         return any(holds(instance(f.dtype), *kinds) for f in dtype.fields)
-    return dtype in kinds
+    return dtype in kinds or (pl.Decimal in kinds and dtype.is_decimal())
 
 
 def written(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:

@@ -52,7 +52,7 @@ class Reader:
             for name, dtype in schema.items()
             if self.columns[name] != dtype
         }
-        self.texts = any(fields.holds(dtype, pl.Binary(), pl.String()) for dtype in schema.values())
+        self.texts = any(fields.holds(dtype, pl.Binary(), pl.Decimal, pl.String()) for dtype in schema.values())
 
     def read(self, values: Sequence[bytes | None]) -> Decoded:
         """The records as rows of one contiguous frame, and the bad ones with their reasons."""
@@ -142,7 +142,7 @@ class Reader:
 
     def _doubtful(self, rows: _Rows) -> Sequence[int]:
         """Rows with text that the reader may have made from something that is no text."""
-        kinds = (pl.Binary(),) if rows.flat else (pl.Binary(), pl.String())
+        kinds = (pl.Binary(), pl.Decimal) if rows.flat else (pl.Binary(), pl.Decimal, pl.String())
         doubts = [
             fields.doubtful(pl.col(name), dtype) for name, dtype in self.schema.items() if fields.holds(dtype, *kinds)
         ]

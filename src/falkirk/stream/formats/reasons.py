@@ -19,6 +19,8 @@ from falkirk.stream.formats.types import instance, type_name
 
 BLANK = b" \t\r\n"
 _LONGEST = 60
+_EXACT = 15
+"""Digits that a double keeps: of a number with more, it is not known what was meant."""
 
 
 def certain(value: bytes | None, schema: Mapping[str, pl.DataType]) -> str | None:
@@ -144,7 +146,14 @@ def _is(value: Any, dtype: pl.DataType) -> bool:
         return isinstance(value, str)
     if isinstance(dtype, pl.Datetime):
         return type(value) in (str, int, float)
+    if dtype.is_decimal():
+        return type(value) in (str, int) or (type(value) is float and _digits(value) <= _EXACT)
     return False
+
+
+def _digits(number: float) -> int:
+    """Of the shortest text that reads back as the number."""
+    return len(repr(number).partition("e")[0].lstrip("-0.").replace(".", ""))
 
 
 @functools.cache

@@ -12,10 +12,12 @@ import polars as pl
 
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.stream.formats import scalar, types
+from falkirk.stream.formats.avro import Avro
 from falkirk.stream.formats.base import Format
 from falkirk.stream.formats.json import Json
 
 _FORMATS: dict[str, Any] = {
+    "Avro": Avro,
     "Json": Json,
     **{
         name: getattr(scalar, name)
@@ -26,7 +28,7 @@ _TYPES: dict[str, Any] = {
     name: getattr(types, name)
     for name in (
         "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "Float32", "Float64",
-        "String", "Boolean", "Binary", "Date", "Datetime",
+        "String", "Boolean", "Binary", "Date", "Datetime", "DatetimeMicros",
     )
 } | {"int": int, "float": float, "str": str, "bool": bool, "bytes": bytes}  # fmt: skip
 

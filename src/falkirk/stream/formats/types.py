@@ -23,10 +23,14 @@ Int8, Int16, Int32, Int64 = nw.Int8, nw.Int16, nw.Int32, nw.Int64
 UInt8, UInt16, UInt32, UInt64 = nw.UInt8, nw.UInt16, nw.UInt32, nw.UInt64
 Float32, Float64 = nw.Float32, nw.Float64
 String, Boolean, Binary, Date = nw.String, nw.Boolean, nw.Binary, nw.Date
+Decimal = nw.Decimal
 List, Struct = nw.List, nw.Struct
 
 Datetime = nw.Datetime("ms", "UTC")
 """A moment, in milliseconds since 1970, UTC: what a Kafka timestamp is."""
+
+DatetimeMicros = nw.Datetime("us", "UTC")
+"""A moment, in microseconds since 1970, UTC."""
 
 SchemaLike: TypeAlias = Mapping[str, Any] | type
 """A dict of name to type, a dataclass or a TypedDict."""
@@ -47,6 +51,7 @@ _PLAIN: dict[pl.DataType, str] = {
     pl.Binary(): "Binary",
     pl.Date(): "Date",
     pl.Datetime("ms", "UTC"): "Datetime",
+    pl.Datetime("us", "UTC"): "DatetimeMicros",
 }
 _PYTHON: dict[Any, pl.DataType] = {
     int: pl.Int64(),
@@ -92,6 +97,8 @@ def type_name(dtype: pl.DataType) -> str:
         return f"List({type_name(instance(dtype.inner))})"
     if isinstance(dtype, pl.Struct):
         return "Struct({" + ", ".join(f"{f.name}: {type_name(instance(f.dtype))}" for f in dtype.fields) + "})"
+    if isinstance(dtype, pl.Decimal):
+        return f"Decimal({dtype.precision}, {dtype.scale})"
     return _PLAIN.get(dtype, str(dtype))
 
 
@@ -140,17 +147,20 @@ def _dtype(kind: Any, where: str) -> pl.DataType:
             return pl.List(_dtype(dtype.inner, where))
         if isinstance(dtype, pl.Struct):
             return pl.Struct(_columns({f.name: f.dtype for f in dtype.fields}, where))
-        if dtype in _PLAIN:
+        if dtype in _PLAIN or isinstance(dtype, pl.Decimal):
             return dtype
     raise DefinitionError(
         f"{kind!r} is not a type of a column",
         where=f"field {where!r}",
-        hint=f"use one of {', '.join(_PLAIN.values())}, List(...), Struct({{...}})",
+        hint=f"use one of {', '.join(_PLAIN.values())}, Decimal(...), List(...), Struct({{...}})",
     )
 
 
 def _library_type(kind: Any) -> pl.DataType | None:
     """A Narwhals or Polars type as Polars'; None when it is neither."""
+    if kind is nw.Decimal or kind is pl.Decimal:
+        # Without its digits: the library would take some of its own.
+        return None
     if isinstance(kind, DType) or (isinstance(kind, type) and issubclass(kind, DType)):
         try:
             return instance(nw.Schema([("", cast("DType", kind))]).to_polars()[""])

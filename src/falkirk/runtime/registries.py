@@ -1,0 +1,44 @@
+"""A flow meets the schema registries that its formats name, before anything is made for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from falkirk.errors import ConfigError, DefinitionError, FalkirkError, UnreachableError
+from falkirk.stream.batch import BatchStage
+from falkirk.stream.formats import Avro, Format
+from falkirk.stream.operators import Sink
+from falkirk.stream.plan import Plan
+from falkirk.stream.stage import PhysicalStage
+
+
+def meet_registries(plan: Plan) -> None:
+    """Register what sinks write by, and see that sources' registries can be asked.
+
+    Raises ConfigError where a registry refuses, UnreachableError where it is away. It may be done again, by any process.
+    """
+    asked = set()
+    for value, where in _formats(plan):
+        if not isinstance(value, Avro) or value.registry is None:
+            continue
+        if value.writes or id(value.registry) not in asked:
+            asked.add(id(value.registry))
+            try:
+                value.begin()
+            except (ConfigError, DefinitionError, UnreachableError) as error:
+                raise _within(error, where) from None
+
+
+def _formats(plan: Plan) -> Iterator[tuple[Format, str]]:
+    """All formats of values, with where they are given; sinks' first, for what they ask is more."""
+    parts: list[PhysicalStage | BatchStage] = [s for s in plan.stages if isinstance(s, PhysicalStage)]
+    parts += plan.batches
+    for part in parts:
+        yield from ((o.value, o.where) for o in part.operators if isinstance(o, Sink))
+    for part in parts:
+        yield from ((value, source.where) for source, value in part.sources.items())
+    yield from ((table.value, table.source.where) for table in plan.shared)
+
+
+def _within(error: FalkirkError, where: str) -> FalkirkError:
+    return type(error)(error.what, where=f"{where}, {error.where}", hint=error.hint)

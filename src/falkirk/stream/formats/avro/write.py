@@ -1,0 +1,127 @@
+"""Rows as datums of a schema.
+
+What a column is written as is checked by types, before any row is: an empty frame of the same columns fails as well.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+
+from falkirk.errors import DefinitionError
+from falkirk.stream.formats.avro.schemas import AvroSchema, Wanted, fastavro
+from falkirk.stream.formats.types import instance, type_name
+
+
+class Writer:
+    """Writes frames by one schema.
+
+    >>> from falkirk.stream.formats.avro.schemas import schema_from
+    >>> schema = schema_from({"type": "record", "name": "Bid", "fields": [{"name": "price", "type": "long"}]})
+    >>> Writer(schema).write(pl.DataFrame({"price": [1, 64]}))
+    [b'\\x02', b'\\x80\\x01']
+    """
+
+    def __init__(self, schema: AvroSchema) -> None:
+        self._schema = schema
+        self._columns = schema.columns
+        self._others = [f["name"] for f in schema.root["fields"] if f["name"] not in schema.columns]
+        self._defaults = {f["name"] for f in schema.root["fields"] if "default" in f}
+
+    def write(self, frame: pl.DataFrame, head: bytes = b"") -> list[bytes]:
+        """A datum a row, after `head`. Raises DefinitionError where columns, types or nulls are not the schema's."""
+        frame = self._fitted(frame)
+        write, parsed = fastavro().schemaless_writer, self._schema.root
+        out, datums = io.BytesIO(), []
+        fixes = [(name, fix) for name in frame.columns if (fix := _fix(self._columns[name].wanted)) is not None]
+        for row in frame.iter_rows(named=True):
+            for name, fix in fixes:
+                row[name] = fix(row[name])
+            out.seek(0)
+            out.truncate()
+            out.write(head)
+            write(out, parsed, row)
+            datums.append(out.getvalue())
+        return datums
+
+    def _fitted(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The schema's columns, of its types, without nulls where it has none."""
+        if unknown := [c for c in frame.columns if c not in self._columns]:
+            what = "is of a type that is no column" if unknown[0] in self._others else "is not in the Avro schema"
+            raise DefinitionError(
+                f"column {unknown[0]!r} {what}", hint=f"select before the sink: {', '.join(self._columns)}"
+            )
+        fields = [f["name"] for f in self._schema.root["fields"]]
+        if missing := [name for name in fields if name not in frame.columns and name not in self._defaults]:
+            raise DefinitionError(
+                f"no column for the Avro schema's field {missing[0]!r}, which has no default",
+                hint=f"there are: {', '.join(frame.columns)}",
+            )
+        for name, dtype in frame.schema.items():
+            wanted = self._columns[name].wanted
+            if not fits(dtype, wanted.dtype):
+                raise DefinitionError(
+                    f"column {name!r} is {type_name(dtype)}, and the Avro schema's field {type_name(wanted.dtype)}",
+                    hint="cast it before the sink",
+                )
+        try:
+            frame = frame.cast({name: self._columns[name].wanted.dtype for name in frame.columns})
+        except pl.exceptions.InvalidOperationError as error:
+            raise DefinitionError(f"a value does not fit the Avro schema: {error}", hint="name a wider type") from None
+        for column in frame.get_columns():
+            _check_nulls(column, self._columns[column.name].wanted, column.name)
+        return frame
+
+
+def fits(given: pl.DataType, wanted: pl.DataType) -> bool:
+    """Does a cast keep each value, as near as the wanted type comes to it, or else fail?"""
+    if given in (wanted, pl.Null()):
+        return True
+    if isinstance(wanted, pl.Struct) and isinstance(given, pl.Struct):
+        have = {f.name: instance(f.dtype) for f in given.fields}
+        same = have.keys() == {f.name for f in wanted.fields}
+        return same and all(fits(have[f.name], instance(f.dtype)) for f in wanted.fields)
+    if isinstance(wanted, pl.List) and isinstance(given, pl.List):
+        return fits(instance(given.inner), instance(wanted.inner))
+    if isinstance(wanted, pl.Datetime) and isinstance(given, pl.Datetime):
+        return given.time_zone is not None and (given.time_unit, wanted.time_unit) != ("us", "ms") != ("ns", "us")
+    if isinstance(wanted, pl.Decimal) and isinstance(given, pl.Decimal):
+        return given.scale <= wanted.scale
+    if wanted == pl.String():
+        return isinstance(given, pl.Categorical | pl.Enum)
+    if given.is_integer():
+        return wanted.is_integer() or wanted.is_float() or isinstance(wanted, pl.Decimal)
+    return given.is_float() and wanted == pl.Float64()
+
+
+def _check_nulls(column: pl.Series, wanted: Wanted, where: str) -> None:
+    """Raises DefinitionError for a null where the schema has none."""
+    if not wanted.nullable and column.null_count():
+        raise DefinitionError(
+            f"column {where!r} is null, and the Avro schema allows no null there",
+            hint='let its type be ["null", …], or filter the rows',
+        )
+    if wanted.item is not None:
+        _check_nulls(column.drop_nulls().explode(keep_nulls=False, empty_as_null=False), wanted.item, f"{where}[]")
+    elif wanted.fields:
+        for name, each in wanted.fields.items():
+            _check_nulls(column.drop_nulls().struct.field(name), each.wanted, f"{where}.{name}")
+
+
+def _fix(wanted: Wanted) -> Callable[[Any], Any] | None:
+    """What makes of a column's value what fastavro writes; None: nothing need be done."""
+    if wanted.item is None and not wanted.fields:
+        return None
+    return lambda value: _plain(value, wanted)
+
+
+def _plain(value: Any, wanted: Wanted) -> Any:
+    if value is None:
+        return None
+    if wanted.item is not None:
+        items = [_plain(each, wanted.item) for each in value]
+        return {pair["key"]: pair["value"] for pair in items} if wanted.is_map else items
+    return {name: _plain(value[name], each.wanted) for name, each in wanted.fields.items()} if wanted.fields else value
