@@ -33,6 +33,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "status": LazyCommand("falkirk.cli.status", "status", "Say how an app is, from any host."),
     "peek": LazyCommand("falkirk.cli.peek", "peek_command", "Show records of a flow's topics, decoded."),
     "why": LazyCommand("falkirk.cli.why", "why_command", "Say which input is behind a record of an output."),
+    "dlq": LazyCommand("falkirk.cli.dlq", "dlq", "List, show or replay dead letters: what failed."),
     "explain": LazyCommand("falkirk.cli.explain", "explain", "Show what a flow will do, before it does anything."),
     "kafka": LazyCommand("falkirk.cli.kafka", "kafka", "Start, stop or look at the embedded Kafka."),
 }

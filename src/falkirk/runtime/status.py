@@ -114,7 +114,7 @@ class Status(msgspec.Struct, frozen=True):
 def read_status(name: str, settings: Settings, topics: Topics) -> Status:
     """Ask the cluster. Raises ClusterError where it does not answer, ConfigError where it has no such app."""
     topics.check_reachable(timeout=5.0)
-    layout = _layout(name, settings, topics)
+    layout = layout_of(name, settings, topics)
     members = topics.group(name).members
     driving = bool(topics.group(drivers(name)).members)
     heard = hear(settings.cluster(), control_topic(settings.prefix, name))
@@ -219,7 +219,8 @@ def _worker(owner: str, member: Member | None, announced: Announced | None, now:
     )
 
 
-def _layout(name: str, settings: Settings, topics: Topics) -> LayoutRecord:
+def layout_of(name: str, settings: Settings, topics: Topics) -> LayoutRecord:
+    """The layout of an app that has run. Raises ConfigError where there is none."""
     control = control_topic(settings.prefix, name)
     if control in topics.describe([control]):
         topic = ControlTopic(settings.cluster(), control)

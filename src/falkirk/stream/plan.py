@@ -50,6 +50,11 @@ def backfill_topic(prefix: str, app: str) -> str:
     return epochs_topic(prefix, app, BACKFILL)
 
 
+def replays_topic(prefix: str, app: str) -> str:
+    """Which dead letters were replayed."""
+    return f"{prefix}.{app}.replays"
+
+
 @dataclass(frozen=True, slots=True)
 class Input:
     """A topic that a stage reads."""

@@ -54,6 +54,14 @@ class Glance:
         merged = list(heapq.merge(*found.values(), key=_millis))
         return merged[max(0, len(merged) - count) :]
 
+    def all(self, size: int = 5_000) -> Iterator[list[Message]]:
+        """Every record that is there, some at a time, partition by partition."""
+        begin, end = self._bounds()
+        for place in self._places:
+            for start in range(begin[place], end[place], size):
+                part = (Offset(start), min(Offset(start + size), end[place]))
+                yield self._read({place: part})[place]
+
     def between(self, ranges: Mapping[int, tuple[Offset, Offset]]) -> list[Message]:
         """The records of a range of each partition, partition by partition."""
         (topic,) = {p.topic for p in self._places}

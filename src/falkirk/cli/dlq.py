@@ -1,0 +1,260 @@
+"""`falkirk dlq`: the dead letters of an app."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from falkirk.cli.options import cluster_options, cluster_settings
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import ConfigError
+from falkirk.runtime.dlq import DeadLetters, Found, Replay, Survey, counted
+from falkirk.runtime.view import table
+from falkirk.stream.letters import Choice, Marks
+from falkirk.stream.load import load_flow
+from falkirk.stream.views import plain
+
+Command = Callable[..., Any]
+
+_CHOICE = [
+    click.option("--stage", help="Of this stage."),
+    click.option("--reason", metavar="TEXT", help="Of which this is a part of the reason."),
+    click.option("--topic", help="Of records of this topic."),
+    click.option("--partition", type=click.IntRange(0), help="Of its partition."),
+    click.option("--offset", "offsets", metavar="N|N-M", help="Of an offset there, or of those from N to M."),
+]
+
+
+def choice_options(command: Command) -> Command:
+    """Which letters are meant."""
+    for option in reversed(_CHOICE):
+        command = option(command)
+    return command
+
+
+@click.group()
+def dlq() -> None:
+    """List, show or replay the dead letters of an app: what failed, and was put aside.
+
+    \b
+    falkirk dlq list auction-stats --brokers broker-1:9092
+    falkirk dlq show auction-stats --reason "cannot read" -n 3 --brokers broker-1:9092
+    falkirk dlq replay auction-stats --stage stats --dry-run --brokers broker-1:9092
+
+    APP is the app's name, or its flow as a run has it (app:flow).
+    """
+
+
+@dlq.command(name="list", short_help="Count them: by stage, operator, topic and reason.")
+@click.argument("app")
+@choice_options
+@cluster_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+def list_command(app: str, as_json: bool, **options: Any) -> None:
+    """Count the dead letters of APP by stage, operator, topic and reason, those first of which there are most.
+
+    \b
+    --json prints an object a line:
+      stage, operator, topic, reason    … stands for what differs from letter to letter
+      letters, replayed, failed_again   how many there are; of which the records were replayed; that are of records which
+                                        had been replayed when they failed
+      first, last                       timestamps of their records
+    """
+    letters, choice = _letters(app, options), _choice(options)
+    counts = counted(letters, choice)
+    screen = Console(highlight=False)
+    if as_json or not screen.is_terminal:
+        for kind, count in counts.items():
+            told = {"letters": count.letters, "replayed": count.replayed, "failed_again": count.failed_again}
+            click.echo(
+                msgspec.json.encode({**kind._asdict(), **told, "first": _time(count.first), "last": _time(count.last)})
+            )
+        return
+    rows = table("stage", "operator", "topic", "letters:8", "replayed:8", "failed again:8", "first", "last", "reason")
+    for kind, count in counts.items():
+        rows.add_row(
+            Text(kind.stage, "bold"), kind.operator, kind.topic or "–", f"{count.letters:,}", f"{count.replayed:,}",
+            f"{count.failed_again:,}", _time(count.first), _time(count.last), kind.reason,
+        )  # fmt: skip
+    screen.print(rows if counts else Text("no dead letters", "dim"))
+    if letters.foreign:
+        screen.print(Text(f"{letters.foreign:,} other records are in {', '.join(letters.where)}", "dim"))
+
+
+@dlq.command(short_help="Show them: address, reason, payload.")
+@click.argument("app")
+@choice_options
+@cluster_options
+@click.option("-n", "count", type=click.IntRange(0), default=10, show_default=True, help="The last so many; 0: all.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, as where the output is no terminal.")
+def show(app: str, count: int, as_json: bool, **options: Any) -> None:
+    """Show dead letters of APP: where the record is, why it is here, and what it holds.
+
+    \b
+    --json prints an object a line: what does not apply is null.
+      stage, operator, reason
+      source, topic, partition, offset, timestamp     of the record
+      key, payload      bytes that are no text are {"base64": …}
+      row               what the operator was given, where the record is not known
+      replayed          where the record was written again: topic, partition, offset; null: it was not
+      attempt           how often the record had been replayed when it failed
+      letter            where the letter is: topic, partition, offset
+    """
+    letters, choice = _letters(app, options), _choice(options)
+    marks = letters.marks()
+    last: deque[Found] = deque(maxlen=count or None)
+    for found in letters.found(choice):
+        last += found
+    screen = Console(highlight=False)
+    for found_one in last:
+        if as_json or not screen.is_terminal:
+            click.echo(msgspec.json.encode(_object(found_one, marks), enc_hook=str))
+        else:
+            screen.print(_block(found_one, marks))
+    sys.stdout.flush()
+
+
+@dlq.command(short_help="Write their records again, each once.")
+@click.argument("app")
+@choice_options
+@cluster_options
+@click.option("--to", metavar="TOPIC", help="Write them there, by key.  [default: to the partition they came from]")
+@click.option("--again", is_flag=True, help="Also those that were replayed and failed again.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+def replay(app: str, to: str | None, again: bool, dry_run: bool, **options: Any) -> None:
+    """Write the records of dead letters of APP again, each exactly once: mend the flow or the producer first.
+
+    Key, value, timestamp and headers are those of the record (headers, while the record is still in its topic), and a header
+    falkirk-replayed says how often it was replayed. Several letters of one record are one replay. All of an app reads
+    the record once more: a stage that could use it the first time has it twice then. If that is not wanted, use --to.
+
+    It can be stopped, killed and started again: what is written is not written twice. A record that fails again has a new
+    letter, which a replay leaves alone unless --again is given.
+    """
+    letters, choice = _letters(app, options), _choice(options)
+    survey = letters.survey(choice, again=again)
+    for words in _words(survey, to):
+        click.echo(words, err=True)
+    if dry_run or not survey.due:
+        click.echo(0)
+        return
+    with _progress(survey.due) as on_progress:
+        written = Replay(letters, choice, to, again, on_progress).run()
+    click.echo(f"{written:,} records are written again", err=True)
+    click.echo(written)
+
+
+def _words(survey: Survey, to: str | None) -> Iterator[str]:
+    yield f"{survey.due:,} records to write {'to ' + to if to else 'back to their topics'}"
+    if survey.settled:
+        yield f"{survey.settled:,} were replayed already"
+    if survey.failed_again:
+        yield f"{survey.failed_again:,} were replayed and failed again: they are left alone, without --again"
+    if survey.unknown:
+        yield f"{survey.unknown:,} letters are of rows, not of records, and cannot be replayed"
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, else a line every few seconds."""
+    screen = Console(stderr=True)
+    if not screen.is_terminal:
+        said = time.monotonic()
+
+        def say(done: int) -> None:
+            nonlocal said
+            if time.monotonic() - said > 5:
+                said = time.monotonic()
+                click.echo(f"{done:,} of {total:,}", err=True)
+
+        yield say
+        return
+    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=screen, transient=True) as bar:
+        task = bar.add_task("replaying", total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def _letters(app: str, options: dict[str, Any]) -> DeadLetters:
+    settings = cluster_settings(**options)
+    name = load_flow(app).name if ":" in app or app.endswith(".py") else app
+    return DeadLetters(name, settings, Topics(settings.cluster()))
+
+
+def _choice(options: dict[str, Any]) -> Choice:
+    offsets = None
+    if (text := options["offsets"]) is not None:
+        found = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
+        if found is None:
+            raise ConfigError(f"{text!r} is no offset", where="--offset", hint="write 17, or 17-20")
+        offsets = (int(found[1]), int(found[2] or found[1]))
+    return Choice(options["stage"], options["reason"], options["topic"], options["partition"], offsets)
+
+
+def _object(found: Found, marks: Marks) -> dict[str, Any]:
+    letter = found.letter
+    moved = None if letter.address is None else marks.moves.get(letter.address)
+    return {
+        "stage": letter.stage, "operator": letter.operator, "reason": letter.reason, "source": letter.source,
+        "topic": letter.topic, "partition": letter.partition, "offset": letter.offset, "timestamp": _time(letter.timestamp),
+        "key": plain(letter.key), "payload": plain(letter.payload), "row": letter.row,
+        "replayed": None if moved is None else moved.now._asdict(), "attempt": marks.attempt(letter),
+        "letter": found.place._asdict(),
+    }  # fmt: skip
+
+
+def _block(found: Found, marks: Marks) -> Text:
+    """A letter for people."""
+    letter, told = found.letter, _object(found, marks)
+    where = f"{letter.topic or '–'}[{letter.partition if letter.partition is not None else '–'}]"
+    shown = Text.assemble(
+        (f"{where} {letter.offset if letter.offset is not None else ''}", "bold"), "  ", told["timestamp"],
+        ("  stage ", "dim"), letter.stage, ("  ", ""), letter.operator or f"source {letter.source}", "\n  ",
+        (letter.reason, "red"),
+    )  # fmt: skip
+    if letter.address is None:
+        shown.append(f"\n  row      {msgspec.json.encode(letter.row).decode()}")
+    else:
+        shown.append(f"\n  key      {_bytes(letter.key)}\n  payload  {_bytes(letter.payload)}")
+    if told["attempt"]:
+        shown.append(
+            f"\n  it failed again, after {told['attempt']} replay{'s' if told['attempt'] > 1 else ''}", "yellow"
+        )
+    if (now := told["replayed"]) is not None:
+        shown.append(f"\n  replayed, and is now {now['topic']}[{now['partition']}] {now['offset']}", "green")
+    return shown
+
+
+def _bytes(data: bytes | None) -> str:
+    """Text where it is UTF-8, else hex.
+
+    >>> _bytes(b"17"), _bytes(b"\\xff\\x00"), _bytes(None)
+    ('17', 'hex ff 00', '–')
+    """
+    if data is None:
+        return "–"
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return f"hex {data.hex(' ')}"
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+def _time(millis: int) -> str:
+    try:
+        moment = datetime.fromtimestamp(millis / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(millis)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
