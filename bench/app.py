@@ -80,4 +80,4 @@ class App:
 
     def stores(self) -> list[Path]:
         """The folders of its tasks' stores on this host."""
-        return [path.parent for path in self.state.glob(f"{self.name}/worker-*/*/manifest.json")]
+        return [path.parent for path in self.state.glob(f"{self.name}/worker-*/*/*/manifest.json")]

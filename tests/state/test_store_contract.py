@@ -221,6 +221,7 @@ def test_clause_7_anothers_state_is_refused_and_kept(place: Place) -> None:
         Identity("b", "stats/0", "f00"),
         Identity("app", "stats/1", "f00"),
         Identity("app", "stats/0", "f01"),
+        Identity("app", "stats/0", "f00", "stats v1 n:Int64", "the next"),
     ]:
         with pytest.raises(StateError):
             place.store(other)

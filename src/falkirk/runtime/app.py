@@ -7,7 +7,7 @@ steps topic   one partition for each task, in that order
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from falkirk.checkpoint.ids import InputPartition, TaskId, TopicPartition
 from falkirk.checkpoint.tasks import Task
@@ -16,7 +16,7 @@ from falkirk.connectors.kafka.topics import COMPACTED, FOREVER, TABLE, TopicInfo
 from falkirk.errors import ClusterError, SourceError
 from falkirk.runtime import layout
 from falkirk.runtime.batch.binding import BoundBatch, bind
-from falkirk.runtime.layout import LayoutRecord
+from falkirk.runtime.layout import LayoutRecord, Start
 from falkirk.runtime.registries import meet_registries
 from falkirk.runtime.settings import Settings
 from falkirk.stream.batch import BatchStage
@@ -70,11 +70,18 @@ class App:
     batches: tuple[BoundBatch, ...] = ()
     backfill: str | None = None
     """The topic that records the app's backfill, if there was one by the time that the layout was read."""
+    starts: Mapping[str, Start] = field(default_factory=dict)
+    """Where a reset lets sources begin, by topic."""
 
     @property
     def group(self) -> str:
         """The consumer group: its members are the workers, its partitions the tasks."""
         return self.name
+
+    @property
+    def incarnation(self) -> str:
+        """What tells this app from an earlier one of its name, that was deleted or reset: the id of its steps topic."""
+        return self.topics[self.steps].id
 
 
 def prepare(plan: Plan, settings: Settings, topics: Topics, *, backfill: bool = False) -> App:
@@ -89,7 +96,9 @@ def prepare(plan: Plan, settings: Settings, topics: Topics, *, backfill: bool = 
     record = ControlTopic(settings.cluster(), control)
     try:
         recorded = control in topics.describe([control])
-        known = layout.read_layout(record) if recorded else None
+        past = layout.read_known(record) if recorded else layout.Known()
+        layout.check_not_ending(plan.app, past)
+        known = past.layout
         if backfill or (known is not None and fills in known.topics):
             roles[fills] = "epochs"
         found = topics.describe([*roles, *(known.topics if known else ())])
@@ -123,7 +132,7 @@ def prepare(plan: Plan, settings: Settings, topics: Topics, *, backfill: bool = 
         infos = topics.describe(roles)
         counts = {name: info.partitions for name, info in infos.items()} | counts
         kept = {name: layout.TopicRecord(infos[name].id, counts[name], roles[name]) for name in sorted(roles)}
-        known = layout.keep(record, known, plan.app, now, kept)
+        known = layout.keep(record, past, plan.app, now, kept)
     finally:
         record.close()
     tasks = lay_out(layout.in_order(known, plan.stages), plan.app, settings, sizes, infos)
@@ -134,7 +143,8 @@ def prepare(plan: Plan, settings: Settings, topics: Topics, *, backfill: bool = 
     epochs = {batch.id: epochs_topic(settings.prefix, plan.app, batch.id) for batch in plan.batches}
     batches = bind(plan.batches, epochs, {name: replace(info, partitions=counts[name]) for name, info in infos.items()})
     filled = fills if fills in known.topics else None
-    return App(plan.app, plan, steps, control, Layout(counts), infos, tasks, limits, known, batches, filled)
+    starts = {} if past.begins is None else past.begins.starts
+    return App(plan.app, plan, steps, control, Layout(counts), infos, tasks, limits, known, batches, filled, starts)
 
 
 def parts(plan: Plan) -> tuple[Stage | BatchStage, ...]:

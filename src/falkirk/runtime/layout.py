@@ -9,14 +9,19 @@ wrote it; each has a key of its own, for compaction would keep the last of equal
     same layout                              go on
     a change that touches no task's state    go on, recorded as layout n+1
     any other                                refused, with what changed and what to do
+
+An app that is deleted or reset says so first, and whoever would run it is refused until that is finished:
+
+    ending               a deletion or a reset is under way; null: it is finished
+    begins               where a reset lets the inputs begin; the layouts up to a number were those of before
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from secrets import token_hex
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -28,6 +33,11 @@ from falkirk.state.shards import SHARDS
 from falkirk.stream.plan import Stage
 
 FORMAT = 1
+
+ENDING, BEGINS = b"ending", b"begins"
+"""Keys on the control topic, beside those of layouts."""
+
+T = TypeVar("T")
 
 Role = Literal["source", "edge", "sink", "dead_letters", "changelog", "steps", "epochs"]
 
@@ -69,16 +79,72 @@ class LayoutRecord(msgspec.Struct, frozen=True):
     format: int = FORMAT
 
 
+class Ending(msgspec.Struct, frozen=True):
+    """A deletion or a reset is under way."""
+
+    what: Literal["delete", "reset"]
+    by: str
+    at: int
+    """Milliseconds since 1970, UTC."""
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Where a reset lets a source begin."""
+
+    id: str
+    """Of the topic."""
+    offsets: tuple[int, ...]
+    """By partition."""
+
+
+class Begins(msgspec.Struct, frozen=True):
+    """An app was reset."""
+
+    above: int
+    """Layouts up to this number are those of before."""
+    starts: dict[str, Start]
+    """By topic."""
+    by: str
+    at: int
+    """Milliseconds since 1970, UTC."""
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What the control topic has recorded of an app."""
+
+    layout: LayoutRecord | None = None
+    """The one that counts; None if there is none yet, or none since a reset."""
+    begins: Begins | None = None
+    ending: Ending | None = None
+
+    @property
+    def next(self) -> int:
+        """The number of the next layout."""
+        before = 0 if self.begins is None else self.begins.above
+        return 1 + (before if self.layout is None else self.layout.number)
+
+
+def read_known(control: ControlTopic) -> Known:
+    """All that is recorded. Raises StateError where it cannot be understood."""
+    layouts: list[LayoutRecord] = []
+    begins: Begins | None = None
+    ending: Ending | None = None
+    for record in control.read(LAYOUT):
+        key, value = record.key or b"", record.value
+        if key.startswith(b"layout/") and value is not None:
+            layouts.append(decode_layout(value))
+        elif key == ENDING:
+            ending = None if value is None else _understood(_decode_ending, value)
+        elif key == BEGINS and value is not None:
+            begins = _understood(_decode_begins, value)
+    counts = [layout for layout in layouts if begins is None or layout.number > begins.above]
+    # Of several with the highest number, the first.
+    return Known(max(counts, key=lambda layout: layout.number, default=None), begins, ending)
+
+
 def read_layout(control: ControlTopic) -> LayoutRecord | None:
     """The layout that counts; None if there is none yet. Raises StateError where it cannot be understood."""
-    current: LayoutRecord | None = None
-    for record in control.read(LAYOUT):
-        if record.value is None or not (record.key or b"").startswith(b"layout/"):
-            continue
-        found = decode_layout(record.value)
-        if current is None or found.number > current.number:
-            current = found
-    return current
+    return read_known(control).layout
 
 
 def write_layout(control: ControlTopic, layout: LayoutRecord) -> LayoutRecord:
@@ -89,20 +155,34 @@ def write_layout(control: ControlTopic, layout: LayoutRecord) -> LayoutRecord:
     return found
 
 
+def check_not_ending(app: str, known: Known) -> None:
+    """Raises StateError while a deletion or a reset is under way: half of what the app had may be gone."""
+    if (ending := known.ending) is not None:
+        raise StateError(
+            f"a {ending.what} of app {app!r} was begun, and is not finished",
+            where=f"by {ending.by}",
+            hint=f"run falkirk {ending.what} {app} again: it finishes what it began",
+        )
+
+
 class _Format(msgspec.Struct):
     format: int
 
 
-def decode_layout(data: bytes) -> LayoutRecord:
-    """A layout from its JSON. Raises StateError."""
+def _understood(decode: Callable[[bytes], T], data: bytes) -> T:
     try:
-        format_ = _decode_format(data).format
-        if format_ == FORMAT:
-            return _decode_layoutrecord(data)
+        return decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StateError(
             f"the app's layout cannot be read: {error}", hint="was the control topic written by hand?"
         ) from error
+
+
+def decode_layout(data: bytes) -> LayoutRecord:
+    """A layout from its JSON. Raises StateError."""
+    format_ = _understood(_decode_format, data).format
+    if format_ == FORMAT:
+        return _understood(_decode_layoutrecord, data)
     raise StateError(
         f"the app's layout has format {format_}, and this Falkirk reads format {FORMAT}",
         hint="run the app with the version of Falkirk that it last ran with, or a later one",
@@ -128,16 +208,15 @@ def stage_records(stages: Sequence[Stage], sizes: Mapping[str, int]) -> tuple[St
 
 def keep(
     control: ControlTopic,
-    known: LayoutRecord | None,
+    known: Known,
     app: str,
     stages: tuple[StageRecord, ...],
     topics: Mapping[str, TopicRecord],
 ) -> LayoutRecord:
     """Record what is new, and return the layout that counts. It may be another's, if that was first: it is checked again."""
-    if known is not None and (known.stages, known.topics) == (stages, topics):
-        return known
-    number = 1 if known is None else known.number + 1
-    wins = write_layout(control, LayoutRecord(number, app, stages, dict(topics), falkirk=version("falkirk")))
+    if known.layout is not None and (known.layout.stages, known.layout.topics) == (stages, topics):
+        return known.layout
+    wins = write_layout(control, LayoutRecord(known.next, app, stages, dict(topics), falkirk=version("falkirk")))
     check_stages(wins, stages)
     return wins
 
@@ -258,3 +337,5 @@ def _where(known: LayoutRecord, topic: str) -> str:
 # Made at import: a type's first decoding builds what is known of it, and two threads that do so at once can crash.
 _decode_format = msgspec.json.Decoder(_Format).decode
 _decode_layoutrecord = msgspec.json.Decoder(LayoutRecord).decode
+_decode_ending = msgspec.json.Decoder(Ending).decode
+_decode_begins = msgspec.json.Decoder(Begins).decode

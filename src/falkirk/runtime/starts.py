@@ -9,6 +9,9 @@ from falkirk.checkpoint.records import Division
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import SourceError
 from falkirk.runtime.app import BoundInput, BoundTask
+from falkirk.runtime.layout import Start
+
+ANOTHER_NAME = "give the flow another name"
 
 
 def check_division(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> None:
@@ -40,8 +43,11 @@ def _check_same(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> None:
             )
 
 
-def start_offsets(task: BoundTask, topics: Topics, read: Division = ()) -> dict[InputPartition, Offset]:
-    """Where a task begins that has no step yet: of its sources, where `read` by a backfill ends, if there was one."""
+def start_offsets(
+    task: BoundTask, topics: Topics, read: Division = (), starts: Mapping[str, Start] | None = None
+) -> dict[InputPartition, Offset]:
+    """Where a task begins that has no step yet: of its sources, where `read` by a backfill ends, if there was one, or else
+    where a reset has it start, or else where the flow says."""
     found: dict[InputPartition, Offset] = {}
     behind = ends_of(read)
     if behind:
@@ -49,7 +55,12 @@ def start_offsets(task: BoundTask, topics: Topics, read: Division = ()) -> dict[
         _check_same(task, {p: end for p, end in behind.items() if TopicPartition(p.topic, p.partition) in own})
     for i in task.inputs:
         if i.partition in behind:
-            found[i.partition] = _still_there(i, behind[i.partition], topics)
+            found[i.partition] = _still_there(i, behind[i.partition], topics, "the backfill read up to", ANOTHER_NAME)
+            continue
+        reset = (starts or {}).get(i.place.topic)
+        if i.input.kind == "source" and reset is not None and reset.id == i.partition.topic_id:
+            offset = Offset(reset.offsets[i.place.partition])
+            found[i.partition] = _still_there(i, offset, topics, "the app was reset to", "reset it again")
             continue
         if isinstance(i.input.start, Mapping):
             if i.place.partition in i.input.start:
@@ -67,16 +78,15 @@ def ends_of(division: Division) -> dict[InputPartition, Offset]:
     return {r.partition: r.end for r in division}
 
 
-def _still_there(i: BoundInput, offset: Offset, topics: Topics) -> Offset:
-    """The end of what a backfill read, if what follows is there: nothing is skipped."""
+def _still_there(i: BoundInput, offset: Offset, topics: Topics, who: str, hint: str) -> Offset:
+    """An offset that was chosen before, if what follows is there: nothing is skipped."""
     first = topics.offsets([i.place], "earliest")[i.place]
     if first <= offset:
         return offset
     raise SourceError(
-        f"the backfill read topic {i.place.topic!r} up to offset {offset}, and what follows is deleted up to {first}",
+        f"{who} offset {offset} of topic {i.place.topic!r}, and what follows is deleted up to {first}",
         where=f"source {i.input.id}, partition {i.place.partition}",
-        hint="let the topic's retention outlast the time between a backfill and the run that follows it; to begin again, "
-        "give the flow another name",
+        hint=f"let the topic's retention outlast the time until the run that follows; to begin again, {hint}",
     )
 
 

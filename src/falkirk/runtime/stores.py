@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from falkirk.checkpoint.ids import Offset, TaskId
 from falkirk.checkpoint.ports import Backfilled
 from falkirk.errors import StateError
-from falkirk.runtime.app import BoundTask
+from falkirk.runtime.app import App
 from falkirk.state.checkpoints import CheckpointStore, RemoteVersion, connect
 from falkirk.state.engine import Memory
 from falkirk.state.memory import MemoryStore
@@ -21,18 +21,12 @@ from falkirk.state.store import Identity, Store
 class TaskStores:
     """`falkirk.checkpoint.ports.Stores` on RocksDB."""
 
-    def __init__(
-        self,
-        app: str,
-        folder: Path,
-        url: str,
-        tasks: Mapping[TaskId, BoundTask],
-        memory: Memory,
-        look: Callable[[], Backfilled | None],
-    ) -> None:
+    def __init__(self, app: App, folder: Path, url: str, memory: Memory, look: Callable[[], Backfilled | None]) -> None:
         """`look` asks for the app's backfill."""
-        self._app, self._folder, self._tasks, self._memory, self._url = app, folder, tasks, memory, url
-        self._look = look
+        self._app, self._memory, self._url, self._look = app, memory, url, look
+        # What an earlier app of the same name has left here is not seen: a store of its step 7 is none of this one's.
+        self._folder = folder / app.incarnation
+        self._tasks = {b.task.id: b for b in app.tasks}
         self._remote = connect(url)
         self._copies: dict[TaskId, CheckpointStore] = {}
         self._openers = ThreadPoolExecutor(4, "falkirk-open")
@@ -123,7 +117,7 @@ class TaskStores:
 
     def _identity(self, task: TaskId) -> Identity:
         stage = self._tasks[task].stage
-        return Identity(self._app, str(task), stage.fingerprint, stage.state_schema)
+        return Identity(self._app.name, str(task), stage.fingerprint, stage.state_schema, self._app.incarnation)
 
     def _opened(self, task: TaskId) -> RocksStore:
         return RocksStore(self._folder_of(task), self._identity(task), self._memory)

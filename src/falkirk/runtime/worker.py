@@ -90,7 +90,7 @@ class Worker:
         self._committer = Committer(log, identity.host)
         memory = Memory(settings.cache_bytes * 2 // 3, settings.cache_bytes // 3)
         url = settings.checkpoint_url()
-        self._stores = TaskStores(app.name, identity.folder, url, self._bound, memory, lambda: look(app, cluster))
+        self._stores = TaskStores(app, identity.folder, url, memory, lambda: look(app, cluster))
         self.maintenance = Maintenance(self._stores, topics)
         self._inputs = Inputs(app, cluster, topics, identity.folder, memory)
         self._vigil = Vigil(app.recorded, topics)
@@ -268,7 +268,8 @@ class Worker:
 
     def _begin(self, task: RunningTask) -> None:
         """Stage step 0, which says where the inputs begin; again, if it was aborted."""
-        starts = start_offsets(task.bound, self.topics, task.owned.begins) | self._inputs.tables.positions(task.bound)
+        starts = start_offsets(task.bound, self.topics, task.owned.begins, self.app.starts)
+        starts |= self._inputs.tables.positions(task.bound)
         self.pipeline.stage(task.begin(starts, self.owner, self.clock.now()))
 
     def _circuit(self, owned: Owned) -> Circuit:

@@ -1,10 +1,12 @@
 """Copies of versions in a checkpoint store: a folder, S3, GCS or Azure, named by a URL.
 
-    URL/app/task/files/HASH              one file of a version, named by what is in it
-                 versions/STEP.json      a version: its files, whose state it is, and how far
-                 bases/NAME.json         the same of a state that a backfill made, before the first step
+    URL/app/incarnation/task/files/HASH            one file of a version, named by what is in it
+                             versions/STEP.json    a version: its files, whose state it is, and how far
+                             bases/NAME.json       the same of a state that a backfill made, before the first step
 
     a version is there  ⇔  its json is there  ⇒  all its files are there
+
+An app that was deleted and made anew is another incarnation: step 7 of the one is not step 7 of the other.
 
 A version is named by the step it is at, which all workers count alike: one that slept and another that took its task over
 cannot mean two states by one name, nor delete each other's newer versions.
@@ -100,6 +102,28 @@ def connect(url: str) -> ObjectStore:
     return store
 
 
+def incarnations(store: ObjectStore, app: str) -> list[str]:
+    """The app's, of which there is something in the store.
+
+    >>> store = connect("memory:///")
+    >>> for path in ("app/one/stats/0/versions/7.json", "app/two/stats/1/files/f"):
+    ...     _ = obstore.put(store, path, b"")
+    >>> incarnations(store, "app"), tasks_of(store, Identity("app", "stats/0", "f00", incarnation="two"), "stats")
+    (['one', 'two'], [1])
+    """
+    return _folders(store, f"{app}/")
+
+
+def tasks_of(store: ObjectStore, identity: Identity, stage: str) -> list[int]:
+    """The tasks of a stage of which there is something in the store."""
+    folder = "/".join(filter(None, (identity.app, identity.incarnation, stage)))
+    return sorted(int(name) for name in _folders(store, f"{folder}/"))
+
+
+def _folders(store: ObjectStore, folder: str) -> list[str]:
+    return sorted(Path(path).name for path in obstore.list_with_delimiter(store, folder)["common_prefixes"])
+
+
 class CheckpointStore:
     """The versions of one task's state in a checkpoint store.
 
@@ -113,7 +137,7 @@ class CheckpointStore:
     def __init__(self, store: ObjectStore, identity: Identity) -> None:
         self._store = store
         self._identity = identity
-        self._prefix = f"{identity.app}/{identity.task}"
+        self._prefix = "/".join(filter(None, (identity.app, identity.incarnation, identity.task)))
         self._hashes: dict[tuple[int, int, int], str] = {}
 
     def versions(self) -> list[int]:

@@ -48,7 +48,7 @@ def encode_identity(identity: Identity) -> bytes:
     """Identity as JSON.
 
     >>> encode_identity(Identity("app", "stats/3", "f00", "stats v1"))
-    b'{"app":"app","task":"stats/3","fingerprint":"f00","schema":"stats v1"}'
+    b'{"app":"app","task":"stats/3","fingerprint":"f00","schema":"stats v1","incarnation":""}'
     """
     return msgspec.json.encode(identity)
 
@@ -73,7 +73,8 @@ def damaged(why: str, where: str) -> StateError:
 def check_identity(found: Identity, wanted: Identity, *, where: str) -> None:
     """A store is opened only by the task whose state it holds, and only with the schemas it was written with:
 
-        found.app = wanted.app,  found.task = wanted.task,  found.fingerprint = wanted.fingerprint
+        found.app = wanted.app,  found.incarnation = wanted.incarnation,  found.task = wanted.task,
+        found.fingerprint = wanted.fingerprint
 
     Raises StateError otherwise, with the operators whose state differs.
     """
@@ -83,6 +84,12 @@ def check_identity(found: Identity, wanted: Identity, *, where: str) -> None:
             where=where,
             hint="give each app a name or a state directory of its own; where this was copied here by mistake, move it away: "
             "the task is then restored from its checkpoint or its changelog",
+        )
+    if found.incarnation != wanted.incarnation:
+        raise StateError(
+            f"this is the state of an earlier app '{found.app}', which was deleted or reset: its steps are others",
+            where=where,
+            hint="move it away: no app can use it any more",
         )
     if found.fingerprint != wanted.fingerprint:
         raise StateError(

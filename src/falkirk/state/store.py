@@ -59,6 +59,8 @@ class Identity:
     """Of the stage's operators: their ids, versions and state schemas (not their code)."""
     schema: str = ""
     """The same in words, one operator a line, so that a difference can be shown."""
+    incarnation: str = ""
+    """Of the app: what tells it from an earlier one of the same name, that was deleted or reset."""
 
 
 class Reader(Protocol):

@@ -49,7 +49,7 @@ def place(tmp_path: Path) -> dict[str, str]:
     app = MemoryApp(flow, {"sales": 2})
     stores = {
         task: RocksStore(
-            tmp_path / str(task), Identity("shop", f"{stage.id}/{task}", stage.fingerprint, stage.state_schema)
+            tmp_path / str(task), Identity("shop", f"{stage.id}/{task}", stage.fingerprint, stage.state_schema, "once")
         )
         for task in range(2)
     }

@@ -23,6 +23,7 @@ from falkirk.state.engine import Engine, Memory
 from falkirk.state.meta import META
 from falkirk.state.store import Identity
 from falkirk.stream.load import load_flow
+from falkirk.stream.plan import steps_topic
 
 PARTITIONS = 3
 
@@ -142,13 +143,14 @@ class Stand:
     def states(self, name: str) -> dict[str, dict[bytes, bytes]]:
         """The newest version of each task's state in the checkpoint store."""
         store = connect((self.folder / f"state-{name}" / "checkpoints").as_uri())
-        found = {}
+        app, found = f"{self.prefix}{name}", {}
+        steps = steps_topic("falkirk", app)
+        incarnation = self.topics.describe([steps])[steps].id
         for stage in load_flow(self.app(name)).plan().stages:
             for p in range(PARTITIONS if stage.stateful else 0):
                 task = f"{stage.id}/{p}"
-                copies = CheckpointStore(
-                    store, Identity(f"{self.prefix}{name}", task, stage.fingerprint, stage.state_schema)
-                )
+                whose = Identity(app, task, stage.fingerprint, stage.state_schema, incarnation)
+                copies = CheckpointStore(store, whose)
                 version = copies.newest()
                 assert version is not None, task
                 with tempfile.TemporaryDirectory() as folder:

@@ -20,6 +20,7 @@ class BoundBackfill(BoundBatch):
     """All streaming stages of an app, to be computed in one epoch."""
 
     layout: Layout
+    incarnation: str
 
     def job(self, epochs: Epochs) -> BackfillJob:
         """The work of the backfill that is open."""
@@ -32,6 +33,7 @@ class BoundBackfill(BoundBatch):
             clock=epochs.opened.clock,
             base=epochs.opening,
             result_partitions=self.result_partitions,
+            incarnation=self.incarnation,
         )
 
     def pieces(self, opened: Opened) -> Sequence[Piece | Turn]:
@@ -73,4 +75,5 @@ def bind_backfill(app: App) -> BoundBackfill:
         },
         tuple(replace(app.topics[o.topic], partitions=app.layout.partitions[o.topic]) for o in stage.outputs),
         app.layout,
+        app.incarnation,
     )

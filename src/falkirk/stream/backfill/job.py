@@ -78,6 +78,8 @@ class BackfillJob:
     base: int
     """The backfill's name, which is that of the bases too."""
     result_partitions: int
+    incarnation: str = ""
+    """Of the app, whose states the bases are."""
 
     @property
     def levels(self) -> int:
@@ -125,7 +127,8 @@ class BackfillJob:
         if not stage.stateful:
             yield from _History(self, turn, None).run(self._steps(turn, rows, reads))
             return
-        identity = Identity(self.stage.app, f"{stage.id}/{turn.partition}", stage.fingerprint, stage.state_schema)
+        task, incarnation = f"{stage.id}/{turn.partition}", self.incarnation
+        identity = Identity(self.stage.app, task, stage.fingerprint, stage.state_schema, incarnation)
         with keeper.keeping(identity) as store:
             yield from _History(self, turn, store).run(self._steps(turn, rows, reads))
 

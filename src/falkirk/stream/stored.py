@@ -1,0 +1,160 @@
+"""State as a checkpoint store has it: a table of keys and values, from one version of each task.
+
+What is kept of a group are the parts of its aggregates: those of `top=fk.max("price")` are a column `top.best`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from obstore.store import ObjectStore
+
+from falkirk.errors import ConfigError, StateError
+from falkirk.state.checkpoints import CheckpointStore, RemoteVersion, incarnations, tasks_of
+from falkirk.state.codec import decode_keys, decode_values, encode_key, encode_keys, prefix_end
+from falkirk.state.engine import MIB, Engine, Memory
+from falkirk.state.shards import SHARDS
+from falkirk.state.store import Identity
+from falkirk.stream.blame import did_you_mean
+from falkirk.stream.operators import Group, Operator, Processing
+from falkirk.stream.plan import Plan
+from falkirk.stream.stage import PhysicalStage
+from falkirk.stream.tables import GROUPS, group_schema
+
+Pair = tuple[bytes, bytes]
+"""Key and value as a store has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of state, and how its rows are laid out."""
+
+    app: str
+    stage: str
+    fingerprint: str
+    state_schema: str
+    number: int
+    keys: pl.Schema
+    values: pl.Schema
+    parts: bool
+    """Whether the values are parts of aggregates, `name.part`."""
+
+    @property
+    def shown(self) -> pl.Schema:
+        """The columns of values, without the count of rows that tells an empty group: no aggregate of the user's has it."""
+        return pl.Schema((n, t) for n, t in self.values.items() if not self.parts or not n.startswith("."))
+
+    def identity(self, incarnation: str, partition: int) -> Identity:
+        """Of one task."""
+        return Identity(self.app, f"{self.stage}/{partition}", self.fingerprint, self.state_schema, incarnation)
+
+    def frame(self, pairs: Sequence[Pair]) -> pl.DataFrame:
+        """Rows: columns of the key, then those of the value. Raises StateError if they are not the table's."""
+        keys = decode_keys(self.keys, [key for key, _ in pairs])
+        return keys.hstack(decode_values(self.values, [value for _, value in pairs]).select(list(self.shown)))
+
+    def prefixes(self) -> list[bytes]:
+        """What its keys begin with, shard by shard."""
+        return [encode_key(self.number, shard, []) for shard in range(SHARDS)]
+
+    def keys_of(self, key: pl.DataFrame) -> list[bytes]:
+        """A key, of one row, as it would be in each shard: asking for all is quick, and its own is its operator's to know."""
+        rows = key[[0] * SHARDS].rechunk()
+        return encode_keys(self.number, np.arange(SHARDS), rows.get_columns())
+
+
+def table_of(plan: Plan, name: str) -> Table:
+    """The table of an operator, or TABLE of it as OPERATOR/TABLE. Raises ConfigError where there is none."""
+    name, _, table = name.partition("/")
+    stage, operator = _operator(plan, name)
+    assert isinstance(operator, Group | Processing)
+    grouped = isinstance(operator, Group)
+    tables = {GROUPS: group_schema(operator)} if isinstance(operator, Group) else dict(operator.tables)
+    table = table or (GROUPS if grouped else "state")
+    if table not in tables:
+        raise ConfigError(f"operator {name!r} has no table {table!r}", hint=did_you_mean(table, tables))
+    return Table(
+        app=plan.app,
+        stage=stage.id,
+        fingerprint=stage.fingerprint,
+        state_schema=stage.state_schema,
+        number=stage.tables[name, table],
+        keys=pl.Schema({column: operator.inputs[0].schema[column] for column in operator.columns}),
+        values=tables[table],
+        parts=grouped,
+    )
+
+
+def _operator(plan: Plan, name: str) -> tuple[PhysicalStage, Operator]:
+    stateful = {
+        operator.id: (stage, operator)
+        for stage in plan.stages
+        if isinstance(stage, PhysicalStage)
+        for operator in stage.operators
+        if isinstance(operator, Group | Processing) and operator.stateful
+    }
+    if name not in stateful:
+        raise ConfigError(f"the flow keeps no state for {name!r}", hint=did_you_mean(name, stateful))
+    return stateful[name]
+
+
+def newest_versions(
+    table: Table, store: ObjectStore, url: str, *, step: int | None = None, incarnation: str | None = None
+) -> list[RemoteVersion]:
+    """Of each task that has been copied there the newest version, at `step` at most. Without an incarnation: of the newest.
+    Raises StateError where there is none."""
+    if incarnation is None:
+        incarnation = _newest_incarnation(table, store)
+    versions = []
+    for partition in tasks_of(store, table.identity(incarnation, 0), table.stage):
+        copies = CheckpointStore(store, table.identity(incarnation, partition))
+        version = copies.newest(step)
+        if version is None:
+            raise StateError(
+                f"task {table.stage}/{partition} has no version as early as step {step}",
+                where=url,
+                hint=f"the steps of its versions are {', '.join(map(str, copies.versions())) or 'none'}",
+            )
+        versions.append(version)
+    if not versions:
+        raise StateError(
+            f"there is no version of stage {table.stage!r} of app {table.app!r}",
+            where=url,
+            hint="is it the run's checkpoint store (--checkpoints, or the folder `checkpoints` in its state directory)?",
+        )
+    return versions
+
+
+def _newest_incarnation(table: Table, store: ObjectStore) -> str:
+    """That of the app which worked last, where one that was deleted or reset has left versions behind."""
+    found = incarnations(store, table.app)
+    if len(found) < 2:
+        return found[0] if found else ""
+
+    def worked(incarnation: str) -> int:
+        tasks = tasks_of(store, table.identity(incarnation, 0), table.stage)
+        newest = [CheckpointStore(store, table.identity(incarnation, p)).newest() for p in tasks]
+        return max((version.progress.clock for version in newest if version is not None), default=0)
+
+    return max(found, key=worked)
+
+
+@contextmanager
+def opened(store: ObjectStore, version: RemoteVersion) -> Iterator[Engine]:
+    """A version's files, copied here for as long as the block lasts. Raises StateError where they are there no more."""
+    with tempfile.TemporaryDirectory(prefix="falkirk-state-") as folder:
+        CheckpointStore(store, version.identity).download(version, Path(folder))
+        with closing(Engine(Path(folder), Memory(32 * MIB, 4 * MIB), read_only=True)) as engine:
+            yield engine
+
+
+def pairs_of(table: Table, engine: Engine) -> Iterator[Pair]:
+    """All of a table's in a version, shard by shard."""
+    return chain.from_iterable(engine.scan(first, prefix_end(first)) for first in table.prefixes())
