@@ -308,6 +308,7 @@ def seen(message: Message) -> Seen:
 
 def end(worker: Worker) -> None:
     """What the end of a process does: nothing more is written, and files and connections are let go of."""
+    worker._ear.close()
     worker._committer.close()
     worker.maintenance.close()
     for task in worker.tasks.values():

@@ -27,6 +27,7 @@ from falkirk.runtime.backfill.look import look
 from falkirk.runtime.batch.child import DriverChild
 from falkirk.runtime.batch.process import drive
 from falkirk.runtime.board import Board
+from falkirk.runtime.draining import Draining, Following
 from falkirk.runtime.hosts import Hosts
 from falkirk.runtime.identity import hold
 from falkirk.runtime.news import Line, News, Started
@@ -57,7 +58,8 @@ def work_alone(target: str, settings: Settings, slot: int) -> None:
         return stop.is_set()
 
     try:
-        work(app, settings, topics, slot, stopping, watch.tell)
+        with closing(Draining(app, settings, topics, lambda words: watch.tell(Line(words)))) as draining:
+            work(app, settings, topics, slot, lambda: stopping() or draining.finished(), watch.tell)
     except FalkirkError as error:
         watch.close()
         tell_error(error)
@@ -163,7 +165,8 @@ def _supervise(
     stop = stop_on_signals(
         lambda: watch.tell(Line(f"{app.name} leaves: last steps, last versions; again to end at once"))
     )
-    following = Following(end) if end is not None else None
+    following = Following(lambda: end) if end is not None else None
+    draining = Draining(app, settings, topics, lambda words: watch.tell(Line(words)))
 
     driver: DriverChild | None = None
 
@@ -174,7 +177,8 @@ def _supervise(
             driver = DriverChild(target, settings, watch.tell, until_end=until_end)
             stack.enter_context(closing(driver))
         driven = not app.batches or (driver is not None and driver.finished())
-        return stop.is_set() or (following is not None and following.finished() and driven)
+        ended = following is not None and following.finished() and driven
+        return stop.is_set() or ended or draining.finished()
 
     drives = f", batch parts {', '.join(b.stage.id for b in app.batches)}" if app.batches else ""
     place = f" on Spark at {settings.spark}" if there else ""
@@ -184,39 +188,16 @@ def _supervise(
     watch.start()
     with ExitStack() as stack:  # what is wrong is said last
         stack.enter_context(closing(watch))
+        stack.enter_context(closing(draining))
         if app.tasks:
             supervisor.run(finished, watch.tell)
         else:
             supervisor.kill()  # there is nothing for workers to do
             while not finished():
                 time.sleep(0.05)
-    if end is not None and not stop.is_set() and app.tasks:
+    if end is not None and following is not None and following.finished() and app.tasks:
         everything = f"everything is processed: {end.progress()[1]:,} input records, in {clock(watch.board.seconds)}"
         click.echo(f"{app.name}: {everything}", err=True)
-
-
-class Following:
-    """Looks for the end in a thread of its own: a cluster that does not answer must not hold up the supervisor."""
-
-    def __init__(self, end: UntilEnd) -> None:
-        self._end = end
-        self._error: FalkirkError | None = None
-        self._ended = threading.Event()
-        threading.Thread(target=self._follow, daemon=True).start()
-
-    def finished(self) -> bool:
-        """Whether everything is processed. Raises FalkirkError where that cannot be told."""
-        if self._error is not None:
-            raise self._error
-        return self._ended.is_set()
-
-    def _follow(self) -> None:
-        try:
-            while not self._end.finished():
-                time.sleep(0.1)
-        except FalkirkError as error:
-            self._error = error
-        self._ended.set()
 
 
 def stop_on_signals(leaving: Callable[[], None]) -> threading.Event:

@@ -12,9 +12,9 @@ from rich.text import Text
 from falkirk.cli.options import cluster_options, cluster_settings
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.status import Status, read_status
-from falkirk.runtime.view import table
+from falkirk.runtime.view import paused_words, table
 
-COLOURS = {"running": "green", "recovering": "yellow", "stopped": "red"}
+COLOURS = {"running": "green", "recovering": "yellow", "paused": "yellow", "stopped": "red"}
 
 
 @click.command()
@@ -30,7 +30,8 @@ def status(app: str, as_json: bool, **options: Any) -> None:
     \b
     --json prints one object. A value that is not known is null.
       app, group, falkirk     names; the version of Falkirk that recorded the layout
-      state                   "running", "recovering" or "stopped" (no workers)
+      state                   "running", "recovering", "paused" or "stopped" (no workers)
+      paused                  by, at (milliseconds since 1970): who has paused it, if somebody has
       layout                  the layout's number
       lag                     records that are left, in all
       stages[]                stage, regime, stateful, tasks, running, lag, records_per_s
@@ -85,7 +86,7 @@ def shown(found: Status) -> RenderableType:
     pages = [Text.assemble((f"Spark of {e.stage}  ", "dim"), e.spark_ui) for e in found.batches if e.spark_ui]
     title = Text.assemble(
         (found.app, "bold"), "  ", (found.state, COLOURS[found.state]), ("  layout ", "dim"), str(found.layout),
-        ("  lag ", "dim"), f"{found.lag:,}",
+        ("  lag ", "dim"), f"{found.lag:,}", *((f"  {words}", "yellow") for words in paused_words(found.paused)),
     )  # fmt: skip
     nobody: RenderableType = Text("no workers", "dim")
     parts: list[RenderableType] = ["", stages, "", tasks, "", workers if found.workers else nobody]

@@ -81,7 +81,7 @@ class App:
     @property
     def incarnation(self) -> str:
         """What tells this app from an earlier one of its name, that was deleted or reset: the id of its steps topic."""
-        return self.topics[self.steps].id
+        return layout.incarnation_of(self.topics[self.steps].id)
 
 
 def prepare(plan: Plan, settings: Settings, topics: Topics, *, backfill: bool = False) -> App:

@@ -15,7 +15,7 @@ from falkirk.checkpoint.tasks import Phase
 from falkirk.connectors.kafka.lag import Left, lag
 from falkirk.runtime.app import App, BoundTask
 from falkirk.runtime.news import Ended, Started
-from falkirk.runtime.protocol import EpochReport, Report, TaskReport, merged
+from falkirk.runtime.protocol import Asked, EpochReport, Report, TaskReport, answers, merged
 
 WINDOW = 5.0
 """Seconds over which rates are averaged."""
@@ -45,6 +45,8 @@ class WorkerState:
             return "starting"
         if any(t.phase != RUNNING for t in self.tasks):
             return "recovering"
+        if self.reports[-1].paused is not None:
+            return "paused"
         return "running" if self.tasks else "waiting"
 
     def lately(self) -> Report | None:
@@ -152,7 +154,7 @@ class Board:
             self._rolling[task.task] = (task.phase, self._clock(), task.done)
 
     def _event(self, worker: WorkerState) -> str | None:
-        if worker.phase != "running":
+        if worker.phase not in ("running", "paused"):
             return None
         was, worker.settled = worker.settled, len(worker.tasks)
         count = _count(len(worker.tasks), "task")
@@ -175,6 +177,14 @@ class Board:
     def lately(self) -> list[Report]:
         """The last seconds of every worker that has reported."""
         return [report for w in self.workers.values() if (report := w.lately()) is not None]
+
+    def answers(self) -> object:
+        """What somebody may wait for who has asked the app for something."""
+        return [answers(w.reports[-1]) for w in self.workers.values() if w.reports]
+
+    def paused(self) -> Asked | None:
+        """Who has paused the app, as its workers here say."""
+        return next((asked for w in self.workers.values() if w.reports and (asked := w.reports[-1].paused)), None)
 
     def left(self) -> list[Left]:
         """What the tasks here have before them."""

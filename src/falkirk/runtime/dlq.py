@@ -16,8 +16,8 @@ from falkirk.connectors.kafka.rewriting import Rewriter, Rewritten, read_marks
 from falkirk.connectors.kafka.topics import FOREVER, TopicInfo, Topics
 from falkirk.errors import ClusterError, StateError
 from falkirk.runtime.clock import WallClock
+from falkirk.runtime.known import layout_of
 from falkirk.runtime.settings import Settings
-from falkirk.runtime.status import layout_of
 from falkirk.state.shards import murmur2, murmur2_partition
 from falkirk.stream.letters import (
     HEADER,

@@ -7,6 +7,7 @@ tasks back at once, and ends what its predecessor left open.
 from __future__ import annotations
 
 import fcntl
+import getpass
 import os
 import socket
 import time
@@ -53,6 +54,14 @@ def word(state_dir: Path) -> str:
 def host_name() -> str:
     """What people call this machine."""
     return socket.gethostname()
+
+
+def person() -> str:
+    """Who gives a command, and where."""
+    try:
+        return f"{getpass.getuser()}@{host_name()}"
+    except (KeyError, OSError):  # a container's user may have no name
+        return f"{os.getuid()}@{host_name()}"
 
 
 @contextmanager

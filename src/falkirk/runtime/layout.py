@@ -52,6 +52,15 @@ class TopicRecord(msgspec.Struct, frozen=True):
     role: Role
 
 
+def incarnation_of(steps: str) -> str:
+    """An app's, by the id of its steps topic: a word for folders, where Kafka's client gives plain base64.
+
+    >>> incarnation_of("app//0HjpQchSYm+QO2oJG"), incarnation_of("a/b")
+    ('app__0HjpQchSYm-QO2oJG', 'a_b')
+    """
+    return steps.replace("/", "_").replace("+", "-")
+
+
 class StageRecord(msgspec.Struct, frozen=True):
     """A stage, as it was."""
 
@@ -77,6 +86,11 @@ class LayoutRecord(msgspec.Struct, frozen=True):
     shards: int = SHARDS
     falkirk: str = ""
     format: int = FORMAT
+
+    @property
+    def incarnation(self) -> str:
+        """What tells the app from an earlier one of its name; "" where it has no streams."""
+        return next((incarnation_of(topic.id) for topic in self.topics.values() if topic.role == "steps"), "")
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -116,6 +130,8 @@ class Known(msgspec.Struct, frozen=True):
     """The one that counts; None if there is none yet, or none since a reset."""
     begins: Begins | None = None
     ending: Ending | None = None
+    last: LayoutRecord | None = None
+    """The newest, whether it counts or not."""
 
     @property
     def next(self) -> int:
@@ -137,9 +153,10 @@ def read_known(control: ControlTopic) -> Known:
             ending = None if value is None else _understood(_decode_ending, value)
         elif key == BEGINS and value is not None:
             begins = _understood(_decode_begins, value)
-    counts = [layout for layout in layouts if begins is None or layout.number > begins.above]
     # Of several with the highest number, the first.
-    return Known(max(counts, key=lambda layout: layout.number, default=None), begins, ending)
+    last = max(layouts, key=lambda layout: layout.number, default=None)
+    counts = last is not None and (begins is None or last.number > begins.above)
+    return Known(last if counts else None, begins, ending, last)
 
 
 def read_layout(control: ControlTopic) -> LayoutRecord | None:

@@ -26,6 +26,8 @@ from falkirk.state.store import Progress
 
 FLUSH_CHANGES = 50_000
 FLUSH_SECONDS = 10.0
+AGAIN = 1.0
+"""Seconds after which a version that a person waits for is tried again."""
 
 
 Floor = dict[TopicPartition, Offset]
@@ -44,6 +46,12 @@ class Upkeep:
     floors: list[Floor] = field(default_factory=list)
     """Where the edges were at the last two versions, at the latest."""
     busy: Future[None] | None = None
+    tried: str = ""
+    """The last `falkirk checkpoint` for which a version was begun."""
+    answered: str = ""
+    """The last for which one is in the checkpoint store; without state: that it was heard."""
+    copied: int = -1
+    """The step of the newest version that is there."""
 
 
 class Maintenance:
@@ -61,8 +69,12 @@ class Maintenance:
             upkeep.changes += len(step.overlay.changes)
             upkeep.stepped = True
 
-    def tick(self, tasks: Sequence[RunningTask]) -> None:
-        """Begin what is due."""
+    def known(self, task: TaskId) -> Upkeep:
+        """What is known of a task."""
+        return self._known.setdefault(task, Upkeep())
+
+    def tick(self, tasks: Sequence[RunningTask], asked: str = "") -> None:
+        """Begin what is due. `asked`: the `falkirk checkpoint` that waits for a version of each."""
         now = time.monotonic()
         for task in tasks:
             upkeep = self._known.setdefault(task.owned.task.id, Upkeep())
@@ -71,7 +83,11 @@ class Maintenance:
                     continue
                 upkeep.busy.result()
                 upkeep.busy = None
-            if upkeep.stepped and now - upkeep.versioned >= task.bound.stage.regime.every.total_seconds():
+            every = task.bound.stage.regime.every.total_seconds()
+            wait = AGAIN if upkeep.tried == asked else 0.0
+            wanted = asked not in ("", upkeep.answered) and now - upkeep.versioned >= wait and task.begun
+            if wanted or (upkeep.stepped and now - upkeep.versioned >= every):
+                upkeep.tried = asked
                 upkeep.versioned = upkeep.flushed = now
                 upkeep.changes, upkeep.stepped = 0, False
                 upkeep.floors = [*upkeep.floors, floor_of(task)][-2:]
@@ -101,6 +117,7 @@ class Maintenance:
         store, began = task.owned.opened(), time.monotonic()
         if store.progress.step < 0:
             return
+        asked = upkeep.tried
         steps_floor = store.progress.step_offset - 1
         # The older of the last two, so that whoever looks at an edge has the time between two versions to do so.
         edge_floor: Floor = upkeep.floors[0] if len(upkeep.floors) == 2 else {}
@@ -110,8 +127,9 @@ class Maintenance:
             if not self._copied(task, store, version, oldest):
                 upkeep.stepped = True  # another version is due, and another attempt with it
                 return
-            steps_floor = oldest.step_offset - 1
+            steps_floor, upkeep.copied = oldest.step_offset - 1, store.version_progress(version).step
             logger.info("task %s: version %s in %.2f s", task.owned.task.id, version, time.monotonic() - began)
+        upkeep.answered = asked
         self._topics.trim({task.owned.task.steps: Offset(steps_floor), **edge_floor})
 
     def _copied(self, task: RunningTask, store: RocksStore, version: int, oldest: Progress) -> bool:

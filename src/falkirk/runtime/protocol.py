@@ -50,6 +50,22 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far a recovery is: records of a changelog, steps, or bytes."""
     skipped: int = 0
     """Of `rows`, what failed and was left out."""
+    answers: str = ""
+    """The last `falkirk checkpoint` for which a version is in the checkpoint store; without state: that was heard of."""
+    copied: int = -1
+    """The step of that version."""
+
+
+class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a person has asked of an app."""
+
+    by: str
+    at: int
+    """Milliseconds since 1970, UTC."""
+    id: str = ""
+    """Of what is answered once."""
+    ends: dict[str, tuple[int, ...]] = {}
+    """Of a drain: where the sources end, by topic and partition."""
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
@@ -72,6 +88,13 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
     commit_times: tuple[int, ...] = ()
     member: bool = False
     """Whether the group has given it tasks, or none."""
+    paused: Asked | None = None
+    """By whom; None while steps are opened, or one is still under way."""
+
+
+def answers(report: Report) -> object:
+    """What of it somebody waits for who has asked the app for something: when it changes, it is told at once."""
+    return report.paused, [(t.task, t.answers) for t in report.tasks]
 
 
 def merged(reports: Sequence[Report]) -> Report:

@@ -16,17 +16,17 @@ from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.reading import Records, decoded
 from falkirk.checkpoint.records import Named, Released, StepRecord
 from falkirk.checkpoint.tasks import Phase
-from falkirk.connectors.kafka.control import ControlTopic
 from falkirk.connectors.kafka.lag import Counts, Left, lag
 from falkirk.connectors.kafka.members import Member
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.errors import ConfigError
 from falkirk.runtime.announcing import hear
+from falkirk.runtime.asked import standing
 from falkirk.runtime.batch.asking import EpochStatus, batch_part
 from falkirk.runtime.batch.election import drivers
-from falkirk.runtime.layout import LayoutRecord, StageRecord, read_layout
-from falkirk.runtime.protocol import Announced, AnnouncedEpoch, Report, TaskReport
+from falkirk.runtime.known import layout_of
+from falkirk.runtime.layout import LayoutRecord, StageRecord
+from falkirk.runtime.protocol import Announced, AnnouncedEpoch, Asked, Report, TaskReport
 from falkirk.runtime.settings import Settings
 from falkirk.stream.plan import control_topic, epochs_topic, steps_topic
 
@@ -99,7 +99,7 @@ class Status(msgspec.Struct, frozen=True):
 
     app: str
     state: str
-    """running: each task is · recovering: some are not · stopped: there are no workers."""
+    """running: each task is · paused: so are all workers · recovering: some tasks are not there · stopped: no workers."""
     group: str
     layout: int
     falkirk: str
@@ -109,11 +109,12 @@ class Status(msgspec.Struct, frozen=True):
     tasks: list[TaskStatus]
     workers: list[WorkerStatus]
     batches: list[EpochStatus] = []
+    paused: Asked | None = None
+    """Who has paused the app, whether its workers run or not."""
 
 
 def read_status(name: str, settings: Settings, topics: Topics) -> Status:
     """Ask the cluster. Raises ClusterError where it does not answer, ConfigError where it has no such app."""
-    topics.check_reachable(timeout=5.0)
     layout = layout_of(name, settings, topics)
     members = topics.group(name).members
     driving = bool(topics.group(drivers(name)).members)
@@ -131,9 +132,12 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
     ]
     stages = [_stage(s, [t for t in tasks if t.task.rpartition("/")[0] == s.id], reported) for s in layout.stages]
     running = all(s.running == s.tasks for s in stages)
+    paused = standing(settings.cluster(), control_topic(settings.prefix, name)).pause
+    quiet = paused is not None and all(o in announced and announced[o].report.paused for o in members)
+    up = ("paused" if quiet else "running") if running else "recovering"
     return Status(
         name,
-        "stopped" if not members and not (driving and not layout.stages) else "running" if running else "recovering",
+        "stopped" if not members and not (driving and not layout.stages) else up,
         name,
         layout.number,
         layout.falkirk,
@@ -142,6 +146,7 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
         tasks,
         [_worker(owner, members.get(owner), announced.get(owner), now) for owner in _workers(members, announced, now)],
         _batches(name, layout, settings, topics, heard.epochs, now),
+        paused,
     )
 
 
@@ -171,7 +176,7 @@ Reported = tuple[Report, TaskReport]
 
 def _task(task: str, records: Records, inputs: list[InputStatus], reported: Reported | None, now: int) -> TaskStatus:
     owner, host = _owner(records)
-    step = _last_step(records)
+    step = last_step(records)
     said = reported[1] if reported is not None and reported[0].owner == owner else None
     return TaskStatus(
         task,
@@ -219,32 +224,6 @@ def _worker(owner: str, member: Member | None, announced: Announced | None, now:
     )
 
 
-def layout_of(name: str, settings: Settings, topics: Topics) -> LayoutRecord:
-    """The layout of an app that has run. Raises ConfigError where there is none."""
-    control = control_topic(settings.prefix, name)
-    if control in topics.describe([control]):
-        topic = ControlTopic(settings.cluster(), control)
-        try:
-            layout = read_layout(topic)
-        finally:
-            topic.close()
-        if layout is not None:
-            return layout
-    prefix, suffix = control_topic(settings.prefix, "\0").split("\0")
-    known = sorted(
-        t.removeprefix(prefix).removesuffix(suffix)
-        for t in topics.names()
-        if t.startswith(prefix) and t.endswith(suffix)
-    )
-    raise ConfigError(
-        f"there is no app {name!r} on this cluster",
-        where=f"{settings.brokers}, topics {settings.prefix}.…",
-        hint=f"its apps are: {', '.join(known)}"
-        if known
-        else "no app has run here under this prefix; try another --prefix",
-    )
-
-
 def last_records(settings: Settings, partitions: Sequence[TopicPartition]) -> list[Records]:
     """The last committed records of each steps partition: a step among them, wherever there is one."""
     reader = BoundedReader(settings.cluster())
@@ -252,7 +231,7 @@ def last_records(settings: Settings, partitions: Sequence[TopicPartition]) -> li
         first, end = reader.watermarks(partitions, end=False), reader.watermarks(partitions, end=True)
         begin = {p: max(first[p], Offset(end[p] - TAIL)) for p in partitions}
         found: dict[TopicPartition, Records] = {p: [] for p in partitions}
-        while todo := {p: (begin[p], end[p]) for p in partitions if begin[p] < end[p] and _last_step(found[p]) is None}:
+        while todo := {p: (begin[p], end[p]) for p in partitions if begin[p] < end[p] and last_step(found[p]) is None}:
             for p, read in reader.read(todo, committed=True).items():
                 found[p] = decoded(read)
                 # Nothing there, for there were many names or aborted steps: then all of it, and then no more.
@@ -269,7 +248,8 @@ def _owner(records: Records) -> tuple[str | None, str | None]:
     return (None, None) if last is None or isinstance(last, Released) else (last.owner, hosts.get(last.nonce))
 
 
-def _last_step(records: Records) -> StepRecord | None:
+def last_step(records: Records) -> StepRecord | None:
+    """The last step among them."""
     return next((r for _, r in reversed(records) if isinstance(r, StepRecord)), None)
 
 
@@ -278,7 +258,7 @@ def _inputs(
 ) -> list[list[InputStatus]]:
     """Where each task is in its own inputs, and what is left of them. (Broadcast tables are its worker's.)"""
     divisions = [
-        [r for r in step.division if r.partition.topic in inputs] if (step := _last_step(records)) is not None else []
+        [r for r in step.division if r.partition.topic in inputs] if (step := last_step(records)) is not None else []
         for records, inputs in zip(histories, own, strict=True)
     ]
     places = [[TopicPartition(r.partition.topic, r.partition.partition) for r in division] for division in divisions]

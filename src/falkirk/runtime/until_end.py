@@ -10,6 +10,7 @@ Control records count in watermarks but are never read, so the last part of the 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from falkirk.checkpoint.ids import Offset, TaskId, TopicPartition
 from falkirk.checkpoint.reading import decoded
@@ -29,7 +30,10 @@ QUIET = 0.5
 class UntilEnd:
     """Follows the steps topic."""
 
-    def __init__(self, app: App, cluster: Cluster, topics: Topics) -> None:
+    def __init__(
+        self, app: App, cluster: Cluster, topics: Topics, targets: Mapping[TopicPartition, Offset] | None = None
+    ) -> None:
+        """`targets`: where the sources end, if that was asked before."""
         self._app, self._topics = app, topics
         self._reader = BoundedReader(cluster)
         self._targets: dict[TopicPartition, Offset] = {}
@@ -40,7 +44,7 @@ class UntilEnd:
         places = [b.task.steps for b in app.tasks]
         self._positions = dict(self._reader.watermarks(places, end=False))
         sources = {i.place for b in app.tasks for i in b.inputs if i.input.kind == "source"}
-        self._targets |= topics.offsets(sources, "latest")
+        self._targets |= topics.offsets(sources, "latest") if targets is None else targets
         self._first = topics.offsets(sources, "earliest")
 
     def finished(self) -> bool:

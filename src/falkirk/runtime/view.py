@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -11,14 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from falkirk.runtime.board import Board, Recovery, StageState
-from falkirk.runtime.protocol import EpochReport, Report
+from falkirk.runtime.protocol import Asked, EpochReport, Report
 
 MOST = 8
 """So many rows of a table are shown; the rest is counted."""
 
 EPOCHS = {"opened": "cyan", "running": "yellow", "complete": "green", "abandoned": "red"}
 
-COLOURS = {"running": "green", "recovering": "yellow", "starting": "cyan", "waiting": "dim"}
+COLOURS = {"running": "green", "paused": "yellow", "recovering": "yellow", "starting": "cyan", "waiting": "dim"}
 
 
 def frame(board: Board, brokers: str, progress: tuple[int, int] | None = None) -> RenderableType:
@@ -41,7 +42,7 @@ def frame(board: Board, brokers: str, progress: tuple[int, int] | None = None) -
 def line(board: Board, progress: tuple[int, int] | None = None) -> str:
     """The same for a log, on one line."""
     stages, reports = board.stages(), board.lately()
-    parts = [f"up {clock(board.seconds)}"]
+    parts = [f"up {clock(board.seconds)}", *paused_words(board.paused())]
     figures = [
         f"{sum(s.running for s in stages)} of {sum(s.tasks for s in stages)} tasks run here",
         f"{sum(s.rows_per_s for s in stages):,.0f} records/s",
@@ -78,7 +79,20 @@ def _title(board: Board, brokers: str, seconds: float) -> Text:
     return Text.assemble(
         (board.app.name, "bold"), ("  on ", "dim"), brokers, ("  up ", "dim"), clock(seconds),
         ("  recoveries ", "dim"), str(board.recoveries), " ",
+        *((f" {words} ", "yellow") for words in paused_words(board.paused())),
     )  # fmt: skip
+
+
+def paused_words(asked: Asked | None) -> list[str]:
+    """Since when, and by whom; nothing if nobody has.
+
+    >>> paused_words(Asked("ann@host-1", 1763769600000)), paused_words(None)
+    (['paused since 2025-11-22 00:00:00 UTC by ann@host-1'], [])
+    """
+    if asked is None:
+        return []
+    since = datetime.fromtimestamp(asked.at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return [f"paused since {since} by {asked.by}"]
 
 
 def table(*columns: str) -> Table:

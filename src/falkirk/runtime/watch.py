@@ -128,10 +128,12 @@ class Watch:
             self._http.close()
 
     def _run(self) -> None:
+        answered = self.board.answers()
         while not self._closed.is_set():
             self._take(FRAME)
             self._show.update()
-            if self._announcing.due():
+            before, answered = answered, self.board.answers()
+            if self._announcing.due() or answered != before:
                 self._announcing.say(() if self._elsewhere else self.board.lately(), self.board.epochs.values())
         self._take(0)
         self._show.close()

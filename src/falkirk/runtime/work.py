@@ -85,6 +85,7 @@ class Reporter:
                 stats.rounds.told(),
                 stats.commits.told(),
                 worker.member,
+                worker.paused(),
             )
         )
 
@@ -95,7 +96,7 @@ class Reporter:
         version, behind = 0, 0.0
         if isinstance(owned.store, RocksStore) and (version := owned.store.versions()[-1]):
             behind = max(0, last.clock - owned.store.version_progress(version).clock) / 1000
-        at, marks = ends(last), self._worker.marks(task)
+        at, marks, upkeep = ends(last), self._worker.marks(task), self._worker.maintenance.known(owned.task.id)
         return TaskReport(
             name,
             owned.phase.value,
@@ -107,6 +108,8 @@ class Reporter:
             tuple(at[i.partition] for i in task.bound.inputs),
             tuple(marks.get(i.place, at[i.partition]) for i in task.bound.inputs),
             skipped=stats.skipped[name],
+            answers=upkeep.answered,
+            copied=upkeep.copied,
         )
 
     def _taken_over(self, owned: Owned) -> TaskReport:

@@ -25,6 +25,7 @@ from falkirk.connectors.kafka.orphans import Orphans
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError
 from falkirk.runtime.app import App, BoundTask
+from falkirk.runtime.asked import Ear
 from falkirk.runtime.backfill.look import look
 from falkirk.runtime.clock import WallClock
 from falkirk.runtime.committer import Committer
@@ -32,6 +33,7 @@ from falkirk.runtime.identity import Identity
 from falkirk.runtime.inputs import Inputs
 from falkirk.runtime.maintenance import Maintenance
 from falkirk.runtime.pacing import Pacer
+from falkirk.runtime.protocol import Asked
 from falkirk.runtime.replay import Replays
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.starts import check_division, start_offsets
@@ -94,6 +96,7 @@ class Worker:
         self.maintenance = Maintenance(self._stores, topics)
         self._inputs = Inputs(app, cluster, topics, identity.folder, memory)
         self._vigil = Vigil(app.recorded, topics)
+        self._ear = Ear(cluster, app.control)
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
@@ -111,6 +114,7 @@ class Worker:
             self._settle(wait=True)
             raise
         finally:
+            self._ear.close()
             self._inputs.close()
 
     def turn(self) -> None:
@@ -119,12 +123,18 @@ class Worker:
         self._orphans.tick()
         self._take_over()
         self._settle(wait=False)
+        asked = self._ear.heard()
         waiting = self.pipeline.staged and self._commit is not None
-        drained = self._read(0.001 if waiting else IDLE_WAIT)
-        if not self.pipeline.staged:
-            self._close_steps(drained)
+        if asked is not None and asked.pause is not None:
+            # What was read waits; nothing more is read. The tasks stay ours, for the group is polled as ever.
+            time.sleep(0.001 if waiting else IDLE_WAIT)
+        else:
+            drained = self._read(0.001 if waiting else IDLE_WAIT)
+            # Before it is known what is asked no step is opened: a pause may stand.
+            if asked is not None and not self.pipeline.staged:
+                self._close_steps(drained)
         self._start_commit()
-        self.maintenance.tick(list(self.tasks.values()))
+        self.maintenance.tick(list(self.tasks.values()), asked.checkpoint.id if asked and asked.checkpoint else "")
         self._vigil.tick()
 
     def leave(self) -> None:
@@ -132,6 +142,12 @@ class Worker:
         self._membership.leave()
         self.maintenance.close()
         self._committer.close()
+
+    def paused(self) -> Asked | None:
+        """Who has paused the app; None while no one has, or a step is still under way."""
+        asked = self._ear.heard()
+        quiet = self._commit is None and not self.pipeline.staged
+        return asked.pause if asked is not None and quiet else None
 
     def recovering(self) -> list[Owned]:
         """The tasks that are being taken over."""

@@ -18,6 +18,7 @@ from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
+from falkirk.runtime.layout import incarnation_of
 from falkirk.state.checkpoints import CheckpointStore, connect
 from falkirk.state.engine import Engine, Memory
 from falkirk.state.meta import META
@@ -145,7 +146,7 @@ class Stand:
         store = connect((self.folder / f"state-{name}" / "checkpoints").as_uri())
         app, found = f"{self.prefix}{name}", {}
         steps = steps_topic("falkirk", app)
-        incarnation = self.topics.describe([steps])[steps].id
+        incarnation = incarnation_of(self.topics.describe([steps])[steps].id)
         for stage in load_flow(self.app(name)).plan().stages:
             for p in range(PARTITIONS if stage.stateful else 0):
                 task = f"{stage.id}/{p}"

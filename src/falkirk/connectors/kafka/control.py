@@ -1,6 +1,7 @@
 """The app's control topic: small records outside any transaction, read back whole.
 
 partition 0    the layout          few records, each of its own key: none is ever compacted away
+               what is asked       one key a thing that people ask of the app: a pause, say
 partition 1    what is reported   one key a worker, written again every few seconds, compacted
 """
 
@@ -40,13 +41,13 @@ class ControlTopic:
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self._cluster, self._topic = cluster, topic
-        self._reader = BoundedReader(cluster)
+        self._reader = BoundedReader(cluster, [False])
 
     def read(self, partition: int) -> list[LogRecord]:
         """Every record of a partition that is there now, in log order."""
         return Tail(self._cluster, TopicPartition(self._topic, partition), self._reader).look()
 
-    def append(self, partition: int, key: bytes, value: bytes) -> Offset:
+    def append(self, partition: int, key: bytes, value: bytes | None) -> Offset:
         """Write one record, and wait until it is acknowledged. Raises ClusterError."""
         return append(self._cluster, TopicPartition(self._topic, partition), key, value)
 
@@ -59,7 +60,7 @@ class Tail:
     """What there is in a partition, and then, look by look, what has been added."""
 
     def __init__(self, cluster: Cluster, place: TopicPartition, reader: BoundedReader | None = None) -> None:
-        self._place, self._reader = place, reader or BoundedReader(cluster)
+        self._place, self._reader = place, reader or BoundedReader(cluster, [False])
         self._at: Offset | None = None
 
     def skip(self) -> None:

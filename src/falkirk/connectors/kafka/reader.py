@@ -24,10 +24,11 @@ STUCK_AFTER = 0.1
 
 
 class BoundedReader:
-    """Two consumers without a group, one for each isolation level, and an admin client for watermarks."""
+    """Consumers without a group, one for each isolation level, and an admin client for watermarks."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._consumers = {c: client(Consumer, cluster.reader(committed=c)) for c in (False, True)}
+    def __init__(self, cluster: Cluster, levels: Sequence[bool] = (False, True)) -> None:
+        """`levels`: whether committed records are asked for, or all, or both."""
+        self._consumers = {c: client(Consumer, cluster.reader(committed=c)) for c in levels}
         self._met: dict[bool, set[str]] = {False: set(), True: set()}
         self._admin = client(AdminClient, cluster.settings())
         self._lock = threading.Lock()

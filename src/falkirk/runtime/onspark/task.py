@@ -15,7 +15,6 @@ import os
 import pickle
 import sys
 import tempfile
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from falkirk.runtime.identity import host_name
 from falkirk.runtime.news import Ended, Line, News
 from falkirk.runtime.onspark.orders import Orders
 from falkirk.runtime.onspark.parcel import Parcel
-from falkirk.runtime.protocol import BUG, Report, merged
+from falkirk.runtime.protocol import BUG, Report, answers, merged
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.supervisor import Supervisor, WorkerFailed
 
@@ -72,16 +71,16 @@ class Forward:
     def __init__(self, announcing: Announcing) -> None:
         self._announcing = announcing
         self._reports: list[Report] = []
-        self._said: Sequence[tuple[str, str]] = ()
+        self._said: object = None
 
     def __call__(self, news: News) -> None:
         """Never waits."""
         if isinstance(news, Report):
             self._reports.append(news)
-            phases = [(t.task, t.phase) for t in news.tasks]
-            if self._announcing.due() or phases != self._said:
+            now = [(t.task, t.phase) for t in news.tasks], answers(news)
+            if self._announcing.due() or now != self._said:
                 self._announcing.say([merged(self._reports)], ())
-                self._reports, self._said = [], phases
+                self._reports, self._said = [], now
         elif isinstance(news, Ended | Line):
             print(news, file=sys.stderr, flush=True)  # noqa: T201
 
