@@ -35,6 +35,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "resume": LazyCommand("falkirk.cli.asking", "resume", "Let a paused app go on."),
     "checkpoint": LazyCommand("falkirk.cli.asking", "checkpoint", "Have every task make a version of its state now."),
     "drain": LazyCommand("falkirk.cli.asking", "drain", "Let an app finish what is in its sources, and leave."),
+    "state": LazyCommand("falkirk.cli.state", "state", "Look at what an app's operators keep for their keys."),
     "peek": LazyCommand("falkirk.cli.peek", "peek_command", "Show records of a flow's topics, decoded."),
     "why": LazyCommand("falkirk.cli.why", "why_command", "Say which input is behind a record of an output."),
     "dlq": LazyCommand("falkirk.cli.dlq", "dlq", "List, show or replay dead letters: what failed."),

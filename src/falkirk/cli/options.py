@@ -115,13 +115,17 @@ _CLUSTER: list[Decorator] = [
                  f"the environment ({CLIENT}SASL_PASSWORD), or in a file that the settings name."),
 ]  # fmt: skip
 
-_RUN: list[Decorator] = [
-    click.argument("target", metavar="APP:FLOW"),
-    *_CLUSTER,
+_STATE: list[Decorator] = [
     setting("--state-dir", type=click.Path(file_okay=False, path_type=Path), default=Path(".falkirk"),
             show_default=True, help="Where stores and the worker's identity are kept."),
     setting("--checkpoints", metavar="URL", default="", help="Where versions are copied to: file://, s3://, gs://, "
             "az://.  [default: a folder in the state directory]"),
+]  # fmt: skip
+
+_RUN: list[Decorator] = [
+    click.argument("target", metavar="APP:FLOW"),
+    *_CLUSTER,
+    *_STATE,
     setting("--session-timeout", metavar="DURATION", default="10s", show_default=True,
             help="How long a worker may be silent before others take its tasks."),
     setting("--replication", type=int, default=-1, help="Replication factor of the topics that the app makes.  "
@@ -146,6 +150,11 @@ def dev_options(command: Command) -> Command:
     """The same, for a cluster of this machine: a settings file is read only if it is named, for the usual one is about
     another cluster."""
     return _with([*_RUN, config(None)], command)
+
+
+def state_options(command: Command) -> Command:
+    """How an app on a cluster is reached, and its state."""
+    return _with([*_CLUSTER, *_STATE, config()], command)
 
 
 def cluster_options(command: Command) -> Command:
@@ -177,6 +186,11 @@ def settings_from(**options: Any) -> Settings:
         log_level=options["log_level"],
         http=options.get("http", ""),
     )
+
+
+def state_settings(**options: Any) -> Settings:
+    """Settings from `state_options`. Raises ConfigError."""
+    return Settings(**_reach(options), state_dir=str(options["state_dir"]), checkpoints=options["checkpoints"])
 
 
 def cluster_settings(**options: Any) -> Settings:
