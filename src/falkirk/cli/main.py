@@ -36,6 +36,8 @@ COMMANDS: dict[str, LazyCommand] = {
     "checkpoint": LazyCommand("falkirk.cli.asking", "checkpoint", "Have every task make a version of its state now."),
     "drain": LazyCommand("falkirk.cli.asking", "drain", "Let an app finish what is in its sources, and leave."),
     "state": LazyCommand("falkirk.cli.state", "state", "Look at what an app's operators keep for their keys."),
+    "reset": LazyCommand("falkirk.cli.reset", "reset", "Let an app begin anew, at other offsets of its sources."),
+    "delete": LazyCommand("falkirk.cli.delete", "delete", "Delete an app: its topics, its group, its state."),
     "peek": LazyCommand("falkirk.cli.peek", "peek_command", "Show records of a flow's topics, decoded."),
     "why": LazyCommand("falkirk.cli.why", "why_command", "Say which input is behind a record of an output."),
     "dlq": LazyCommand("falkirk.cli.dlq", "dlq", "List, show or replay dead letters: what failed."),

@@ -124,6 +124,37 @@ def _folders(store: ObjectStore, folder: str) -> list[str]:
     return sorted(Path(path).name for path in obstore.list_with_delimiter(store, folder)["common_prefixes"])
 
 
+class Leftovers:
+    """All that one incarnation of an app has in a checkpoint store."""
+
+    def __init__(self, store: ObjectStore, app: str, incarnation: str) -> None:
+        self._store, self._folder = store, f"{app}/{incarnation}"
+
+    @property
+    def where(self) -> str:
+        """As people know it."""
+        return _place(self._store, self._folder)
+
+    def count(self) -> tuple[int, int]:
+        """Objects, and bytes. Raises DiskError."""
+        sizes = [meta["size"] for meta in self._list()]
+        return len(sizes), sum(sizes)
+
+    def delete(self) -> None:
+        """All of it: versions before the files that they name. Raises DiskError."""
+        paths = sorted((meta["path"] for meta in self._list()), key=lambda path: "/files/" in path)
+        with _in_words(self.where):
+            for path in paths:
+                with suppress(FileNotFoundError):
+                    obstore.delete(self._store, path)
+        if isinstance(self._store, LocalStore):
+            files.remove_folder(Path(str(self._store.prefix)) / self._folder)
+
+    def _list(self) -> list[ObjectMeta]:
+        with _in_words(self.where):
+            return [meta for page in obstore.list(self._store, f"{self._folder}/") for meta in page]
+
+
 class CheckpointStore:
     """The versions of one task's state in a checkpoint store.
 
@@ -292,20 +323,13 @@ class CheckpointStore:
     @contextmanager
     def _errors(self, path: str) -> Iterator[None]:
         try:
-            yield
+            with _in_words(self._where(path)):
+                yield
         except FileNotFoundError as error:
             raise self._damaged(path, "it is not there") from error
-        except (BaseError, OSError) as error:
-            raise DiskError(
-                f"the checkpoint store cannot be used: {_first_line(error)}",
-                where=self._where(path),
-                hint="check its address, credentials and space: nothing is lost, and the copy is tried again",
-            ) from error
 
     def _where(self, path: str) -> str:
-        """An object's whole name, as people know it."""
-        store = self._store
-        return f"{store.prefix}/{path}" if isinstance(store, LocalStore) else f"{path} in {store!r}"
+        return _place(self._store, path)
 
     def _damaged(self, path: str, why: str) -> StateError:
         return StateError(
@@ -314,6 +338,26 @@ class CheckpointStore:
             hint="restore that object; or, in the eager regime, delete the task's versions: it is then restored from its "
             "changelog",
         )
+
+
+@contextmanager
+def _in_words(where: str) -> Iterator[None]:
+    """What a store raises as a DiskError; but that something is not there."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (BaseError, OSError) as error:
+        raise DiskError(
+            f"the checkpoint store cannot be used: {_first_line(error)}",
+            where=where,
+            hint="check its address, credentials and space: nothing is lost, and the copy is tried again",
+        ) from error
+
+
+def _place(store: ObjectStore, path: str) -> str:
+    """An object's whole name, as people know it."""
+    return f"{store.prefix}/{path}" if isinstance(store, LocalStore) else f"{path} in {store!r}"
 
 
 def _base_path(name: int) -> str:

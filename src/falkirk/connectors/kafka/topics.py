@@ -23,7 +23,7 @@ from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.config import Cluster, client, logger
 from falkirk.connectors.kafka.errors import OLDEST, translate
 from falkirk.connectors.kafka.members import Group, group_of
-from falkirk.errors import ClusterError, FalkirkError, UnreachableError
+from falkirk.errors import ClusterError, ConfigError, FalkirkError, UnreachableError
 
 T = TypeVar("T")
 
@@ -57,6 +57,8 @@ answered so for ever: a new one asks again."""
 
 PATIENCE = 10.0
 """Seconds within which a partition ought to have a leader again."""
+
+_MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
 _SILENCE = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT)
 
@@ -155,6 +157,32 @@ class Topics:
                 raise ClusterError(f"topic {name!r} was made, but the cluster does not show it after 15 s")
             time.sleep(0.02)
 
+    def delete(self, names: Collection[str]) -> None:
+        """Delete topics, and wait until the cluster does not show them. One that is not there is fine."""
+        for name in names:
+            try:
+                self._admin.delete_topics([name], request_timeout=30, operation_timeout=30)[name].result()
+            except KafkaException as error:
+                if error.args[0].code() not in _MISSING:
+                    raise _in_words(error, f"topic {name}") from error
+        deadline = time.monotonic() + 15
+        while left := self.describe(names):
+            if time.monotonic() > deadline:
+                raise ClusterError(f"topic {min(left)!r} was deleted, but the cluster shows it still after 15 s")
+            time.sleep(0.02)
+
+    def delete_groups(self, names: Collection[str]) -> None:
+        """Delete consumer groups. Raises ConfigError where one has members; one that is not there is fine."""
+        for name in names:
+            try:
+                self._admin.delete_consumer_groups([name], request_timeout=30)[name].result()
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError.NON_EMPTY_GROUP:
+                    raise ConfigError(f"consumer group {name!r} has members", hint="stop them first") from error
+                if code != KafkaError.GROUP_ID_NOT_FOUND:
+                    raise _in_words(error, f"consumer group {name}") from error
+
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """The settings of topics."""
         asked = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))]
@@ -217,7 +245,7 @@ def described(futures: Mapping[str, Future[Any]]) -> dict[str, TopicInfo]:
         try:
             topic = future.result()
         except KafkaException as error:
-            if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+            if error.args[0].code() in _MISSING:
                 continue
             raise _in_words(error, f"topic {name}") from error
         if str(topic.topic_id) == NO_ID:

@@ -1,0 +1,78 @@
+"""`falkirk delete`: the end of an app."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from falkirk.cli.options import state_options, state_settings
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import ConfigError
+from falkirk.runtime.deleting import Belongings, belongings, check_stopped
+from falkirk.runtime.deleting import delete as delete_app
+from falkirk.stream.plan import control_topic
+
+
+@click.command()
+@click.argument("app")
+@state_options
+@click.option("--sinks", is_flag=True, help="Delete the topics that the app has published to, too: its sinks and its dead "
+              "letters.")  # fmt: skip
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(app: str, sinks: bool, yes: bool, **options: Any) -> None:
+    """Delete APP, which must not be running: its topics, its consumer group, its copied versions, and its folder in the
+    state directory of this host.
+
+    It shows what it would delete, and asks for the app's name. Sources are never touched. Killed at any moment, it is run
+    again and finishes what it began; until then nobody can run the app. Under the same name an app can begin anew at once:
+    what other hosts have left of this one in their state directories it does not use. There the command removes it.
+
+    \b
+    falkirk delete auction-stats --brokers broker-1:9092 --checkpoints s3://bucket/app
+    falkirk delete auction-stats --brokers broker-1:9092 --state-dir /var/lib/app --sinks --yes
+
+    The exit code is 0 when all is deleted; 2: there is no such app, or it is running.
+    """
+    settings = state_settings(**options)
+    topics = Topics(settings.cluster())
+    found = belongings(app, settings, topics)
+    check_stopped(app, topics)
+    _show(found, control_topic(settings.prefix, app), sinks=sinks)
+    confirm(app, "deleted", yes=yes)
+    delete_app(found, settings, topics, lambda what: click.echo(f"deleted {what}", err=True), published=sinks)
+    click.echo(f"{app}: deleted")
+
+
+def _show(found: Belongings, control: str, *, sinks: bool) -> None:
+    click.echo(f"{found.app}: this is deleted, for good:")
+    for name in sorted([*found.topics, *([control] if found.groups else []), *(found.published if sinks else ())]):
+        click.echo(f"  topic     {name}")
+    say_state(found)
+    if found.published and not sinks:
+        click.echo(f"and this stays (but with --sinks): {', '.join(sorted(found.published))}")
+
+
+def say_state(found: Belongings) -> None:
+    """What there is of an app, its topics apart."""
+    for group in found.groups:
+        click.echo(f"  group     {group}")
+    if found.versions is not None and (counted := found.versions.count())[0]:
+        size = counted[1] / (1 << 20)
+        click.echo(f"  versions  {counted[0]:,} objects, {size:,.1f} MiB, under {found.versions.where}")
+    if found.folder is not None:
+        click.echo(f"  folder    {found.folder}")
+
+
+def confirm(app: str, done: str, *, yes: bool) -> None:
+    """Ask for the app's name. Raises ConfigError where another is given, or none."""
+    if yes:
+        return
+    try:
+        given = click.prompt(f"To go on, type the app's name ({app})", default="", show_default=False, err=True)
+    except click.Abort:
+        given = ""
+    if given.strip() != app:
+        raise ConfigError(
+            f"app {app!r} is not {done}: its name was not given", hint="type it when asked, or give --yes"
+        )

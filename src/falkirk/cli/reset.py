@@ -1,0 +1,63 @@
+"""`falkirk reset`: an app begins anew, at chosen offsets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from falkirk.cli.delete import confirm, say_state
+from falkirk.cli.options import state_options, state_settings
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import ConfigError
+from falkirk.runtime.deleting import belongings, check_stopped
+from falkirk.runtime.resetting import own_topics, parse_to, starts_at
+from falkirk.runtime.resetting import reset as reset_app
+
+
+@click.command()
+@click.argument("app")
+@state_options
+@click.option("--to", "to", multiple=True, metavar="earliest|latest|TIME|TOPIC:PARTITION=OFFSET,…", help="Where the "
+              "sources begin. May be given several times: for all, and for single partitions. "
+              "[default: earliest]")  # fmt: skip
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def reset(app: str, to: tuple[str, ...], yes: bool, **options: Any) -> None:
+    """Let APP, which must not be running, begin anew: with empty state, at other offsets of its sources.
+
+    Its steps, edges, changelogs, versions and this host's stores are deleted; its sinks keep what they hold, and what is
+    computed anew is appended to them. Where the sources begin is fixed when the command is given: "latest" is the end as of
+    now, a time the first record at or after it. State is always emptied, for state that has seen records which are read
+    again would count them twice. Batch parts and their epochs stay as they are.
+
+    It shows what it would do, and asks for the app's name. Killed at any moment, it is run again; until it has finished
+    nobody can run APP.
+
+    \b
+    falkirk reset auction-stats --brokers broker-1:9092 --to earliest --checkpoints s3://bucket/app
+    falkirk reset auction-stats --brokers broker-1:9092 --to 2026-11-21T10:00:00Z --yes
+    falkirk reset auction-stats --brokers broker-1:9092 --to latest --to bids:0=1200,1=1187
+
+    The exit code is 0 when it is reset; 2: there is no such app, it is running, or it has no streams.
+    """
+    settings = state_settings(**options)
+    topics = Topics(settings.cluster())
+    wanted = [parse_to(text) for text in to]
+    found = belongings(app, settings, topics)
+    if found.known.last is None or not found.known.last.stages:
+        raise ConfigError(f"app {app!r} has no streams to reset", hint="it has not run yet, or it is all batch parts")
+    check_stopped(app, topics)
+    starts = starts_at(found.known.last, wanted, topics)
+    click.echo(f"{app}: begins anew, with empty state, at")
+    for topic, start in starts.items():
+        for partition, offset in enumerate(start.offsets):
+            click.echo(f"  {f'{topic}[{partition}]':<40} {offset:>12,}")
+    click.echo("and this is deleted:")
+    for name in sorted(own_topics(found, settings)):
+        click.echo(f"  topic     {name}")
+    say_state(found)
+    if found.published:
+        click.echo(f"and this keeps what it holds: {', '.join(sorted(found.published))}")
+    confirm(app, "reset", yes=yes)
+    reset_app(found, settings, topics, starts, lambda what: click.echo(f"deleted {what}", err=True))
+    click.echo(f"{app}: reset; falkirk run begins it anew")

@@ -1,0 +1,165 @@
+"""The end of an app: all that it has on the cluster, in the checkpoint store and on this host, found and removed.
+
+    ending written ──▶ its group is deleted: refused while there are workers, by the broker ──▶ owners fenced
+                   ──▶ topics ──▶ checkpoints ──▶ this host's stores ──▶ control topic
+
+`ending` refuses whoever would run the app while half of it is gone; the control topic goes last, so that a deletion which
+was killed finds in it what is left to do. Stores on other hosts are of an incarnation that no app has any more.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from falkirk.checkpoint import driver
+from falkirk.checkpoint.ids import OwnerId, TopicPartition
+from falkirk.checkpoint.reading import fence_rivals
+from falkirk.connectors.kafka.control import LAYOUT, ControlTopic
+from falkirk.connectors.kafka.epochs import publisher_log
+from falkirk.connectors.kafka.topics import TopicInfo, Topics
+from falkirk.errors import ConfigError
+from falkirk.runtime.batch.election import drivers
+from falkirk.runtime.clock import WallClock
+from falkirk.runtime.committer import fresh_nonce
+from falkirk.runtime.identity import hold, person
+from falkirk.runtime.known import known_app, no_such_app
+from falkirk.runtime.layout import ENDING, Ending, Known
+from falkirk.runtime.settings import Settings
+from falkirk.state.checkpoints import Leftovers, connect
+from falkirk.stream.plan import control_topic, steps_topic
+
+Tell = Callable[[str], None]
+
+PUBLISHED = ("sink", "dead_letters")
+"""What others read: left alone, unless a person says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Belongings:
+    """All that is an app's."""
+
+    app: str
+    known: Known
+    topics: Mapping[str, TopicInfo]
+    """Its own, the control topic apart."""
+    published: Mapping[str, TopicInfo]
+    """Its sinks and its dead letters."""
+    groups: tuple[str, ...]
+    versions: Leftovers | None
+    """In the checkpoint store."""
+    folder: Path | None
+    """On this host."""
+
+
+def belongings(app: str, settings: Settings, topics: Topics) -> Belongings:
+    """What there is of an app. Raises ConfigError where there is nothing."""
+    topics.check_reachable(timeout=5.0)
+    control = control_topic(settings.prefix, app)
+    folder = Path(settings.state_dir) / app
+    if control not in topics.describe([control]):
+        if not (folder.is_dir() and any(folder.iterdir())):
+            raise no_such_app(app, settings, topics)
+        return Belongings(app, Known(), {}, {}, (), None, folder)
+    known = known_app(app, settings, topics)
+    roles = {} if known.last is None else {name: topic.role for name, topic in known.last.topics.items()}
+    steps = steps_topic(settings.prefix, app)
+    own = {name for name, role in roles.items() if role not in ("source", *PUBLISHED)} | {steps}
+    found = topics.describe({*own, *(name for name, role in roles.items() if role in PUBLISHED)})
+    incarnation = "" if known.last is None else known.last.incarnation
+    versions = Leftovers(connect(settings.checkpoint_url()), app, incarnation) if incarnation else None
+    return Belongings(
+        app,
+        known,
+        {name: info for name, info in found.items() if name in own},
+        {name: info for name, info in found.items() if name not in own},
+        (app, drivers(app)),
+        versions,
+        folder if folder.is_dir() else None,
+    )
+
+
+def check_stopped(app: str, topics: Topics) -> None:
+    """Raises ConfigError while the app has workers or a driver."""
+    members = topics.group(app).members
+    driving = topics.group(drivers(app)).members
+    if members or driving:
+        who = [f"{name} on {m.host}" for name, m in sorted({**members, **driving}.items())]
+        raise ConfigError(
+            f"app {app!r} is running",
+            where=", ".join(who[:5]) + (f" and {len(who) - 5} more" if len(who) > 5 else ""),
+            hint="stop it first: SIGTERM to each falkirk run, or falkirk drain. A worker that was killed counts until its "
+            "session has ended (10 s, if --session-timeout was not given)",
+        )
+
+
+@contextmanager
+def ending(what: Literal["delete", "reset"], found: Belongings, settings: Settings, topics: Topics) -> Iterator[None]:
+    """From here on nobody runs the app, and nothing of what sleeping workers had sent is committed any more. Raises
+    ConfigError where it runs after all."""
+    with alone(found):
+        control = control_topic(settings.prefix, found.app)
+        steps = steps_topic(settings.prefix, found.app)
+        record = msgspec.json.encode(Ending(what, person(), WallClock().now()))
+        with closing(ControlTopic(settings.cluster(), control)) as log:
+            begun = found.known.ending is not None
+            log.append(LAYOUT, ENDING, record)
+            try:
+                check_stopped(found.app, topics)
+                topics.delete_groups(found.groups)
+            except ConfigError:
+                if not begun:
+                    log.append(LAYOUT, ENDING, None)
+                raise
+        if steps in found.topics:
+            fence_all([TopicPartition(steps, p) for p in range(found.topics[steps].partitions)], found.app, settings)
+        yield
+
+
+def alone(found: Belongings) -> AbstractContextManager[None]:
+    """Nobody runs the app in this state directory meanwhile. Raises IdentityError where somebody does."""
+    return nullcontext() if found.folder is None else hold(found.folder / "lock", f"app {found.app!r}")
+
+
+def fence_all(steps: list[TopicPartition], app: str, settings: Settings) -> None:
+    """End what any worker has open."""
+    owner = OwnerId(f"{app}.ending.{fresh_nonce()}")
+    with closing(publisher_log(settings.cluster(), owner, settings.transaction_timeout_ms, 1_000_000)) as log:
+        driver.run(fence_rivals(log, steps))
+
+
+def delete(found: Belongings, settings: Settings, topics: Topics, tell: Tell, *, published: bool) -> None:
+    """Remove an app, and with `published` what it has published. What was removed before is passed over."""
+    control = control_topic(settings.prefix, found.app)
+    if found.groups:
+        with ending("delete", found, settings, topics):
+            remove(found, topics, tell, [*found.topics, *(found.published if published else ())])
+            remove_folder(found, tell)
+            topics.delete([control])
+            tell(f"topic {control}")
+    else:
+        with alone(found):
+            remove_folder(found, tell)
+
+
+def remove(found: Belongings, topics: Topics, tell: Tell, names: list[str]) -> None:
+    """Topics, then versions."""
+    for name in names:
+        topics.delete([name])
+        tell(f"topic {name}")
+    if found.versions is not None and (objects := found.versions.count()[0]):
+        found.versions.delete()
+        tell(f"{objects:,} objects under {found.versions.where}")
+
+
+def remove_folder(found: Belongings, tell: Tell) -> None:
+    """This host's stores."""
+    if found.folder is not None:
+        shutil.rmtree(found.folder, ignore_errors=True)
+        tell(f"folder {found.folder}")
