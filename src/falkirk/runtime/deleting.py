@@ -33,7 +33,7 @@ from falkirk.runtime.known import known_app, no_such_app
 from falkirk.runtime.layout import ENDING, Ending, Known
 from falkirk.runtime.settings import Settings
 from falkirk.state.checkpoints import Leftovers, connect
-from falkirk.stream.plan import control_topic, steps_topic
+from falkirk.stream.plan import control_topic, replays_topic, steps_topic
 
 Tell = Callable[[str], None]
 
@@ -50,7 +50,7 @@ class Belongings:
     topics: Mapping[str, TopicInfo]
     """Its own, the control topic apart."""
     published: Mapping[str, TopicInfo]
-    """Its sinks and its dead letters."""
+    """Its sinks and its dead letters, with what says which of these were replayed."""
     groups: tuple[str, ...]
     versions: Leftovers | None
     """In the checkpoint store."""
@@ -71,7 +71,9 @@ def belongings(app: str, settings: Settings, topics: Topics) -> Belongings:
     roles = {} if known.last is None else {name: topic.role for name, topic in known.last.topics.items()}
     steps = steps_topic(settings.prefix, app)
     own = {name for name, role in roles.items() if role not in ("source", *PUBLISHED)} | {steps}
-    found = topics.describe({*own, *(name for name, role in roles.items() if role in PUBLISHED)})
+    # Which dead letters were replayed goes with them: letters without it could be replayed twice.
+    others = {name for name, role in roles.items() if role in PUBLISHED} | {replays_topic(settings.prefix, app)}
+    found = topics.describe(own | others)
     incarnation = "" if known.last is None else known.last.incarnation
     versions = Leftovers(connect(settings.checkpoint_url()), app, incarnation) if incarnation else None
     return Belongings(
