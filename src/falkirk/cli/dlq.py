@@ -66,6 +66,9 @@ def list_command(app: str, as_json: bool, **options: Any) -> None:
     """Count the dead letters of APP by stage, operator, topic and reason, those first of which there are most.
 
     \b
+    falkirk dlq list auction-stats --brokers broker-1:9092
+
+    \b
     --json prints an object a line:
       stage, operator, topic, reason    … stands for what differs from letter to letter
       letters, replayed, failed_again   how many there are; of which the records were replayed; that are of records which
@@ -103,6 +106,9 @@ def show(app: str, count: int, as_json: bool, **options: Any) -> None:
     """Show dead letters of APP: where the record is, why it is here, and what it holds.
 
     \b
+    falkirk dlq show auction-stats --topic bids --partition 3 --offset 17-20 --brokers broker-1:9092
+
+    \b
     --json prints an object a line: what does not apply is null.
       stage, operator, reason
       source, topic, partition, offset, timestamp     of the record
@@ -135,6 +141,10 @@ def show(app: str, count: int, as_json: bool, **options: Any) -> None:
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 def replay(app: str, to: str | None, again: bool, dry_run: bool, **options: Any) -> None:
     """Write the records of dead letters of APP again, each exactly once: mend the flow or the producer first.
+
+    \b
+    falkirk dlq replay auction-stats --reason "cannot read" --dry-run --brokers broker-1:9092
+    falkirk dlq replay auction-stats --reason "cannot read" --brokers broker-1:9092
 
     Key, value, timestamp and headers are those of the record (headers, while the record is still in its topic), and a header
     falkirk-replayed says how often it was replayed. Several letters of one record are one replay. All of an app reads

@@ -82,13 +82,13 @@ class Catching:
 _TAKEN_BACK = Failed(-1, "", None, 0)
 
 
-def fitting(catching: Catching, made: Sequence[Any], origins: Sequence[int]) -> tuple[pl.DataFrame, list[int]]:
-    """What a function gave as a frame of the operator's schema, and of which row of the batch each is. A row of which one
-    does not fit gives none. Raises UserCodeError if the app is to stop."""
+def fitting(catching: Catching, made: Sequence[Any], origins: Sequence[int]) -> tuple[pl.DataFrame, Sequence[int]]:
+    """What a function gave as a frame of the operator's schema, and of which row of the batch each is: the `origins`, if all
+    of it fits. A row of which one does not fit gives none. Raises UserCodeError if the app is to stop."""
     schema = catching.operator.schema
     if all(isinstance(row, Mapping) and not row.keys() - schema.keys() for row in made):
         try:
-            return frame_of(made, schema), list(origins)
+            return frame_of(made, schema), origins
         except MISFITS:
             pass
     for i in misfits(made, schema):

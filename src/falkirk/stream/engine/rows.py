@@ -99,32 +99,39 @@ def concatenated(batches: Sequence[Batch], *, weighted: bool) -> Batch:
 
 def mapped(operator: op.Map, run: StepRun, batch: Batch) -> Batch:
     """One row of a user's function for each row."""
-    return _called(operator, run, batch, lambda row: [operator.function(row)])
+    catching = Catching(operator, run, batch)
+    function = operator.function
+    made: list[Any] = []
+    for i, row in enumerate(batch.rows.iter_rows(named=True)):
+        try:
+            made.append(function(row))
+        except Exception as error:  # noqa: BLE001
+            catching.row(i, error)
+    every = range(len(batch))
+    return _made(catching, batch, made, [i for i in every if i not in catching.failed] if catching.failed else every)
 
 
 def flat_mapped(operator: op.FlatMap, run: StepRun, batch: Batch) -> Batch:
     """Any number of rows of a user's function for each row."""
-    # Generators run while they are read: that belongs to the call too.
-    return _called(operator, run, batch, lambda row: _listed(operator.function(row)))
-
-
-def _called(
-    operator: op.Operator, run: StepRun, batch: Batch, function: Callable[[dict[str, Any]], list[Any]]
-) -> Batch:
     catching = Catching(operator, run, batch)
     made: list[Any] = []
     origins: list[int] = []
     for i, row in enumerate(batch.rows.iter_rows(named=True)):
         try:
-            several = function(row)
+            # Generators run while they are read: that belongs to the call too.
+            several = _listed(operator.function(row))
         except Exception as error:  # noqa: BLE001
             catching.row(i, error)
         else:
             made += several
             origins += [i] * len(several)
+    return _made(catching, batch, made, origins)
+
+
+def _made(catching: Catching, batch: Batch, made: Sequence[Any], origins: Sequence[int]) -> Batch:
     frame, kept = fitting(catching, made, origins)
     catching.close(len(batch))
-    return Batch(frame, batch.meta if kept == list(range(len(batch))) else batch.meta[kept])
+    return Batch(frame, batch.meta if isinstance(kept, range) else batch.meta[list(kept)])
 
 
 def batch_mapped(operator: op.MapBatches, run: StepRun, batch: Batch) -> Batch:
