@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -202,3 +204,35 @@ def test_confluents_own_serializer_and_this_format_read_each_other(server: Regis
     assert frame.rows() == [(1, 5)]
     assert form.encode(frame) == [theirs]
     assert AvroDeserializer(client)(form.encode(frame)[0], context) == {"auction": 1, "price": 5}
+
+
+THERE = """
+import pickle, sys
+from falkirk.stream.batch import Piece
+from falkirk.stream.records import Records
+
+job, value = pickle.loads(sys.stdin.buffer.read())
+frames = list(job.head(Piece(0, "bids", 0, 0, 1), iter([Records([0], [b"1"], [value], [5])])))
+frames = list(job.level(1, iter(frames)))
+print([value.hex() for frame in frames for value in frame["value"]])
+"""
+
+
+def test_a_batch_part_asks_the_registry_where_its_tasks_run(server: RegistryServer) -> None:
+    number = server.put("bids-value", json.dumps(BID))
+    flow = fk.Flow("sums", regime=fk.Batch())
+    registry = fk.Registry(server.url)
+    bids = flow.source("bids", key="auction", value=fk.Avro(COLUMNS, registry=registry))
+    bids.group_by("auction", id="n").agg(n=fk.len()).sink("counts", key="auction", value=fk.Avro(registry=registry))
+    plan = flow.plan()
+    meet_registries(plan)
+    job = plan.batches[0].job(clock=0, records=1, result_partitions=1, bury_from={})
+    given = pickle.dumps((job, record(number, BID, {"auction": 1, "price": 5})))
+    done = subprocess.run([sys.executable, "-c", THERE], input=given, capture_output=True, cwd="/", check=False)
+    assert done.stdout.decode().strip() == str(["0000000002" + "0202" + "0202"]), done.stderr.decode()
+    assert server.answers.count("POST /subjects/counts-value/versions") == 1
+
+
+def test_a_flow_is_tested_with_rows(server: RegistryServer) -> None:
+    result = fk.testing.run(sums(fk.Registry(server.url)), {"bids": [{"auction": 1, "price": 5}, {"auction": 1}]})
+    assert result.sinks["totals"].table == {1: {"auction": 1, "total": 5}}

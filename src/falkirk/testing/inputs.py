@@ -10,6 +10,7 @@ import polars as pl
 
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.stream.blame import did_you_mean, in_brief
+from falkirk.stream.formats import Avro
 from falkirk.stream.operators import Source, TableSource
 from falkirk.stream.plan import Plan
 from falkirk.stream.records import Headers
@@ -106,7 +107,9 @@ def _of_frame(source: Source, frame: pl.DataFrame, records: Sequence[Record], cl
             (pl.col(c).cast(dtype) if c in frame.columns else pl.lit(None, dtype).alias(c))
             for c, dtype in columns.items()
         )
-        values = source.value.encode(whole.select(value.names()))
+        # A registered schema belongs to a topic.
+        written = source.value.for_sink(source.topic, value) if isinstance(source.value, Avro) else source.value
+        values = written.encode(whole.select(value.names()))
         keys = [None] * whole.height if source.key is None else source.key.encode(whole)
     except pl.exceptions.PolarsError as error:
         raise _misfit(source, error) from error

@@ -1,0 +1,98 @@
+"""The same against a real registry, where there is one: FALKIRK_TEST_REGISTRY is its URL. See docs/development.md."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import uuid
+from typing import Any
+
+import fastavro
+import pytest
+
+import falkirk as fk
+from falkirk.connectors import registry as connector
+from falkirk.errors import ConfigError
+from falkirk.runtime.registries import meet_registries
+from falkirk.testing.memory import MemoryApp
+
+URL = os.environ.get("FALKIRK_TEST_REGISTRY", "")
+
+pytestmark = pytest.mark.skipif(not URL, reason="FALKIRK_TEST_REGISTRY names no registry")
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> fk.Registry:
+    monkeypatch.setattr(connector, "_SECOND_LOOK", 0.0)
+    return fk.Registry(URL)
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"totals-{uuid.uuid4().hex[:8]}"
+
+
+def flow_to(topic: str, registry: fk.Registry, kind: Any, **more: Any) -> fk.Flow:
+    flow = fk.Flow("sums")
+    value = fk.Avro({"auction": fk.Int64, "price": kind}, registry=registry)
+    flow.source("bids", key="auction", value=value).sink(topic, key="auction", value=fk.Avro(registry=registry, **more))
+    return flow
+
+
+def test_what_one_flow_writes_another_reads(registry: fk.Registry, topic: str) -> None:
+    first = flow_to(topic, registry, fk.Decimal(9, 2))
+    meet_registries(first.plan())
+    schema = {
+        "type": "record",
+        "name": "Bid",
+        "fields": [{"name": "auction", "type": "int"}, {"name": "note", "type": "string"}],
+    }
+    number = registry.register(f"{topic}-in-value", json.dumps(schema))
+    assert registry.register(f"{topic}-in-value", json.dumps(schema)) == number
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), {"auction": 1, "note": "x"})
+    app = MemoryApp(first)
+    app.append("bids", b"1", b"\0" + number.to_bytes(4, "big") + out.getvalue())
+    app.append("bids", b"1", b"\0\x7f\xff\xff\xff" + out.getvalue())
+    app.run()
+    (written,) = [r.value() for r in app.records(topic)]
+    read = fk.Avro({"price": fk.Decimal(9, 2), "auction": fk.Int64}, registry=fk.Registry(URL)).decode([written])
+    assert (read.bad, read.frame.rows()) == ([], [(None, 1)])
+    (letter,) = [json.loads(r.value() or b"") for r in app.records("falkirk.sums.dead-letters")]
+    assert letter["reason"] == f"the registry has no schema {0x7FFFFFFF}"
+
+
+def test_an_incompatible_schema_is_refused(registry: fk.Registry, topic: str) -> None:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    meet_registries(flow_to(topic, registry, fk.Int64).plan())
+    SchemaRegistryClient({"url": URL}).set_compatibility(f"{topic}-value", "BACKWARD")
+    meet_registries(flow_to(topic, registry, fk.Int64).plan())
+    with pytest.raises(ConfigError, match="refuses the schema as incompatible: "):
+        meet_registries(flow_to(topic, registry, fk.String).plan())
+
+
+def test_what_must_be_there_already(registry: fk.Registry, topic: str) -> None:
+    flow = flow_to(topic, registry, fk.Int64, register=False)
+    with pytest.raises(ConfigError, match="not registered, and register=False") as caught:
+        meet_registries(flow.plan())
+    registry.register(f"{topic}-value", caught.value.hint.removeprefix("register it: "))
+    meet_registries(flow.plan())
+
+
+def test_confluents_serializer_writes_what_is_read(registry: fk.Registry, topic: str) -> None:
+    from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    client = SchemaRegistryClient({"url": URL})
+    name = f"Money{topic[-8:]}"
+    money = {"type": "record", "name": name, "fields": [{"name": "cents", "type": "long"}]}
+    client.register_schema(f"{topic}-money", Schema(json.dumps(money), "AVRO"))
+    bid = {"type": "record", "name": "Bid", "fields": [{"name": "price", "type": name}]}
+    references = [SchemaReference(name, f"{topic}-money", 1)]
+    serializer = AvroSerializer(client, Schema(json.dumps(bid), "AVRO", references))
+    value = serializer({"price": {"cents": 17}}, SerializationContext(topic, MessageField.VALUE))
+    read = fk.Avro({"price": fk.Struct({"cents": fk.Int64})}, registry=registry).decode([value])
+    assert (read.bad, read.frame.rows()) == ([], [({"cents": 17},)])
