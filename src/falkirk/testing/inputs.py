@@ -79,7 +79,7 @@ def _record(source: Source, row: Any) -> Record:
     )
 
 
-def _columns(source: Source) -> dict[str, pl.DataType]:
+def columns_of(source: Source) -> dict[str, pl.DataType]:
     """What a row may have: the columns of value and key, and that of the timestamp."""
     assert source.value.schema is not None
     own = {c: source.schema[c] for c, what in source.metadata.items() if what == "timestamp"}
@@ -88,7 +88,7 @@ def _columns(source: Source) -> dict[str, pl.DataType]:
 
 
 def _frame(source: Source, records: Sequence[Record]) -> pl.DataFrame:
-    rows, columns = [dict(r.value) for r in records if isinstance(r.value, Mapping)], _columns(source)
+    rows, columns = [dict(r.value) for r in records if isinstance(r.value, Mapping)], columns_of(source)
     if unknown := next((c for row in rows for c in row if c not in columns), None):
         raise ConfigError(f"source {source.id!r} has no column {unknown!r}", hint=did_you_mean(unknown, columns))
     try:
@@ -98,7 +98,7 @@ def _frame(source: Source, records: Sequence[Record]) -> pl.DataFrame:
 
 
 def _of_frame(source: Source, frame: pl.DataFrame, records: Sequence[Record], clock: int) -> list[Sent]:
-    columns, value = _columns(source), source.value.schema
+    columns, value = columns_of(source), source.value.schema
     assert value is not None
     if unknown := [c for c in frame.columns if c not in columns]:
         raise ConfigError(f"source {source.id!r} has no column {unknown[0]!r}", hint=did_you_mean(unknown[0], columns))
@@ -162,6 +162,6 @@ def _millis(at: datetime | None, clock: int) -> int:
 def _misfit(source: Source, error: Exception) -> ConfigError:
     return ConfigError(
         f"what is sent to source {source.id!r} does not fit its columns: {in_brief(error)}",
-        where=f"columns {', '.join(f'{c} {t}' for c, t in _columns(source).items())}",
+        where=f"columns {', '.join(f'{c} {t}' for c, t in columns_of(source).items())}",
         hint="to try a record that does not decode, send it as it is: (key, b'…')",
     )

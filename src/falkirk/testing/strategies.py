@@ -1,0 +1,107 @@
+"""Hypothesis strategies for what a flow reads: rows by the formats' schemas, and records that do not decode.
+
+>>> import falkirk as fk
+>>> from hypothesis import find
+>>> flow = fk.Flow("example")
+>>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int, "price": int}))
+>>> bids.sink("same", key="auction", value=fk.Json())
+>>> find(rows(flow, "bids"), lambda rows: len(rows) == 1)
+[{'auction': 0, 'price': None}]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from typing import Any
+
+import polars as pl
+
+from falkirk.errors import ConfigError
+from falkirk.stream.flow import Flow
+from falkirk.stream.formats.types import instance, type_name
+from falkirk.stream.operators import Source, TableSource
+from falkirk.testing.inputs import columns_of, source_named, sources_of
+from falkirk.testing.records import Record
+
+try:
+    from hypothesis import strategies as st
+    from hypothesis.strategies import SearchStrategy
+except ModuleNotFoundError as error:
+    raise ConfigError("strategies need Hypothesis", hint="pip install 'falkirk[test]'") from error
+
+MOST = 30
+"""Rows of one source, unless it is said otherwise."""
+FIRST, LAST = datetime(1, 1, 2), datetime(9999, 12, 30)  # noqa: DTZ001  # the strategy adds the zone
+BROKEN = (b"", b"{", b"null", b"[]", b"\xff\xfe", b"\x00" * 3)
+
+
+def rows(flow: Flow, source: str, *, max_size: int = MOST) -> SearchStrategy[list[dict[str, Any]]]:
+    """Rows of a source or table, each of which decodes: with nulls, extremes, and text of all kinds. A column of the key is
+    never null, and often the same."""
+    return st.lists(_row(source_named(flow.plan(), source)), max_size=max_size)
+
+
+def topics(flow: Flow, *, broken: bool = True, max_size: int = MOST) -> SearchStrategy[dict[str, list[Any]]]:
+    """What `falkirk.testing.run` takes: something of each source and table. Records that do not decode are among it, unless
+    `broken` is False, and tombstones of tables."""
+    return st.fixed_dictionaries(
+        {name: st.lists(_record(source, broken), max_size=max_size) for name, source in sources_of(flow.plan()).items()}
+    )
+
+
+def _record(source: Source, broken: bool) -> SearchStrategy[Any]:
+    row = _row(source)
+    others: list[SearchStrategy[Any]] = []
+    if isinstance(source, TableSource):
+        others.append(row.map(lambda row: Record(key=_key(source, row))))
+    if broken:
+        values = st.one_of(st.sampled_from(BROKEN), st.binary(max_size=20))
+        keys = st.none() | st.binary(max_size=5)
+        others.append(st.tuples(keys, values).filter(lambda record: bool(source.value.decode([record[1]]).bad)))
+    return st.one_of(row, row, *others) if others else row
+
+
+def _key(source: Source, row: Mapping[str, Any]) -> Any:
+    assert source.key is not None
+    cells = [row[c] for c in source.key.columns]
+    return cells if source.key.array else cells[0]
+
+
+def _row(source: Source) -> SearchStrategy[dict[str, Any]]:
+    keys, columns = () if source.key is None else source.key.columns, columns_of(source)
+    assert source.value.schema is not None
+    # A format of one value writes a null as no value at all, which is a tombstone and no row.
+    (nothing,) = source.value.encode(pl.DataFrame({c: [None] for c in source.value.schema}, schema=source.value.schema))
+    never = {*keys, *(source.value.schema if nothing is None else ())}
+    return st.fixed_dictionaries(
+        {c: _values(dtype, key=c in keys) if c in never else st.none() | _values(dtype) for c, dtype in columns.items()}
+    )
+
+
+def _values(dtype: pl.DataType, *, key: bool = False) -> SearchStrategy[Any]:
+    """Values of a type, but no null; of keys, few and far between."""
+    if dtype.is_integer():
+        least, most = (int(pl.select(bound).item()) for bound in (dtype.min(), dtype.max()))  # type: ignore[attr-defined]
+        some = st.integers(0, min(most, 5))
+        return some | st.integers(least, most) if key else st.integers(least, most) | st.sampled_from([least, most])
+    if dtype.is_float():
+        return st.floats(allow_nan=False, allow_infinity=False, width=32 if dtype == pl.Float32() else 64)
+    if isinstance(dtype, pl.List):
+        return st.lists(st.none() | _values(instance(dtype.inner)), max_size=3)
+    if isinstance(dtype, pl.Struct):
+        return st.fixed_dictionaries({f.name: st.none() | _values(instance(f.dtype)) for f in dtype.fields})
+    if isinstance(dtype, pl.Datetime):
+        times = st.datetimes(FIRST, LAST, timezones=st.just(UTC))
+        return times.map(lambda at: at.replace(microsecond=at.microsecond // 1000 * 1000))
+    plain: dict[pl.DataType, SearchStrategy[Any]] = {
+        pl.Boolean(): st.booleans(),
+        pl.String(): st.sampled_from("abc") | st.text(max_size=20) if key else st.text(max_size=20),
+        pl.Binary(): st.binary(max_size=20),
+        pl.Date(): st.dates(date(1, 1, 1), date(9999, 12, 31)),
+    }
+    if dtype not in plain:
+        raise ConfigError(
+            f"there is no strategy for columns of type {type_name(dtype)}", hint="write the rows yourself"
+        )
+    return plain[dtype]
