@@ -49,6 +49,7 @@ from falkirk.stream.formats.types import (
     UInt64,
 )
 from falkirk.stream.on_error import DeadLetter, Skip, Stop
+from falkirk.stream.once import Once
 from falkirk.stream.process import KeyContext, Process, Timer
 from falkirk.stream.provenance import Provenance, provenance
 from falkirk.stream.regimes import Batch, EagerCheckpoint, LazyCheckpoint
@@ -84,6 +85,7 @@ __all__ = [
     "KeyContext",
     "LazyCheckpoint",
     "List",
+    "Once",
     "Process",
     "Provenance",
     "Raw",
