@@ -13,7 +13,8 @@ from falkirk.testing import strategies
 KINDS = fk.Json(
     {
         "id": int, "small": fk.Int8, "large": fk.UInt64, "price": float, "narrow": fk.Float32, "name": str, "raw": bytes,
-        "flag": bool, "day": fk.Date, "at": fk.Datetime, "tags": list[str], "place": {"x": int, "y": str},
+        "flag": bool, "day": fk.Date, "at": fk.Datetime, "micros": fk.DatetimeMicros, "cents": fk.Decimal(12, 2),
+        "tags": list[str], "place": {"x": int, "y": str},
     }
 )  # fmt: skip
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
+from decimal import Context, Decimal
 from typing import Any
 
 import polars as pl
@@ -33,6 +34,8 @@ except ModuleNotFoundError as error:
 MOST = 30
 """Rows of one source, unless it is said otherwise."""
 FIRST, LAST = datetime(1, 1, 2), datetime(9999, 12, 30)  # noqa: DTZ001  # the strategy adds the zone
+EXACT = Context(prec=40)
+"""Decimals have up to 38 digits."""
 BROKEN = (b"", b"{", b"null", b"[]", b"\xff\xfe", b"\x00" * 3)
 
 
@@ -92,8 +95,11 @@ def _values(dtype: pl.DataType, *, key: bool = False) -> SearchStrategy[Any]:
     if isinstance(dtype, pl.Struct):
         return st.fixed_dictionaries({f.name: st.none() | _values(instance(f.dtype)) for f in dtype.fields})
     if isinstance(dtype, pl.Datetime):
-        times = st.datetimes(FIRST, LAST, timezones=st.just(UTC))
-        return times.map(lambda at: at.replace(microsecond=at.microsecond // 1000 * 1000))
+        times, unit = st.datetimes(FIRST, LAST, timezones=st.just(UTC)), 1 if dtype.time_unit == "us" else 1000
+        return times.map(lambda at: at.replace(microsecond=at.microsecond // unit * unit))
+    if isinstance(dtype, pl.Decimal):
+        most = 10 ** (dtype.precision or 38) - 1
+        return st.integers(-most, most).map(lambda digits: Decimal(digits).scaleb(-dtype.scale, EXACT))
     plain: dict[pl.DataType, SearchStrategy[Any]] = {
         pl.Boolean(): st.booleans(),
         pl.String(): st.sampled_from("abc") | st.text(max_size=20) if key else st.text(max_size=20),
