@@ -15,9 +15,10 @@ from falkirk.runtime import layout
 from falkirk.runtime.app import App, prepare
 from falkirk.runtime.layout import LayoutRecord, StageRecord, TopicRecord
 from falkirk.runtime.settings import Settings
-from falkirk.stream.plan import control_topic
+from falkirk.stream.plan import Stage, control_topic
+from falkirk.stream.stage import PhysicalStage
 
-STATS = StageRecord("stats", 4, "eager", True, "f00", "stats v1: n:Int64", ("bids",), ("out",))
+STATS = StageRecord("stats", 4, "eager", True, "f00", "1 stats v1: n:Int64", ("bids",), ("out",))
 KNOWN = LayoutRecord(
     1,
     "app",
@@ -75,20 +76,61 @@ def stage(**fields: object) -> StageRecord:
     [
         stage(outputs=("out", "a-new-sink")),
         stage(id="stats"),
+        stage(fingerprint="f01", state="1 stats v1: n:Int64\n2 tops v1: top:Int64"),
     ],
 )
-def test_a_change_that_touches_no_state_is_let_through(now: StageRecord) -> None:
+def test_a_change_that_loses_no_state_is_let_through(now: StageRecord) -> None:
     layout.check_stages(KNOWN, [now])
+
+
+def test_a_new_stage_is_let_through() -> None:
+    layout.check_stages(KNOWN, [stage(), stage(id="more")])
+
+
+def test_state_is_lost_only_where_it_was_said_that_it_may_be() -> None:
+    dropped = stage(fingerprint="f01", state="~1 stats v1: n:Int64\n2 tops v1: top:Int64")
+    with pytest.raises(StateError) as raised:
+        layout.check_stages(KNOWN, [dropped], ["tops"])
+    assert "--apply --drop stats" in (raised.value.hint or "")
+    layout.check_stages(KNOWN, [dropped], ["stats"])
+    again = msgspec.structs.replace(KNOWN, stages=(dropped,))
+    back = stage(fingerprint="f02", state="~1 stats v1: n:Int64\n2 tops v1: top:Int64\n3 stats v1: n:Int64")
+    with pytest.raises(StateError, match="schema has changed"):
+        layout.check_stages(again, [back])
+    layout.check_stages(again, [back], ["stats"])
+
+
+def test_a_lazy_stage_keeps_its_state_as_it_is() -> None:
+    lazy = msgspec.structs.replace(KNOWN, stages=(stage(regime="lazy"),))
+    more = stage(regime="lazy", fingerprint="f01", state="1 stats v1: n:Int64\n2 tops v1: top:Int64")
+    with pytest.raises(StateError) as raised:
+        layout.check_stages(lazy, [more], ["stats", "tops"])
+    assert raised.value.where == "stage stats, in the lazy regime"
+
+
+def test_a_steps_topic_that_grew_is_another_runs_doing() -> None:
+    grown = changed("falkirk.app.steps", partitions=6)
+    layout.check_topics(KNOWN, grown)
+    with pytest.raises(StateError, match="it had 4 tasks, and has 6 now"):
+        layout.check_alone(KNOWN, grown)
+    layout.check_alone(KNOWN, FOUND)
 
 
 @pytest.mark.parametrize(
     ("now", "error", "words"),
     [
-        ([stage(fingerprint="f01", state="stats v1: n:Float64")], StateError, "− stats v1: n:Int64"),
-        ([stage(fingerprint="f01", state="stats v1: n:Float64")], StateError, "+ stats v1: n:Float64"),
+        (
+            [stage(fingerprint="f01", state="~1 stats v1: n:Int64\n2 stats v1: n:Float64")],
+            StateError,
+            "− stats v1: n:Int64",
+        ),
+        (
+            [stage(fingerprint="f01", state="~1 stats v1: n:Int64\n2 stats v1: n:Float64")],
+            StateError,
+            "+ stats v1: n:Float64",
+        ),
         ([stage(inputs=("asks",))], SourceError, "it read bids, and does not now; it reads asks, and did not"),
         ([stage(regime="lazy")], StateError, "the regime of stage 'stats' has changed from eager to lazy"),
-        ([stage(), stage(id="more")], StateError, "the stages of app 'app' have changed: more was added"),
         ([stage(id="other")], StateError, "another flow ran under the name 'app'"),
     ],
 )
@@ -120,6 +162,29 @@ def test_a_layout_of_a_later_format_is_refused_and_so_is_what_is_none() -> None:
         layout.decode_layout(later)
     with pytest.raises(StateError, match="cannot be read"):
         layout.decode_layout(b"{}")
+
+
+def test_a_stage_that_begins_to_keep_state_is_known_by_what_it_reads_and_numbers_of_tables_are_not_given_again() -> (
+    None
+):
+    def plan(*ids: str) -> list[Stage]:
+        flow = fk.Flow("app")
+        bids = flow.source("bids", key="auction", value=fk.Json({"auction": fk.Int64}))
+        bids.sink("copies", key="auction", value=fk.Json())
+        for id_ in ids:
+            bids.group_by("auction", id=id_).agg(n=fk.len()).sink(f"out-{id_}", key="auction", value=fk.Json())
+        return list(flow.plan().stages)
+
+    known: LayoutRecord | None = None
+    found = []
+    for ids in ((), ("b",), ("a", "b"), ("a",), ("a", "b")):
+        (now,) = layout.as_recorded(known, plan(*ids))
+        known = LayoutRecord(1, "app", layout.stage_records([now], {now.id: 4}), {})
+        assert isinstance(now, PhysicalStage)
+        found.append((now.id, {name: n for (name, _), n in now.tables.items()}))
+    assert found == [
+        ("bids", {}), ("bids", {"b": 1}), ("bids", {"a": 2, "b": 1}), ("bids", {"a": 2}), ("bids", {"a": 2, "b": 3}),
+    ]  # fmt: skip
 
 
 # -- on a broker -------------------------------------------------------------------------------------------------------

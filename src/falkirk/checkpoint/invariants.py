@@ -1,7 +1,7 @@
 """The invariants, as equations with names. The protocol checks them as it runs; tests and the simulator check them too.
 
 chain      steps of a task, in log order, are 0, 1, 2…; division(n+1).start = division(n).end; clock(n+1) ≥ clock(n);
-           all began with one base, or with none
+           layout(n+1) ≥ layout(n); all began with one base, or with none
 names      owners of step records follow the order of names
 prefix     store.step ≤ last committed step
 visible    committed outputs = outputs of steps 0..last
@@ -18,7 +18,8 @@ from falkirk.state.store import Progress
 
 
 def follows(record: StepRecord, last: StepRecord) -> None:
-    """step = last.step + 1, start = last.end in every partition, clock ≥ last.clock. Raises InvariantError."""
+    """step = last.step + 1, start = last.end in every partition, clock ≥ last.clock, layout ≥ last.layout.
+    Raises InvariantError."""
     if record.step != last.step + 1:
         raise InvariantError(f"task {record.task}: step {record.step} does not follow on step {last.step}")
     before = {r.partition: r.end for r in last.division}
@@ -32,6 +33,8 @@ def follows(record: StepRecord, last: StepRecord) -> None:
         raise InvariantError(f"task {record.task}, step {record.step}: its division leaves out {sorted(missing)}")
     if record.clock < last.clock:
         raise InvariantError(f"task {record.task}, step {record.step}: its clock goes back")
+    if record.layout < last.layout:
+        raise InvariantError(f"task {record.task}, step {record.step}: an older flow's than step {last.step}")
     if record.base != last.base:
         raise InvariantError(f"task {record.task}, step {record.step}: its base is {record.base}, and was {last.base}")
 

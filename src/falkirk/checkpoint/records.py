@@ -70,6 +70,8 @@ class StepRecord(msgspec.Struct, frozen=True, tag="step", omit_defaults=True):
     """Which backfill the task's state began with, as `falkirk.state.store.Progress.base`."""
     skipped: int = 0
     """Records and rows that failed and were left out."""
+    layout: int = 0
+    """The number of the app's layout that it ran under: which flow it is that has made of its division what it says."""
 
 
 TaskRecord = Named | Released | StepRecord

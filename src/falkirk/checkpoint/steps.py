@@ -69,8 +69,9 @@ def close_step(
     ranges = tuple(r for o in outputs for r in number(o, f"{owned.task.id} {step}"))
     division = next_division(last, ends)
     base = Offset(owned.opened().progress.base)
+    task = owned.task
     record = StepRecord(
-        str(owned.task.id), step, owned.nonce, owner, clock, division, ranges, word, rows, dead, base, skipped
+        str(task.id), step, owned.nonce, owner, clock, division, ranges, word, rows, dead, base, skipped, task.layout
     )
     own_cluster = {
         TopicPartition(r.partition.topic, r.partition.partition): r.end for r in division if not r.partition.cluster

@@ -108,6 +108,7 @@ async def roll_forward(
             behind.append(owned)
             continue
         check_history(owned, steps)
+        check_layout(owned, steps)
         check_age(clock, owned, steps)
         try:
             if not owned.task.stateful:
@@ -155,6 +156,17 @@ def abandon(owned: Owned) -> None:
         owned.store.close()
         owned.store = None
     owned.enter(Phase.IDLE)
+
+
+def check_layout(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> None:
+    """No step of a flow follows one of its successor: what is new there would miss it. Raises StateError."""
+    if steps and steps[-1][1].layout > owned.task.layout:
+        raise StateError(
+            f"the flow has been changed: task {owned.task.id} has gone on under layout {steps[-1][1].layout}, and this "
+            f"worker runs layout {owned.task.layout}",
+            where=f"{owned.task.steps.topic}[{owned.task.steps.partition}]",
+            hint="start it again, with the new flow",
+        )
 
 
 def check_history(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> None:

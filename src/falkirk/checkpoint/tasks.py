@@ -63,6 +63,8 @@ class Task:
     """Where every state change is logged (eager), or None (lazy: the recorded divisions are the log)."""
     stateful: bool = True
     """A task without state has nothing to roll forward: its last step record is all it needs."""
+    layout: int = 0
+    """The number of the app's layout that its owner runs."""
 
 
 @dataclass(slots=True)

@@ -42,6 +42,9 @@ COMMANDS: dict[str, LazyCommand] = {
     "why": LazyCommand("falkirk.cli.why", "why_command", "Say which input is behind a record of an output."),
     "dlq": LazyCommand("falkirk.cli.dlq", "dlq", "List, show or replay dead letters: what failed."),
     "explain": LazyCommand("falkirk.cli.explain", "explain", "Show what a flow will do, before it does anything."),
+    "plan": LazyCommand(
+        "falkirk.cli.plan", "plan", "Show what a changed flow does to the app that runs under its name."
+    ),
     "kafka": LazyCommand("falkirk.cli.kafka", "kafka", "Start, stop or look at the embedded Kafka."),
 }
 

@@ -95,6 +95,8 @@ prefix_option = setting("--prefix", default=PREFIX, show_default=True, callback=
                         help="The app's own topics are called PREFIX.APP.…")  # fmt: skip
 """How the app's own topics are called."""
 
+replication_option = setting("--replication", type=int, default=-1, help="Replication factor of the topics that the app "
+                             "makes.  [default: the broker's]")  # fmt: skip
 workers_option = setting("--workers", type=click.IntRange(1, 256), default=1, show_default=True,
                          help="Worker processes on this host, or on Spark.")  # fmt: skip
 slot_option = setting("--slot", type=click.IntRange(0, 255), default=0, show_default=True,
@@ -128,8 +130,7 @@ _RUN: list[Decorator] = [
     *_STATE,
     setting("--session-timeout", metavar="DURATION", default="10s", show_default=True,
             help="How long a worker may be silent before others take its tasks."),
-    setting("--replication", type=int, default=-1, help="Replication factor of the topics that the app makes.  "
-            "[default: the broker's]"),
+    replication_option,
     setting("--memory", metavar="SIZE", default="256MiB", show_default=True,
             help="Block cache and write buffers of each worker's stores."),
     setting("--spark", metavar="MASTER", default="local[*]", show_default=True,
@@ -193,9 +194,9 @@ def state_settings(**options: Any) -> Settings:
     return Settings(**_reach(options), state_dir=str(options["state_dir"]), checkpoints=options["checkpoints"])
 
 
-def cluster_settings(**options: Any) -> Settings:
+def cluster_settings(*, replication: int = -1, **options: Any) -> Settings:
     """Settings from `cluster_options`, for commands that run nothing. Raises ConfigError."""
-    return Settings(**_reach(options), state_dir="")
+    return Settings(**_reach(options), state_dir="", replication=replication)
 
 
 def _reach(options: dict[str, Any]) -> dict[str, Any]:

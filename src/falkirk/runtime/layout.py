@@ -7,8 +7,11 @@ Layouts are numbered 1, 2, 3… in the control topic. Of several with one number
 wrote it; each has a key of its own, for compaction would keep the last of equal keys. A run reads them back:
 
     same layout                              go on
-    a change that touches no task's state    go on, recorded as layout n+1
+    a change that loses no task's state      go on, recorded as layout n+1: code, sinks, new state, new stages
+    one that does                            refused, unless `falkirk plan --apply --drop` has said that it may
     any other                                refused, with what changed and what to do
+
+A step record names the layout it ran under, so that no step of an older flow follows one of a newer.
 
 An app that is deleted or reset says so first, and whoever would run it is refused until that is finished:
 
@@ -18,7 +21,7 @@ An app that is deleted or reset says so first, and whoever would run it is refus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.metadata import version
 from secrets import token_hex
 from typing import Literal, TypeVar
@@ -28,7 +31,7 @@ import msgspec
 from falkirk.connectors.kafka.control import LAYOUT, ControlTopic
 from falkirk.connectors.kafka.topics import TopicInfo
 from falkirk.errors import FalkirkError, SourceError, StateError
-from falkirk.state.meta import schema_difference
+from falkirk.state import schema
 from falkirk.state.shards import SHARDS
 from falkirk.stream.plan import Stage
 
@@ -70,7 +73,7 @@ class StageRecord(msgspec.Struct, frozen=True):
     stateful: bool
     fingerprint: str
     state: str
-    """The fingerprint in words, one operator a line."""
+    """The fingerprint in words (`falkirk.state.schema`)."""
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     """Topics."""
@@ -216,7 +219,7 @@ def stage_records(stages: Sequence[Stage], sizes: Mapping[str, int]) -> tuple[St
             stage.stateful,
             stage.fingerprint,
             stage.state_schema,
-            tuple(sorted(i.topic for i in stage.inputs)),
+            inputs_of(stage),
             tuple(sorted(o.topic for o in stage.outputs)),
         )
         for stage in stages
@@ -235,13 +238,38 @@ def keep(
         return known.layout
     wins = write_layout(control, LayoutRecord(known.next, app, stages, dict(topics), falkirk=version("falkirk")))
     check_stages(wins, stages)
+    if [s.state for s in wins.stages] != [s.state for s in stages]:
+        raise StateError(f"another run has just changed app {app!r}", hint="start again, of one flow")
     return wins
 
 
-def in_order(known: LayoutRecord | None, stages: Sequence[Stage]) -> list[Stage]:
-    """The stages in the order in which their tasks are numbered: that of the layout, where there is one."""
-    order = {} if known is None else {stage.id: i for i, stage in enumerate(known.stages)}
-    return sorted(stages, key=lambda stage: order.get(stage.id, len(order)))
+def as_recorded(known: LayoutRecord | None, stages: Sequence[Stage]) -> list[Stage]:
+    """The stages in the order in which their tasks are numbered, called and keeping their tables as the layout says. What is
+    new comes last. A stage that has come by another name, for it begins to keep state, is known by what it reads."""
+    if known is None:
+        return list(stages)
+    by_id = {stage.id: stage for stage in stages}
+    strangers = [stage for stage in stages if stage.id not in {was.id for was in known.stages}]
+    found = []
+    for was in known.stages:
+        same = by_id.get(was.id) or next((s for s in strangers if _continues(was, s)), None)
+        if same is not None:
+            found.append(same.known_as(was.id, was.state))
+            strangers = [s for s in strangers if s is not same]
+    return [*found, *strangers]
+
+
+def _continues(was: StageRecord, stage: Stage) -> bool:
+    """It reads what that stage read, and nothing else, and keeps some of its state, if that had any."""
+    now = {line.words for line in schema.lines(stage.state_schema)}
+    return inputs_of(stage) == was.inputs and (
+        not was.stateful or any(line.words in now for line in schema.lines(was.state) if line.kept)
+    )
+
+
+def inputs_of(stage: Stage) -> tuple[str, ...]:
+    """The topics that it reads."""
+    return tuple(sorted(i.topic for i in stage.inputs))
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -251,7 +279,8 @@ def check_topics(known: LayoutRecord, found: Mapping[str, TopicInfo]) -> None:
     """Every topic that progress or state refers to is the one it was, with as many partitions:
 
         found.id = known.id,  found.partitions = known.partitions        for what is read
-        found.partitions ≥ known.partitions                              for what is only written
+        found.partitions ≥ known.partitions                              for what is only written, and for steps: the
+                                                                         tasks of a new stage are about to be recorded
 
     Raises SourceError for an input, StateError for a topic of the app's own.
     """
@@ -278,7 +307,7 @@ def check_topics(known: LayoutRecord, found: Mapping[str, TopicInfo]) -> None:
                 where=f"{_where(known, name)}; its id was {was.id} and is {now.id}",
                 hint="give the flow another name to begin again on the new topic",
             )
-        if now.partitions != was.partitions:
+        if now.partitions != was.partitions and not (was.role == "steps" and now.partitions > was.partitions):
             raise error(
                 f"partitions were added to topic {name!r}: it had {was.partitions} and has {now.partitions}, "
                 "so its keys are in other places now",
@@ -287,8 +316,21 @@ def check_topics(known: LayoutRecord, found: Mapping[str, TopicInfo]) -> None:
             )
 
 
-def check_stages(known: LayoutRecord, now: Sequence[StageRecord]) -> None:
-    """Every task goes on with the state and the inputs it had. Raises StateError and SourceError otherwise."""
+def check_alone(known: LayoutRecord, found: Mapping[str, TopicInfo]) -> None:
+    """No other run is adding stages to the app, while this one has those of `known`. Raises StateError."""
+    for name, was in known.topics.items():
+        if was.role == "steps" and name in found and found[name].partitions > was.partitions:
+            raise StateError(
+                f"the flow has been changed by another run: it had {was.partitions} tasks, and has "
+                f"{found[name].partitions} now",
+                where=f"app {known.app}",
+                hint="start this one again, with the new flow",
+            )
+
+
+def check_stages(known: LayoutRecord, now: Sequence[StageRecord], losing: Collection[str] = ()) -> None:
+    """Every task goes on with the inputs it had, and with its state but for that of the operators `losing`. Raises StateError
+    and SourceError otherwise."""
     if known.shards != SHARDS:
         raise StateError(f"app {known.app!r} has {known.shards} shards, and this Falkirk makes {SHARDS}")
     before = {stage.id: stage for stage in known.stages}
@@ -299,24 +341,21 @@ def check_stages(known: LayoutRecord, now: Sequence[StageRecord]) -> None:
             where=f"its stages: {', '.join(before)}; this flow's: {', '.join(after)}",
             hint="give this flow a name of its own",
         )
-    changes = [f"{id_} was removed" for id_ in before if id_ not in after]
-    changes += [f"{id_} was added" for id_ in after if id_ not in before]
-    if changes:
+    if removed := [id_ for id_ in before if id_ not in after]:
         raise StateError(
-            f"the stages of app {known.app!r} have changed: {', '.join(changes)}", where="the flow", hint=ANOTHER_NAME
-        )
-    for stage in now:
-        _check_stage(before[stage.id], stage)
-
-
-def _check_stage(was: StageRecord, now: StageRecord) -> None:
-    where = f"stage {now.id}"
-    if was.fingerprint != now.fingerprint:
-        raise StateError(
-            f"the state's schema has changed:\n{schema_difference(was.state, now.state)}",
-            where=where,
+            f"the stages of app {known.app!r} have changed: {', '.join(removed)} was removed",
+            where="the flow",
             hint=ANOTHER_NAME,
         )
+    for stage in now:
+        if stage.id in before:
+            _check_stage(before[stage.id], stage, losing)
+
+
+def _check_stage(was: StageRecord, now: StageRecord, losing: Collection[str]) -> None:
+    where = f"stage {now.id}"
+    if was.state != now.state:
+        _check_state(was, now, losing)
     if was.inputs != now.inputs:
         gone, new = set(was.inputs) - set(now.inputs), set(now.inputs) - set(was.inputs)
         words = [f"it read {t}, and does not now" for t in sorted(gone)]
@@ -324,7 +363,7 @@ def _check_stage(was: StageRecord, now: StageRecord) -> None:
         raise SourceError(
             f"the inputs of stage {now.id!r} have changed: {'; '.join(words)}", where=where, hint=ANOTHER_NAME
         )
-    if not now.stateful:
+    if not (was.stateful and now.stateful):
         return
     if was.regime != now.regime:
         # A lazy store does not follow the changelog, and a changelog lacks what was done lazily: rolled along the other
@@ -340,6 +379,20 @@ def _check_stage(was: StageRecord, now: StageRecord) -> None:
             "steps run again would not give what they published",
             where=f"{where}, in the lazy regime",
             hint=ANOTHER_NAME,
+        )
+
+
+def _check_state(was: StageRecord, now: StageRecord, losing: Collection[str]) -> None:
+    words = f"the state's schema has changed:\n{schema.difference(was.state, now.state)}"
+    if now.regime == "lazy":
+        # Its steps are run again after a crash, those of before the change too, and what is new would take them in.
+        raise StateError(words, where=f"stage {now.id}, in the lazy regime", hint=ANOTHER_NAME)
+    if lost := schema.change(was.state, now.state).lost - set(losing):
+        drops = " ".join(f"--drop {id_}" for id_ in sorted(lost))
+        raise StateError(
+            words,
+            where=f"stage {now.id}",
+            hint=f"undo the change; or, to go on without that state: falkirk plan APP:FLOW --apply {drops}",
         )
 
 

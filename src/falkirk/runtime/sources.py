@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.runtime.app import parts
+from falkirk.runtime.survey import parts
 from falkirk.stream.plan import Plan
 
 PARTITIONS = 4

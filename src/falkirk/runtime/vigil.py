@@ -11,7 +11,7 @@ import time
 from falkirk.connectors.kafka.config import logger
 from falkirk.connectors.kafka.topics import Asked, TopicInfo, Topics
 from falkirk.errors import UnreachableError
-from falkirk.runtime.layout import LayoutRecord, check_topics
+from falkirk.runtime.layout import LayoutRecord, check_alone, check_topics
 
 EVERY = 2.0
 """Seconds between two looks."""
@@ -57,6 +57,7 @@ class Vigil:
             found[name] = TopicInfo(name, was.id, was.partitions)
         self._missed = missing
         check_topics(self._layout, found)
+        check_alone(self._layout, found)
 
     def _silent(self, error: UnreachableError, now: float) -> None:
         if self._said is None or now - self._said >= AGAIN:

@@ -238,7 +238,9 @@ class Worker:
 
     def _take_over(self) -> None:
         """Take the next part of clause 5 for every assigned task that is not running yet."""
-        if missing := sorted(self._assigned - self.tasks.keys() - self._recovering.keys()):
+        # Beyond its own tasks are those of a newer flow: they are not for this worker, which soon learns of it (`Vigil`).
+        mine = {p for p in self._assigned if p < len(self.app.tasks)}
+        if missing := sorted(mine - self.tasks.keys() - self._recovering.keys()):
             tasks = [Owned(self.app.tasks[p].task) for p in missing]
             self._recovering |= dict(zip(missing, tasks, strict=True))
             for owned in tasks:

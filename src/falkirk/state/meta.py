@@ -5,12 +5,12 @@ Both lie in the database under keys above every shard's, so that they are part o
 
 from __future__ import annotations
 
-import difflib
 import struct
 
 import msgspec
 
 from falkirk.errors import StateError
+from falkirk.state import schema
 from falkirk.state.store import EMPTY, Identity, Progress
 
 META = b"\xff\xff"
@@ -71,10 +71,10 @@ def damaged(why: str, where: str) -> StateError:
 
 
 def check_identity(found: Identity, wanted: Identity, *, where: str) -> None:
-    """A store is opened only by the task whose state it holds, and only with the schemas it was written with:
+    """A store is opened only by the task whose state it holds, with the schema it was written with or one that follows on it:
 
         found.app = wanted.app,  found.incarnation = wanted.incarnation,  found.task = wanted.task,
-        found.fingerprint = wanted.fingerprint
+        found.fingerprint = wanted.fingerprint  or  schema.follows(found.schema, wanted.schema)
 
     Raises StateError otherwise, with the operators whose state differs.
     """
@@ -91,25 +91,12 @@ def check_identity(found: Identity, wanted: Identity, *, where: str) -> None:
             where=where,
             hint="move it away: no app can use it any more",
         )
-    if found.fingerprint != wanted.fingerprint:
+    if found.fingerprint != wanted.fingerprint and not (found.schema and schema.follows(found.schema, wanted.schema)):
         raise StateError(
-            f"the state's schema has changed:\n{schema_difference(found.schema, wanted.schema)}",
+            f"the state's schema has changed:\n{schema.difference(found.schema, wanted.schema)}",
             where=where,
             hint="undo the change, or give the flow another name: it then begins anew, beside this one",
         )
-
-
-def schema_difference(old: str, new: str) -> str:
-    """The operators that differ, a line each, as they were (−) and as they are (+).
-
-    >>> print(schema_difference("a v1 n:Int64\\nb v1 s:String", "a v1 n:Float64\\nb v1 s:String"))
-      − a v1 n:Int64
-      + a v1 n:Float64
-    """
-    signs = {"- ": "  − ", "+ ": "  + "}
-    lines = difflib.ndiff(old.splitlines(), new.splitlines())
-    changed = [signs[line[:2]] + line[2:] for line in lines if line[:2] in signs]
-    return "\n".join(changed) or "  the operators' ids or versions differ"
 
 
 def check_advances(before: Progress, after: Progress) -> None:

@@ -1,12 +1,12 @@
 """The two-version database on RocksDB.
 
     folder: manifest.json   what counts (see falkirk.state.manifest)
-            live-L          the live copy: RocksDB without a log of its own
+            live-L          the live copy
             version-N       hard links to the files of the live copy as it was at commit N
             lock            held by the process that has the store open
 
-RocksDB's own log is off: a crash leaves the live copy as some prefix of the writes, and the changelog or the recorded
-divisions roll it forward. Progress lies in the same write as the changes, so the two cannot disagree.
+RocksDB's own log is not synced: a crash of the machine leaves the live copy as some prefix of the writes, and the changelog
+or the recorded divisions roll it forward. Progress lies in the same write as the changes, so the two cannot disagree.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import IO
+
+import msgspec
 
 from falkirk.errors import DiskError, IdentityError, StateError
 from falkirk.state import files
@@ -188,6 +190,8 @@ class RocksStore:
         engine = Engine(folder, self._memory)
         try:
             self._progress = _progress_of(engine, self._identity, folder)
+            # A version says what schema it was made with: it is brought up to date when it is opened.
+            engine.write([(IDENTITY_KEY, encode_identity(self._identity))])
         except BaseException:
             engine.close()
             raise
@@ -279,7 +283,7 @@ def _manifest_of(folder: Path, identity: Identity) -> Manifest:
         manifest = Manifest(identity)
         write_manifest(folder, manifest)
     check_identity(manifest.identity, identity, where=str(folder))
-    return manifest
+    return msgspec.structs.replace(manifest, identity=identity)
 
 
 def _progress_of(engine: Engine, identity: Identity, folder: Path) -> Progress:

@@ -12,7 +12,8 @@ The contract, in clauses that `tests/state/test_store_contract.py` checks on eve
     4. After `flush` returns, the writes before it survive any crash of the process or machine.
     5. `commit` adds one version; a crash within it leaves the old versions, with or without the new one.
     6. `open(v)` discards versions later than v; what it gives reads as at `commit`.
-    7. A store of another identity, or of another format, is refused (StateError); it is never read as if it fitted.
+    7. A store of another identity, or of another format, is refused (StateError); it is never read as if it fitted. One whose
+       schema has been followed by the one asked for has that from then on.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Identity:
     fingerprint: str
     """Of the stage's operators: their ids, versions and state schemas (not their code)."""
     schema: str = ""
-    """The same in words, one operator a line, so that a difference can be shown."""
+    """The same in words (`falkirk.state.schema`), so that it can be told what follows on it."""
     incarnation: str = ""
     """Of the app: what tells it from an earlier one of the same name, that was deleted or reset."""
 

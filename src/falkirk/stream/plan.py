@@ -130,7 +130,11 @@ class Stage(Protocol):
     def fingerprint(self) -> str: ...
     @property
     def state_schema(self) -> str:
-        """The fingerprint in words, one operator a line."""
+        """The fingerprint in words (`falkirk.state.schema`)."""
+        ...
+
+    def known_as(self, name: str, state_schema: str) -> Stage:
+        """The same stage, called as it has been, with the schema that follows on the one it had. Raises StateError."""
         ...
 
     def circuit(self, partition: int, layout: Layout) -> Circuit:

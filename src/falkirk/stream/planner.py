@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeGuard
 
 from falkirk.errors import DefinitionError
+from falkirk.state.schema import TABLES, evolved
 from falkirk.stream import operators as op
 from falkirk.stream.batch.plan import batch_stages
 from falkirk.stream.batch.stage import BatchStage
@@ -22,7 +23,7 @@ from falkirk.stream.plan import BACKFILL, Input, Output, Plan, epochs_topic
 from falkirk.stream.projection import columns_needed, columns_read_by, projected
 from falkirk.stream.regimes import Checkpoint
 from falkirk.stream.stage import Edge, PhysicalStage, SharedTable, source_input, stage_name
-from falkirk.stream.tables import TABLES, state_words, tables_of
+from falkirk.stream.tables import kept_by
 
 
 def plan(graph: op.Graph, prefix: str) -> Plan:
@@ -151,27 +152,22 @@ def _stage(
     handled = handlings(graph, [*sources, *operators], dead_letters)
     outputs += letter_outputs(handled, dead_letters)
     stateful = [o for o in operators if o.stateful]
+    keeps = kept_by(stateful)
+    if (kept := sum(keeps.values())) > TABLES:
+        raise DefinitionError(
+            f"a stage holds {kept} tables of state, and a key has room for {TABLES}",
+            where=stateful[0].where,
+            hint="cut the stage in two with repartition(…)",
+        )
     regime = (operators or tuple(members))[0].regime
     assert isinstance(regime, Checkpoint)
     return PhysicalStage(
         app=graph.name, id=stage_name(members, inputs), operators=operators, sources=sources,
         edges_in=edges_in, edges_out=edges_out, regime=regime.plan(), inputs=tuple(inputs), outputs=tuple(outputs),
-        tables=_tables(stateful), state_schema="\n".join(sorted(state_words(o) for o in stateful)),
         dead_letters=dead_letters, handled=handled,
+        keeping=tuple(stateful), state_schema=evolved("", keeps),
         shared=tuple(dict.fromkeys(tables[o.inputs[1]] for o in operators if isinstance(o, op.SharedLookup))),
     )  # fmt: skip
-
-
-def _tables(stateful: Sequence[op.Operator]) -> dict[tuple[str, str], int]:
-    """Tables of state, numbered in the order of their names, so that the order of definition does not matter."""
-    names = sorted((o.id, table) for o in stateful for table in tables_of(o))
-    if len(names) > TABLES:
-        raise DefinitionError(
-            f"a stage holds {len(names)} tables of state, and a key has room for {TABLES}",
-            where=stateful[0].where,
-            hint="cut the stage in two with repartition(…)",
-        )
-    return {name: number for number, name in enumerate(names, start=1)}
 
 
 def _ordered(stages: Iterable[PhysicalStage]) -> list[PhysicalStage]:

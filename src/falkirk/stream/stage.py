@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from falkirk.state import schema
 from falkirk.stream.circuit import Circuit
 from falkirk.stream.failing import Handling
 from falkirk.stream.formats import Format, Key
 from falkirk.stream.operators import Lookup, Operator, Source, TableSource
 from falkirk.stream.plan import Input, Layout, Output, RegimePlan
+from falkirk.stream.tables import kept_by, tables_of
 
 
 def source_input(source: Source) -> Input:
@@ -82,8 +84,8 @@ class PhysicalStage:
     regime: RegimePlan
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
-    tables: Mapping[tuple[str, str], int]
-    """Operator's id and table's name → the table's number in keys of state."""
+    keeping: tuple[Operator, ...]
+    """The operators with state."""
     state_schema: str
     dead_letters: str
     """The flow's topic of them; an operator may have another."""
@@ -93,7 +95,13 @@ class PhysicalStage:
 
     @property
     def stateful(self) -> bool:
-        return bool(self.tables)
+        return bool(self.keeping)
+
+    @property
+    def tables(self) -> Mapping[tuple[str, str], int]:
+        """Operator's id and table's name → the table's number in keys of state."""
+        known = schema.numbers(self.state_schema)
+        return {(o.id, t): n for o in self.keeping for t, n in zip(sorted(tables_of(o)), known[o.id], strict=True)}
 
     @property
     def partitioned_by(self) -> Literal["topic", "shards"]:
@@ -102,6 +110,9 @@ class PhysicalStage:
     @property
     def fingerprint(self) -> str:
         return hashlib.blake2b(self.state_schema.encode(), digest_size=16).hexdigest()
+
+    def known_as(self, name: str, state_schema: str) -> PhysicalStage:
+        return replace(self, id=name, state_schema=schema.evolved(state_schema, kept_by(self.keeping)))
 
     def circuit(self, partition: int, layout: Layout) -> Circuit:
         from falkirk.stream.engine.circuit import StageCircuit

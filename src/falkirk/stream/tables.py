@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import polars as pl
 
@@ -10,9 +10,6 @@ from falkirk.stream import operators as op
 from falkirk.stream.aggregates.bound import Bound, Context
 from falkirk.stream.aggregates.builtin import BoundExtreme, BoundLen
 from falkirk.stream.expressions import words
-
-TABLES = 255
-"""A table's number is one byte of a key in state."""
 
 GROUPS = ""
 """The table of groups; multisets are in tables named after their output column, which is never empty."""
@@ -74,3 +71,8 @@ def state_words(operator: op.Operator) -> str:
         kept = words(looked_up_schema(operator))
         return f"{operator.id} v{operator.version}: {words(keys)} → {kept} (written as {operator.key!r})"
     return ""
+
+
+def kept_by(operators: Iterable[op.Operator]) -> dict[str, int]:
+    """What operators with state keep: how many tables, by `state_words`."""
+    return {state_words(o): len(tables_of(o)) for o in operators}

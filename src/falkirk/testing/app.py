@@ -13,7 +13,7 @@ import polars as pl
 from falkirk.checkpoint.ids import Millis, TopicPartition
 from falkirk.durations import DurationLike, parse_duration
 from falkirk.errors import FalkirkError
-from falkirk.runtime.app import parts
+from falkirk.runtime.survey import parts
 from falkirk.state.shards import murmur2_of
 from falkirk.stream.flow import Flow
 from falkirk.stream.process import moment

@@ -11,8 +11,9 @@ from falkirk.checkpoint.overlay import EmptyReader, Overlay
 from falkirk.checkpoint.records import StepRecord
 from falkirk.connectors.kafka.topics import TopicInfo
 from falkirk.errors import ConfigError
-from falkirk.runtime.app import BoundTask, lay_out, parts, topics_to_make
+from falkirk.runtime.app import BoundTask, lay_out
 from falkirk.runtime.settings import Settings
+from falkirk.runtime.survey import parts, topics_to_make
 from falkirk.runtime.task import outputs_of
 from falkirk.stream.circuit import SharedRows, Slice, StepInput
 from falkirk.stream.engine.shared import NEVER, Keeper, Run
@@ -68,7 +69,7 @@ class Cluster:
         self.counts, sizes = _counts(plan, partitions)
         self.layout = Layout(self.counts)
         infos = {name: TopicInfo(name, name, count) for name, count in self.counts.items()}
-        self.tasks = lay_out(plan.stages, plan.app, Settings("", ""), sizes, infos)
+        self.tasks = lay_out(plan, Settings("", ""), 1, sizes, infos)
         sinks = {o.topic for part in parts(plan) for o in part.outputs if o.kind == "sink"}
         self.limits = {name: ACCEPTED if name in sinks else 2 * ACCEPTED for name in self.counts}
         self.broker = SimBroker(now=BEGINNING, group=Group(len(self.tasks)))

@@ -14,6 +14,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     OffsetSpec,
     ResourceType,
@@ -182,6 +183,21 @@ class Topics:
                     raise ConfigError(f"consumer group {name!r} has members", hint="stop them first") from error
                 if code != KafkaError.GROUP_ID_NOT_FOUND:
                     raise _in_words(error, f"consumer group {name}") from error
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Give a topic so many partitions, unless it has them, and wait until the cluster shows it."""
+        wanted = NewPartitions(name, partitions)
+        try:
+            self._admin.create_partitions([wanted], request_timeout=30)[name].result()
+        except KafkaException as error:
+            # Somebody else was first: that there are as many now is seen below.
+            if error.args[0].code() != KafkaError.INVALID_PARTITIONS:
+                raise _in_words(error, f"topic {name}") from error
+        deadline = time.monotonic() + 15
+        while self.describe([name])[name].partitions < partitions:
+            if time.monotonic() > deadline:
+                raise ClusterError(f"partitions were added to {name!r}, but the cluster does not show them after 15 s")
+            time.sleep(0.02)
 
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """The settings of topics."""

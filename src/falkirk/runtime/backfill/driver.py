@@ -22,12 +22,13 @@ from falkirk.connectors.kafka.epochs import publisher_log
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import SourceError, StateError
-from falkirk.runtime.app import App, parts, prepare
+from falkirk.runtime.app import App, prepare
 from falkirk.runtime.backfill.binding import bind_backfill
 from falkirk.runtime.batch.driver import Compute, Driver, Tell
 from falkirk.runtime.committer import fresh_nonce
 from falkirk.runtime.identity import host_name
 from falkirk.runtime.settings import Settings
+from falkirk.runtime.survey import parts
 from falkirk.stream.plan import BACKFILL, Plan
 
 ANOTHER = "give the flow another name: it then begins anew, beside this one, and can be backfilled"

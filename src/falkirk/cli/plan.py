@@ -1,0 +1,91 @@
+"""`falkirk plan`: what a changed flow would do to the app that runs under its name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import msgspec
+
+from falkirk.cli.main import tell
+from falkirk.cli.options import cluster_options, cluster_settings, replication_option
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.runtime.app import prepare
+from falkirk.runtime.changes import Changes, Fate, StageChange, changes
+from falkirk.stream.load import load_flow
+
+SIGN: dict[Fate, tuple[str, str]] = {"kept": ("=", ""), "new": ("+", "green"), "dropped": ("−", "red")}
+
+
+@click.command()
+@click.argument("target", metavar="APP:FLOW")
+@cluster_options
+@replication_option
+@click.option("--apply", is_flag=True, help="Record the change, and make the topics that are missing.")
+@click.option("--drop", "losing", metavar="ID", multiple=True, help="An operator whose state need not be kept. May be "
+              "given several times.")  # fmt: skip
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON: the same, and `refused`, which is null if it would run."
+)
+def plan(target: str, apply: bool, losing: tuple[str, ...], as_json: bool, replication: int, **options: Any) -> None:
+    """Hold APP:FLOW against what is recorded of the app: what is kept (=), new (+) and dropped (−). Changes nothing.
+
+    `falkirk run` makes by itself all changes that lose nothing. What keeps its id, version and schema goes on with its
+    state. A new operator in a stage that there is begins empty, with what is read from then on; a new stage begins where
+    its sources' start= says. What would lose state is refused until it was said that it may:
+
+    \b
+    falkirk plan app:flow --brokers broker-1:9092
+    falkirk plan app:flow --brokers broker-1:9092 --apply --drop daily-totals
+
+    Workers of the old flow end once a new stage is there, and no task goes back to them: start them again with the new
+    one. The exit code is 0 if `falkirk run` would accept the flow, else that of its error.
+    """
+    settings = cluster_settings(replication=replication, **options)
+    topics = Topics(settings.cluster())
+    flow_plan = load_flow(target).plan(settings.prefix)
+    found = changes(flow_plan, settings, topics, losing)
+    if as_json:
+        refused = None if found.refused is None else str(found.refused)
+        shown = {name: getattr(found, name) for name in ("app", "layout", "stages", "topics", "left")}
+        click.echo(msgspec.json.format(msgspec.json.encode({**shown, "refused": refused}), indent=2))
+    else:
+        for line in _lines(found):
+            click.echo(line)
+    if found.refused is not None:
+        tell(found.refused)
+        sys.exit(found.refused.exit_code)
+    if apply:
+        app = prepare(flow_plan, settings, topics, losing=losing)
+        click.echo(f"recorded: layout {app.recorded.number}", err=True)
+
+
+def _lines(found: Changes) -> Iterator[str]:
+    yield f"app {found.app}: {f'layout {found.layout}' if found.layout else 'never ran'}" + (
+        "" if found.any else ", and nothing changes"
+    )
+    for stage in found.stages:
+        yield ""
+        yield _signed(
+            stage.fate, f"stage {stage.stage}: {stage.regime}, {stage.tasks} tasks, reads {', '.join(stage.reads)}"
+        )
+        for operator in stage.operators:
+            note = " (begins empty, with what is read from now on)" if _late(stage, operator.fate) else ""
+            yield "  " + _signed(operator.fate, f"{operator.operator} {operator.state}{note}")
+    if found.topics or found.left:
+        yield ""
+    for topic, partitions in found.topics.items():
+        yield _signed("new", f"topic {topic}: {partitions} partitions")
+    for topic in found.left:
+        yield _signed("dropped", f"topic {topic}: no longer used; it stays, for you to delete")
+
+
+def _late(stage: StageChange, fate: Fate) -> bool:
+    return stage.fate == "kept" and fate == "new"
+
+
+def _signed(fate: Fate, text: str) -> str:
+    sign, colour = SIGN[fate]
+    return click.style(f"{sign} {text}", fg=colour or None)

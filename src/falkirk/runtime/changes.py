@@ -1,0 +1,106 @@
+"""What a run of a flow would change in the app that is recorded under its name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from falkirk.connectors.kafka.control import ControlTopic
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import FalkirkError
+from falkirk.runtime import layout
+from falkirk.runtime.layout import StageRecord
+from falkirk.runtime.settings import Settings
+from falkirk.runtime.survey import survey
+from falkirk.state import schema
+from falkirk.stream.plan import Plan, control_topic
+
+Fate = Literal["kept", "new", "dropped"]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorChange:
+    """What becomes of what an operator keeps."""
+
+    operator: str
+    fate: Fate
+    state: str
+    """In words."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageChange:
+    """What becomes of a stage."""
+
+    stage: str
+    fate: Fate
+    tasks: int
+    regime: str
+    operators: tuple[OperatorChange, ...]
+    reads: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """From the layout that is recorded to the one that a run would record."""
+
+    app: str
+    layout: int
+    """The number of the one that is recorded; 0: none is."""
+    stages: tuple[StageChange, ...]
+    topics: dict[str, int]
+    """Those that would be made, with their partitions."""
+    left: tuple[str, ...]
+    """Topics that the app has been using, and would not use any more. They stay."""
+    refused: FalkirkError | None
+    """Why it would not run."""
+
+    @property
+    def any(self) -> bool:
+        """Whether there would be another layout."""
+        fates = {s.fate for s in self.stages} | {o.fate for s in self.stages for o in s.operators}
+        return bool(fates - {"kept"} or self.topics or self.left or self.refused)
+
+
+def changes(plan: Plan, settings: Settings, topics: Topics, losing: Collection[str] = ()) -> Changes:
+    """Compare. Makes nothing. Raises ClusterError, SourceError and StateError where the flow cannot be held against the
+    cluster at all."""
+    record = ControlTopic(settings.cluster(), control_topic(settings.prefix, plan.app))
+    try:
+        found = survey(plan, settings, topics, record)
+    finally:
+        record.close()
+    known, refused = found.past.layout, None
+    if known is not None:
+        try:
+            layout.check_stages(known, found.stages, losing)
+        except FalkirkError as error:
+            refused = error
+    before = {stage.id: stage for stage in known.stages} if known else {}
+    now = {stage.id: stage for stage in found.stages}
+    stages = [_stage(before.get(stage.id), stage) for stage in found.stages]
+    stages += [
+        StageChange(s.id, "dropped", s.tasks, s.regime, _operators(s.state, ""), s.inputs)
+        for s in before.values()
+        if s.id not in now
+    ]
+    left = sorted(known.topics.keys() - found.roles.keys()) if known else []
+    made = {name: partitions for name, (partitions, _) in sorted(found.missing.items())}
+    return Changes(plan.app, known.number if known else 0, tuple(stages), made, tuple(left), refused)
+
+
+def _stage(was: StageRecord | None, now: StageRecord) -> StageChange:
+    fate: Fate = "new" if was is None else "kept"
+    return StageChange(now.id, fate, now.tasks, now.regime, _operators(was.state if was else "", now.state), now.inputs)
+
+
+def _operators(before: str, after: str) -> tuple[OperatorChange, ...]:
+    was = {line.words for line in schema.lines(before) if line.kept}
+    now = {line.words: line for line in schema.lines(after) if line.kept}
+    same = schema.change(before, after).kept
+    fates: list[tuple[str, Fate]] = [(words, "dropped") for words in was if words not in now]
+    fates += [(words, "kept" if line.id in same else "new") for words, line in now.items()]
+    return tuple(
+        OperatorChange(name, fate, kept) for words, fate in sorted(fates) for name, _, kept in [words.partition(" ")]
+    )

@@ -1,0 +1,204 @@
+"""A flow against a cluster as it is: what there is, what was recorded, and what would have to be made. Makes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from falkirk.connectors.kafka.control import ControlTopic
+from falkirk.connectors.kafka.topics import COMPACTED, FOREVER, TABLE, TopicInfo, Topics
+from falkirk.errors import ClusterError, SourceError
+from falkirk.runtime import layout
+from falkirk.runtime.layout import Known, StageRecord
+from falkirk.runtime.settings import Settings
+from falkirk.stream.batch import BatchStage
+from falkirk.stream.plan import Plan, Stage, backfill_topic, changelog_topic, control_topic, epochs_topic, steps_topic
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What was found."""
+
+    plan: Plan
+    """With its stages as the layout has them."""
+    past: Known
+    """What is recorded of the app."""
+    roles: Mapping[str, layout.Role]
+    """The flow's topics."""
+    counts: Mapping[str, int]
+    """Of those that there are, the partitions that the app knows."""
+    missing: Mapping[str, tuple[int, Mapping[str, str]]]
+    """Partitions and settings of the others."""
+    sizes: Mapping[str, int]
+    """How many tasks each stage has."""
+    stages: tuple[StageRecord, ...]
+    """To be recorded."""
+
+    @property
+    def tasks(self) -> int:
+        """Of all stages."""
+        return sum(self.sizes.values())
+
+
+def survey(plan: Plan, settings: Settings, topics: Topics, record: ControlTopic, *, backfill: bool = False) -> Survey:
+    """Look at the cluster, and check what the flow reads there. Raises ClusterError, SourceError and StateError."""
+    topics.check_reachable()
+    fills = backfill_topic(settings.prefix, plan.app)
+    control = control_topic(settings.prefix, plan.app)
+    past = layout.read_known(record) if topics.describe([control]) else Known()
+    layout.check_not_ending(plan.app, past)
+    known = past.layout
+    plan = replace(plan, stages=tuple(layout.as_recorded(known, plan.stages)))
+    roles = roles_of(plan, settings)
+    if backfill or (known is not None and fills in known.topics):
+        roles[fills] = "epochs"
+    found = topics.describe([*roles, *(known.topics if known else ())])
+    if known is not None:
+        layout.check_topics(known, found)
+    check_sources(plan, found, topics)
+    counts = {name: info.partitions for name, info in found.items() if name in roles}
+    if known is not None:
+        # A sink that was given more partitions is written as before: a key must not have its records in two of them.
+        counts |= {name: topic.partitions for name, topic in known.topics.items() if name in counts}
+    sizes, missing = topics_to_make(plan, settings, counts, room_for(plan, topics))
+    if fills in roles and fills not in counts:
+        made = {name: partitions for name, (partitions, _) in missing.items()}
+        missing[fills] = (1 + result_partitions(plan, {**counts, **made}), FOREVER)
+    return Survey(plan, past, roles, counts, missing, sizes, layout.stage_records(plan.stages, sizes))
+
+
+def parts(plan: Plan) -> tuple[Stage | BatchStage, ...]:
+    """All of a flow, streamed or not."""
+    return (*plan.stages, *plan.batches)
+
+
+def roles_of(plan: Plan, settings: Settings) -> dict[str, layout.Role]:
+    """The topics of a flow, and what each is to it; what is read counts for more than that it is written too."""
+    roles: dict[str, layout.Role] = {o.topic: o.kind for part in parts(plan) for o in part.outputs}
+    roles |= {i.topic: i.kind for part in parts(plan) for i in part.inputs}
+    roles |= {table.source.topic: "source" for table in plan.shared}
+    for stage in plan.stages:
+        if has_changelog(stage):
+            roles[changelog_topic(settings.prefix, plan.app, stage.id)] = "changelog"
+    roles |= {epochs_topic(settings.prefix, plan.app, batch.id): "epochs" for batch in plan.batches}
+    return {**roles, steps_topic(settings.prefix, plan.app): "steps"} if plan.stages else roles
+
+
+def has_changelog(stage: Stage) -> bool:
+    """Whether the stage logs its state changes."""
+    return stage.regime.kind == "eager" and stage.stateful
+
+
+def room_for(plan: Plan, topics: Topics) -> Mapping[str, str]:
+    """The setting of topics that hold what sources hold, in other words: a record as large as its source allows must fit
+    into the dead letters (in base64), into an edge (with its timestamp) and into the changelog."""
+    sources = {i.topic for part in parts(plan) for i in part.inputs if i.kind == "source"}
+    largest = max(int(config["max.message.bytes"]) for config in topics.configs(sources).values())
+    return {"max.message.bytes": str(2 * largest)}
+
+
+def topics_to_make(
+    plan: Plan, settings: Settings, have: Mapping[str, int], room: Mapping[str, str]
+) -> tuple[dict[str, int], dict[str, tuple[int, Mapping[str, str]]]]:
+    """How many tasks each stage has; and the topics that are missing, with their partitions and settings."""
+    counts, missing = dict(have), {}
+
+    def want(name: str, partitions: int, config: Mapping[str, str]) -> None:
+        if name not in counts:
+            counts[name] = partitions
+            missing[name] = (partitions, config)
+
+    sizes: dict[str, int] = {}
+    for stage in plan.stages:
+        sizes[stage.id] = size = stage_size(stage, counts)
+        for output in stage.outputs:
+            config = {} if output.kind == "sink" else {**FOREVER, **room}
+            want(output.topic, 1 if output.kind == "dead_letters" else size, config)
+        if has_changelog(stage):
+            want(changelog_topic(settings.prefix, plan.app, stage.id), size, {**COMPACTED, **room})
+    for batch in plan.batches:
+        size = max(counts[i.topic] for i in batch.inputs)
+        for output in batch.outputs:
+            letters = output.kind == "dead_letters"
+            config = TABLE if any(table.source.topic == output.topic for table in plan.shared) else {}
+            want(output.topic, 1 if letters else size, {**FOREVER, **room} if letters else config)
+        results = max(counts[o.topic] for o in batch.outputs)
+        want(epochs_topic(settings.prefix, plan.app, batch.id), 1 + results, FOREVER)
+    if plan.stages:
+        want(steps_topic(settings.prefix, plan.app), sum(sizes.values()), FOREVER)
+    return sizes, missing
+
+
+def result_partitions(plan: Plan, counts: Mapping[str, int]) -> int:
+    """Of a backfill: as many as the largest of the topics has that streams end in."""
+    return max((counts[o.topic] for s in plan.stages for o in s.outputs if o.kind != "edge"), default=1)
+
+
+def stage_size(stage: Stage, counts: Mapping[str, int]) -> int:
+    """How many tasks a stage has: the partitions of its inputs, which must agree."""
+    topics = [i.topic for i in stage.inputs]
+    if twice := next((topic for topic in topics if topics.count(topic) > 1), None):
+        raise SourceError(
+            f"stage {stage.id!r} reads topic {twice!r} twice, and a division names each partition once",
+            where=", ".join(f"source {i.id}" for i in stage.inputs if i.topic == twice),
+            hint="read it as one source, and branch or concat that",
+        )
+    sizes = {i.topic: counts[i.topic] for i in stage.inputs}
+    if len(set(sizes.values())) > 1:
+        raise SourceError(
+            f"stage {stage.id!r} reads topics with different numbers of partitions, so equal keys do not meet",
+            where=", ".join(f"{t}: {n}" for t, n in sizes.items()),
+            hint="give them the same number, or pass repartition=True to the sources",
+        )
+    return next(iter(sizes.values()))
+
+
+def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) -> None:
+    """Sources exist, with the partitions that `start=` names, and what may read a division again reads no compacted topic:
+    the division would differ."""
+    sources = [(part, i) for part in parts(plan) for i in part.inputs if i.kind == "source"]
+    for stage, i in sources:
+        if i.topic not in found:
+            raise ClusterError(
+                f"topic {i.topic!r} does not exist",
+                where=f"source {i.id}, read by stage {stage.id}",
+                hint="create it, or pass topic= to the source if it has another name",
+            )
+        count = found[i.topic].partitions
+        if isinstance(i.start, Mapping) and (last := max(i.start)) >= count:
+            raise SourceError(
+                f"start= names partition {last} of topic {i.topic!r}, which has {count}",
+                where=f"source {i.id}, read by stage {stage.id}",
+                hint="partitions are numbered from 0",
+            )
+    check_tables(plan, found, topics)
+    again = [(part, i) for part, i in sources if part.regime.kind in ("lazy", "batch")]
+    configs = topics.configs(i.topic for _, i in again)
+    for part, i in again:
+        if "compact" in configs[i.topic].get("cleanup.policy", ""):
+            raise SourceError(
+                f"the {part.regime.kind} regime cannot read topic {i.topic!r}: it is compacted, so a division read again "
+                "would differ",
+                where=f"source {i.id}, read by stage {part.id}",
+                hint="use the eager regime for this part, or put .repartition(...) before it: the edge it makes is a log"
+                if part.regime.kind == "lazy"
+                else "use the eager regime for this part, or read a topic that keeps every record",
+            )
+
+
+def check_tables(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) -> None:
+    """The topics of broadcast tables exist, unless the flow itself writes them, and keep the last record of each key."""
+    made = {o.topic for part in parts(plan) for o in part.outputs}
+    names = [table.source.topic for table in plan.shared]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise SourceError(f"two broadcast tables are of topic {twice!r}", hint="make one, and look it up twice")
+    if missing := next((name for name in names if name not in found and name not in made), None):
+        raise ClusterError(f"topic {missing!r} does not exist", where=f"table {missing}", hint="create it")
+    for name, config in topics.configs(name for name in names if name in found).items():
+        kept = config.get("retention.ms") == config.get("retention.bytes") == "-1"
+        if "compact" not in config.get("cleanup.policy", "") and not kept:
+            raise SourceError(
+                f"topic {name!r} forgets its older records, and a worker that reads it anew would miss rows of the table",
+                where=f"table {name}, cleanup.policy={config.get('cleanup.policy')}",
+                hint="set the topic's cleanup.policy to compact",
+            )

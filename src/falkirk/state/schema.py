@@ -1,0 +1,147 @@
+"""What a store keeps, in words that are compared: a line an operator, led by the numbers of its tables.
+
+    1   stats v1: auction Int64 → n = len [Int64]
+    2 3 alarm v2: door String → state [open Boolean]
+    ~4  sums v1: auction Int64 → total = sum [Int64]       no longer kept
+
+A table's number is a byte of every key, so it is never another table's, not even when the operator is gone: rows of it
+may be left, here or in a log. From one schema to the next
+
+    what is kept     the same words: it keeps its numbers, and goes on
+    what is new      takes numbers that were nobody's, and begins empty
+    what is gone     its line stays, with ~
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from falkirk.errors import StateError
+
+TABLES = 255
+"""A table's number is one byte of a key in state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What one operator keeps."""
+
+    numbers: tuple[int, ...]
+    words: str
+    """Its id, its version, and what its rows are made of."""
+    kept: bool = True
+
+    @property
+    def id(self) -> str:
+        """The operator's."""
+        return self.words.partition(" ")[0]
+
+    def __str__(self) -> str:
+        return f"{'' if self.kept else '~'}{' '.join(map(str, self.numbers))} {self.words}"
+
+
+def lines(schema: str) -> list[Line]:
+    """A schema's lines.
+
+    >>> lines("1 2 stats v1: a Int64\\n~3 sums v1: b")  # doctest: +NORMALIZE_WHITESPACE
+    [Line(numbers=(1, 2), words='stats v1: a Int64', kept=True), Line(numbers=(3,), words='sums v1: b', kept=False)]
+    """
+    found = []
+    for line in schema.splitlines():
+        numbers, words = [], line.removeprefix("~")
+        while (head := words.partition(" "))[0].isdigit():
+            numbers.append(int(head[0]))
+            words = head[2]
+        found.append(Line(tuple(numbers), words, not line.startswith("~")))
+    return found
+
+
+def evolved(before: str, now: Mapping[str, int]) -> str:
+    """The schema that follows on `before` when operators of these words keep so many tables each. Raises StateError.
+
+    >>> first = evolved("", {"stats v1: n": 1, "alarm v1: s": 2})
+    >>> print(first)
+    1 2 alarm v1: s
+    3 stats v1: n
+    >>> print(evolved(first, {"stats v1: n": 1, "sums v1: t": 1}))
+    ~1 2 alarm v1: s
+    3 stats v1: n
+    4 sums v1: t
+    """
+    old = lines(before)
+    kept = {line.words for line in old if line.kept and now.get(line.words) == len(line.numbers)}
+    free = max((n for line in old for n in line.numbers), default=0) + 1
+    new = []
+    for words in sorted(now.keys() - kept):
+        new.append(Line(tuple(range(free, free + now[words])), words))
+        free += now[words]
+    if free > TABLES + 1:
+        raise StateError(
+            f"the stage has come to {free - 1} tables of state, those that are no longer kept among them, and a key has room "
+            f"for {TABLES}",
+            hint="cut the stage in two with repartition(…), or give the flow another name: it then begins anew",
+        )
+    return "\n".join(map(str, [*(Line(o.numbers, o.words, o.words in kept) for o in old), *new]))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From one schema to one that was evolved from it: operators, by id."""
+
+    kept: frozenset[str]
+    new: frozenset[str]
+    """Those that begin empty."""
+    lost: frozenset[str]
+    """Those whose state is not what their owner may expect: gone, another now, or back without it."""
+
+
+def change(before: str, after: str) -> Change:
+    """What has happened from one to the other.
+
+    >>> found = change("1 a v1\\n2 b v1\\n3 c v1", "1 a v1\\n~2 b v1\\n~3 c v1\\n4 c v2\\n5 d v1")
+    >>> sorted(found.kept), sorted(found.new), sorted(found.lost)
+    (['a'], ['c', 'd'], ['b', 'c'])
+    """
+    was = {line.words: line for line in lines(before)}
+    now = {line.words: line for line in lines(after) if line.kept}
+    kept = {words for words, line in now.items() if words in was and was[words] == line}
+    gone = {words for words, line in was.items() if line.kept and words not in kept}
+    back = now.keys() & was.keys() - kept
+    return Change(*(frozenset(w.partition(" ")[0] for w in some) for some in (kept, now.keys() - kept, gone | back)))
+
+
+def numbers(schema: str) -> dict[str, tuple[int, ...]]:
+    """The numbers of the tables that each operator keeps, by its id."""
+    return {line.id: line.numbers for line in lines(schema) if line.kept}
+
+
+def follows(before: str, now: str) -> bool:
+    """Whether a store of one schema may be opened with another: no number means other rows than it did, and what is no
+    longer kept is not kept again.
+
+    >>> follows("1 a v1", "1 a v1\\n2 b v1"), follows("1 a v1\\n2 b v1", "1 a v1"), follows("~1 a v1", "1 a v1")
+    (True, False, False)
+    """
+    there = {line.numbers: line for line in lines(now)}
+    taken = {n for line in lines(before) for n in line.numbers}
+    for was in lines(before):
+        found = there.pop(was.numbers, None)
+        if found is None or found.words != was.words or (found.kept and not was.kept):
+            return False
+    return taken.isdisjoint(n for numbers in there for n in numbers)
+
+
+def difference(old: str, new: str) -> str:
+    """The operators that differ, a line each, as they were (−) and as they are (+).
+
+    >>> print(difference("1 a v1 n:Int64\\n2 b v1 s:String", "3 a v1 n:Float64\\n2 b v1 s:String"))
+      − a v1 n:Int64
+      + a v1 n:Float64
+    """
+    signs = {"- ": "  − ", "+ ": "  + "}
+    was, now = ([line.words for line in lines(s) if line.kept] for s in (old, new))
+    found = difflib.ndiff(was, now)
+    changed = [signs[line[:2]] + line[2:] for line in found if line[:2] in signs]
+    return "\n".join(changed) or "  the operators' ids or versions differ"

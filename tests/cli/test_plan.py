@@ -1,0 +1,188 @@
+"""A flow that changes under its name, twice, and is killed on the way: each record follows from the flow of its step."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+
+from falkirk.checkpoint.records import StepRecord, decode
+from falkirk.checkpoint.steps import maker
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.topics import Topics
+
+pytestmark = pytest.mark.kafka
+
+FLOW = """
+from __future__ import annotations
+import falkirk as fk
+
+flow = fk.Flow("{name}", regime=fk.EagerCheckpoint(step="50ms", every="1s", max_rows=500))
+bids = flow.source("{prefix}bids", key="auction", value=fk.Json({{"auction": fk.Int64, "bidder": fk.Int64}}))
+bids.group_by("auction", id="counts").agg(n=fk.len()).sink("{prefix}counts", key="auction", value=fk.Json())
+"""
+TOPS = 'bids.group_by("auction", id="tops").agg(top=fk.max("bidder")).sink("{prefix}tops", key="auction", value=fk.Json())\n'
+BIDDERS = (
+    'bids.group_by("bidder", id="bidders").agg(n=fk.len()).sink("{prefix}bidders", key="bidder", value=fk.Json())\n'
+)
+
+Table = dict[int, int]
+
+
+class App:
+    """An app's file, its topics, and the commands on it."""
+
+    def __init__(self, brokers: str, prefix: str, folder: Path) -> None:
+        self.brokers, self.prefix, self.folder = brokers, prefix, folder
+        self.name, self.source = f"{prefix}app", f"{prefix}bids"
+        Topics(Cluster(brokers)).create(self.source, 2, 1, {})
+        self.process: subprocess.Popen[str] | None = None
+        self.fed = 0
+
+    def write(self, *parts: str) -> None:
+        text = "".join([FLOW, *parts]).format(name=self.name, prefix=self.prefix)
+        (self.folder / "app.py").write_text(text)
+
+    def feed(self, count: int) -> None:
+        producer = Producer({"bootstrap.servers": self.brokers, "partitioner": "murmur2"})
+        for i in range(self.fed, self.fed + count):
+            producer.produce(self.source, json.dumps({"auction": i % 7, "bidder": i % 11}), str(i % 7))
+            producer.poll(0)
+        producer.flush()
+        self.fed += count
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "falkirk", *arguments, "--brokers", self.brokers]
+        self.process = subprocess.Popen(
+            command, cwd=self.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        return self.process
+
+    def call(self, *arguments: str) -> tuple[int, str, str]:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=120)
+        return process.returncode, out, err
+
+    def run_to_the_end(self) -> None:
+        code, _, err = self.call("run", "app:flow", "--workers", "2", "--until", "end")
+        assert code == 0, err
+
+    def kill(self) -> None:
+        """kill -9 of everything, at once."""
+        assert self.process is not None
+        everyone = [self.process.pid, *(c.pid for c in psutil.Process(self.process.pid).children(recursive=True))]
+        for pid in everyone:
+            os.kill(pid, signal.SIGKILL)
+        self.process.communicate()
+
+    def records(self, topic: str) -> list[tuple[bytes | None, bytes | None, bytes]]:
+        """Key, value and the mark of who made it: what is committed, partition by partition."""
+        settings = {"bootstrap.servers": self.brokers, "group.id": "x", "isolation.level": "read_committed"}
+        consumer = Consumer({**settings, "enable.partition.eof": True})
+        left = set(consumer.list_topics(topic).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in left])
+        found = []
+        while left:
+            for m in consumer.consume(1000, 0.2):
+                if m.error() is None:
+                    found.append((m.key(), m.value(), dict(m.headers() or []).get("falkirk", b"")))
+                else:
+                    assert m.error().code() == KafkaError._PARTITION_EOF
+                    left.discard(m.partition())
+        consumer.close()
+        return found
+
+    def table(self, name: str, column: str) -> Table:
+        """The last value of each key; a counter that is written rises by no less than one each time."""
+        table: Table = {}
+        for key, value, _ in self.records(f"{self.prefix}{name}"):
+            assert key is not None
+            assert value is not None
+            found = json.loads(value)[column]
+            assert found > table.get(int(key), -1)
+            table[int(key)] = found
+        return table
+
+    def steps(self) -> dict[str, list[StepRecord]]:
+        found: dict[str, list[StepRecord]] = {}
+        for _, value, _ in self.records(f"falkirk.{self.name}.steps"):
+            if isinstance(record := decode(value or b""), StepRecord):
+                found.setdefault(record.task, []).append(record)
+        return found
+
+
+@pytest.fixture
+def app(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[App]:
+    running = App(kafka, topic_prefix, tmp_path)
+    yield running
+    if running.process is not None and running.process.poll() is None:
+        running.kill()
+
+
+def counted(numbers: Iterator[int] | range, modulo: int) -> Table:
+    return dict(Counter(i % modulo for i in numbers))
+
+
+def test_a_flow_gains_and_loses_operators_and_stages_while_it_is_killed(app: App) -> None:
+    app.write()
+    app.feed(1_000)
+    app.run_to_the_end()
+    code, out, _ = app.call("plan", "app:flow")
+    assert code == 0
+    assert "layout 1, and nothing changes" in out
+
+    app.write(TOPS, BIDDERS)
+    app.feed(20_000)
+    code, out, _ = app.call("plan", "app:flow")
+    assert code == 0
+    assert "= stage counts" in out
+    assert "+ tops v1" in out
+    assert "begins empty" in out
+    assert "+ stage bidders: eager, 2 tasks" in out
+    app.start("run", "app:flow", "--workers", "2")
+    deadline = time.monotonic() + 60
+    while f"{app.prefix}tops" not in Topics(Cluster(app.brokers)).names() or not app.records(f"{app.prefix}tops"):
+        assert time.monotonic() < deadline
+    app.kill()
+    app.run_to_the_end()
+    late = range(1_000, 21_000)
+    assert app.table("counts", "n") == counted(range(21_000), 7)
+    assert app.table("bidders", "n") == counted(late, 11)
+    assert set(app.table("tops", "top")) == set(range(7))
+
+    code, _, err = app.call("plan", "app:flow", "--drop", "tops")
+    assert code == 0, err
+    app.write(BIDDERS)  # the operator is gone, and the old flow, without the stage, is refused too
+    code, out, err = app.call("run", "app:flow", "--until", "end")
+    assert code == 7
+    assert "− tops v1" in err
+    assert "falkirk plan APP:FLOW --apply --drop tops" in err
+    assert app.call("plan", "app:flow")[0] == 7
+    code, _, err = app.call("plan", "app:flow", "--apply", "--drop", "tops")
+    assert code == 0
+    assert "recorded: layout 3" in err
+    before = len(app.records(f"{app.prefix}tops"))
+    app.feed(1_000)
+    app.run_to_the_end()
+    assert app.table("counts", "n") == counted(range(22_000), 7)
+    assert app.table("bidders", "n") == counted(range(1_000, 22_000), 11)
+    assert len(app.records(f"{app.prefix}tops")) == before
+    app.write()
+    assert app.call("run", "app:flow", "--until", "end")[0] == 7
+
+    layouts = {task: [s.layout for s in steps] for task, steps in app.steps().items()}
+    assert all(found == sorted(found) for found in layouts.values())
+    assert set(layouts) == {"counts/0", "counts/1", "bidders/0", "bidders/1"}
+    makers = {maker(mark) for _, _, mark in app.records(f"{app.prefix}tops")}
+    old = {(task, s.step) for task, steps in app.steps().items() for s in steps if s.layout == 1}
+    assert not {(m.task, m.step) for m in makers if m is not None} & old
