@@ -47,7 +47,12 @@ class Highest(fk.Process):
             yield {"auction": row["auction"], "by": row["price"] - best}
 
 
+NAMELESS = 12
+
+
 def named(bid: dict[str, Any]) -> dict[str, Any]:
+    if bid["bidder"] == NAMELESS:
+        raise ValueError("a bidder without a name")
     return {"name": f"bidder {bid['bidder']}", "price": bid["price"]}
 
 
@@ -75,6 +80,7 @@ class Stand:
 
     def __post_init__(self) -> None:
         self.bids, self.sinks = self.topic("bids", 3), {n: self.topic(n, 2) for n in ("stats", "raises", "both")}
+        self.letters = self.topic("letters", 1)
         self.settings = Settings(self.bids.brokers, str(self.folder))
         topics = Topics(self.settings.cluster())
         app = prepare(self.flow(f"{self.bids.name}-app").plan(), self.settings, topics)
@@ -97,7 +103,9 @@ class Stand:
         stats.sink("stats", topic=self.sinks["stats"].name, key="auction", value=JSON)
         raises = bids.key_by("auction").process(Highest(), id="highest")
         raises.sink("raises", topic=self.sinks["raises"].name, key="auction", value=JSON)
-        bidders = bids.map(named, returns={"name": fk.String, "price": fk.Int64}).group_by("name", id="bidders")
+        bidders = bids.map(
+            named, returns={"name": fk.String, "price": fk.Int64}, on_error=fk.DeadLetter(self.letters.name)
+        ).group_by("name", id="bidders")
         auctions = stats.map(
             lambda row: {"name": f"auction {row['auction'] % 5}", "price": row["total"]},
             returns={"name": fk.String, "price": fk.Int64},
@@ -144,6 +152,9 @@ class Stand:
             assert rows == wanted, name
             gone = {f.key for f in table(old)} - {key for key, _ in wanted}
             assert Counter(f.key for f in wrote if f.value is None) == Counter(gone), name
+        letters = [json.loads(f.value or b"") for f in self.letters.committed()]
+        assert len({(v["partition"], v["offset"]) for v in letters}) == len(letters), "no record is buried again"
+        assert len(letters) == len(bids.filter(pl.col("bidder") == NAMELESS))
 
     def written(self) -> dict[str, list[Found]]:
         return {name: topic.committed() for name, topic in self.sinks.items()}
@@ -163,7 +174,11 @@ def expected(bids: pl.DataFrame) -> dict[str, Counter[tuple[bytes | None, str]]]
     stats = stats.filter(pl.col("n") % 3 != 0)
     best = pl.col("price").cum_max().shift(fill_value=0).over("auction")
     raises = bids.with_columns(by=pl.col("price") - best).filter(pl.col("by") > 0).select("auction", "by")
-    bidders = bids.group_by(name=pl.format("bidder {}", "bidder")).agg(n=pl.len(), sum=price.sum())
+    bidders = (
+        bids.filter(pl.col("bidder") != NAMELESS)
+        .group_by(name=pl.format("bidder {}", "bidder"))
+        .agg(n=pl.len(), sum=price.sum())
+    )
     auctions = stats.group_by(name=pl.format("auction {}", pl.col("auction") % 5)).agg(
         n=pl.len(), sum=pl.col("total").sum()
     )
