@@ -10,6 +10,7 @@ import orjson
 import pytest
 from tests.bad_input.stand import KEYS, Stand, flow_file
 
+import falkirk as fk
 from falkirk.errors import SourceError, UserCodeError
 
 pytestmark = pytest.mark.kafka
@@ -125,6 +126,22 @@ def test_what_does_not_decode_is_buried_once_with_its_address_and_holds_nothing_
         assert letter["topic"] == f"{stand.prefix}bids"
         assert reason in letter["reason"]
         assert letter["reason"]
+
+
+def test_too_much_that_does_not_decode_stops_the_run_and_nothing_is_lost(stand: Stand) -> None:
+    stand.topic()
+    stand.bids(20)
+    stand.put(b"1", b"{broken")
+    with pytest.raises(
+        SourceError, match=r"1 of the last \d+ failed, and stop_above= allows for 0 of 10,000.*not JSON"
+    ):
+        stand.run(stand.flow(on_error=fk.DeadLetter(stop_above="0%")))
+    letters = f"falkirk.{stand.name}.dead-letters"
+    assert list(stand.read(letters)) == []
+    stand.bids(20)
+    stand.run(stand.flow())
+    stand.assert_exact(parse=readable)
+    assert len(list(stand.read(letters))) == 1
 
 
 def test_a_null_key_a_key_of_another_spelling_and_one_in_anothers_place(stand: Stand) -> None:

@@ -51,7 +51,7 @@ class Time:
 
 
 def running(task: int, end: int, mark: int, rows: int = 0) -> TaskReport:
-    return TaskReport(f"stats/{task}", "running", 41, rows, 1, 7, 3.0, (end,), (mark,))
+    return TaskReport(f"stats/{task}", "running", 41, rows, 1, 7, 3.0, (end,), (mark,), skipped=2)
 
 
 def rolling(task: int, done: int, total: int) -> TaskReport:
@@ -135,7 +135,7 @@ def test_rates_are_averaged_over_a_window_and_lags_add_up(board: Board) -> None:
     (stage,) = board.stages()
     assert stage.rows_per_s == (200 + 300) * 2 / 4.0
     assert (stage.running, stage.tasks, stage.step, stage.versions, stage.lag) == (2, 2, 41, (7, 7), 120)
-    assert stage.dead == 8
+    assert (stage.dead, stage.skipped) == (8, 16)
 
 
 def test_a_lag_that_is_only_a_marker_is_none(board: Board) -> None:
@@ -166,8 +166,8 @@ def test_a_frame_shows_what_a_person_wants_to_know(board: Board, time: Time) -> 
         "auctions  on broker:9092  up 1:15  recoveries 0",
         "worker      pid              tasks  records/s  step ms  commit ms  commits/s",
         "0           100  recovering      2     61,000     12.5        8.2       10.0",
-        "stage  regime    tasks  records/s        lag     step    version   behind  dead letters",
-        "stats  eager       1/2     61,000      1,234       41          7      3 s             1",
+        "stage  regime    tasks  records/s        lag     step    version   behind  dead letters    skipped",
+        "stats  eager       1/2     61,000      1,234       41          7      3 s             1          2",
         "recovering  stats/1  rolling",
         "50 %",
         "75 %  3,000 of 4,000  0:25 left",
@@ -181,7 +181,7 @@ def test_a_line_for_the_log_says_the_same_shortly(board: Board, time: Time) -> N
     time.now = 75.0
     assert line(board) == (
         "auctions: up 1:15 · 2 of 2 tasks run here · 61,000 records/s · lag 1,234 · step 12.5 ms · commit 8.2 ms · "
-        "2 dead letters"
+        "2 dead letters · 4 skipped"
     )
 
 

@@ -315,6 +315,21 @@ def test_errors_of_a_process_can_be_grouped() -> None:
     assert len(app.records(LETTERS)) == 3, "on_error=fk.DeadLetter() asks for them too"
 
 
+def test_a_table_may_stream_what_does_not_decode_too() -> None:
+    flow = fk.Flow("f")
+    names = flow.table("names", key="k", value=fk.Json({"name": fk.String}))
+    names.errors.select("operator", "offset", "reason").sink("bad", value=fk.Json())
+    flow.source("in", key="k", value=VALUE).lookup(names, "k").select("id", "name").sink("out", value=fk.Json())
+    app = MemoryApp(flow)
+    app.append("names", b"0", b'{"name":"zero"}')
+    app.append("names", b"0", b'{"name":17')
+    put(app, 1)
+    app.run()
+    assert values(app) == [{"id": 0, "name": "zero"}]
+    (bad,) = values(app, "bad")
+    assert (bad["operator"], bad["offset"]) == ("table names", 1)
+
+
 def test_whoever_wants_the_errors_of_a_source_alone_has_all_columns_checked() -> None:
     app = app_of(lambda s: s.errors.select("offset"))
     put(app, 1, b'{"id":"?"}')
