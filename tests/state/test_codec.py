@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,7 @@ def test_a_datetime_with_a_zone_is_its_instant() -> None:
     assert decode_keys(pl.Schema({"t": column.dtype}), keys)["t"].to_list() == [noon]
 
 
+EXACT = Context(prec=60)
 COLUMN_TYPES: list[tuple[pl.DataType, st.SearchStrategy[Any]]] = [
     (pl.Boolean(), st.booleans()),
     (pl.Int8(), st.integers(-128, 127)),
@@ -117,6 +119,8 @@ COLUMN_TYPES: list[tuple[pl.DataType, st.SearchStrategy[Any]]] = [
 ]
 VALUE_TYPES = [
     *COLUMN_TYPES,
+    (pl.Decimal(38, 10), st.integers(1 - 10**38, 10**38 - 1).map(lambda n: Decimal(n).scaleb(-10, EXACT))),
+    (pl.Decimal(9, 2), st.integers(1 - 10**9, 10**9 - 1).map(lambda n: Decimal(n).scaleb(-2))),
     (pl.Time(), st.times()),
     (pl.Duration("us"), st.timedeltas(timedelta(days=-1000), timedelta(days=1000))),
     (pl.Datetime("us", "UTC"), st.datetimes(timezones=st.just(UTC))),

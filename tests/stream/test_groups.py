@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -246,3 +247,35 @@ def test_a_row_that_is_taken_back_but_never_came_stops_the_app(aggregate: Any, m
         app.run()
     assert message in caught.value.what
     assert caught.value.where.startswith(where)
+
+
+CENTS = st.integers(1 - 10**12, 10**12 - 1).map(lambda n: Decimal(n).scaleb(-2))
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.none() | CENTS), max_size=20), Rng)
+def test_decimals_are_aggregated_to_the_last_digit(rows: list[tuple[str, Decimal | None]], rng: random.Random) -> None:
+    flow = fk.Flow("g")
+    prices = flow.source("prices", key="k", value=fk.Json({"k": fk.String, "price": fk.Decimal(12, 2)}))
+    by_key = prices.group_by("k", id="k").agg(total=fk.sum("price"), low=fk.min("price"), mean=fk.mean("price"))
+    by_key.sink("out", key="k", value=fk.Json())
+    app = run(flow, "prices", [{"k": k, "price": None if p is None else str(p)} for k, p in rows], rng)
+    assert len(app.latest("out")) == len({k for k, _ in rows})
+    for value in latest(app):
+        known = [p for k, p in rows if k == value["k"] and p is not None]
+        assert Decimal(value["total"]) == sum(known)
+        assert (None if value["low"] is None else Decimal(value["low"])) == min(known, default=None)
+        assert value["mean"] == pytest.approx(float(sum(known)) / len(known) if known else None)
+
+
+def test_the_best_decimal_may_be_taken_back() -> None:
+    flow = fk.Flow("g")
+    prices = flow.source(
+        "prices", key="k", value=fk.Json({"k": fk.String, "shop": fk.String, "price": fk.Decimal(12, 2)})
+    )
+    last = prices.group_by("k", "shop", id="last").agg(price=fk.max("price"))
+    last.group_by("shop", id="best").agg(best=fk.min("price"), total=fk.sum("price")).sink(
+        "out", key="shop", value=fk.Json()
+    )
+    rows = [("a", "1.50"), ("b", "2.25"), ("a", "3.00")]
+    app = run(flow, "prices", [{"k": k, "shop": "x", "price": price} for k, price in rows], random.Random(1))
+    assert latest(app) == [{"shop": "x", "best": "2.25", "total": "5.25"}]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
 Cells = npt.NDArray[np.uint8]
 """One row's bytes a row: shape (rows, width)."""
@@ -30,6 +31,19 @@ def rows_of(matrix: Cells) -> list[bytes]:
     # A void scalar becomes bytes of its full width; numpy's string type would drop trailing zeros.
     rows: list[bytes] = matrix.view(f"V{matrix.shape[1]}").ravel().tolist()
     return rows
+
+
+def as_decimal(units: pl.Series, scale: int, precision: int = 38) -> pl.Series:
+    """Int128 as the decimals whose last digits they count.
+
+    >>> as_decimal(pl.Series([150, None], dtype=pl.Int128), 2).to_list()
+    [Decimal('1.50'), None]
+    """
+    whole = units.cast(pl.Decimal(38, 0)).rechunk().to_arrow()
+    kind = pa.decimal128(precision, scale)
+    return pl.Series(
+        units.name, pa.Array.from_buffers(kind, len(whole), whole.buffers(), whole.null_count, whole.offset)
+    )
 
 
 def filled(column: pl.Series, value: Any) -> pl.Series:

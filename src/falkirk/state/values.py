@@ -6,6 +6,7 @@
     |---|---|
     | boolean, integer, float | as wide as the type |
     | date, time, datetime, duration | the number behind it: 4 bytes for a date, else 8 |
+    | decimal | the integer behind it: 16 bytes |
     | string, bytes | length (4 bytes); the bytes follow the cells, in the order of columns |
 
 A null cell is all zeros, so equal rows are equal bytes.
@@ -25,7 +26,7 @@ import numpy.typing as npt
 import polars as pl
 
 from falkirk.errors import DefinitionError, StateError
-from falkirk.state.cells import Cells, cells_of, filled, rows_of
+from falkirk.state.cells import Cells, as_decimal, cells_of, filled, rows_of
 
 _FORMAT = 1
 _CELL_TYPES: dict[Any, str] = {
@@ -60,7 +61,7 @@ def check_value_type(dtype: pl.DataType, *, where: str) -> None:
         )
 
 
-_WIDTHS = {dtype: np.dtype(cell).itemsize for dtype, cell in _CELL_TYPES.items()} | {pl.Int128: 16}
+_WIDTHS = {dtype: np.dtype(cell).itemsize for dtype, cell in _CELL_TYPES.items()} | {pl.Int128: 16, pl.Decimal: 16}
 
 
 def encode_values(schema: pl.Schema, frame: pl.DataFrame) -> list[bytes]:
@@ -158,6 +159,8 @@ def _encode_cells(column: pl.Series) -> Cells:
     dtype = column.dtype
     if dtype == pl.Int128:
         return _encode_wide(filled(column, 0))
+    if dtype.is_decimal():
+        return _encode_wide(filled(column.to_physical(), 0))
     if dtype.is_temporal():
         column = column.to_physical()
     numbers = filled(column, False if dtype == pl.Boolean else 0).to_numpy().astype(_CELL_TYPES[dtype.base_type()])
@@ -191,6 +194,8 @@ def _numbers(cell: Cells, dtype: str) -> npt.NDArray[Any]:
 def _decode_cells(cell: Cells, dtype: pl.DataType) -> pl.Series:
     if dtype == pl.Int128:
         return _decode_wide(cell)
+    if isinstance(dtype, pl.Decimal):
+        return as_decimal(_decode_wide(cell), dtype.scale, dtype.precision)
     return pl.Series(_numbers(cell, _CELL_TYPES[dtype.base_type()])).cast(dtype)
 
 

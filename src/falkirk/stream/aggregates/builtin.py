@@ -1,7 +1,8 @@
 """len, sum, min, max and mean, as Polars defines them:
 
     len        counts rows, null or not                     Int64
-    sum        of nothing, or of nulls, is 0                Int64 for integers and booleans, else the column's type
+    sum        of nothing, or of nulls, is 0                Int64 for integers and booleans, Decimal(38, scale) for
+                                                            decimals, else the column's type
     mean       of nothing, or of nulls, is null             Float64
     min, max   of nothing, or of nulls, is null; NaN only where there is nothing else        the column's type
 
@@ -18,10 +19,13 @@ import narwhals as nw
 import polars as pl
 
 from falkirk.errors import DefinitionError
+from falkirk.state.cells import as_decimal
 from falkirk.stream.aggregates.bound import Bound, Context, GroupError, new, old
 from falkirk.stream.expressions import IntoExpr, evaluate
 
 _INT64 = range(-(2**63), 2**63)
+_SUMMED = 20
+"""Digits of the decimals that can be summed: 128 bits hold 10¹⁸ of the largest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +74,16 @@ def _bound(kind: str, context: Context, dtype: pl.DataType, arguments: Mapping[s
     words = f"{kind} of {dtype}"
     if kind in ("min", "max"):
         ordered = dtype.is_numeric() or dtype.is_temporal() or dtype in (pl.String(), pl.Boolean())
-        if not ordered or dtype.is_decimal():
+        if not ordered:
             return None
+        if isinstance(dtype, pl.Decimal):
+            return DecimalExtreme(context, dtype, greatest=kind == "max", arguments=arguments, words=words)
         return BoundExtreme(context, dtype, greatest=kind == "max", arguments=arguments, words=words)
     mean_wanted = kind == "mean"
     if dtype.is_integer() or dtype == pl.Boolean():
         return BoundIntegers(context, mean_wanted=mean_wanted, arguments=arguments, words=words)
+    if isinstance(dtype, pl.Decimal) and dtype.precision <= _SUMMED:
+        return BoundDecimals(context, dtype, mean_wanted=mean_wanted, arguments=arguments, words=words)
     if dtype.is_float():
         return BoundFloats(context, dtype, mean_wanted=mean_wanted, arguments=arguments, words=words)
     return None
@@ -104,7 +112,7 @@ class BoundIntegers(Bound):
     def merge(self, frame: pl.DataFrame) -> Mapping[str, pl.Expr]:
         return {part: add(self.name, part) for part in self.parts}
 
-    def result(self, frame: pl.DataFrame) -> pl.Expr:
+    def result(self, frame: pl.DataFrame) -> pl.Expr | pl.Series:
         total = self.state("sum")
         if self.mean_wanted:
             return _divided(total.cast(pl.Float64), self.state("count"))
@@ -117,6 +125,28 @@ class BoundIntegers(Bound):
                 "fk.sum(fk.col(…).cast(fk.Float64))",
             )
         return total.cast(pl.Int64)
+
+
+class BoundDecimals(BoundIntegers):
+    """Sum or mean of decimals: of the integers behind them."""
+
+    def __init__(
+        self, context: Context, dtype: pl.Decimal, *, mean_wanted: bool, arguments: Mapping[str, nw.Expr], words: str
+    ) -> None:
+        super().__init__(context, mean_wanted=mean_wanted, arguments=arguments, words=words)
+        self.scale = dtype.scale
+
+    @property
+    def returns(self) -> pl.DataType:
+        return pl.Float64() if self.mean_wanted else pl.Decimal(38, self.scale)
+
+    def argument(self, name: str = "x") -> pl.Expr:
+        return super().argument(name).to_physical()
+
+    def result(self, frame: pl.DataFrame) -> pl.Expr | pl.Series:
+        if self.mean_wanted:
+            return _divided(self.state("sum").cast(pl.Float64) / 10**self.scale, self.state("count"))
+        return as_decimal(frame[old(self.name, "sum")], self.scale)
 
 
 class BoundFloats(Bound):
@@ -201,6 +231,26 @@ class BoundExtreme(Bound):
 
     def result(self, frame: pl.DataFrame) -> pl.Series:
         return frame[old(self.name, "best")]
+
+
+class DecimalExtreme(BoundExtreme):
+    """min or max of decimals: of the integers behind them."""
+
+    def __init__(
+        self, context: Context, dtype: pl.Decimal, *, greatest: bool, arguments: Mapping[str, nw.Expr], words: str
+    ) -> None:
+        super().__init__(context, pl.Int128(), greatest=greatest, arguments=arguments, words=words)
+        self.shown = dtype
+
+    @property
+    def returns(self) -> pl.DataType:
+        return self.shown
+
+    def argument(self, name: str = "x") -> pl.Expr:
+        return super().argument(name).to_physical()
+
+    def result(self, frame: pl.DataFrame) -> pl.Series:
+        return as_decimal(super().result(frame), self.shown.scale, self.shown.precision)
 
 
 def add(name: str, part: str) -> pl.Expr:
