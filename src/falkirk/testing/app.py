@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -14,17 +15,17 @@ from falkirk.checkpoint.ids import Millis, TopicPartition
 from falkirk.durations import DurationLike, parse_duration
 from falkirk.errors import FalkirkError
 from falkirk.runtime.survey import parts
-from falkirk.state.shards import murmur2_of
+from falkirk.state.codec import prefix_end
 from falkirk.stream.flow import Flow
 from falkirk.stream.process import moment
+from falkirk.stream.stored import table_of
 from falkirk.stream.views import views_of
 from falkirk.testing.cluster import Cluster, Message
 from falkirk.testing.epochs import EpochRuns
-from falkirk.testing.inputs import Rows, Sent, encoded, source_named
+from falkirk.testing.inputs import Rows, Sent, encoded, placed, source_named
 from falkirk.testing.process import Deaths, Ending, Killed, Process
 from falkirk.testing.records import Sink, sink_of
 from falkirk.testing.simulator.plan import FOREVER
-from falkirk.testing.tables import operator_named, state_of
 
 
 class App:
@@ -181,12 +182,13 @@ class App:
         found = [m.value() or b"{}" for topic in self._letters() for m in self._written[topic]]
         return [msgspec.json.decode(letter) for letter in found]
 
-    def state(self, operator: str, table: str = "state") -> pl.DataFrame:
-        """What a group or a process keeps, by its id: the columns of its keys, and those of a process's table, or the parts
-        of a group's aggregates. Raises ConfigError."""
-        stage, found = operator_named(self._plan, operator)
-        tasks = self._worker().tasks
-        return state_of(stage, found, table, [t.owned.opened() for t in tasks if t.bound.stage is stage])
+    def state(self, name: str) -> pl.DataFrame:
+        """What a group or a process keeps, by its id: the columns of its keys, and the parts of a group's aggregates, or the
+        columns of a process's table. Another table is OPERATOR/TABLE. Raises ConfigError."""
+        table = table_of(self._plan, name)
+        stores = [task.owned.opened() for task in self._worker().tasks if task.bound.stage.id == table.stage]
+        scans = (store.scan(first, prefix_end(first)) for store in stores for first in table.prefixes())
+        return table.frame(list(chain.from_iterable(scans)))
 
     def _letters(self) -> list[str]:
         return sorted({o.topic for part in parts(self._plan) for o in part.outputs if o.kind == "dead_letters"})
@@ -201,10 +203,5 @@ class App:
                     self._at[place] = found[-1].offset() + 1
 
     def _append(self, topic: str, record: Sent) -> None:
-        count, partition = self._cluster.counts[topic], record.partition
-        if partition is None and record.key is None:
-            partition, self._unkeyed[topic] = self._unkeyed[topic] % count, self._unkeyed[topic] + 1
-        elif partition is None:
-            partition = (murmur2_of(record.key or b"") & 0x7FFFFFFF) % count
-        place = TopicPartition(topic, partition)
+        place = TopicPartition(topic, placed(record, topic, self._cluster.counts[topic], self._unkeyed))
         self._cluster.broker[place].append(record.key, record.value, record.millis, None, record.headers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import polars as pl
 
 from falkirk.errors import ConfigError, FalkirkError
+from falkirk.state.shards import murmur2_of
 from falkirk.stream.blame import did_you_mean, in_brief
 from falkirk.stream.formats import Avro
 from falkirk.stream.operators import Source, TableSource
@@ -29,6 +31,16 @@ class Sent(NamedTuple):
     millis: int
     headers: Headers
     partition: int | None
+
+
+def placed(record: Sent, topic: str, partitions: int, unkeyed: Counter[str]) -> int:
+    """The partition of a record: its own, or where Java's producers would put its key; those without a key go round."""
+    if record.partition is not None:
+        return record.partition
+    if record.key is not None:
+        return (murmur2_of(record.key) & 0x7FFFFFFF) % partitions
+    unkeyed[topic] += 1
+    return (unkeyed[topic] - 1) % partitions
 
 
 def sources_of(plan: Plan) -> dict[str, Source]:
