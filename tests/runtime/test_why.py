@@ -9,9 +9,9 @@ import pytest
 
 import falkirk as fk
 from falkirk.checkpoint.ids import TopicPartition
-from falkirk.runtime.app import roles_of
 from falkirk.runtime.layout import LayoutRecord, TopicRecord, stage_records
 from falkirk.runtime.settings import Settings
+from falkirk.runtime.survey import roles_of
 from falkirk.runtime.why import Made, Tracer, sources_of
 from falkirk.stream.provenance import provenance
 from falkirk.stream.records import Message
