@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import islice
 
@@ -22,7 +22,7 @@ from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError, StateError
 from falkirk.runtime.known import known_app
-from falkirk.runtime.layout import LayoutRecord, check_not_ending
+from falkirk.runtime.layout import LayoutRecord, as_recorded, check_not_ending
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.status import last_records, last_step
 from falkirk.state.checkpoints import CheckpointStore, RemoteVersion, connect
@@ -67,11 +67,16 @@ class States:
 
     def __init__(self, plan: Plan, name: str, settings: Settings, topics: Topics) -> None:
         """`name` is OPERATOR, or OPERATOR/TABLE. Raises ConfigError where the flow, or the cluster, has none such."""
-        self.table = table_of(plan, name)
+        table_of(plan, name)
         known = known_app(plan.app, settings, topics)
         check_not_ending(plan.app, known)
         if known.layout is None:
             raise ConfigError(f"app {plan.app!r} has not run yet, and has no state", hint="falkirk run runs it")
+        plan = replace(plan, stages=tuple(as_recorded(known.layout, plan.stages)))
+        self.table = table_of(plan, name)
+        recorded = {s.id: s.state for s in known.layout.stages}
+        if self.table.stage in recorded:
+            self.table = self.table.within(recorded[self.table.stage])
         self._settings, self._layout = settings, known.layout
         self._store = connect(settings.checkpoint_url())
         self._first, self.tasks = place_of(known.layout, self.table.stage)

@@ -76,6 +76,8 @@ def check_identity(found: Identity, wanted: Identity, *, where: str) -> None:
         found.app = wanted.app,  found.incarnation = wanted.incarnation,  found.task = wanted.task,
         found.fingerprint = wanted.fingerprint  or  schema.follows(found.schema, wanted.schema)
 
+    Whoever looks at the schema himself wants no fingerprint.
+
     Raises StateError otherwise, with the operators whose state differs.
     """
     if (found.app, found.task) != (wanted.app, wanted.task):
@@ -91,7 +93,8 @@ def check_identity(found: Identity, wanted: Identity, *, where: str) -> None:
             where=where,
             hint="move it away: no app can use it any more",
         )
-    if found.fingerprint != wanted.fingerprint and not (found.schema and schema.follows(found.schema, wanted.schema)):
+    same = found.fingerprint == wanted.fingerprint or not wanted.fingerprint
+    if not same and not (found.schema and schema.follows(found.schema, wanted.schema)):
         raise StateError(
             f"the state's schema has changed:\n{schema.difference(found.schema, wanted.schema)}",
             where=where,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -20,13 +20,14 @@ from falkirk.errors import ConfigError, StateError
 from falkirk.state.checkpoints import CheckpointStore, RemoteVersion, incarnations, tasks_of
 from falkirk.state.codec import decode_keys, decode_values, encode_key, encode_keys, prefix_end
 from falkirk.state.engine import MIB, Engine, Memory
+from falkirk.state.schema import difference, lines
 from falkirk.state.shards import SHARDS
 from falkirk.state.store import Identity
 from falkirk.stream.blame import did_you_mean
 from falkirk.stream.operators import Group, Operator, Processing
 from falkirk.stream.plan import Plan
 from falkirk.stream.stage import PhysicalStage
-from falkirk.stream.tables import GROUPS, group_schema
+from falkirk.stream.tables import GROUPS, group_schema, state_words, tables_of
 
 Pair = tuple[bytes, bytes]
 """Key and value as a store has them."""
@@ -38,9 +39,12 @@ class Table:
 
     app: str
     stage: str
-    fingerprint: str
-    state_schema: str
+    words: str
+    """What its operator keeps, as a schema says it (`falkirk.state.schema`)."""
+    place: int
+    """Which of the operator's tables it is."""
     number: int
+    """Of the table, in keys: see `within`."""
     keys: pl.Schema
     values: pl.Schema
     parts: bool
@@ -52,8 +56,21 @@ class Table:
         return pl.Schema((n, t) for n, t in self.values.items() if not self.parts or not n.startswith("."))
 
     def identity(self, incarnation: str, partition: int) -> Identity:
-        """Of one task."""
-        return Identity(self.app, f"{self.stage}/{partition}", self.fingerprint, self.state_schema, incarnation)
+        """Of one task, whatever its schema: `within` looks at that."""
+        return Identity(self.app, f"{self.stage}/{partition}", "", "", incarnation)
+
+    def within(self, found: str) -> Table:
+        """The table as a store of this schema has it. Raises StateError where that keeps something else for the operator."""
+        operator = self.words.partition(" ")[0]
+        same = [line for line in lines(found) if line.kept and line.id == operator]
+        if same and same[0].words == self.words:
+            return replace(self, number=same[0].numbers[self.place])
+        was = "\n".join(map(str, same))
+        raise StateError(
+            f"the state's schema has changed:\n{difference(was, f'1 {self.words}')}",
+            where=f"stage {self.stage}",
+            hint="look with the flow that the app runs",
+        )
 
     def frame(self, pairs: Sequence[Pair]) -> pl.DataFrame:
         """Rows: columns of the key, then those of the value. Raises StateError if they are not the table's."""
@@ -83,8 +100,8 @@ def table_of(plan: Plan, name: str) -> Table:
     return Table(
         app=plan.app,
         stage=stage.id,
-        fingerprint=stage.fingerprint,
-        state_schema=stage.state_schema,
+        words=state_words(operator),
+        place=sorted(tables_of(operator)).index(table),
         number=stage.tables[name, table],
         keys=pl.Schema({column: operator.inputs[0].schema[column] for column in operator.columns}),
         values=tables[table],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -60,12 +61,13 @@ def fix(given: Mapping[str, str]) -> bytes:
     """On load(): the table, and the version of each task. Raises ConfigError, or StateError where none is there."""
     table, store = _table(given), connect(given["checkpoints"])
     step = int(given["step"]) if "step" in given else None
-    return pickle.dumps((table, newest_versions(table, store, given["checkpoints"], step=step)))
+    versions = newest_versions(table, store, given["checkpoints"], step=step)
+    return pickle.dumps((table, versions, [table.within(version.identity.schema).number for version in versions]))
 
 
 def schema(given: Mapping[str, str], fixed: bytes) -> StructType:
     """On load(): the columns."""
-    table, _ = pickle.loads(fixed)
+    table, _, _ = pickle.loads(fixed)
     return from_arrow_schema(arrow_schema(table))
 
 
@@ -76,8 +78,9 @@ def plan(given: Mapping[str, str], fixed: bytes, cores: int) -> list[int]:
 
 def read(given: Mapping[str, str], fixed: bytes, number: int) -> Iterator[pa.RecordBatch]:
     """In a task: the rows of one version, shard by shard. Raises StateError where its files are there no more."""
-    table, versions = pickle.loads(fixed)
+    table, versions, numbers = pickle.loads(fixed)
     version: RemoteVersion = versions[number]
+    table = replace(table, number=numbers[number])
     with opened(connect(given["checkpoints"]), version) as engine:
         pairs = pairs_of(table, engine)
         while some := list(islice(pairs, CHUNK)):
