@@ -41,6 +41,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "peek": LazyCommand("falkirk.cli.peek", "peek_command", "Show records of a flow's topics, decoded."),
     "why": LazyCommand("falkirk.cli.why", "why_command", "Say which input is behind a record of an output."),
     "dlq": LazyCommand("falkirk.cli.dlq", "dlq", "List, show or replay dead letters: what failed."),
+    "topics": LazyCommand("falkirk.cli.topics", "topics", "Print or make the topics and rights that a flow needs."),
     "explain": LazyCommand("falkirk.cli.explain", "explain", "Show what a flow will do, before it does anything."),
     "plan": LazyCommand(
         "falkirk.cli.plan", "plan", "Show what a changed flow does to the app that runs under its name."

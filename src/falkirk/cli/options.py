@@ -109,6 +109,9 @@ http_option = setting("--http", metavar="[HOST:]PORT", default="", help="Answer 
 place_option = setting("--on", "place", type=click.Choice(["spark"]), help="Where the workers live: on Spark's executors, "
                        "one a slot.  [default: on this host]")  # fmt: skip
 
+replication_option = setting("--replication", type=int, default=-1, help="Replication factor of the topics that the app "
+                             "makes.  [default: the broker's]")  # fmt: skip
+
 _CLUSTER: list[Decorator] = [
     setting("--brokers", "--bootstrap-server", metavar="HOST:PORT,…", help="Kafka's addresses."),
     prefix_option,

@@ -21,6 +21,11 @@ PREFIX = "falkirk"
 """What the names of an app's own topics begin with, unless a run says otherwise."""
 
 
+def own_topics(prefix: str, app: str) -> str:
+    """What the names of all of the app's own topics begin with."""
+    return f"{prefix}.{app}."
+
+
 def steps_topic(prefix: str, app: str) -> str:
     """The topic whose partitions are the app's tasks."""
     return f"{prefix}.{app}.steps"

@@ -30,6 +30,9 @@ AHEAD: Settings = {
 client_logger = logging.getLogger("librdkafka")
 """What librdkafka says itself: it calls a fence fatal, which it is to the producer and not to the worker."""
 
+READER, SOURCE = "falkirk-reader", "falkirk-source"
+"""Groups that nobody joins, of consumers that are told what to read: librdkafka makes none without one."""
+
 SECRET = re.compile(r"password|secret|token|\.pem$|oauthbearer\.config|assertion")
 """Names of settings that hold secrets."""
 
@@ -140,7 +143,7 @@ class Cluster:
         return {
             **AHEAD,
             **self.settings(),
-            "group.id": "falkirk-reader",
+            "group.id": READER,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
@@ -156,7 +159,7 @@ class Cluster:
         return {
             **AHEAD,
             **self.settings(),
-            "group.id": "falkirk-source",
+            "group.id": SOURCE,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",

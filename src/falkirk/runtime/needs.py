@@ -1,0 +1,95 @@
+"""What an app needs of its cluster: topics, and rights.
+
+    rights     READ of what is read, WRITE of what is written; of the app's own topics all but to make them
+    topics     as `prepare` makes them where it may
+
+An app makes what is missing, if it has the right to. Where only administrators have it, they make it beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from falkirk.connectors.kafka.config import READER, SOURCE
+from falkirk.connectors.kafka.control import CONTROL, PARTITIONS
+from falkirk.connectors.kafka.topics import FOREVER, Topics
+from falkirk.runtime.app import check_sources, parts, result_partitions, roles_of, room_for, topics_to_make
+from falkirk.runtime.batch.election import drivers
+from falkirk.runtime.settings import Settings
+from falkirk.stream.plan import Plan, backfill_topic, control_topic, own_topics
+
+ASKED = ("DESCRIBE", "DESCRIBE_CONFIGS")
+"""Of every topic its partitions, its id and its settings."""
+
+
+class NeededTopic(msgspec.Struct, frozen=True):
+    """A topic that an app reads or writes."""
+
+    name: str
+    role: str
+    partitions: int
+    exists: bool
+    config: Mapping[str, str]
+    """Its settings, where it is to be made; what exists is taken as it is."""
+
+
+class Right(msgspec.Struct, frozen=True):
+    """What the app's user must be allowed to do."""
+
+    resource: Literal["topic", "group", "transactional-id"]
+    name: str
+    prefixed: bool
+    """Whether it is for all whose names begin so."""
+    operations: tuple[str, ...]
+    reason: str
+
+
+def needed_topics(plan: Plan, settings: Settings, topics: Topics, *, backfill: bool = False) -> list[NeededTopic]:
+    """The app's topics, those that it reads first. Raises FalkirkError where what it reads is not as it must be."""
+    topics.check_reachable()
+    roles, control = roles_of(plan, settings), control_topic(settings.prefix, plan.app)
+    fills = backfill_topic(settings.prefix, plan.app)
+    found = topics.describe([*roles, control, fills])
+    check_sources(plan, found, topics)
+    counts = {name: info.partitions for name, info in found.items()}
+    _, missing = topics_to_make(plan, settings, counts, room_for(plan, topics))
+    counts |= {name: partitions for name, (partitions, _) in missing.items()}
+    if control not in counts:
+        missing[control] = (PARTITIONS, CONTROL)
+    if backfill and fills not in counts:
+        missing[fills] = (1 + result_partitions(plan, counts), FOREVER)
+    everything: dict[str, str] = {**roles, control: "control", **({fills: "epochs"} if backfill else {})}
+    needed = [
+        NeededTopic(name, role, counts[name], True, {})
+        if name not in missing
+        else NeededTopic(name, role, missing[name][0], False, missing[name][1])
+        for name, role in everything.items()
+    ]
+    return sorted(needed, key=lambda topic: (topic.role != "source", topic.name))
+
+
+def rights(plan: Plan, settings: Settings) -> list[Right]:
+    """What the app's user needs, if all topics are there."""
+    own = own_topics(settings.prefix, plan.app)
+    read = {i.topic for part in parts(plan) for i in part.inputs} | {table.source.topic for table in plan.shared}
+    written = {o.topic for part in parts(plan) for o in part.outputs}
+    again = {o.topic for batch in plan.batches for o in batch.outputs if o.kind == "sink"}
+    found = [Right("topic", own, True, ("READ", "WRITE", *ASKED, "DELETE"), "the app's own topics; DELETE trims them")]
+    for name in sorted(name for name in read | written if not name.startswith(own)):
+        operations = (*(["READ"] if name in read | again else []), *(["WRITE"] if name in written else []), *ASKED)
+        words = [*(["read"] if name in read else []), *(["written"] if name in written else [])]
+        words += ["compared with what an epoch replaces"] if name in again else []
+        found.append(Right("topic", name, False, operations, " and ".join(words)))
+    found.append(Right("group", plan.app, False, ("READ", "DESCRIBE"), "the workers' group"))
+    if plan.batches:
+        found.append(Right("group", drivers(plan.app), False, ("READ", "DESCRIBE"), "the drivers' group"))
+    found += [Right("group", name, False, ("DESCRIBE",), "nobody joins it: Kafka's client asks") for name in GROUPS]
+    found.append(Right("transactional-id", f"{plan.app}.", True, ("WRITE", "DESCRIBE"), "the workers' transactions"))
+    return found
+
+
+GROUPS: Sequence[str] = (READER, SOURCE)
+"""What readers that are in no group give as theirs. Nobody joins it, but librdkafka looks for its coordinator."""
