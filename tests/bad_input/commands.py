@@ -32,10 +32,10 @@ class Screen:
 class Going:
     """A command that runs, and what it has said so far."""
 
-    def __init__(self, command: list[str], said: Path) -> None:
+    def __init__(self, command: list[str], said: Path, **environment: str) -> None:
         self.said = said
         with said.open("w") as out:
-            self.process = subprocess.Popen(command, stdout=out, stderr=out)
+            self.process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, **environment})
 
     def end(self, timeout: float = 30) -> Screen:
         """Wait for its end."""

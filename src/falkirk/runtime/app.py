@@ -19,7 +19,7 @@ from falkirk.runtime.batch.binding import BoundBatch, bind
 from falkirk.runtime.layout import LayoutRecord, Start
 from falkirk.runtime.registries import meet_registries
 from falkirk.runtime.settings import Settings
-from falkirk.runtime.survey import has_changelog, parts, survey
+from falkirk.runtime.survey import Survey, has_changelog, parts, survey
 from falkirk.stream.plan import (
     Input,
     Layout,
@@ -98,14 +98,7 @@ def prepare(
     try:
         found = survey(plan, settings, topics, record, backfill=backfill)
         plan, roles, counts = found.plan, found.roles, dict(found.counts)
-        if found.past.layout is not None:
-            layout.check_stages(found.past.layout, found.stages, losing)
-        elif (have := counts.get(steps, found.tasks)) != found.tasks:
-            raise SourceError(
-                f"another flow ran under the name {plan.app!r}: it had {have} tasks, and this one has {found.tasks}",
-                where=f"topic {steps}",
-                hint="give this flow a name of its own",
-            )
+        check_fit(found, steps, losing)
         meet_registries(plan)
         for name, (partitions, config) in found.missing.items():
             topics.create(name, partitions, settings.replication, config)
@@ -132,6 +125,18 @@ def prepare(
     begins = found.past.begins
     starts = {} if begins is None else begins.starts
     return App(plan.app, plan, steps, control, Layout(counts), infos, tasks, limits, known, batches, filled, starts)
+
+
+def check_fit(found: Survey, steps: str, losing: Collection[str] = ()) -> None:
+    """Raises StateError and SourceError where a flow is not the app that ran here before under its name."""
+    if found.past.layout is not None:
+        layout.check_stages(found.past.layout, found.stages, losing)
+    elif (have := found.counts.get(steps, found.tasks)) != found.tasks:
+        raise SourceError(
+            f"another flow ran under the name {found.plan.app!r}: it had {have} tasks, and this one has {found.tasks}",
+            where=f"topic {steps}",
+            hint="give this flow a name of its own",
+        )
 
 
 def lay_out(

@@ -9,17 +9,18 @@ An app makes what is missing, if it has the right to. Where only administrators 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Literal
 
 import msgspec
 
 from falkirk.connectors.kafka.config import READER, SOURCE
-from falkirk.connectors.kafka.control import CONTROL, PARTITIONS
-from falkirk.connectors.kafka.topics import FOREVER, Topics
-from falkirk.runtime.app import check_sources, parts, result_partitions, roles_of, room_for, topics_to_make
+from falkirk.connectors.kafka.control import CONTROL, PARTITIONS, ControlTopic
+from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.batch.election import drivers
 from falkirk.runtime.settings import Settings
-from falkirk.stream.plan import Plan, backfill_topic, control_topic, own_topics
+from falkirk.runtime.survey import parts, survey
+from falkirk.stream.plan import Plan, control_topic, own_topics
 
 ASKED = ("DESCRIBE", "DESCRIBE_CONFIGS")
 """Of every topic its partitions, its id and its settings."""
@@ -49,24 +50,15 @@ class Right(msgspec.Struct, frozen=True):
 
 def needed_topics(plan: Plan, settings: Settings, topics: Topics, *, backfill: bool = False) -> list[NeededTopic]:
     """The app's topics, those that it reads first. Raises FalkirkError where what it reads is not as it must be."""
-    topics.check_reachable()
-    roles, control = roles_of(plan, settings), control_topic(settings.prefix, plan.app)
-    fills = backfill_topic(settings.prefix, plan.app)
-    found = topics.describe([*roles, control, fills])
-    check_sources(plan, found, topics)
-    counts = {name: info.partitions for name, info in found.items()}
-    _, missing = topics_to_make(plan, settings, counts, room_for(plan, topics))
-    counts |= {name: partitions for name, (partitions, _) in missing.items()}
-    if control not in counts:
-        missing[control] = (PARTITIONS, CONTROL)
-    if backfill and fills not in counts:
-        missing[fills] = (1 + result_partitions(plan, counts), FOREVER)
-    everything: dict[str, str] = {**roles, control: "control", **({fills: "epochs"} if backfill else {})}
+    control = control_topic(settings.prefix, plan.app)
+    with closing(ControlTopic(settings.cluster(), control)) as record:
+        found = survey(plan, settings, topics, record, backfill=backfill)
+    missing = dict(found.missing) if topics.describe([control]) else {**found.missing, control: (PARTITIONS, CONTROL)}
     needed = [
-        NeededTopic(name, role, counts[name], True, {})
-        if name not in missing
-        else NeededTopic(name, role, missing[name][0], False, missing[name][1])
-        for name, role in everything.items()
+        NeededTopic(name, role, missing[name][0], False, missing[name][1])
+        if name in missing
+        else NeededTopic(name, role, found.counts.get(name, PARTITIONS), True, {})
+        for name, role in {**found.roles, control: "control"}.items()
     ]
     return sorted(needed, key=lambda topic: (topic.role != "source", topic.name))
 
@@ -77,7 +69,11 @@ def rights(plan: Plan, settings: Settings) -> list[Right]:
     read = {i.topic for part in parts(plan) for i in part.inputs} | {table.source.topic for table in plan.shared}
     written = {o.topic for part in parts(plan) for o in part.outputs}
     again = {o.topic for batch in plan.batches for o in batch.outputs if o.kind == "sink"}
-    found = [Right("topic", own, True, ("READ", "WRITE", *ASKED, "DELETE"), "the app's own topics; DELETE trims them")]
+    found = [
+        Right(
+            "topic", own, True, ("READ", "WRITE", *ASKED, "DELETE", "ALTER"), "the app's own topics; DELETE trims them"
+        )
+    ]
     for name in sorted(name for name in read | written if not name.startswith(own)):
         operations = (*(["READ"] if name in read | again else []), *(["WRITE"] if name in written else []), *ASKED)
         words = [*(["read"] if name in read else []), *(["written"] if name in written else [])]

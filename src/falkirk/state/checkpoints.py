@@ -26,6 +26,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import msgspec
 import obstore
@@ -153,6 +154,26 @@ class Leftovers:
     def _list(self) -> list[ObjectMeta]:
         with _in_words(self.where):
             return [meta for page in obstore.list(self._store, f"{self._folder}/") for meta in page]
+
+
+def try_out(url: str) -> None:
+    """Write, read and delete something. Raises ConfigError and DiskError.
+
+    >>> try_out("memory:///")
+    """
+    store, path = connect(url), f"falkirk-check-{uuid4().hex}"
+    try:
+        obstore.put(store, path, b"x")
+        same = bytes(obstore.get(store, path).bytes()) == b"x"
+        obstore.delete(store, path)
+    except (BaseError, OSError) as error:
+        raise DiskError(
+            f"the checkpoint store cannot be used: {_first_line(error)}",
+            where=url,
+            hint="is it there, and do the credentials in the environment let you write, read and delete?",
+        ) from error
+    if not same:
+        raise DiskError("the checkpoint store gives back something else than was written", where=url)
 
 
 class CheckpointStore:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
     AclOperation,
@@ -15,6 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from falkirk.checkpoint.ids import OwnerId
 from falkirk.connectors.kafka.config import Cluster, client
 from falkirk.connectors.kafka.errors import translate
 from falkirk.errors import ClusterError
@@ -42,7 +44,8 @@ class Acl(NamedTuple):
 def grant(cluster: Cluster, acls: Iterable[Acl]) -> None:
     """Add to what is there. Raises ClusterError."""
     asked = {acl: _binding(acl) for acl in acls}
-    futures = client(AdminClient, cluster.settings()).create_acls(list(asked.values()), request_timeout=30)
+    admin = client(AdminClient, cluster.settings())
+    futures = admin.create_acls(list(asked.values()), request_timeout=30)
     for acl, binding in asked.items():
         try:
             futures[binding].result()
@@ -61,3 +64,47 @@ def _binding(acl: Acl) -> AclBinding:
     return AclBinding(
         _RESOURCES[acl.resource], acl.name, pattern, acl.principal, "*", operation, AclPermissionType.ALLOW
     )
+
+
+def rights_on_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, set[str]]:
+    """What this user may do with topics that are there. Raises ClusterError."""
+    wanted = sorted(names)
+    admin = client(AdminClient, cluster.settings())
+    asked = admin.describe_topics(TopicCollection(wanted), include_authorized_operations=True) if wanted else {}
+    return _rights(asked, "topic")
+
+
+def rights_on_groups(cluster: Cluster, names: Iterable[str]) -> dict[str, set[str]]:
+    """What this user may do with groups; of those that nobody has joined yet, a cluster may know nothing. Raises
+    ClusterError."""
+    admin = client(AdminClient, cluster.settings())
+    asked = admin.describe_consumer_groups(sorted(names), include_authorized_operations=True, request_timeout=5)
+    return _rights(asked, "group")
+
+
+def _rights(asked: Mapping[str, Future[Any]], kind: str) -> dict[str, set[str]]:
+    found = {}
+    for name, future in asked.items():
+        try:
+            found[name] = {operation.name for operation in future.result().authorized_operations or ()}
+        except KafkaException as error:
+            if error.args[0].code() in _UNKNOWN and kind == "group":
+                continue
+            if error.args[0].code() not in _REFUSED:
+                raise translate(error.args[0], f"{kind} {name}") or ClusterError(error.args[0].str()) from error
+            found[name] = set()
+    return found
+
+
+def may_write_as(cluster: Cluster, owner: OwnerId) -> None:
+    """Begin to be a transactional producer, and go. Raises ClusterError."""
+    producer = client(Producer, {**cluster.settings(), "transactional.id": owner})
+    try:
+        producer.init_transactions(10)
+    except KafkaException as error:
+        where = f"transactional id {owner}"
+        raise translate(error.args[0], where) or ClusterError(error.args[0].str(), where=where) from error
+
+
+_UNKNOWN = (KafkaError._TIMED_OUT, KafkaError.GROUP_ID_NOT_FOUND, KafkaError.COORDINATOR_NOT_AVAILABLE)
+_REFUSED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)

@@ -21,7 +21,10 @@ OLDEST = "2.8"
 """Of Kafka: the first that gives topics ids. Transactions that check the group's generation are older."""
 
 _TOO_OLD = Words("the broker is too old", f"Falkirk needs Kafka {OLDEST} or later")
-_CREDENTIALS = Words("the broker refused the credentials", "check user name and password")
+_CREDENTIALS = Words(
+    "the broker refused the credentials", "check sasl.username, sasl.password and sasl.mechanism (--set, or [kafka])"
+)
+_RIGHTS = "falkirk check APP:FLOW says which right is missing; falkirk topics APP:FLOW --acls --user NAME prints all"
 _GONE = "was it deleted while the app ran?"
 
 _WORDS: dict[int, Words] = {
@@ -29,19 +32,20 @@ _WORDS: dict[int, Words] = {
         "a record is larger than the broker or its topic accepts",
         "raise the topic's max.message.bytes, or make the output smaller",
     ),
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: Words("not authorised for a topic", "grant the app's user the topic's ACLs"),
-    KafkaError.GROUP_AUTHORIZATION_FAILED: Words("not authorised for the group", "grant READ on the app's group"),
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: Words("not authorised for a topic", _RIGHTS),
+    KafkaError.GROUP_AUTHORIZATION_FAILED: Words("not authorised for the group", _RIGHTS),
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: Words(
         "not authorised for the cluster", "grant IDEMPOTENT_WRITE on the cluster"
     ),
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Words(
         "not authorised for the transactional id",
-        "grant WRITE and DESCRIBE on the app's transactional ids (prefixed with the app's name)",
+        _RIGHTS,
     ),
     KafkaError.SASL_AUTHENTICATION_FAILED: _CREDENTIALS,
     KafkaError._AUTHENTICATION: _CREDENTIALS,
     KafkaError._SSL: Words(
-        "no secure connection to the broker", "check --set security.protocol, ssl.ca.location and the address's port"
+        "no secure connection to the broker",
+        "check security.protocol, ssl.ca.location (--set, or [kafka]) and the address's port",
     ),
     KafkaError.UNSUPPORTED_VERSION: _TOO_OLD,
     KafkaError._UNSUPPORTED_FEATURE: _TOO_OLD,

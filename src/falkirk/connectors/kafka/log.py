@@ -301,7 +301,7 @@ def initialised(settings: Settings, troubled: Callable[[KafkaError], None] | Non
             return producer
         except KafkaException as error:
             cause: KafkaError = error.args[0]
-            if known := translate(cause):
+            if known := translate(cause, f"transactional id {settings['transactional.id']}"):
                 raise known from error
             if cause.code() != KafkaError._TIMED_OUT:
                 logger.debug("init of %s: %s", settings["transactional.id"], cause)

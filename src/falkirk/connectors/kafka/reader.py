@@ -41,18 +41,20 @@ class BoundedReader:
         spec = OffsetSpec.latest() if end else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         asked = {KafkaPartition(p.topic, p.partition): spec for p in partitions}
         while True:
-            try:
-                futures = self._admin.list_offsets(
-                    asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=5
-                )
-                return {TopicPartition(p.topic, p.partition): Offset(f.result().offset) for p, f in futures.items()}
-            except KafkaException as error:
-                if known := translate(error.args[0]):
-                    raise known from error
-                logger.info("cannot ask for offsets yet: %s", error.args[0])
-                # A client that knew the broker before it was restarted is answered FENCED_LEADER_EPOCH for ever.
-                self._admin = client(AdminClient, self._cluster.settings())
-                time.sleep(0.05)
+            level, found = IsolationLevel.READ_UNCOMMITTED, dict[TopicPartition, Offset]()
+            for p, future in self._admin.list_offsets(asked, isolation_level=level, request_timeout=5).items():
+                try:
+                    found[TopicPartition(p.topic, p.partition)] = Offset(future.result().offset)
+                except KafkaException as error:
+                    if known := translate(error.args[0], f"topic {p.topic}"):
+                        raise known from error
+                    logger.info("cannot ask for offsets yet: %s", error.args[0])
+                    # A client that knew the broker before it was restarted is answered FENCED_LEADER_EPOCH for ever.
+                    self._admin = client(AdminClient, self._cluster.settings())
+                    time.sleep(0.05)
+                    break
+            else:
+                return found
 
     def read(self, ranges: Ranges, *, committed: bool) -> dict[TopicPartition, Read]:
         """Records of the ranges, in order. Returns early after `CHUNK` records, or when nothing more comes."""
@@ -78,6 +80,9 @@ class BoundedReader:
         stopped: dict[TopicPartition, float] = {}
         while waiting and got < CHUNK:
             for message in taken(consumer, 10_000):
+                if message.topic() is None:  # of the client as a whole: raised, if it is to stay
+                    ended(message)
+                    continue
                 place = TopicPartition(message.topic() or "", message.partition() or 0)
                 offset, end = Offset(message.offset() or 0), ranges[place][1]
                 if message.error() is None:
@@ -160,7 +165,7 @@ def ended(message: Message) -> bool:
     if error is not None and error.code() == KafkaError._PARTITION_EOF:
         return True
     if error is not None:
-        place = f"{message.topic()}[{message.partition()}]"
+        place = "" if message.topic() is None else f"{message.topic()}[{message.partition()}]"
         if known := translate(error, place):
             raise known
         logger.warning("reading %s: %s", place, error)

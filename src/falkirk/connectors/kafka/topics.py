@@ -21,6 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.connectors.kafka.certificates import distrust
 from falkirk.connectors.kafka.config import Cluster, client, logger
 from falkirk.connectors.kafka.errors import OLDEST, translate
 from falkirk.connectors.kafka.members import Group, group_of
@@ -110,7 +111,14 @@ class Topics:
         except KafkaException as error:
             self._admin.poll(0)
             cause = self._trouble or error.args[0]
-            raise translate(cause, f"brokers {self.brokers}") or UnreachableError(
+            where = f"brokers {self.brokers}"
+            if "SSL" in cause.str() and (why := distrust(self.brokers, self._settings)):
+                raise ClusterError(
+                    f"the broker's certificate is not to be trusted: {why}",
+                    where=where,
+                    hint="is it certified by whom ssl.ca.location names (--set, or [kafka]), for this address, and in date?",
+                ) from error
+            raise translate(cause, where) or UnreachableError(
                 f"no broker answers at {self.brokers}: {cause.str()}",
                 hint="is Kafka running, and is the address right? For a broker of your own: falkirk kafka start",
             ) from error
@@ -143,6 +151,19 @@ class Topics:
         """The same, without waiting for the answer."""
         future = self._aside.submit(self.group, name, timeout)
         return Asked([future], future.result)
+
+    def nodes(self) -> list[str]:
+        """The brokers, as they tell clients to reach them."""
+        found = self._admin.list_topics(timeout=10).brokers.values()
+        return sorted(f"{broker.host}:{broker.port}" for broker in found)
+
+    def try_to_create(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> None:
+        """Ask whether a topic could be made. Raises ClusterError where it could not."""
+        wanted = NewTopic(name, partitions, replication, config=dict(config))
+        try:
+            self._admin.create_topics([wanted], request_timeout=30, validate_only=True)[name].result()
+        except KafkaException as error:
+            raise _in_words(error, f"topic {name}") from error
 
     def create(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> None:
         """Make a topic, unless somebody just did, and wait until the cluster shows it."""

@@ -1,0 +1,44 @@
+"""`falkirk check`: whether a flow could run, before it does."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from falkirk.cli.options import run_options, settings_from
+from falkirk.runtime.check import Finding, check
+from falkirk.stream.load import load_flow
+
+
+@click.command(name="check")
+@run_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, as described above.")
+def check_command(target: str, as_json: bool, **options: Any) -> None:
+    """Try all that a flow needs: brokers, topics, records, rights, disk, checkpoint store, Spark. Nothing is made.
+
+    \b
+    falkirk check app:flow --brokers broker-1:9092 --state-dir /var/lib/app --checkpoints s3://bucket/app
+
+    \b
+    --json prints a list of objects.
+      what, ok, words     what was tried, and what came of it
+      hint                what to do about it, where it is not ok
+    The exit code is 0 if all is well, 1 if not.
+    """
+    settings = settings_from(workers=1, **options)
+    plan = load_flow(target).plan(settings.prefix)
+    console, found = Console(highlight=False), list[Finding]()
+    for finding in check(plan, settings):
+        found.append(finding)
+        if not as_json:
+            mark = Text("✓ ", "green") if finding.ok else Text("✗ ", "red")
+            hint = Text(f"\n  to do: {finding.hint}", "yellow") if finding.hint else ""
+            console.print(Text.assemble(mark, (finding.what, "bold"), f"  {finding.words}", hint), soft_wrap=True)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
+    sys.exit(0 if all(finding.ok for finding in found) else 1)

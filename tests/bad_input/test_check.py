@@ -1,0 +1,91 @@
+"""What `falkirk check` and `falkirk topics` say of a cluster, and that they leave it as it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+from tests.bad_input.stand import Stand, flow_file
+
+from falkirk.cli.check import check_command
+from falkirk.cli.topics import topics
+from falkirk.errors import ConfigError
+
+pytestmark = pytest.mark.kafka
+
+
+def told(command: click.Command, stand: Stand, *more: str) -> tuple[int, Any]:
+    """The exit code of a command, and its JSON."""
+    arguments = [stand.target(flow_file()), "--brokers", stand.brokers, "--json", *more]
+    done = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    return done.exit_code, json.loads(done.stdout)
+
+
+def checked(stand: Stand, *more: str) -> dict[str, dict[str, Any]]:
+    """What was found to be wrong, by what was tried."""
+    code, found = told(check_command, stand, "--state-dir", stand.settings.state_dir, *more)
+    wrong = {f["what"]: f for f in found if not f["ok"]}
+    assert code == bool(wrong)
+    assert all(f.get("hint") for f in wrong.values()), wrong
+    return wrong
+
+
+def test_what_a_flow_needs_is_tried_and_nothing_made(stand: Stand) -> None:
+    source = f"{stand.prefix}bids"
+    assert checked(stand).keys() == {f"source {source}", "tasks"}
+    stand.topic()
+    stand.put(b"1", b"no bid")
+    before = set(stand.admin.list_topics(timeout=10).topics)
+    wrong = checked(stand)
+    assert wrong.keys() == {f"records of {source}"}
+    assert "none of the last 1 decodes" in wrong[f"records of {source}"]["words"]
+    stand.bids(50)
+    assert checked(stand) == {}
+    assert checked(stand, "--replication", "3").keys() == {"missing topics"}
+    assert set(stand.admin.list_topics(timeout=10).topics) == before
+    assert not Path(stand.settings.state_dir).exists()
+    stand.go_on(flow_file())
+    assert checked(stand, "--checkpoints", (stand.folder / "copies").as_uri()) == {}
+    stand.configure(f"falkirk.{stand.name}.steps", retention_ms="1000")
+    wrong = checked(stand, "--checkpoints", "s3://", "--state-dir", "/proc/nothing")
+    assert wrong.keys() == {"own topics", "state directory", "checkpoint store"}
+    assert "retention.ms=1000" in wrong["own topics"]["words"]
+    assert "retention.ms=-1" in wrong["own topics"]["hint"]
+    stand.grow(3)
+    assert checked(stand).keys() == {"tasks"}
+
+
+def test_a_cluster_that_is_away_is_one_thing_and_the_rest_is_tried_all_the_same(stand: Stand) -> None:
+    stand.brokers = "127.0.0.1:1"
+    assert checked(stand, "--state-dir", "/proc/nothing").keys() == {"brokers", "state directory"}
+
+
+def test_topics_are_printed_or_made(stand: Stand) -> None:
+    stand.topic()
+    code, printed = told(topics, stand, "--acls", "--user", "shop", "--replication", "1")
+    assert code == 0
+    own = f"falkirk.{stand.name}."
+    missing = {t["name"]: t["partitions"] for t in printed["topics"] if not t["exists"]}
+    assert missing == {
+        f"{own}changelog.stats": 2, f"{own}control": 2, f"{own}dead-letters": 1, f"{own}steps": 2,
+        f"{stand.prefix}stats": 2,
+    }  # fmt: skip
+    assert {"resource": "group", "name": stand.name, "prefixed": False}.items() <= next(
+        acl for acl in printed["acls"] if acl["resource"] == "group"
+    ).items()
+    done = CliRunner().invoke(topics, [stand.target(flow_file()), "--brokers", stand.brokers], catch_exceptions=False)
+    assert [line.split()[6] for line in done.stdout.splitlines()] == sorted(missing)
+    code, _ = told(topics, stand, "--create")
+    assert code == 0
+    assert missing.keys() <= stand.admin.list_topics(timeout=10).topics.keys()
+    stand.bids(50)
+    stand.go_on(flow_file())
+    stand.assert_exact()
+    _, after = told(topics, stand)
+    assert all(t["exists"] for t in after["topics"])
+    with pytest.raises(ConfigError, match="whose rights"):
+        told(topics, stand, "--acls")
