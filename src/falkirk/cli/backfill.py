@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-import traceback
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ from falkirk.runtime.backfill.look import read
 from falkirk.runtime.batch.spark import SparkCompute
 from falkirk.runtime.clock import WallClock
 from falkirk.runtime.identity import hold
-from falkirk.runtime.process import setup_logging
+from falkirk.runtime.logs import about, print_trace, say, setup_logging, stamped
 from falkirk.runtime.protocol import BUG, EpochReport
 from falkirk.runtime.settings import Settings
 from falkirk.stream.load import load_flow
@@ -51,8 +49,9 @@ def backfill(target: str, abandon: bool, **options: Any) -> None:
     The exit code is 0 when the backfill is complete (with --abandon: given up), 1 when it was stopped before.
     """
     settings = settings_from(workers=1, **options)
-    setup_logging(settings.log_level)
+    setup_logging(settings.log_level, settings.log_format)
     plan = load_flow(target).plan(settings.prefix)
+    about(app=plan.app)
     topics = Topics(settings.cluster())
     check_shared(settings)
     with hold(Path(settings.state_dir) / plan.app / "lock", f"app {plan.app!r}"):
@@ -88,14 +87,14 @@ def check_shared(settings: Settings) -> None:
 
 def _drive(app: App, settings: Settings, topics: Topics, *, abandon: bool) -> int:
     """Until it has ended, or is told to stop. Returns the exit code."""
-    stop = stop_on_signals(lambda: click.echo(f"{app.name}: stops; run it again to finish it", err=True))
+    stop = stop_on_signals(lambda: say(f"{app.name}: stops; run it again to finish it"))
     said = ""
 
     def tell(report: EpochReport) -> None:
         nonlocal said
         line = report.words if report.state == "running" else f"{report.state}, {report.words}"
         if line != said:
-            click.echo(f"{time.strftime('%H:%M:%S')} backfill {line}", err=True)
+            say(stamped(f"backfill {line}"))
         said = line
 
     compute = SparkCompute(app, settings)
@@ -105,7 +104,7 @@ def _drive(app: App, settings: Settings, topics: Topics, *, abandon: bool) -> in
         tell_error(error)
         return error.exit_code
     except Exception:  # noqa: BLE001  # whatever it is, the process ends with it
-        traceback.print_exc()
+        print_trace()
         return BUG
     finally:
         compute.close()

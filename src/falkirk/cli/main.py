@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import click
 
 from falkirk.errors import FalkirkError
+from falkirk.runtime import logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "peek": LazyCommand("falkirk.cli.peek", "peek_command", "Show records of a flow's topics, decoded."),
     "why": LazyCommand("falkirk.cli.why", "why_command", "Say which input is behind a record of an output."),
     "dlq": LazyCommand("falkirk.cli.dlq", "dlq", "List, show or replay dead letters: what failed."),
+    "check": LazyCommand("falkirk.cli.check", "check_command", "Try all that a flow needs, before it runs."),
     "topics": LazyCommand("falkirk.cli.topics", "topics", "Print or make the topics and rights that a flow needs."),
     "explain": LazyCommand("falkirk.cli.explain", "explain", "Show what a flow will do, before it does anything."),
     "plan": LazyCommand(
@@ -85,5 +87,8 @@ def main() -> None:
 
 def tell(error: FalkirkError) -> None:
     """Say what is wrong, without a trace."""
+    if logs.as_json():
+        click.echo(logs.error_line(error), err=True)
+        return
     click.secho("error: ", fg="red", bold=True, nl=False, err=True)
     click.echo(str(error), err=True)

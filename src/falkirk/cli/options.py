@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from falkirk.cli.given import CLIENT, USUAL, Given, check_environment, env_name, read
 from falkirk.durations import parse_duration, parse_size
 from falkirk.errors import ConfigError
+from falkirk.runtime.logs import use
 from falkirk.runtime.settings import Settings
 from falkirk.stream.plan import PREFIX
 
@@ -91,6 +92,11 @@ def _prefix(_: click.Context, __: click.Parameter, prefix: str) -> str:
     return prefix
 
 
+def _log_format(_: click.Context, __: click.Parameter, form: str) -> str:
+    use(form)  # what goes wrong before anything runs is told so, too
+    return form
+
+
 prefix_option = setting("--prefix", default=PREFIX, show_default=True, callback=_prefix,
                         help="The app's own topics are called PREFIX.APP.…")  # fmt: skip
 """How the app's own topics are called."""
@@ -142,6 +148,8 @@ _RUN: list[Decorator] = [
                  help="A setting of Spark's. May be given several times."),
     setting("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning",
             show_default=True),
+    setting("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, callback=_log_format,
+            help="What is written on standard error; json: an object a line."),
 ]  # fmt: skip
 
 
@@ -188,6 +196,7 @@ def settings_from(**options: Any) -> Settings:
         spark_settings=options["config"].of_spark() | _pairs("--spark-set", options["spark_settings"]),
         executors_state_dir=options.get("executors_state_dir", ""),
         log_level=options["log_level"],
+        log_format=options["log_format"],
         http=options.get("http", ""),
     )
 

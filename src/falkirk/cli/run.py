@@ -25,6 +25,7 @@ from falkirk.cli.options import (
     workers_option,
 )
 from falkirk.errors import ConfigError
+from falkirk.runtime.logs import say
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.supervisor import Supervisor
 
@@ -78,8 +79,8 @@ def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
     with kafka:
         settings = settings_from(workers=workers, **of_own_kafka(options, kafka.bootstrap))
         for topic in make_missing_sources(plan, Topics(settings.cluster())):
-            click.secho(f"made topic {topic}, which the flow reads", dim=True, err=True)
-        click.secho(f"Kafka at {kafka.bootstrap}", dim=True, err=True)
+            say(f"made topic {topic}, which the flow reads")
+        say(f"Kafka at {kafka.bootstrap}")
         _run(target, settings, until)
 
 
@@ -102,7 +103,7 @@ def worker(target: str, slot: int, **options: Any) -> None:
 
 
 def _run(target: str, settings: Settings, until: str | None, *, on_spark: bool = False) -> None:
-    live = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+    live = sys.stderr.isatty() and settings.log_format == "text" and os.environ.get("TERM") not in ("dumb", "unknown")
     with nullcontext() if on_spark else Supervisor(target, settings, listen=live) as supervisor:
         from falkirk.cli.running import supervise
 

@@ -7,15 +7,12 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
-
-import click
 
 from falkirk.cli.main import tell as tell_error
 from falkirk.connectors.kafka.topics import Topics
@@ -30,8 +27,8 @@ from falkirk.runtime.board import Board
 from falkirk.runtime.draining import Draining, Following
 from falkirk.runtime.hosts import Hosts
 from falkirk.runtime.identity import hold
+from falkirk.runtime.logs import about, print_trace, say, setup_logging, stamped
 from falkirk.runtime.news import Line, News, Started
-from falkirk.runtime.process import setup_logging
 from falkirk.runtime.protocol import BUG, EpochReport
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.supervisor import Supervisor
@@ -44,7 +41,7 @@ from falkirk.stream.load import load_flow
 
 def work_alone(target: str, settings: Settings, slot: int) -> None:
     """Be one worker, until told to stop; then end this process."""
-    setup_logging(settings.log_level)
+    setup_logging(settings.log_level, settings.log_format)
     app, topics = bound(target, settings)
     stop = stop_on_signals(lambda: None)
     watch = Watch(app, settings, 1, live=False)
@@ -66,7 +63,7 @@ def work_alone(target: str, settings: Settings, slot: int) -> None:
         code = error.exit_code
     except Exception:  # noqa: BLE001  # whatever it is, the process ends with it
         watch.close()
-        traceback.print_exc()
+        print_trace()
         code = BUG
     else:
         watch.close()
@@ -76,7 +73,7 @@ def work_alone(target: str, settings: Settings, slot: int) -> None:
 
 def drive_alone(target: str, settings: Settings) -> None:
     """Drive the app's batch parts until told to stop; then end this process."""
-    setup_logging(settings.log_level)
+    setup_logging(settings.log_level, settings.log_format)
     app, topics = bound(target, settings)
     if not app.batches:
         raise ConfigError(f"flow {app.name!r} has no batch part", hint="falkirk run runs it")
@@ -87,18 +84,18 @@ def drive_alone(target: str, settings: Settings) -> None:
 
     def tell(report: EpochReport) -> None:
         if (event := board.take(report)) is not None:
-            click.echo(f"{time.strftime('%H:%M:%S')} {event}", err=True)
+            say(stamped(event))
         if announcing.due():
             announcing.say((), board.epochs.values())
 
-    click.echo(f"{app.name}: drives {', '.join(b.stage.id for b in app.batches)}, pid {os.getpid()}", err=True)
+    say(f"{app.name}: drives {', '.join(b.stage.id for b in app.batches)}, pid {os.getpid()}")
     try:
         drive(app, settings, topics, stop.is_set, tell)
     except FalkirkError as error:
         tell_error(error)
         code = error.exit_code
     except Exception:  # noqa: BLE001  # whatever it is, the process ends with it
-        traceback.print_exc()
+        print_trace()
         code = BUG
     announcing.close()
     sys.stderr.flush()
@@ -108,7 +105,7 @@ def drive_alone(target: str, settings: Settings) -> None:
 def say_where(app: App, watch: Watch) -> None:
     """Where metrics and probes are, if they are anywhere."""
     if watch.url:
-        click.echo(f"{app.name}: metrics at {watch.url}/metrics, probes at /live and /ready", err=True)
+        say(f"{app.name}: metrics at {watch.url}/metrics, probes at /live and /ready")
 
 
 class Workers(Protocol):
@@ -131,7 +128,7 @@ class Workers(Protocol):
 def supervise(supervisor: Supervisor | None, target: str, settings: Settings, *, live: bool, until_end: bool) -> None:
     """Run the workers until the end, or until told to stop: under the supervisor, or else on Spark. `live`: show it in
     place, on a terminal."""
-    setup_logging(settings.log_level)
+    setup_logging(settings.log_level, settings.log_format)
     app, topics = bound(target, settings)
     if app.batches or supervisor is None:
         check_master(settings.spark)  # later, one that is away is waited for
@@ -183,7 +180,7 @@ def _supervise(
     drives = f", batch parts {', '.join(b.stage.id for b in app.batches)}" if app.batches else ""
     place = f" on Spark at {settings.spark}" if there else ""
     workers = f"{settings.workers} workers{place}"
-    click.echo(f"{app.name}: {len(app.tasks)} tasks, {workers}{drives}, pid {os.getpid()}", err=True)
+    say(f"{app.name}: {len(app.tasks)} tasks, {workers}{drives}, pid {os.getpid()}")
     say_where(app, watch)
     watch.start()
     with ExitStack() as stack:  # what is wrong is said last
@@ -197,7 +194,7 @@ def _supervise(
                 time.sleep(0.05)
     if end is not None and following is not None and following.finished() and app.tasks:
         everything = f"everything is processed: {end.progress()[1]:,} input records, in {clock(watch.board.seconds)}"
-        click.echo(f"{app.name}: {everything}", err=True)
+        say(f"{app.name}: {everything}")
 
 
 def stop_on_signals(leaving: Callable[[], None]) -> threading.Event:
@@ -220,6 +217,7 @@ def bound(target: str, settings: Settings) -> tuple[App, Topics]:
     while a backfill is open."""
     plan = load_flow(target).plan(settings.prefix)
     topics = Topics(settings.cluster())
+    about(app=plan.app)
     app = prepare(plan, settings, topics)
     if app.backfill is not None:
         look(app, settings.cluster())  # one that is open would stop each worker

@@ -140,8 +140,9 @@ class Maintenance:
             copies.upload(store.version_folder(version), store.version_progress(version))
             copies.delete_below(oldest.step)
         except DiskError as error:
+            told = {"task": str(task.owned.task.id), "where": error.where, "hint": error.hint}
             logger.warning("task %s: version %s is not copied; it is tried again: %s (%s)",
-                           task.owned.task.id, version, error.what, error.where)  # fmt: skip
+                           task.owned.task.id, version, error.what, error.where, extra=told)  # fmt: skip
             return False
         return True
 

@@ -14,7 +14,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from typing import IO
 
@@ -23,6 +22,7 @@ import msgspec
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError, UnreachableError
 from falkirk.runtime.app import App, prepare
+from falkirk.runtime.logs import print_trace, setup_logging
 from falkirk.runtime.parent import die_with_parent
 from falkirk.runtime.protocol import BUG, Failed, FromWorker, Ready, Report, decode_to_worker, encode
 from falkirk.runtime.settings import Settings
@@ -62,16 +62,15 @@ def be_child(
         if not (line := sys.stdin.readline()):
             os._exit(1)  # the supervisor has ended already
         settings = msgspec.json.decode(line, type=Settings)
-        setup_logging(settings.log_level)
+        setup_logging(settings.log_level, settings.log_format)
         do(settings, pipe, stop)
         sys.stderr.flush()
         os._exit(0)  # a thread that waits for the cluster, or Spark, would hold up the interpreter's end
     except FalkirkError as error:
-        pipe.say(Failed(str(error), error.exit_code, isinstance(error, passing)))
+        pipe.say(Failed(error.what, error.exit_code, isinstance(error, passing), error.where, error.hint))
         os._exit(error.exit_code)
     except BaseException:  # noqa: BLE001  # whatever it is, the process ends with it
-        traceback.print_exc()
-        sys.stderr.flush()
+        print_trace()
         os._exit(BUG)
 
 
@@ -116,19 +115,6 @@ class Pipe:
         """Write a line. A report is dropped rather than waited for: a supervisor that sleeps must not hold up the work."""
         if not isinstance(message, Report) or select.select([], [self._out], [], 0)[1]:
             self._out.write(encode(message) + b"\n")
-
-
-def setup_logging(level: str) -> None:
-    """Log lines with time and process on standard error."""
-    logging.basicConfig(
-        level=level.upper(),
-        stream=sys.stderr,
-        format=f"%(asctime)s.%(msecs)03d {os.getpid()} %(levelname).1s %(message)s",
-        datefmt="%H:%M:%S",
-    )
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    if level != "debug":
-        logging.getLogger("librdkafka").setLevel(logging.CRITICAL + 1)
 
 
 if __name__ == "__main__":

@@ -166,10 +166,12 @@ class Announced(msgspec.Struct, frozen=True):
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """From a worker that ends: what is wrong, in words for people."""
 
-    message: str
+    what: str
     exit_code: int
     passing: bool = False
     """It mends itself: another worker may try."""
+    where: str = ""
+    hint: str = ""
 
 
 class AnnouncedEpoch(msgspec.Struct, frozen=True):

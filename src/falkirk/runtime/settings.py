@@ -28,6 +28,8 @@ class Settings:
     cache_bytes: int = 256 << 20
     """Block cache and write buffers of all stores of one worker together."""
     log_level: str = "warning"
+    log_format: str = "text"
+    """What is written on standard error: "text", or "json", an object a line."""
     http: str = ""
     """Where metrics and probes are answered; empty: nowhere."""
     spark: str = "local[*]"

@@ -63,9 +63,14 @@ class Event:
 class WorkerFailed(FalkirkError):
     """A worker ended with an error that no restart mends."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
+    def __init__(self, what: str, exit_code: int, *, where: str = "", hint: str = "") -> None:
+        super().__init__(what, where=where, hint=hint)
         self.exit_code = exit_code
+
+    @classmethod
+    def of(cls, said: Failed) -> Self:
+        """As the worker said."""
+        return cls(said.what, said.exit_code, where=said.where, hint=said.hint)
 
 
 class Supervisor:
@@ -126,14 +131,14 @@ class Supervisor:
                 child.reported = True
                 self._news(report)
                 self._quick_deaths = 0 if time.monotonic() - child.started > CRASH_WINDOW else self._quick_deaths
-            case Failed(message, code, passing):
-                spare = child in self._spares and bool(self._workers)
+            case Failed(_, code, passing) as said:
+                spare, error = child in self._spares and bool(self._workers), WorkerFailed.of(said)
                 if not passing and not spare and not (code == IdentityError.exit_code and self._fenced_by_chance()):
-                    raise WorkerFailed(message, code)
+                    raise error
                 child.excused = True
                 if spare:
                     self._hold_off = time.monotonic() + SPARE_PAUSE
-                self._news(Line(f"a spare cannot start, and is tried again: {message}" if spare else message))
+                self._news(Line(f"a spare cannot start, and is tried again: {error}" if spare else str(error)))
             case None:
                 self._ended(child)
         self._fill()
@@ -196,7 +201,7 @@ class Supervisor:
             except queue.Empty:
                 continue
             if isinstance(event.said, Failed):
-                raise WorkerFailed(event.said.message, event.said.exit_code)
+                raise WorkerFailed.of(event.said)
             if isinstance(event.said, Report):
                 self._news(event.said)
             if event.said is None and event.child.slot is not None:

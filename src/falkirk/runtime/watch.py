@@ -31,6 +31,7 @@ from falkirk.runtime.announcing import Announcing
 from falkirk.runtime.app import App
 from falkirk.runtime.board import Board
 from falkirk.runtime.hosts import Hosts
+from falkirk.runtime.logs import formed, stamped
 from falkirk.runtime.news import Ended, Line, News
 from falkirk.runtime.settings import Settings
 
@@ -151,7 +152,7 @@ class Watch:
             if isinstance(news, Line):
                 lines.append(news.text)
             elif news is not None and (event := take(news)) is not None:
-                lines.append(f"{time.strftime('%H:%M:%S')} {event}")
+                lines.append(stamped(event))
             if isinstance(news, Ended) or len(lines) > 1000:
                 break
         if lines:
@@ -175,14 +176,14 @@ class LogShow:
         self._last = time.monotonic()
 
     def say(self, lines: list[str]) -> None:
-        sys.stderr.write("\n".join(lines) + "\n")
+        sys.stderr.write("\n".join(map(formed, lines)) + "\n")
         sys.stderr.flush()
 
     def update(self) -> None:
         if time.monotonic() - self._last >= LOG_EVERY:
             self._last = time.monotonic()
             progress = self._progress and self._progress()
-            self.say([f"{time.strftime('%H:%M:%S')} {view.line(self._board, progress)}"])
+            self.say([stamped(view.line(self._board, progress))])
 
     def close(self) -> None:
         pass

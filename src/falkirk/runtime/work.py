@@ -12,6 +12,7 @@ from falkirk.connectors.kafka.config import logger
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.app import App
 from falkirk.runtime.identity import hold, identity
+from falkirk.runtime.logs import about
 from falkirk.runtime.protocol import Report, TaskReport
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.stats import Stats
@@ -35,6 +36,7 @@ def work(
     say: Callable[[Report], None],
 ) -> None:
     """Be worker `slot` until `stopping()`. Raises IdentityError if another process is, and FalkirkError."""
+    about(app=app.name, worker=slot)
     who = identity(Path(settings.state_dir), app.name, slot)
     with hold(who.folder / "lock", f"worker {slot} of app {app.name!r}", patience=PATIENCE):
         worker = Worker(app, settings, who, topics)

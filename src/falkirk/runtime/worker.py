@@ -226,7 +226,8 @@ class Worker:
 
     def _drop_lost(self) -> None:
         for partition in [p for p, task in self.tasks.items() if task.owned.lost]:
-            logger.warning("task %s has another owner", self.tasks[partition].owned.task.id)
+            task = self.tasks[partition].owned.task.id
+            logger.warning("task %s has another owner", task, extra={"task": str(task)})
             self._drop(partition)
 
     # -- coming by tasks -----------------------------------------------------------------------------------------------
@@ -282,7 +283,9 @@ class Worker:
             if not task.begun:
                 self._begin(task)
             self._inputs.add(task)
-            logger.info("task %s runs from step %s", owned.task.id, -1 if owned.last is None else owned.last.step)
+            step = -1 if owned.last is None else owned.last.step
+            told = {"task": str(owned.task.id), "step": step}
+            logger.info("task %s runs from step %s", owned.task.id, step, extra=told)
 
     def _begin(self, task: RunningTask) -> None:
         """Stage step 0, which says where the inputs begin; again, if it was aborted."""

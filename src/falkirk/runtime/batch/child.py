@@ -92,11 +92,12 @@ class DriverChild:
         errors.start()
         for line in process.stdout:
             match decode_from_worker(line):
-                case Failed(message, code, passing):
+                case Failed(passing=passing) as said:
+                    failed = WorkerFailed.of(said)
                     if passing:
-                        self._tell(Line(message))
+                        self._tell(Line(str(failed)))
                     else:
-                        self._failed = WorkerFailed(message, code)
+                        self._failed = failed
                 case EpochReport() as report:
                     self._crashes = 0 if report.state == "complete" else self._crashes
                     self._tell(report)
