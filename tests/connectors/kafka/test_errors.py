@@ -27,7 +27,7 @@ from falkirk.errors import ClusterError, ConfigError, UnreachableError
         (KafkaError.INVALID_REPLICATION_FACTOR, ConfigError, "too few brokers", "--replication"),
         (KafkaError.SASL_AUTHENTICATION_FAILED, ClusterError, "refused the credentials", "password"),
         (KafkaError._SSL, ClusterError, "no secure connection", "security.protocol"),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, ClusterError, "not authorised for a topic", "ACLs"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, ClusterError, "not authorised for a topic", "--acls"),
         (KafkaError.INCONSISTENT_GROUP_PROTOCOL, ClusterError, "other programs are members", "another name"),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, ClusterError, "a topic is missing", "deleted"),
     ],
