@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import msgspec
 import pytest
 from tests.runtime.test_board import Time, app, rolling, running
 
@@ -18,7 +19,7 @@ from falkirk.runtime.board import Board
 from falkirk.runtime.http import Http
 from falkirk.runtime.metrics import SILENT, Metrics
 from falkirk.runtime.news import Ended, Line, News, Started
-from falkirk.runtime.protocol import BOUNDS, EpochReport, Report, TaskReport, decode_from_worker, encode, merged
+from falkirk.runtime.protocol import BOUNDS, Asked, EpochReport, Report, TaskReport, decode_from_worker, encode, merged
 from falkirk.runtime.stats import Durations
 
 
@@ -152,6 +153,15 @@ def test_a_worker_is_ready_when_its_tasks_run_and_it_has_committed_or_nothing_to
     tell(Started(0, 12))
     tell(report(0, running(0, 90, 100), commits=0, pid=12))
     assert metrics.ready() == "worker 0 has committed nothing yet, and has something to read"
+
+
+def test_a_paused_worker_is_ready_whatever_there_is_to_read(metrics: Metrics, tell: Tell) -> None:
+    for slot in (0, 1):
+        tell(Started(slot, 10 + slot))
+        waiting = report(slot, running(slot, 90, 100), commits=0)
+        tell(msgspec.structs.replace(waiting, paused=Asked("ann@host", 1)))
+    assert metrics.ready() == ""
+    assert samples(metrics)["falkirk_workers paused"] == 2
 
 
 @pytest.mark.usefixtures("at_work")

@@ -118,7 +118,8 @@ class Metrics(Collector):
             return f"worker {worker.slot} is starting"
         if going := [f"{t.task} ({t.phase})" for t in worker.tasks if t.phase != RUNNING]:
             return f"worker {worker.slot} takes over {', '.join(going)}"
-        if not self._commits[worker.slot] and any(self._lag(task) for task in worker.tasks):
+        paused = worker.reports[-1].paused is not None
+        if not paused and not self._commits[worker.slot] and any(self._lag(task) for task in worker.tasks):
             return f"worker {worker.slot} has committed nothing yet, and has something to read"
         return ""
 
@@ -171,7 +172,7 @@ class Metrics(Collector):
         phases = Counter(worker.phase for worker in self._board.workers.values())
         phases["starting"] += max(0, self._board.size - len(self._board.workers))
         workers = GaugeMetricFamily("falkirk_workers", "Workers of this run, by what they do.", labels=["phase"])
-        for phase in ("starting", "waiting", "recovering", "running"):
+        for phase in ("starting", "waiting", "recovering", "running", "paused"):
             workers.add_metric([phase], phases[phase])
         restarts = CounterMetricFamily(
             "falkirk_worker_restarts", "Workers that ended, and were replaced.", labels=["worker"]
