@@ -39,14 +39,14 @@ def pause(app: str, timeout: str, **options: Any) -> None:
     The exit code is 0 when all workers are paused (or there are none); 1: some have not said so in time. The pause stands.
     """
     asked, seconds = _app(app, options), _seconds(timeout)
-    if (before := asked.paused()) is not None:
-        _say(f"{app} is {paused_words(before)[0]}")
+    if (word := asked.paused()) is not None:
+        _say(f"{app} is {paused_words(word)[0]}")
     else:
-        asked.ask("pause")
+        word = asked.ask("pause")
     if not asked.workers():
         click.echo(f"{app}: paused; it has no workers now, and those that start will wait until falkirk resume {app}")
         return
-    if left := follow(lambda: asked.still(paused=True), seconds, _say):
+    if left := follow(lambda: asked.still(word), seconds, _say):
         raise FalkirkError(
             f"not all workers of app {app!r} are known to be paused after {seconds:.0f} s",
             where=left,
@@ -75,7 +75,7 @@ def resume(app: str, timeout: str, **options: Any) -> None:
     if not asked.workers():
         click.echo(f"{app}: resumed; it has no workers now")
         return
-    if left := follow(lambda: asked.still(paused=False), seconds, _say):
+    if left := follow(lambda: asked.still(None), seconds, _say):
         raise FalkirkError(
             f"not all workers of app {app!r} are known to work again after {seconds:.0f} s",
             where=left,

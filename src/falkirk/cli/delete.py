@@ -57,9 +57,14 @@ def say_state(found: Belongings) -> None:
     """What there is of an app, its topics apart."""
     for group in found.groups:
         click.echo(f"  group     {group}")
-    if found.versions is not None and (counted := found.versions.count())[0]:
-        size = counted[1] / (1 << 20)
-        click.echo(f"  versions  {counted[0]:,} objects, {size:,.1f} MiB, under {found.versions.where}")
+    if found.versions is not None:
+        objects, size = found.versions.count()
+        words = (
+            f"{objects:,} objects, {size / (1 << 20):,.1f} MiB, under"
+            if objects
+            else "none (are they elsewhere? give the run's --checkpoints) under"
+        )
+        click.echo(f"  versions  {words} {found.versions.where}")
     if found.folder is not None:
         click.echo(f"  folder    {found.folder}")
 

@@ -74,10 +74,10 @@ class AskedApp:
         """It is asked no more. Raises ClusterError."""
         ask(self._cluster, self._control, what, None)
 
-    def still(self, *, paused: bool) -> str:
-        """The workers that are not paused yet, or, with `paused` false, not working yet."""
+    def still(self, paused: Asked | None) -> str:
+        """The workers that are not paused yet by this word, or, without one, that are paused still."""
         reports, members = self._reports()
-        left = [w for w in members if w not in reports or (reports[w].paused is not None) is not paused]
+        left = [w for w in members if w not in reports or reports[w].paused != paused]
         return waiting_for(left, members, "workers")
 
     def made(self, asked: Asked) -> tuple[list[Made], str]:

@@ -9,7 +9,6 @@ was killed finds in it what is left to do. Stores on other hosts are of an incar
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from falkirk.runtime.known import known_app, no_such_app
 from falkirk.runtime.layout import ENDING, Ending, Known
 from falkirk.runtime.settings import Settings
 from falkirk.state.checkpoints import Leftovers, connect
+from falkirk.state.files import remove_folder as remove_files
 from falkirk.stream.plan import control_topic, replays_topic, steps_topic
 
 Tell = Callable[[str], None]
@@ -115,12 +115,13 @@ def ending(what: Literal["delete", "reset"], found: Belongings, settings: Settin
             try:
                 check_stopped(found.app, topics)
                 topics.delete_groups(found.groups)
-            except ConfigError:
-                if not begun:
+                if steps in found.topics:
+                    partitions = range(found.topics[steps].partitions)
+                    fence_all([TopicPartition(steps, p) for p in partitions], found.app, settings)
+            except BaseException:
+                if not begun:  # nothing is deleted yet: the app is as it was
                     log.append(LAYOUT, ENDING, None)
                 raise
-        if steps in found.topics:
-            fence_all([TopicPartition(steps, p) for p in range(found.topics[steps].partitions)], found.app, settings)
         yield
 
 
@@ -161,7 +162,7 @@ def remove(found: Belongings, topics: Topics, tell: Tell, names: list[str]) -> N
 
 
 def remove_folder(found: Belongings, tell: Tell) -> None:
-    """This host's stores."""
+    """This host's stores. Raises DiskError."""
     if found.folder is not None:
-        shutil.rmtree(found.folder, ignore_errors=True)
+        remove_files(found.folder)
         tell(f"folder {found.folder}")
