@@ -256,9 +256,16 @@ def test_an_app_is_reset_to_offsets_with_empty_state(stand: Stand) -> None:
     stand.run(stand.flow(regime))
     assert sum(stand.counts("stats").values()) == sum(ends_of(stand, bids).values()) - 3 - ends[1]
 
-    # Reset again, and whole: as if it had never run.
+    # Reset again, and whole: as if it had never run. Then it may be another flow, too.
+    another = fk.Flow(stand.name)
+    bids_by = another.source(bids, key="auction", value=fk.Json({"auction": fk.Int64}))
+    bids_by.group_by("auction", id="others").agg(n=fk.len()).sink(f"{bids}-n", key="auction", value=fk.Json())
+    with pytest.raises(StateError, match="another flow ran under the name"):
+        stand.app(another)
     code, said = desk.give("reset", stand.name, "--yes", stateful=True)
     assert code == 0, said
+    stand.app(another)
+    assert desk.give("reset", stand.name, "--yes", stateful=True)[0] == 0
     stand.delete("stats")
     stand.run(stand.flow(regime))
     stand.assert_exact()

@@ -44,7 +44,10 @@ T = TypeVar("T")
 
 Role = Literal["source", "edge", "sink", "dead_letters", "changelog", "steps", "epochs"]
 
-ANOTHER_NAME = "undo the change, or give the flow another name: it then begins anew, beside this one"
+ANOTHER_NAME = (
+    "undo the change, or give the flow another name: it then begins anew, beside this one; or let this one begin anew, with "
+    "falkirk reset"
+)
 
 
 class TopicRecord(msgspec.Struct, frozen=True):

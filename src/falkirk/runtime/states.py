@@ -173,10 +173,13 @@ def key_of(table: Table, texts: Sequence[str | None]) -> pl.DataFrame:
 
 def _series(name: str, dtype: pl.DataType, text: str | None) -> pl.Series:
     if dtype == pl.Boolean and text is not None:
-        return pl.Series(name, [{"true": True, "false": False}.get(text.lower())], dtype, strict=True)
+        if text not in ("true", "false"):
+            raise ValueError(text)
+        return pl.Series(name, [text == "true"], dtype)
+    given = pl.Series(name, [text], pl.String)
     if isinstance(dtype, pl.Datetime):
-        return pl.Series(name, [text], pl.String).str.to_datetime(time_unit=dtype.time_unit, time_zone=dtype.time_zone)
-    return pl.Series(name, [text], pl.String).cast(dtype, strict=True)
+        return given.str.to_datetime(time_unit=dtype.time_unit, time_zone=dtype.time_zone)
+    return given.str.to_date() if dtype == pl.Date else given.cast(dtype)
 
 
 def first_rows(state: TaskState, count: int) -> pl.DataFrame:
