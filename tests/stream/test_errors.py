@@ -263,6 +263,24 @@ def test_expressions_go_on_where_the_flow_does() -> None:
         run(stopping)
 
 
+def test_a_row_of_a_frame_that_has_grown_is_of_no_record() -> None:
+    def build(s: fk.Stream) -> fk.Stream:
+        twice = s.map_batches(lambda frame: pl.concat([frame, frame]))
+        return twice.map(picky, on_error=fk.DeadLetter()).select("id")
+
+    app = app_of(build)
+    put(app, -1, 1, 2)
+    run(app)
+    assert [(v["topic"], v["row"]["x"]) for v in values(app, LETTERS)] == [(None, -1)] * 2
+
+
+def test_functions_letters_are_in_each_epoch_for_their_code_may_change() -> None:
+    app = app_of(lambda s: s.with_regime(fk.Batch()).map(picky, on_error=fk.DeadLetter()).select("id"))
+    put(app, -1, b"{", 1)
+    letters = epoch(app, bury_from={("in", 0): 3})["dead letters"]
+    assert [msgspec.json.decode(r.value() or b"")["offset"] for r in letters] == [0]
+
+
 def test_rows_that_are_taken_back_have_no_letters_of_their_own() -> None:
     flow = fk.Flow("f")
     tops = flow.source("in", key="k", value=VALUE).group_by("k", id="tops").agg(top=fk.max("x"))

@@ -59,7 +59,10 @@ class Replays:
                 hint="the lazy regime reads its inputs again: bring back the state directory or the checkpoint store with "
                 "the newest version, or give the flow another name: it then begins anew",
             )
-        result = self.circuits[task].run(StepInput(record.clock, slices), state)
+        circuit = self.circuits[task]
+        # What failed in the steps before may have been forgotten when this one ran: it must not be stopped for it now.
+        circuit.rewind()
+        result = circuit.run(StepInput(record.clock, slices), state)
         return digest([o.writes for o in outputs_of(result.emitted)])
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import polars as pl
 from falkirk.errors import UserCodeError
 from falkirk.stream import operators as op
 from falkirk.stream.blame import MEND, raised
-from falkirk.stream.engine.batch import TS, WEIGHT, Batch
+from falkirk.stream.engine.batch import ORIGIN, TS, WEIGHT, Batch
 from falkirk.stream.engine.catching import Catching, Misfit, fitting, sifted, where_of
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.expressions import native, words
@@ -164,10 +164,13 @@ def _batch_mapped(operator: op.MapBatches, run: StepRun, batch: Batch) -> Batch:
 
 
 def _with_meta(rows: pl.DataFrame, meta: pl.DataFrame) -> Batch:
-    """The rows that came of some: each has what the one in its place had, or all have the greatest timestamp."""
+    """The rows that came of some: each has what the one in its place had; or all have the greatest timestamp, and it is not
+    known which record each is of, unless there was one alone."""
     if rows.height == meta.height:
         return Batch(rows, meta)
     last = meta[-1:].with_columns(pl.lit(meta[TS].max()).alias(TS))
+    if ORIGIN in meta.columns and meta.height > 1:
+        last = last.with_columns(pl.lit(None, pl.UInt32()).alias(ORIGIN))
     return Batch(rows, last[[0] * rows.height])
 
 
