@@ -11,7 +11,7 @@ import falkirk as fk
 from falkirk.connectors.kafka.control import LAYOUT, ControlTopic
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.errors import FalkirkError, SourceError, StateError
-from falkirk.runtime import layout
+from falkirk.runtime import continuity, layout
 from falkirk.runtime.app import App, prepare
 from falkirk.runtime.layout import LayoutRecord, StageRecord, TopicRecord
 from falkirk.runtime.settings import Settings
@@ -43,7 +43,7 @@ def without(name: str) -> dict[str, TopicInfo]:
 
 @pytest.mark.parametrize("found", [FOUND, changed("out", id="another"), changed("out", partitions=8), without("out")])
 def test_topics_as_they_were_are_accepted_and_a_sink_may_be_made_anew_or_grow(found: dict[str, TopicInfo]) -> None:
-    layout.check_topics(KNOWN, found)
+    continuity.check_topics(KNOWN, found)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_topic_that_is_another_now_is_refused(
     found: dict[str, TopicInfo], error: type[FalkirkError], words: str
 ) -> None:
     with pytest.raises(error) as raised:
-        layout.check_topics(KNOWN, found)
+        continuity.check_topics(KNOWN, found)
     assert raised.value.what.startswith(words)
     assert raised.value.where
     assert raised.value.hint
@@ -80,40 +80,40 @@ def stage(**fields: object) -> StageRecord:
     ],
 )
 def test_a_change_that_loses_no_state_is_let_through(now: StageRecord) -> None:
-    layout.check_stages(KNOWN, [now])
+    continuity.check_stages(KNOWN, [now])
 
 
 def test_a_new_stage_is_let_through() -> None:
-    layout.check_stages(KNOWN, [stage(), stage(id="more")])
+    continuity.check_stages(KNOWN, [stage(), stage(id="more")])
 
 
 def test_state_is_lost_only_where_it_was_said_that_it_may_be() -> None:
     dropped = stage(fingerprint="f01", state="~1 stats v1: n:Int64\n2 tops v1: top:Int64")
     with pytest.raises(StateError) as raised:
-        layout.check_stages(KNOWN, [dropped], ["tops"])
+        continuity.check_stages(KNOWN, [dropped], ["tops"])
     assert "--apply --drop stats" in (raised.value.hint or "")
-    layout.check_stages(KNOWN, [dropped], ["stats"])
+    continuity.check_stages(KNOWN, [dropped], ["stats"])
     again = msgspec.structs.replace(KNOWN, stages=(dropped,))
     back = stage(fingerprint="f02", state="~1 stats v1: n:Int64\n2 tops v1: top:Int64\n3 stats v1: n:Int64")
     with pytest.raises(StateError, match="schema has changed"):
-        layout.check_stages(again, [back])
-    layout.check_stages(again, [back], ["stats"])
+        continuity.check_stages(again, [back])
+    continuity.check_stages(again, [back], ["stats"])
 
 
 def test_a_lazy_stage_keeps_its_state_as_it_is() -> None:
     lazy = msgspec.structs.replace(KNOWN, stages=(stage(regime="lazy"),))
     more = stage(regime="lazy", fingerprint="f01", state="1 stats v1: n:Int64\n2 tops v1: top:Int64")
     with pytest.raises(StateError) as raised:
-        layout.check_stages(lazy, [more], ["stats", "tops"])
+        continuity.check_stages(lazy, [more], ["stats", "tops"])
     assert raised.value.where == "stage stats, in the lazy regime"
 
 
 def test_a_steps_topic_that_grew_is_another_runs_doing() -> None:
     grown = changed("falkirk.app.steps", partitions=6)
-    layout.check_topics(KNOWN, grown)
+    continuity.check_topics(KNOWN, grown)
     with pytest.raises(StateError, match="it had 4 tasks, and has 6 now"):
-        layout.check_alone(KNOWN, grown)
-    layout.check_alone(KNOWN, FOUND)
+        continuity.check_alone(KNOWN, grown)
+    continuity.check_alone(KNOWN, FOUND)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_steps_topic_that_grew_is_another_runs_doing() -> None:
 )
 def test_a_stage_that_cannot_go_on_is_refused(now: list[StageRecord], error: type[FalkirkError], words: str) -> None:
     with pytest.raises(error) as raised:
-        layout.check_stages(KNOWN, now)
+        continuity.check_stages(KNOWN, now)
     assert words in raised.value.what
     assert raised.value.where
     assert raised.value.hint
@@ -145,15 +145,15 @@ def test_a_stage_that_cannot_go_on_is_refused(now: list[StageRecord], error: typ
 def test_a_removed_stage_is_refused() -> None:
     two = msgspec.structs.replace(KNOWN, stages=(STATS, stage(id="more")))
     with pytest.raises(StateError, match="more was removed"):
-        layout.check_stages(two, [STATS])
+        continuity.check_stages(two, [STATS])
 
 
 def test_a_lazy_stage_keeps_its_outputs_and_a_stage_without_state_need_not_keep_its_regime() -> None:
     lazy = msgspec.structs.replace(KNOWN, stages=(stage(regime="lazy"),))
     with pytest.raises(StateError, match="the outputs of stage 'stats' have changed from out to out, more"):
-        layout.check_stages(lazy, [stage(regime="lazy", outputs=("out", "more"))])
+        continuity.check_stages(lazy, [stage(regime="lazy", outputs=("out", "more"))])
     stateless = msgspec.structs.replace(KNOWN, stages=(stage(stateful=False),))
-    layout.check_stages(stateless, [stage(stateful=False, regime="lazy")])
+    continuity.check_stages(stateless, [stage(stateful=False, regime="lazy")])
 
 
 def test_a_layout_of_a_later_format_is_refused_and_so_is_what_is_none() -> None:
@@ -178,8 +178,8 @@ def test_a_stage_that_begins_to_keep_state_is_known_by_what_it_reads_and_numbers
     known: LayoutRecord | None = None
     found = []
     for ids in ((), ("b",), ("a", "b"), ("a",), ("a", "b")):
-        (now,) = layout.as_recorded(known, plan(*ids))
-        known = LayoutRecord(1, "app", layout.stage_records([now], {now.id: 4}), {})
+        (now,) = continuity.as_recorded(known, plan(*ids))
+        known = LayoutRecord(1, "app", continuity.stage_records([now], {now.id: 4}), {})
         assert isinstance(now, PhysicalStage)
         found.append((now.id, {name: n for (name, _), n in now.tables.items()}))
     assert found == [

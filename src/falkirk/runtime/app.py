@@ -16,6 +16,7 @@ from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.errors import SourceError
 from falkirk.runtime import layout
 from falkirk.runtime.batch.binding import BoundBatch, bind
+from falkirk.runtime.continuity import check_stages, keep
 from falkirk.runtime.layout import LayoutRecord, Start
 from falkirk.runtime.registries import meet_registries
 from falkirk.runtime.settings import Settings
@@ -110,7 +111,7 @@ def prepare(
         infos = topics.describe(roles)
         counts = {name: info.partitions for name, info in infos.items()} | counts
         kept = {name: layout.TopicRecord(infos[name].id, counts[name], roles[name]) for name in sorted(roles)}
-        known = layout.keep(record, found.past, plan.app, found.stages, kept)
+        known = keep(record, found.past, plan.app, found.stages, kept)
     finally:
         record.close()
     tasks = lay_out(plan, settings, known.number, found.sizes, infos)
@@ -130,7 +131,7 @@ def prepare(
 def check_fit(found: Survey, steps: str, losing: Collection[str] = ()) -> None:
     """Raises StateError and SourceError where a flow is not the app that ran here before under its name."""
     if found.past.layout is not None:
-        layout.check_stages(found.past.layout, found.stages, losing)
+        check_stages(found.past.layout, found.stages, losing)
     elif (have := found.counts.get(steps, found.tasks)) != found.tasks:
         raise SourceError(
             f"another flow ran under the name {found.plan.app!r}: it had {have} tasks, and this one has {found.tasks}",

@@ -9,7 +9,7 @@ from typing import Literal
 from falkirk.connectors.kafka.control import ControlTopic
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError
-from falkirk.runtime import layout
+from falkirk.runtime.continuity import check_stages
 from falkirk.runtime.layout import StageRecord
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import survey
@@ -74,7 +74,7 @@ def changes(plan: Plan, settings: Settings, topics: Topics, losing: Collection[s
     known, refused = found.past.layout, None
     if known is not None:
         try:
-            layout.check_stages(known, found.stages, losing)
+            check_stages(known, found.stages, losing)
         except FalkirkError as error:
             refused = error
     before = {stage.id: stage for stage in known.stages} if known else {}

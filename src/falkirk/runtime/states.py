@@ -21,8 +21,9 @@ from falkirk.checkpoint.rollforward import TOMBSTONE_RETENTION
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError, StateError
+from falkirk.runtime.continuity import as_recorded
 from falkirk.runtime.known import known_app
-from falkirk.runtime.layout import LayoutRecord, as_recorded, check_not_ending
+from falkirk.runtime.layout import LayoutRecord, check_not_ending
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.status import last_records, last_step
 from falkirk.state.checkpoints import CheckpointStore, RemoteVersion, connect

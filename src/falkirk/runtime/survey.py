@@ -9,6 +9,7 @@ from falkirk.connectors.kafka.control import ControlTopic
 from falkirk.connectors.kafka.topics import COMPACTED, FOREVER, TABLE, TopicInfo, Topics
 from falkirk.errors import ClusterError, SourceError
 from falkirk.runtime import layout
+from falkirk.runtime.continuity import as_recorded, check_topics, stage_records
 from falkirk.runtime.layout import Known, StageRecord
 from falkirk.runtime.settings import Settings
 from falkirk.stream.batch import BatchStage
@@ -48,13 +49,13 @@ def survey(plan: Plan, settings: Settings, topics: Topics, record: ControlTopic,
     past = layout.read_known(record) if topics.describe([control]) else Known()
     layout.check_not_ending(plan.app, past)
     known = past.layout
-    plan = replace(plan, stages=tuple(layout.as_recorded(known, plan.stages)))
+    plan = replace(plan, stages=tuple(as_recorded(known, plan.stages)))
     roles = roles_of(plan, settings)
     if backfill or (known is not None and fills in known.topics):
         roles[fills] = "epochs"
     found = topics.describe([*roles, *(known.topics if known else ())])
     if known is not None:
-        layout.check_topics(known, found)
+        check_topics(known, found)
     check_sources(plan, found, topics)
     counts = {name: info.partitions for name, info in found.items() if name in roles}
     if known is not None:
@@ -64,7 +65,7 @@ def survey(plan: Plan, settings: Settings, topics: Topics, record: ControlTopic,
     if fills in roles and fills not in counts:
         made = {name: partitions for name, (partitions, _) in missing.items()}
         missing[fills] = (1 + result_partitions(plan, {**counts, **made}), FOREVER)
-    return Survey(plan, past, roles, counts, missing, sizes, layout.stage_records(plan.stages, sizes))
+    return Survey(plan, past, roles, counts, missing, sizes, stage_records(plan.stages, sizes))
 
 
 def parts(plan: Plan) -> tuple[Stage | BatchStage, ...]:

@@ -11,7 +11,8 @@ import time
 from falkirk.connectors.kafka.config import logger
 from falkirk.connectors.kafka.topics import Asked, TopicInfo, Topics
 from falkirk.errors import UnreachableError
-from falkirk.runtime.layout import LayoutRecord, check_alone, check_topics
+from falkirk.runtime.continuity import check_alone, check_topics
+from falkirk.runtime.layout import LayoutRecord
 
 EVERY = 2.0
 """Seconds between two looks."""
