@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,16 @@ from confluent_kafka import Producer
 from tests.cli.test_peek import FLOW, Peeking
 from tests.connectors.spark.topics import Topic
 
+from falkirk.checkpoint.epochs import Opened, OutputEnds, encode
+from falkirk.checkpoint.ids import Epoch, InputPartition, Millis, Offset
+from falkirk.checkpoint.records import Range
 from falkirk.cli.main import falkirk
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.control import ControlTopic
+from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
+from falkirk.runtime.layout import LayoutRecord, TopicRecord, write_layout
+from falkirk.stream.plan import control_topic, epochs_topic
 
 pytestmark = pytest.mark.kafka
 
@@ -24,7 +33,8 @@ def test_a_record_of_a_sink_leads_back_to_the_records_of_its_key(kafka: str, tmp
     for i in range(20):
         producer.produce(bids.name, json.dumps({"auction": i % 4, "price": i % 3}), str(i % 4))
     producer.flush()
-    code, _, err = Peeking(kafka, tmp_path).call("run", "app.py:flow", "--until", "end", "--brokers", kafka)
+    run = ("run", "app.py:flow", "--until", "end", "--keep-steps", "1h", "--brokers", kafka)
+    code, _, err = Peeking(kafka, tmp_path).call(*run)
     assert code == 0, err
 
     def said(*arguments: str) -> str:
@@ -53,3 +63,35 @@ def test_a_record_of_a_sink_leads_back_to_the_records_of_its_key(kafka: str, tmp
     ]:
         with pytest.raises(ConfigError, match=words):
             said("why", wrong)
+
+
+def test_a_record_of_a_batch_part_leads_to_the_division_of_its_epoch(kafka: str, topic_prefix: str) -> None:
+    cluster = Cluster(kafka, {})
+    app, bids, totals = f"{topic_prefix}app", f"{topic_prefix}bids", f"{topic_prefix}totals"
+    epochs = epochs_topic("falkirk", app, "totals")
+    topics = Topics(cluster)
+    for name in (bids, totals, epochs, control_topic("falkirk", app)):
+        topics.create(name, 2, -1, {})
+    roles = {bids: "source", totals: "sink", epochs: "epochs"}
+    with closing(ControlTopic(cluster, control_topic("falkirk", app))) as control:
+        named = {name: TopicRecord("id", 2, role) for name, role in roles.items()}  # type: ignore[arg-type]
+        write_layout(control, LayoutRecord(1, app, (), named))
+    division = tuple(Range(InputPartition("", bids, "id", p), Offset(0), Offset(10 * p)) for p in (0, 1))
+    ends = (OutputEnds(totals, "id", (Offset(0), Offset(0))),)
+    producer = Producer({"bootstrap.servers": kafka})
+    producer.produce(
+        epochs, encode(Opened(Epoch(4), Millis(1_767_225_600_000), division, ends, "f", "host")), partition=0
+    )
+    for epoch in (b"4", b"3"):
+        producer.produce(totals, b"{}", b"7", partition=0, headers={"falkirk-epoch": epoch})
+    producer.flush()
+
+    def said(place: str) -> str:
+        found = CliRunner().invoke(falkirk, ["why", place, "--brokers", kafka, "--json"], catch_exceptions=False)
+        assert found.exit_code == 0
+        return found.output
+
+    why = json.loads(said(f"{totals}:0:0"))
+    assert (why["app"], why["epoch"], why["made"]["stage"], why["made"]["owner"]) == (app, 4, "totals", "host")
+    assert {(r["partition"], r["end"]) for r in why["made"]["reads"]} == {(0, 0), (1, 10)}
+    assert json.loads(said(f"{totals}:0:1"))["made"] == {"epoch": 3}

@@ -140,6 +140,8 @@ _RUN: list[Decorator] = [
     setting("--session-timeout", metavar="DURATION", default="10s", show_default=True,
             help="How long a worker may be silent before others take its tasks."),
     replication_option,
+    setting("--keep-steps", metavar="DURATION", default="", help="How long steps stay on record that no task needs any more, "
+            "so that falkirk why can look back.  [default: not at all]"),
     setting("--memory", metavar="SIZE", default="256MiB", show_default=True,
             help="Block cache and write buffers of each worker's stores."),
     setting("--spark", metavar="MASTER", default="local[*]", show_default=True,
@@ -191,6 +193,9 @@ def settings_from(**options: Any) -> Settings:
         ),
         checkpoints=options["checkpoints"],
         replication=options["replication"],
+        keep_steps_ms=int(parse_duration(keep, where="--keep-steps").total_seconds() * 1000)
+        if (keep := options["keep_steps"])
+        else 0,
         cache_bytes=parse_size(options["memory"], where="--memory"),
         spark=options["spark"],
         spark_settings=options["config"].of_spark() | _pairs("--spark-set", options["spark_settings"]),

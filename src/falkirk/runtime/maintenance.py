@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from falkirk.checkpoint.ids import Offset, TaskId, TopicPartition
+from falkirk.checkpoint.ids import Offset, TaskId
 from falkirk.checkpoint.tasks import ClosedStep, ends
 from falkirk.connectors.kafka.config import logger
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import DiskError
+from falkirk.runtime.floors import Floor, Floors
 from falkirk.runtime.stores import TaskStores
 from falkirk.runtime.task import RunningTask
 from falkirk.state.rocks import RocksStore
@@ -30,21 +31,19 @@ AGAIN = 1.0
 """Seconds after which a version that a person waits for is tried again."""
 
 
-Floor = dict[TopicPartition, Offset]
-"""Positions in a task's edges, below which it never reads again."""
-
-
 @dataclass(slots=True)
 class Upkeep:
     """What is known of one task."""
 
+    steps: Floors
+    """Below which step records may go."""
+    edges: Floors
+    """Where the edges were at the last versions, at the latest."""
     changes: int = 0
     flushed: float = field(default_factory=time.monotonic)
     versioned: float = field(default_factory=time.monotonic)
     stepped: bool = False
     """Whether a step was committed since the last version."""
-    floors: list[Floor] = field(default_factory=list)
-    """Where the edges were at the last two versions, at the latest."""
     busy: Future[None] | None = None
     tried: str = ""
     """The last `falkirk checkpoint` for which a version was begun."""
@@ -57,27 +56,31 @@ class Upkeep:
 class Maintenance:
     """The upkeep of one worker's tasks, in a thread of its own."""
 
-    def __init__(self, stores: TaskStores, topics: Topics) -> None:
-        self._stores, self._topics = stores, topics
+    def __init__(self, stores: TaskStores, topics: Topics, keep: float = 0.0) -> None:
+        """`keep`: seconds for which step records and edges stay that nobody needs any more."""
+        self._stores, self._topics, self._keep = stores, topics, keep
         self._known: dict[TaskId, Upkeep] = {}
         self._thread = ThreadPoolExecutor(1, "falkirk-upkeep")
 
     def committed(self, steps: Sequence[ClosedStep]) -> None:
         """Take note of committed steps."""
         for step in steps:
-            upkeep = self._known.setdefault(step.owned.task.id, Upkeep())
+            upkeep = self.known(step.owned.task.id)
             upkeep.changes += len(step.overlay.changes)
             upkeep.stepped = True
 
     def known(self, task: TaskId) -> Upkeep:
         """What is known of a task."""
-        return self._known.setdefault(task, Upkeep())
+        if task not in self._known:
+            # The older of the last two edges, so that whoever looks at one has the time between two versions to do so.
+            self._known[task] = Upkeep(Floors(self._keep), Floors(self._keep, behind=1))
+        return self._known[task]
 
     def tick(self, tasks: Sequence[RunningTask], asked: str = "") -> None:
         """Begin what is due. `asked`: the `falkirk checkpoint` that waits for a version of each."""
         now = time.monotonic()
         for task in tasks:
-            upkeep = self._known.setdefault(task.owned.task.id, Upkeep())
+            upkeep = self.known(task.owned.task.id)
             if upkeep.busy is not None:
                 if not upkeep.busy.done():
                     continue
@@ -90,7 +93,7 @@ class Maintenance:
                 upkeep.tried = asked
                 upkeep.versioned = upkeep.flushed = now
                 upkeep.changes, upkeep.stepped = 0, False
-                upkeep.floors = [*upkeep.floors, floor_of(task)][-2:]
+                upkeep.edges.note(now, floor_of(task))
                 upkeep.busy = self._thread.submit(self._version, task, upkeep)
             elif upkeep.changes >= FLUSH_CHANGES or (upkeep.changes and now - upkeep.flushed >= FLUSH_SECONDS):
                 upkeep.flushed, upkeep.changes = now, 0
@@ -98,7 +101,7 @@ class Maintenance:
 
     def last_version(self, task: RunningTask) -> None:
         """Before a task is handed over: a version of all that it did, so that nothing is run again."""
-        upkeep = self._known.get(task.owned.task.id, Upkeep())
+        upkeep = self.known(task.owned.task.id)
         self.forget(task)
         self._thread.submit(self._version, task, upkeep).result()
 
@@ -119,8 +122,6 @@ class Maintenance:
             return
         asked = upkeep.tried
         steps_floor = store.progress.step_offset - 1
-        # The older of the last two, so that whoever looks at an edge has the time between two versions to do so.
-        edge_floor: Floor = upkeep.floors[0] if len(upkeep.floors) == 2 else {}
         if isinstance(store, RocksStore):
             version = store.commit()
             oldest = store.version_progress(store.versions()[0])
@@ -130,7 +131,8 @@ class Maintenance:
             steps_floor, upkeep.copied = oldest.step_offset - 1, store.version_progress(version).step
             logger.info("task %s: version %s in %.2f s", task.owned.task.id, version, time.monotonic() - began)
         upkeep.answered = asked
-        self._topics.trim({task.owned.task.steps: Offset(steps_floor), **edge_floor})
+        upkeep.steps.note(began, {task.owned.task.steps: Offset(steps_floor)})
+        self._topics.trim({**upkeep.steps.passed(began), **upkeep.edges.passed(began)})
 
     def _copied(self, task: RunningTask, store: RocksStore, version: int, oldest: Progress) -> bool:
         """Copy a version. A checkpoint store that cannot be reached holds up no steps: what it lacks is in the logs, and

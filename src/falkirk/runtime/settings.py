@@ -25,6 +25,8 @@ class Settings:
     """Replication factor of the topics that the app makes; -1: the broker's default."""
     prefix: str = PREFIX
     """The app's own topics are called PREFIX.APP.NAME."""
+    keep_steps_ms: int = 0
+    """How long step records and edges stay that no task needs any more: so far back `falkirk why` can look."""
     cache_bytes: int = 256 << 20
     """Block cache and write buffers of all stores of one worker together."""
     log_level: str = "warning"

@@ -93,7 +93,7 @@ class Worker:
         memory = Memory(settings.cache_bytes * 2 // 3, settings.cache_bytes // 3)
         url = settings.checkpoint_url()
         self._stores = TaskStores(app, identity.folder, url, memory, lambda: look(app, cluster))
-        self.maintenance = Maintenance(self._stores, topics)
+        self.maintenance = Maintenance(self._stores, topics, settings.keep_steps_ms / 1000)
         self._inputs = Inputs(app, cluster, topics, identity.folder, memory)
         self._vigil = Vigil(app.recorded, topics)
         self._ear = Ear(cluster, app.control)

@@ -1,0 +1,39 @@
+"""Below which offsets a task's topics may be trimmed, where what nobody needs any more is to stay for a while."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from falkirk.checkpoint.ids import Offset, TopicPartition
+
+Floor = dict[TopicPartition, Offset]
+"""Offsets below which a task never reads again."""
+
+
+@dataclass(slots=True)
+class Floors:
+    """Floors as they were noted, of which the newest counts that is old enough.
+
+    >>> floors, place = Floors(keep=60.0), TopicPartition("steps", 0)
+    >>> for at in (0, 30, 70): floors.note(at, {place: Offset(at)})
+    >>> floors.passed(59.0), floors.passed(100.0)[place]
+    ({}, 30)
+    """
+
+    keep: float
+    """Seconds for which all stays that lies above a floor."""
+    behind: int = 0
+    """So many of the newest do not count, however old they are."""
+    _noted: list[tuple[float, Floor]] = field(default_factory=list)
+
+    def note(self, now: float, floor: Floor) -> None:
+        """Where a floor is now, in seconds of any clock that does not go back."""
+        self._noted.append((now, floor))
+
+    def passed(self, now: float) -> Floor:
+        """What may be trimmed; those before it are forgotten."""
+        old = [floor for at, floor in self._noted[: len(self._noted) - self.behind] if now - at >= self.keep]
+        if not old:
+            return {}
+        self._noted = self._noted[len(old) - 1 :]
+        return old[-1]
