@@ -68,17 +68,17 @@ class Guarded(Stand):
         command = [sys.executable, "-m", "falkirk", arguments[0], "--config", str(self.file), *arguments[1:]]
         return screen(command, timeout, PASSWORD=password)
 
-    def allow(self) -> None:
+    def allow(self, flow: str = FLOW) -> None:
         """What an administrator does: make the topics, and grant the rights, that the command names."""
         rights = ["--acls", "--user", self.user, "--create"]
         done = screen(
-            [sys.executable, "-m", "falkirk", "topics", self.target(FLOW), "--brokers", self.brokers, *rights]
+            [sys.executable, "-m", "falkirk", "topics", self.target(flow), "--brokers", self.brokers, *rights]
         )
         assert done.code == 0, done.text
 
-    def begin(self, *more: str) -> Going:
+    def begin(self, *more: str, flow: str = FLOW) -> Going:
         """Run the app, and leave it running."""
-        command = [sys.executable, "-m", "falkirk", "run", self.target(FLOW), "--config", str(self.file), *more]
+        command = [sys.executable, "-m", "falkirk", "run", self.target(flow), "--config", str(self.file), *more]
         self._going.append(Going(command, self.folder / f"said-{len(self._going)}", PASSWORD=PASSWORD))
         return self._going[-1]
 

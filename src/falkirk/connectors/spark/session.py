@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
@@ -45,6 +45,9 @@ LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0
 
 ATTEMPTS = 4
 """Of a task, before its job fails. A local Spark gives up after the first unless its master says otherwise."""
+
+_SECRET = re.compile(r"(?i)secret|password|token|access[.]?key")
+"""Names of settings that Spark itself shows to nobody."""
 
 _CORES = re.compile(r"^local\[([^,\]]+)\]$")
 
@@ -80,7 +83,7 @@ def session(
     builder = SparkSession.builder.appName(name).master(_CORES.sub(rf"local[\1,{ATTEMPTS}]", master))
     builder = builder.config(map=chosen)
     try:
-        return register(_at_the_second_try(builder.getOrCreate))
+        return register(_at_the_second_try(lambda: _made(builder, {**chosen, "spark.master": master})))
     except (Py4JJavaError, CapturedException) as error:  # PySpark makes the second of the first, once it has a session
         if (begun := SparkContext._active_spark_context) is not None:
             begun.stop()  # or it would be taken for a good one the next time
@@ -122,6 +125,16 @@ def java_home() -> Path:
     wrapper.write_text(_WITHOUT_VECTORS.replace("{java}", str(java.executable)))
     wrapper.chmod(0o755)
     return home
+
+
+def _made(builder: SparkSession.Builder, settings: Mapping[str, object]) -> SparkSession:
+    """A session. Its JVM is started without the secrets among the settings, for PySpark puts all on its command line, where
+    others see them; the application has them when it is begun."""
+    if SparkContext._gateway is None and any(map(_SECRET.search, settings)):
+        shown = SparkConf(loadDefaults=False)
+        shown.setAll([(name, str(value)) for name, value in settings.items() if not _SECRET.search(name)])
+        SparkContext._ensure_initialized(conf=shown)
+    return builder.getOrCreate()
 
 
 def _at_the_second_try(make: Callable[[], SparkSession]) -> SparkSession:
