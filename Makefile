@@ -24,11 +24,13 @@ help: ## What there is to make
 
 .PHONY: test
 test: lint kafka ## Checks, types, import contract and all tests; 95 % branch coverage of checkpoint/ and state/
-	$(call say,Tests of the protocol and of state$(comma) measured)
-	@$(BIN)/coverage run -m pytest -m "not slow" $(MEASURED)
+	$(call say,Tests of the protocol and of state$(comma) measured$(comma) two at a time)
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -m "not slow" -n 2 --dist worksteal --durations=15 $(MEASURED)
+	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under=95
 	$(call say,All other tests$(comma) two at a time)
-	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile $(addprefix --ignore=,$(MEASURED))
+	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --durations=40 $(addprefix --ignore=,$(MEASURED))
 
 .PHONY: lint
 lint: $(READY) ## Style, types, and who may import whom
