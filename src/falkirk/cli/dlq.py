@@ -88,8 +88,8 @@ def list_command(app: str, as_json: bool, **options: Any) -> None:
     rows = table("stage", "operator", "topic", "letters:8", "replayed:8", "failed again:8", "first", "last", "reason")
     for kind, count in counts.items():
         rows.add_row(
-            Text(kind.stage, "bold"), kind.operator, kind.topic or "–", f"{count.letters:,}", f"{count.replayed:,}",
-            f"{count.failed_again:,}", _time(count.first), _time(count.last), kind.reason,
+            Text(kind.stage, "bold"), Text(kind.operator), kind.topic or "–", f"{count.letters:,}", f"{count.replayed:,}",
+            f"{count.failed_again:,}", _time(count.first), _time(count.last), Text(kind.reason),
         )  # fmt: skip
     screen.print(rows if counts else Text("no dead letters", "dim"))
     if letters.foreign:
@@ -226,7 +226,23 @@ def _object(found: Found, marks: Marks) -> dict[str, Any]:
 
 
 def _block(found: Found, marks: Marks) -> Text:
-    """A letter for people."""
+    """A letter for people.
+
+    >>> from falkirk.stream.letters import Address, Letter, Move
+    >>> letter = Letter("a", "stats", "not JSON", 1_000, "bids", "bids", 0, 7, b"k", b"{")
+    >>> marks = Marks({letter.address: Move(letter.address, Address("bids", 0, 9), 1)}, {letter.address: 2})
+    >>> print(_block(Found(letter, Address("letters", 0, 0)), marks))
+    bids[0] 7  1970-01-01T00:00:01.000Z  stage stats  source bids
+      not JSON
+      key      k
+      payload  {
+      it failed again, after 2 replays
+      replayed, and is now bids[0] 9
+    >>> print(_block(Found(Letter("a", "s", "?", 0, operator="process p", row={"n": 1}), Address("letters", 0, 0)), marks))
+    –[–]   1970-01-01T00:00:00.000Z  stage s  process p
+      ?
+      row      {"n":1}
+    """
     letter, told = found.letter, _object(found, marks)
     where = f"{letter.topic or '–'}[{letter.partition if letter.partition is not None else '–'}]"
     shown = Text.assemble(
