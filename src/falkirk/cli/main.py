@@ -24,32 +24,43 @@ class LazyCommand:
     help: str
 
 
-COMMANDS: dict[str, LazyCommand] = {
-    "dev": LazyCommand("falkirk.cli.run", "dev", "Run a flow here, on a Kafka that starts by itself."),
-    "run": LazyCommand("falkirk.cli.run", "run", "Run a flow on a Kafka cluster."),
-    "worker": LazyCommand("falkirk.cli.run", "worker", "Be one worker of an app, without a supervisor: for a pod."),
-    "driver": LazyCommand("falkirk.cli.epoch", "driver", "Drive an app's batch parts, without workers: for a pod."),
-    "epoch": LazyCommand("falkirk.cli.epoch", "epoch", "Ask for an epoch of a batch part, and follow it."),
-    "backfill": LazyCommand("falkirk.cli.backfill", "backfill", "Let Spark compute what a new flow begins with."),
-    "status": LazyCommand("falkirk.cli.status", "status", "Say how an app is, from any host."),
-    "pause": LazyCommand("falkirk.cli.asking", "pause", "Let an app's workers wait, and keep their tasks."),
-    "resume": LazyCommand("falkirk.cli.asking", "resume", "Let a paused app go on."),
-    "checkpoint": LazyCommand("falkirk.cli.asking", "checkpoint", "Have every task make a version of its state now."),
-    "drain": LazyCommand("falkirk.cli.asking", "drain", "Let an app finish what is in its sources, and leave."),
-    "state": LazyCommand("falkirk.cli.state", "state", "Look at what an app's operators keep for their keys."),
-    "reset": LazyCommand("falkirk.cli.reset", "reset", "Let an app begin anew, at other offsets of its sources."),
-    "delete": LazyCommand("falkirk.cli.delete", "delete", "Delete an app: its topics, its group, its state."),
-    "peek": LazyCommand("falkirk.cli.peek", "peek_command", "Show records of a flow's topics, decoded."),
-    "why": LazyCommand("falkirk.cli.why", "why_command", "Say which input is behind a record of an output."),
-    "dlq": LazyCommand("falkirk.cli.dlq", "dlq", "List, show or replay dead letters: what failed."),
-    "check": LazyCommand("falkirk.cli.check", "check_command", "Try all that a flow needs, before it runs."),
-    "topics": LazyCommand("falkirk.cli.topics", "topics", "Print or make the topics and rights that a flow needs."),
-    "explain": LazyCommand("falkirk.cli.explain", "explain", "Show what a flow will do, before it does anything."),
-    "plan": LazyCommand(
-        "falkirk.cli.plan", "plan", "Show what a changed flow does to the app that runs under its name."
-    ),
-    "kafka": LazyCommand("falkirk.cli.kafka", "kafka", "Start, stop or look at the embedded Kafka."),
+SECTIONS: dict[str, dict[str, LazyCommand]] = {
+    "Before a run": {
+        "explain": LazyCommand("falkirk.cli.explain", "explain", "Show what a flow will do, before it does anything."),
+        "plan": LazyCommand("falkirk.cli.plan", "plan", "Show what a changed flow does to its app."),
+        "check": LazyCommand("falkirk.cli.check", "check_command", "Try all that a flow needs, before it runs."),
+        "topics": LazyCommand("falkirk.cli.topics", "topics", "Print or make the topics and rights that a flow needs."),
+        "kafka": LazyCommand("falkirk.cli.kafka", "kafka", "Start, stop or look at the embedded Kafka."),
+    },
+    "Run a flow": {
+        "dev": LazyCommand("falkirk.cli.run", "dev", "Run a flow here, on a Kafka that starts by itself."),
+        "run": LazyCommand("falkirk.cli.run", "run", "Run a flow on a Kafka cluster."),
+        "worker": LazyCommand("falkirk.cli.run", "worker", "Be one worker of an app, without a supervisor: for a pod."),
+        "driver": LazyCommand("falkirk.cli.epoch", "driver", "Drive an app's batch parts, without workers: for a pod."),
+        "backfill": LazyCommand("falkirk.cli.backfill", "backfill", "Let Spark compute what a new flow begins with."),
+    },
+    "Look at an app": {
+        "status": LazyCommand("falkirk.cli.status", "status", "Say how an app is, from any host."),
+        "peek": LazyCommand("falkirk.cli.peek", "peek_command", "Show records of a flow's topics, decoded."),
+        "state": LazyCommand("falkirk.cli.state", "state", "Look at what an app's operators keep for their keys."),
+        "why": LazyCommand("falkirk.cli.why", "why_command", "Say which input is behind a record of an output."),
+        "dlq": LazyCommand("falkirk.cli.dlq", "dlq", "List, show or replay dead letters: what failed."),
+    },
+    "Ask something of an app": {
+        "epoch": LazyCommand("falkirk.cli.epoch", "epoch", "Ask for an epoch of a batch part, and follow it."),
+        "checkpoint": LazyCommand(
+            "falkirk.cli.asking", "checkpoint", "Have every task make a version of its state now."
+        ),
+        "pause": LazyCommand("falkirk.cli.asking", "pause", "Let an app's workers wait, and keep their tasks."),
+        "resume": LazyCommand("falkirk.cli.asking", "resume", "Let a paused app go on."),
+        "drain": LazyCommand("falkirk.cli.asking", "drain", "Let an app finish what is in its sources, and leave."),
+        "reset": LazyCommand("falkirk.cli.reset", "reset", "Let an app begin anew, at other offsets of its sources."),
+        "delete": LazyCommand("falkirk.cli.delete", "delete", "Delete an app: its topics, its group, its state."),
+    },
 }
+"""As `falkirk --help` shows them."""
+
+COMMANDS = {name: lazy for section in SECTIONS.values() for name, lazy in section.items()}
 
 
 class LazyGroup(click.Group):
@@ -66,8 +77,10 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, lazy.help) for name, lazy in COMMANDS.items()])
+        width = max(map(len, COMMANDS))
+        for section, commands in SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name.ljust(width), lazy.help) for name, lazy in commands.items()])
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
