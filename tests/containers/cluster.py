@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from uuid import uuid4
 
+import docker
 import docker.errors
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
@@ -22,6 +23,7 @@ class Containers:
     def __init__(self, services: Mapping[str, Service]) -> None:
         self.services = services
         self._stem = f"falkirk-test-{uuid4().hex[:8]}"
+        self._engine = docker.from_env()
         self._network = Network().create()
         self._made: dict[str, DockerContainer] = {}
 
@@ -82,7 +84,7 @@ class Containers:
 
     def cut(self, name: str) -> None:
         """Take it off the network: its connections are not closed, they go silent."""
-        self._network._unwrap_network.disconnect(self._container(name).id)
+        self._engine.networks.get(self._network.name).disconnect(self._container(name))
 
     def join(self, name: str) -> None:
         """Put it back."""
@@ -103,8 +105,7 @@ class Containers:
             with contextlib.suppress(docker.errors.NotFound):
                 container.stop()
         self._network.remove()
-        client = self._network._docker.client
-        for volume in client.volumes.list(filters={"name": self._stem}):
+        for volume in self._engine.volumes.list(filters={"name": self._stem}):
             volume.remove(force=True)
 
     def _volume(self, name: str) -> str:
