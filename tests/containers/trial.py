@@ -63,6 +63,7 @@ class Trial:
     def go(self) -> None:
         """The whole of it. Raises AssertionError where it does not go on."""
         with ExitStack() as stack:
+            stack.callback(self._keep_logs)
             self._begin(stack)
             first, second = WORKERS
             self._kill_worker(first)
@@ -225,9 +226,11 @@ class Trial:
         else:
             assert code is None, f"{name} ended by itself with exit code {code}:\n{self.containers.log(name)[-4000:]}"
 
-    def _words(self) -> str:
+    def _keep_logs(self) -> None:
         for name, log in self.containers.logs().items():
             (self.folder / f"{name}.log").write_text(log)
+
+    def _words(self) -> str:
         missing = [(wound.kind, wound.missing) for wound in self.recoveries.open]
         return f"found: {self.examples}; without output: {missing}; logs in {self.folder}"
 
