@@ -8,7 +8,6 @@ from typing import Any
 from hypothesis import given, settings
 
 import falkirk as fk
-from falkirk.testing import strategies
 
 KINDS = fk.Json(
     {
@@ -30,7 +29,7 @@ lines.lookup(names, "id").sink("looked-up", key="id", value=fk.Json())
 
 
 @settings(max_examples=10, deadline=None)
-@given(strategies.rows(every, "kinds"))
+@given(fk.testing.strategies.rows(every, "kinds"))
 def test_every_row_decodes_to_what_it_was(rows: list[dict[str, Any]]) -> None:
     result = fk.testing.run(every, {"kinds": rows}, step_rows=7)
     assert result.dead_letters == []
@@ -40,7 +39,7 @@ def test_every_row_decodes_to_what_it_was(rows: list[dict[str, Any]]) -> None:
 
 
 @settings(max_examples=5, deadline=None)
-@given(strategies.topics(every, max_size=8))
+@given(fk.testing.strategies.topics(every, max_size=8))
 def test_what_is_broken_is_buried_and_nothing_else_whatever_dies(topics: dict[str, list[Any]]) -> None:
     result = fk.testing.run(every, topics, crash_at=[1] if topics["kinds"] else (), partitions=2)
     broken = [record for record in topics["kinds"] if isinstance(record, tuple)]
@@ -49,7 +48,7 @@ def test_what_is_broken_is_buried_and_nothing_else_whatever_dies(topics: dict[st
 
 
 @settings(max_examples=10, deadline=None)
-@given(strategies.topics(named, broken=False))
+@given(fk.testing.strategies.topics(named, broken=False))
 def test_tables_are_given_tombstones(topics: dict[str, list[Any]]) -> None:
     result = fk.testing.run(named, topics, partitions=2)
     assert len(result.sinks["looked-up"].records) == len(topics["lines"])

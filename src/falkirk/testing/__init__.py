@@ -11,8 +11,21 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from falkirk.testing.app import App
 from falkirk.testing.records import Record, Sink
 from falkirk.testing.running import run
 
+if TYPE_CHECKING:
+    from falkirk.testing import strategies as strategies
+
 __all__ = ["App", "Record", "Sink", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    """Strategies are imported when they are asked for: they need Hypothesis."""
+    if name == "strategies":
+        return importlib.import_module("falkirk.testing.strategies")
+    raise AttributeError(f"falkirk.testing has no {name!r}")
