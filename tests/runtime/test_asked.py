@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -115,7 +114,7 @@ def test_a_worker_is_not_paused_while_a_step_is_under_way() -> None:
 def test_each_checkpoint_that_is_asked_has_one_answer() -> None:
     class Upkeep(Maintenance):
         def __init__(self) -> None:
-            self._known, self._thread = {}, ThreadPoolExecutor(1)
+            super().__init__(SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
             self.begun: list[str] = []
             self.fails = 0
 
