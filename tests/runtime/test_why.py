@@ -9,7 +9,8 @@ import pytest
 
 import falkirk as fk
 from falkirk.checkpoint.ids import TopicPartition
-from falkirk.runtime.layout import LayoutRecord, TopicRecord, stage_records
+from falkirk.runtime.continuity import stage_records
+from falkirk.runtime.layout import LayoutRecord, TopicRecord
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import roles_of
 from falkirk.runtime.why import Made, Tracer, sources_of
