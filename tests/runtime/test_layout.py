@@ -18,7 +18,7 @@ from falkirk.runtime.settings import Settings
 from falkirk.stream.plan import Stage, control_topic
 from falkirk.stream.stage import PhysicalStage
 
-STATS = StageRecord("stats", 4, "eager", True, "f00", "1 stats v1: n:Int64", ("bids",), ("out",))
+STATS = StageRecord("stats", 4, "eager", True, "f00", "1: stats v1: n:Int64", ("bids",), ("out",))
 KNOWN = LayoutRecord(
     1,
     "app",
@@ -76,7 +76,7 @@ def stage(**fields: object) -> StageRecord:
     [
         stage(outputs=("out", "a-new-sink")),
         stage(id="stats"),
-        stage(fingerprint="f01", state="1 stats v1: n:Int64\n2 tops v1: top:Int64"),
+        stage(fingerprint="f01", state="1: stats v1: n:Int64\n2: tops v1: top:Int64"),
     ],
 )
 def test_a_change_that_loses_no_state_is_let_through(now: StageRecord) -> None:
@@ -88,13 +88,13 @@ def test_a_new_stage_is_let_through() -> None:
 
 
 def test_state_is_lost_only_where_it_was_said_that_it_may_be() -> None:
-    dropped = stage(fingerprint="f01", state="~1 stats v1: n:Int64\n2 tops v1: top:Int64")
+    dropped = stage(fingerprint="f01", state="~1: stats v1: n:Int64\n2: tops v1: top:Int64")
     with pytest.raises(StateError) as raised:
         continuity.check_stages(KNOWN, [dropped], ["tops"])
     assert "--apply --drop stats" in (raised.value.hint or "")
     continuity.check_stages(KNOWN, [dropped], ["stats"])
     again = msgspec.structs.replace(KNOWN, stages=(dropped,))
-    back = stage(fingerprint="f02", state="~1 stats v1: n:Int64\n2 tops v1: top:Int64\n3 stats v1: n:Int64")
+    back = stage(fingerprint="f02", state="~1: stats v1: n:Int64\n2: tops v1: top:Int64\n3: stats v1: n:Int64")
     with pytest.raises(StateError, match="schema has changed"):
         continuity.check_stages(again, [back])
     continuity.check_stages(again, [back], ["stats"])
@@ -102,7 +102,7 @@ def test_state_is_lost_only_where_it_was_said_that_it_may_be() -> None:
 
 def test_a_lazy_stage_keeps_its_state_as_it_is() -> None:
     lazy = msgspec.structs.replace(KNOWN, stages=(stage(regime="lazy"),))
-    more = stage(regime="lazy", fingerprint="f01", state="1 stats v1: n:Int64\n2 tops v1: top:Int64")
+    more = stage(regime="lazy", fingerprint="f01", state="1: stats v1: n:Int64\n2: tops v1: top:Int64")
     with pytest.raises(StateError) as raised:
         continuity.check_stages(lazy, [more], ["stats", "tops"])
     assert raised.value.where == "stage stats, in the lazy regime"
@@ -120,12 +120,12 @@ def test_a_steps_topic_that_grew_is_another_runs_doing() -> None:
     ("now", "error", "words"),
     [
         (
-            [stage(fingerprint="f01", state="~1 stats v1: n:Int64\n2 stats v1: n:Float64")],
+            [stage(fingerprint="f01", state="~1: stats v1: n:Int64\n2: stats v1: n:Float64")],
             StateError,
             "− stats v1: n:Int64",
         ),
         (
-            [stage(fingerprint="f01", state="~1 stats v1: n:Int64\n2 stats v1: n:Float64")],
+            [stage(fingerprint="f01", state="~1: stats v1: n:Int64\n2: stats v1: n:Float64")],
             StateError,
             "+ stats v1: n:Float64",
         ),

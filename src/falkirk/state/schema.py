@@ -1,8 +1,8 @@
 """What a store keeps, in words that are compared: a line an operator, led by the numbers of its tables.
 
-    1   stats v1: auction Int64 → n = len [Int64]
-    2 3 alarm v2: door String → state [open Boolean]
-    ~4  sums v1: auction Int64 → total = sum [Int64]       no longer kept
+    1: stats v1: auction Int64 → n = len [Int64]
+    2 3: alarm v2: door String → state [open Boolean]
+    ~4: sums v1: auction Int64 → total = sum [Int64]       no longer kept
 
 A table's number is a byte of every key, so it is never another table's, not even when the operator is gone: rows of it
 may be left, here or in a log. From one schema to the next
@@ -39,22 +39,20 @@ class Line:
         return self.words.partition(" ")[0]
 
     def __str__(self) -> str:
-        return f"{'' if self.kept else '~'}{' '.join(map(str, self.numbers))} {self.words}"
+        return f"{'' if self.kept else '~'}{' '.join(map(str, self.numbers))}: {self.words}"
 
 
 def lines(schema: str) -> list[Line]:
     """A schema's lines.
 
-    >>> lines("1 2 stats v1: a Int64\\n~3 sums v1: b")  # doctest: +NORMALIZE_WHITESPACE
+    >>> lines("1 2: stats v1: a Int64\\n~3: sums v1: b")  # doctest: +NORMALIZE_WHITESPACE
     [Line(numbers=(1, 2), words='stats v1: a Int64', kept=True), Line(numbers=(3,), words='sums v1: b', kept=False)]
     """
     found = []
     for line in schema.splitlines():
-        numbers, words = [], line.removeprefix("~")
-        while (head := words.partition(" "))[0].isdigit():
-            numbers.append(int(head[0]))
-            words = head[2]
-        found.append(Line(tuple(numbers), words, not line.startswith("~")))
+        head, _, words = line.removeprefix("~").partition(": ")
+        numbered = head.replace(" ", "").isdigit()
+        found.append(Line(tuple(map(int, head.split())), words, line[0] != "~") if numbered else Line((), line))
     return found
 
 
@@ -63,12 +61,12 @@ def evolved(before: str, now: Mapping[str, int]) -> str:
 
     >>> first = evolved("", {"stats v1: n": 1, "alarm v1: s": 2})
     >>> print(first)
-    1 2 alarm v1: s
-    3 stats v1: n
+    1 2: alarm v1: s
+    3: stats v1: n
     >>> print(evolved(first, {"stats v1: n": 1, "sums v1: t": 1}))
-    ~1 2 alarm v1: s
-    3 stats v1: n
-    4 sums v1: t
+    ~1 2: alarm v1: s
+    3: stats v1: n
+    4: sums v1: t
     """
     old = lines(before)
     kept = {line.words for line in old if line.kept and now.get(line.words) == len(line.numbers)}
@@ -100,7 +98,7 @@ class Change:
 def change(before: str, after: str) -> Change:
     """What has happened from one to the other.
 
-    >>> found = change("1 a v1\\n2 b v1\\n3 c v1", "1 a v1\\n~2 b v1\\n~3 c v1\\n4 c v2\\n5 d v1")
+    >>> found = change("1: a v1\\n2: b v1\\n3: c v1", "1: a v1\\n~2: b v1\\n~3: c v1\\n4: c v2\\n5: d v1")
     >>> sorted(found.kept), sorted(found.new), sorted(found.lost)
     (['a'], ['c', 'd'], ['b', 'c'])
     """
@@ -121,7 +119,7 @@ def follows(before: str, now: str) -> bool:
     """Whether a store of one schema may be opened with another: no number means other rows than it did, and what is no
     longer kept is not kept again.
 
-    >>> follows("1 a v1", "1 a v1\\n2 b v1"), follows("1 a v1\\n2 b v1", "1 a v1"), follows("~1 a v1", "1 a v1")
+    >>> follows("1: a v1", "1: a v1\\n2: b v1"), follows("1: a v1\\n2: b v1", "1: a v1"), follows("~1: a v1", "1: a v1")
     (True, False, False)
     """
     there = {line.numbers: line for line in lines(now)}
@@ -136,7 +134,7 @@ def follows(before: str, now: str) -> bool:
 def difference(old: str, new: str) -> str:
     """The operators that differ, a line each, as they were (−) and as they are (+).
 
-    >>> print(difference("1 a v1 n:Int64\\n2 b v1 s:String", "3 a v1 n:Float64\\n2 b v1 s:String"))
+    >>> print(difference("1: a v1 n:Int64\\n2: b v1 s:String", "3: a v1 n:Float64\\n2: b v1 s:String"))
       − a v1 n:Int64
       + a v1 n:Float64
     """

@@ -67,7 +67,7 @@ class Table:
             return replace(self, number=same[0].numbers[self.place])
         was = "\n".join(map(str, same))
         raise StateError(
-            f"the state's schema has changed:\n{difference(was, f'1 {self.words}')}",
+            f"the state's schema has changed:\n{difference(was, f'1: {self.words}')}",
             where=f"stage {self.stage}",
             hint="look with the flow that the app runs",
         )
