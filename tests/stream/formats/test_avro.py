@@ -402,6 +402,36 @@ def test_reads_what_it_writes(data: st.DataObject) -> None:
     assert values == form.encode(frame)
 
 
+@st.composite
+def flat_schemas(draw: st.DrawFn) -> Typed:
+    precision = draw(st.integers(1, 18))
+    logical = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": 1}
+    kinds = st.sampled_from([*PLAIN, (logical, decimals(precision, 1))])
+    fields, rows = {}, {}
+    for i, (kind, values) in enumerate(draw(st.lists(kinds, min_size=1, max_size=6))):
+        form = draw(st.integers(0, 2))
+        fields[f"f{i}"] = [kind, ["null", kind], [kind, "null"]][form]
+        rows[f"f{i}"] = values if form == 0 else st.none() | values
+    return record(**fields), st.fixed_dictionaries(rows)
+
+
+@EXAMPLES
+@given(st.data())
+def test_writes_scalars_byte_by_byte_as_fastavro_does(data: st.DataObject) -> None:
+    schema, rows = data.draw(flat_schemas())
+    given_rows = data.draw(st.lists(rows, max_size=5))
+    form = Avro(schema)
+    frame = pl.DataFrame(given_rows, schema=form.schema)
+    assert form._writer._flat
+    assert form.encode(frame) == [datum(schema, row) for row in given_rows]
+
+
+def test_a_symbol_that_the_schema_does_not_have_is_not_written() -> None:
+    schema = record(x={"type": "enum", "name": "E", "symbols": ["A"]})
+    with pytest.raises(DefinitionError, match="a row does not fit the Avro schema"):
+        Avro(schema).encode(pl.DataFrame({"x": ["B"]}))
+
+
 def test_columns_are_written_as_nullable_fields() -> None:
     frame = pl.DataFrame(
         {

@@ -4,7 +4,7 @@
     registered    0 · id of the writer's schema (4 bytes, big-endian) · datum
 
 decode:  values ──by writer's schema──> all of them at once, column by column ──> frame
-encode:  frame ──> row by row, by fastavro
+encode:  frame ──> rows of scalars all at once; others row by row, by fastavro
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ from typing import Any
 import polars as pl
 
 from falkirk.errors import DefinitionError
+from falkirk.stream.blame import in_brief
+from falkirk.stream.formats.avro import flat
 from falkirk.stream.formats.avro.schemas import AvroSchema, Wanted, fastavro
 from falkirk.stream.formats.types import instance, type_name
 
@@ -28,12 +30,15 @@ class Writer:
     def __init__(self, schema: AvroSchema) -> None:
         self._schema = schema
         self._columns = schema.columns
+        self._flat = flat.is_flat(schema)
         self._others = [f["name"] for f in schema.root["fields"] if f["name"] not in schema.columns]
         self._defaults = {f["name"] for f in schema.root["fields"] if "default" in f}
 
     def write(self, frame: pl.DataFrame, head: bytes = b"") -> list[bytes]:
         """A datum a row, after `head`. Raises DefinitionError where columns, types or nulls are not the schema's."""
         frame = self._fitted(frame)
+        if self._flat and set(frame.columns) == set(self._columns):
+            return flat.write(self._schema, frame, head)
         write, parsed = fastavro().schemaless_writer, self._schema.root
         out, datums = io.BytesIO(), []
         fixes = [(name, fix) for name in frame.columns if (fix := _fix(self._columns[name].wanted)) is not None]
@@ -43,7 +48,14 @@ class Writer:
             out.seek(0)
             out.truncate()
             out.write(head)
-            write(out, parsed, row)
+            try:
+                write(out, parsed, row)
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                raise DefinitionError(
+                    f"a row does not fit the Avro schema: {in_brief(error)}",
+                    where=f"row {str(row)[:200]}",
+                    hint="change or filter it before the sink",
+                ) from None
             datums.append(out.getvalue())
         return datums
 
