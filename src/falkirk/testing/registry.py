@@ -18,6 +18,7 @@ import json
 import re
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Self
 from urllib.parse import unquote, urlsplit
@@ -176,11 +177,12 @@ class _Handler(BaseHTTPRequestHandler):
         return self._send(status, "application/vnd.schemaregistry.v1+json", json.dumps(said).encode())
 
     def _send(self, status: int, kind: str, data: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        with suppress(ConnectionError):  # whoever asked need not have waited
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Nobody reads it."""
