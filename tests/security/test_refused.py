@@ -78,6 +78,8 @@ def test_each_right_is_missed_where_it_is_needed_and_no_record_with_it(app: Guar
         ("READ", {"topic": f"{own}edge.bidders"}),
         ("READ", {"group": app.name}),
         ("WRITE", {"id_": owner}),
+        ("DESCRIBE", {"group": "falkirk-reader"}),
+        ("DESCRIBE", {"group": "falkirk-source"}),
     ):
         app.bids(50)
         with app.broker.denied(app.user, operation, **place), pytest.raises(ClusterError) as caught:

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import LogRecord, Ranges, Read
-from falkirk.connectors.kafka.config import Cluster, client, logger, meet
+from falkirk.connectors.kafka.config import READER, Cluster, client, logger, meet
 from falkirk.connectors.kafka.errors import translate
 from falkirk.state.store import Changes
 
@@ -159,13 +159,18 @@ def trimmed(message: Message) -> bool:
     return error is not None and error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
 
+def place_of(message: Message, group: str) -> str:
+    """What an error is about: a partition; or else that of which the client asks nothing but who coordinates it."""
+    return f"consumer group {group}" if message.topic() is None else f"{message.topic()}[{message.partition()}]"
+
+
 def ended(message: Message) -> bool:
     """The message says that the readable end of its partition is reached; any other error it reports is logged or raised."""
     error = message.error()
     if error is not None and error.code() == KafkaError._PARTITION_EOF:
         return True
     if error is not None:
-        place = "" if message.topic() is None else f"{message.topic()}[{message.partition()}]"
+        place = place_of(message, READER)
         if known := translate(error, place):
             raise known
         logger.warning("reading %s: %s", place, error)

@@ -10,8 +10,9 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.connectors.kafka.config import Cluster, client, logger, meet
+from falkirk.connectors.kafka.config import SOURCE, Cluster, client, logger, meet
 from falkirk.connectors.kafka.errors import translate
+from falkirk.connectors.kafka.reader import place_of
 from falkirk.errors import SourceError
 
 BATCH = 5_000
@@ -96,7 +97,7 @@ class SourceReader:
         if error.code() == KafkaError._PARTITION_EOF:
             self.ends[TopicPartition(message.topic() or "", message.partition() or 0)] = Offset(message.offset() or 0)
             return False
-        where = f"{message.topic()}[{message.partition()}]"
+        where = place_of(message, SOURCE)
         if error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
             raise self._out_of_range(message, where)
         if known := translate(error, where):
