@@ -262,8 +262,7 @@ except DiskError as error:
 assert store.progress.step == step - 1
 assert {v[:6] for k, v in store.scan(b"0", b"a")} == {b"%6d" % (step - 1)}
 versions = store.versions()
-for call in (store.flush, store.commit, lambda: store.bulk_load([[(b"k%d" % i, random.randbytes(200))
-             for i in range(5000)]], Progress(step, step, step))):
+for call in (store.flush, store.commit):
     try:
         call()
     except DiskError:
@@ -291,37 +290,6 @@ def test_a_folder_that_cannot_be_made_is_a_disk_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DiskError, match="cannot be written"):
         RocksStore(tmp_path / "file" / "store", WHOSE)
-
-
-def test_bulk_load_replaces_the_live_copy(store: RocksStore) -> None:
-    store.write({b"old": b"1", b"x": b"1"}, at(0))
-    store.commit()
-    batches: list[list[tuple[bytes, bytes | None]]] = [
-        [(b"x", b"2"), (b"b", b"2"), (b"c", b"2")],
-        [],
-        [(b"b", None), (b"a", b"3")],
-    ]
-    store.bulk_load(batches, at(9))
-    assert list(store.scan(b"", LAST_KEY)) == [(b"a", b"3"), (b"c", b"2"), (b"x", b"2")]
-    assert store.progress == at(9)
-    assert store.versions() == range(2)
-    store.open(1)
-    assert list(store.scan(b"", LAST_KEY)) == [(b"old", b"1"), (b"x", b"1")]
-
-
-def test_bulk_load_that_fails_changes_nothing(store: RocksStore) -> None:
-    store.write({b"old": b"1"}, at(0))
-
-    def batches() -> Iterator[list[tuple[bytes, bytes | None]]]:
-        yield [(b"new", b"1")]
-        raise ConnectionError("the changelog is gone")
-
-    with pytest.raises(ConnectionError):
-        store.bulk_load(batches(), at(9))
-    assert list(store.scan(b"", LAST_KEY)) == [(b"old", b"1")]
-    store.write({b"old": b"2"}, at(1))
-    store.bulk_load([[(b"new", b"1")]], at(9))
-    assert list(store.scan(b"", LAST_KEY)) == [(b"new", b"1")]
 
 
 def test_a_version_from_elsewhere_can_be_installed(store: RocksStore, tmp_path: Path) -> None:

@@ -133,19 +133,6 @@ def test_a_crash_in_open_leaves_the_store_as_before_or_as_after(tmp_path: Path, 
         store.close()
 
 
-def test_a_crash_in_bulk_load_leaves_the_store_as_before_or_as_after(tmp_path: Path) -> None:
-    def load(store: RocksStore) -> None:
-        pairs: list[tuple[bytes, bytes | None]] = [(b"%d" % i, b"7") for i in range(20)]
-        store.bulk_load([pairs[:10], pairs[10:]], Progress(7, 7, 7))
-
-    for left in lives(tmp_path, two_versions, load):
-        store = RocksStore(left, WHOSE, MEMORY)
-        check(store, {2, 3, 7})
-        assert store.versions() == range(1, 3)
-        assert_tidy(left)
-        store.close()
-
-
 def test_a_crash_while_a_store_is_made_leaves_one_that_can_be_made(tmp_path: Path) -> None:
     def make(store: RocksStore) -> None:
         RocksStore(tmp_path / "store" / "new", WHOSE, MEMORY).close()

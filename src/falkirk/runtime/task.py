@@ -11,7 +11,6 @@ from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId, Topi
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.pipeline import Pipeline
 from falkirk.checkpoint.ports import Writes
-from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.steps import Output, close_step
 from falkirk.checkpoint.tasks import ClosedStep, Owned, ends, next_clock
 from falkirk.checkpoint.transaction import changelog_of
@@ -137,10 +136,6 @@ class RunningTask:
         )
         self._clear()
         return step
-
-    def replay(self, record: StepRecord, slices: Sequence[Slice], overlay: Overlay) -> list[Output]:
-        """Run a recorded step again."""
-        return outputs_of(self.circuit.run(StepInput(record.clock, slices), overlay).emitted)
 
     def _clear(self) -> None:
         self._pending = {i.place: Records.of([], headers=i.input.headers) for i in self.bound.inputs}

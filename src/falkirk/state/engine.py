@@ -24,7 +24,6 @@ from rocksdict import (
     ReadOptions,
     WriteBatch,
     WriteBufferManager,
-    WriteOptions,
 )
 
 from falkirk.errors import FalkirkError
@@ -62,8 +61,6 @@ class Engine:
         access = AccessType.read_only(False) if read_only else AccessType.read_write()
         # With create, a folder that lost its CURRENT file would be taken for a new, empty database.
         self._db: Rdict = self._run(lambda: Rdict(str(folder), _options(memory, create), access_type=access))
-        self._logged, self._unlogged = WriteOptions(), WriteOptions()
-        self._unlogged.disable_wal = True  # type: ignore[method-assign, assignment]  # a property, whatever the stub says
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values in the order of keys. Raises StateError if a file is damaged."""
@@ -85,11 +82,8 @@ class Engine:
         # An iterator that meets a damaged block ends as if that were the end of the data: only its status tells.
         self._run(rows.status)
 
-    def write(self, pairs: Iterable[tuple[bytes, bytes | None]], *, logged: bool = True) -> None:
-        """Apply all pairs at once; None deletes. What is not `logged` outlives the process only when it has been flushed.
-
-        Raises DiskError: nothing is applied then.
-        """
+    def write(self, pairs: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Apply all pairs at once; None deletes. Raises DiskError: nothing is applied then."""
         batch = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
         for key, value in pairs:
@@ -97,7 +91,7 @@ class Engine:
                 delete(key)
             else:
                 put(key, value)
-        self._run(lambda: self._db.write(batch, self._logged if logged else self._unlogged))
+        self._run(lambda: self._db.write(batch))
 
     def flush(self) -> None:
         """Write what is in memory to files. Other threads go on meanwhile."""

@@ -147,23 +147,6 @@ class RocksStore:
             source = self._folder / version_folder(version)
             self._replace_live(kept, lambda folder: self._make_live(folder, source if chosen.number else None))
 
-    def bulk_load(self, batches: Iterable[Pairs], progress: Progress) -> None:
-        """Replace the live copy with the fold of `batches`: all of it, or after a crash none."""
-
-        def load(folder: Path) -> None:
-            self._make_live(folder, None)
-            engine = Engine(folder, self._memory)
-            try:
-                for batch in batches:
-                    engine.write(batch, logged=False)
-                engine.write([(PROGRESS_KEY, encode_progress(progress))], logged=False)
-                engine.flush()
-            finally:
-                engine.close()
-
-        with self._turn:
-            self._replace_live(self._manifest.versions, load)
-
     def approximate_size(self) -> int:
         """Bytes of the live copy in files and in memory, roughly."""
         return self._live.size()
