@@ -9,11 +9,16 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from hypothesis import settings
 
 from falkirk.connectors.embedded import EmbeddedKafka
 
 # Tests that let a session run out should not wait for the six seconds that a broker demands by default.
 SETTINGS = {"group.min.session.timeout.ms": "500"}
+
+# The machine may be busy: how long one example takes says nothing.
+settings.register_profile("falkirk", deadline=None)
+settings.load_profile("falkirk")
 
 
 @pytest.fixture(scope="session")
