@@ -172,9 +172,9 @@ class RocksStore:
         folder = self._folder / live_folder(self._manifest.live)
         engine = Engine(folder, self._memory)
         try:
-            self._progress = _progress_of(engine, self._identity, folder)
-            # A version says what schema it was made with: it is brought up to date when it is opened.
-            engine.write([(IDENTITY_KEY, encode_identity(self._identity))])
+            found, self._progress = _told_by(engine, self._identity, folder)
+            if found != self._identity:  # its schema is an older one
+                engine.write([(IDENTITY_KEY, encode_identity(self._identity))])
         except BaseException:
             engine.close()
             raise
@@ -269,16 +269,18 @@ def _manifest_of(folder: Path, identity: Identity) -> Manifest:
     return msgspec.structs.replace(manifest, identity=identity)
 
 
-def _progress_of(engine: Engine, identity: Identity, folder: Path) -> Progress:
+def _told_by(engine: Engine, identity: Identity, folder: Path) -> tuple[Identity, Progress]:
+    """Whose state it says that it is, which is checked, and how far."""
     whose, progress = engine.get([IDENTITY_KEY, PROGRESS_KEY])
-    check_identity(decode_identity(whose, where=str(folder)), identity, where=str(folder))
-    return decode_progress(progress, where=str(folder))
+    found = decode_identity(whose, where=str(folder))
+    check_identity(found, identity, where=str(folder))
+    return found, decode_progress(progress, where=str(folder))
 
 
 def _progress_in(folder: Path, identity: Identity, memory: Memory) -> Progress:
     engine = Engine(folder, memory, read_only=True)
     try:
-        return _progress_of(engine, identity, folder)
+        return _told_by(engine, identity, folder)[1]
     finally:
         engine.close()
 
