@@ -25,6 +25,9 @@ FLOW = Path(__file__).with_name("flows.py").relative_to(ROOT)
 PARTITIONS = 3
 STALL = 180.0
 """Seconds without a further epoch after which the trial has failed."""
+MERCY = 45.0
+"""Seconds without a further epoch after which nothing is killed until there is one: where a broker takes longer to start than
+the next kill to come, no epoch could ever be done, and that would show nothing."""
 
 
 @dataclass
@@ -70,6 +73,10 @@ class Trial:
             with suppress(KeyboardInterrupt):
                 self._harm_until_done(run, broker, checker, rng)
             load.kill()
+            # It may have been started this moment, and not be able to leave yet.
+            deadline = time.monotonic() + 60
+            while not run.workers() and run.ended() is None and time.monotonic() < deadline:
+                time.sleep(0.2)
             code = run.leave(60)
             if code != 0:
                 self.wrong.append(f"the run left with code {code}")
@@ -101,7 +108,7 @@ class Trial:
             if run.ended() is not None:
                 self.wrong.append(f"the run ended by itself with code {run.ended()}: see {run.logs}")
                 return
-            if self.harms and now > next_harm:
+            if self.harms and now > next_harm and now - moved < MERCY:
                 what = rng.choice(list(self.harms))
                 if harm.harm(what, run, broker, rng):
                     self.harmed[what] += 1
