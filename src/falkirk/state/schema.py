@@ -89,8 +89,6 @@ class Change:
     """From one schema to one that was evolved from it: operators, by id."""
 
     kept: frozenset[str]
-    new: frozenset[str]
-    """Those that begin empty."""
     lost: frozenset[str]
     """Those whose state is not what their owner may expect: gone, another now, or back without it."""
 
@@ -99,15 +97,15 @@ def change(before: str, after: str) -> Change:
     """What has happened from one to the other.
 
     >>> found = change("1: a v1\\n2: b v1\\n3: c v1", "1: a v1\\n~2: b v1\\n~3: c v1\\n4: c v2\\n5: d v1")
-    >>> sorted(found.kept), sorted(found.new), sorted(found.lost)
-    (['a'], ['c', 'd'], ['b', 'c'])
+    >>> sorted(found.kept), sorted(found.lost)
+    (['a'], ['b', 'c'])
     """
     was = {line.words: line for line in lines(before)}
     now = {line.words: line for line in lines(after) if line.kept}
     kept = {words for words, line in now.items() if words in was and was[words] == line}
     gone = {words for words, line in was.items() if line.kept and words not in kept}
     back = now.keys() & was.keys() - kept
-    return Change(*(frozenset(w.partition(" ")[0] for w in some) for some in (kept, now.keys() - kept, gone | back)))
+    return Change(*(frozenset(w.partition(" ")[0] for w in some) for some in (kept, gone | back)))
 
 
 def numbers(schema: str) -> dict[str, tuple[int, ...]]:

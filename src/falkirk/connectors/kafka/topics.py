@@ -173,11 +173,7 @@ class Topics:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise _in_words(error, f"topic {name}") from error
-        deadline = time.monotonic() + 15
-        while name not in self.describe([name]):
-            if time.monotonic() > deadline:
-                raise ClusterError(f"topic {name!r} was made, but the cluster does not show it after 15 s")
-            time.sleep(0.02)
+        _wait(lambda: [] if self.describe([name]) else [name], "topic {!r} was made, but the cluster does not show it")
 
     def delete(self, names: Collection[str]) -> None:
         """Delete topics, and wait until the cluster does not show them. One that is not there is fine."""
@@ -187,11 +183,7 @@ class Topics:
             except KafkaException as error:
                 if error.args[0].code() not in _MISSING:
                     raise _in_words(error, f"topic {name}") from error
-        deadline = time.monotonic() + 15
-        while left := self.describe(names):
-            if time.monotonic() > deadline:
-                raise ClusterError(f"topic {min(left)!r} was deleted, but the cluster shows it still after 15 s")
-            time.sleep(0.02)
+        _wait(lambda: self.describe(names), "topic {!r} was deleted, but the cluster shows it still")
 
     def delete_groups(self, names: Collection[str]) -> None:
         """Delete consumer groups. Raises ConfigError where one has members; one that is not there is fine."""
@@ -214,11 +206,10 @@ class Topics:
             # Somebody else was first: that there are as many now is seen below.
             if error.args[0].code() != KafkaError.INVALID_PARTITIONS:
                 raise _in_words(error, f"topic {name}") from error
-        deadline = time.monotonic() + 15
-        while self.describe([name])[name].partitions < partitions:
-            if time.monotonic() > deadline:
-                raise ClusterError(f"partitions were added to {name!r}, but the cluster does not show them after 15 s")
-            time.sleep(0.02)
+        _wait(
+            lambda: [] if self.describe([name])[name].partitions >= partitions else [name],
+            "partitions were added to {!r}, but the cluster does not show them",
+        )
 
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """The settings of topics."""
@@ -273,6 +264,15 @@ class Topics:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.OFFSET_OUT_OF_RANGE:
                     logger.warning("cannot trim %s[%s] below %s yet: %s", p.topic, p.partition, p.offset, error.args[0])
+
+
+def _wait(left: Callable[[], Collection[str]], words: str) -> None:
+    """Until the cluster shows what was done: no topic is left of which it does not. Raises ClusterError, with the first."""
+    deadline = time.monotonic() + 15
+    while names := left():
+        if time.monotonic() > deadline:
+            raise ClusterError(f"{words.format(min(names))} after 15 s")
+        time.sleep(0.02)
 
 
 def described(futures: Mapping[str, Future[Any]]) -> dict[str, TopicInfo]:
