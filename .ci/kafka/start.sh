@@ -12,7 +12,8 @@ rootLogger.level = info
 rootLogger.appenderRef.console.ref = console
 END
 run() {
-    exec java -Xmx512m -XX:+ExitOnOutOfMemoryError -Dlog4j2.configurationFile=log4j2.properties -cp '/opt/kafka/libs/*' "$@"
+    exec java -Xmx512m -XX:+ExitOnOutOfMemoryError -XX:TieredStopAtLevel=1 -XX:+UseSerialGC \
+        -Dlog4j2.configurationFile=log4j2.properties -cp '/opt/kafka/libs/*' "$@"
 }
 (run kafka.tools.StorageTool format --ignore-formatted --cluster-id "$CLUSTER_ID" --config server.properties)
 run kafka.Kafka server.properties

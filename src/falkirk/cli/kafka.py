@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
 
-from falkirk.connectors.embedded import EmbeddedKafka, NodeStatus, fetch_jars
+from falkirk.connectors.embedded import EmbeddedKafka, NodeStatus, fetch_jars, prepared_jvm
 from falkirk.errors import ClusterError
 
 _USUAL_PORT = 9092
@@ -82,8 +83,9 @@ def status(ctx: click.Context, data_dir: Path) -> None:
 
 @kafka.command(short_help="Download it now, for later.")
 def fetch() -> None:
-    """Download Kafka's jars now (once for each user), so that `start` needs no network."""
+    """Download Kafka's jars now (once for each user), so that `start` needs no network, and has nothing to prepare."""
     click.echo(f"Kafka's jars are in {fetch_jars()}", err=True)
+    prepared_jvm(Console(stderr=True))
 
 
 def _status_lines(found: NodeStatus) -> list[str]:

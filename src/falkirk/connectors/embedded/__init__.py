@@ -2,6 +2,7 @@
 
 EmbeddedKafka ── node.py      the life cycle: format once, start, stop, kill
     ├── jars.py               the jars: downloaded once for each user, checked, then offline
+    ├── jvm.py                how the JVM is started: fast, its classes from an archive made once
     ├── settings.py           server.properties and log4j2.properties
     ├── recovery.py           after a crash: what must happen before the broker starts again
     ├── process.py            the JVM as a process: detached, or bound to the life of the one that started it
@@ -18,6 +19,6 @@ if not all(find_spec(name) for name in ("jgo", "platformdirs", "psutil")):
     raise ConfigError("the embedded Kafka is not installed", hint="pip install 'falkirk[kafka]'")
 
 from falkirk.connectors.embedded.jars import fetch_jars, kafka_version
-from falkirk.connectors.embedded.node import EmbeddedKafka, NodeStatus
+from falkirk.connectors.embedded.node import EmbeddedKafka, NodeStatus, prepared_jvm
 
-__all__ = ["EmbeddedKafka", "NodeStatus", "fetch_jars", "kafka_version"]
+__all__ = ["EmbeddedKafka", "NodeStatus", "fetch_jars", "kafka_version", "prepared_jvm"]

@@ -18,6 +18,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -33,10 +34,11 @@ from rich.console import Console
 
 from falkirk.connectors.embedded import settings as files
 from falkirk.connectors.embedded.jars import fetch_jars, kafka_version
+from falkirk.connectors.embedded.jvm import Jvm, fast_jvm
 from falkirk.connectors.embedded.process import RunningNode, spawn
 from falkirk.connectors.embedded.recovery import crashed, fence_crashed_broker
 from falkirk.connectors.embedded.trouble import check_folder, check_port, death, port_is_free
-from falkirk.connectors.java import Java, find_java
+from falkirk.connectors.java import find_java
 from falkirk.errors import ClusterError
 
 START_TIMEOUT_S = 90.0
@@ -79,9 +81,11 @@ class EmbeddedKafka:
         settings: Mapping[str, str] | None = None,
         detached: bool = False,
         console: Console | None = None,
+        jvm: Jvm | None = None,
     ) -> None:
         self.data_dir = data_dir.absolute()
         self.port = port
+        self._jvm = jvm
         self._heap, self._settings, self._detached = heap, dict(settings or {}), detached
         self._console = console or Console(stderr=True)
         self._child: subprocess.Popen[bytes] | None = None
@@ -123,15 +127,15 @@ class EmbeddedKafka:
                     hint="use it, or end it with `falkirk kafka stop`",
                 )
             self._pid_file.unlink(missing_ok=True)
-            java, jars = find_java(), fetch_jars(console=self._console)
+            jvm = self._jvm or prepared_jvm(self._console)
             cluster_id, self.port = self._identity()
             check_port(self.port)
             (self.data_dir / "log4j2.properties").write_text(files.LOGGING_PROPERTIES)
             if not (self.data_dir / "data").exists():
-                self._format(java, jars, cluster_id)
+                self._format(jvm, cluster_id)
             elif crashed(self.data_dir / "data"):
-                self._recover(java, jars)
-            return self._launch(java, jars)
+                self._recover(jvm)
+            return self._launch(jvm)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """End the node cleanly, and kill it if it still runs after `timeout_s` seconds. A stopped one stays so."""
@@ -211,10 +215,10 @@ class EmbeddedKafka:
         (self.data_dir / "server.properties").write_text(text)
         return "server.properties"
 
-    def _format(self, java: Java, jars: Path, cluster_id: str) -> None:
+    def _format(self, jvm: Jvm, cluster_id: str) -> None:
         fresh = self.data_dir / "data.fresh"
         shutil.rmtree(fresh, ignore_errors=True)
-        tool = [*_jvm(java, jars, "128m"), "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id]
+        tool = [*jvm.command("128m"), "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id]
         command = [*tool, "--config", self._write_settings(fresh.name)]
         done = subprocess.run(command, cwd=self.data_dir, capture_output=True, text=True, check=False)
         if done.returncode != 0:
@@ -225,12 +229,12 @@ class EmbeddedKafka:
             )
         fresh.rename(self.data_dir / "data")
 
-    def _recover(self, java: Java, jars: Path) -> None:
+    def _recover(self, jvm: Jvm) -> None:
         self._console.print("The last node was not stopped. Its data is kept and recovered …")
         console, log_start = self._fresh_console()
         (self.data_dir / "controller.properties").write_text(files.controller_properties("data", _free_port()))
         (self.data_dir / "recovery.properties").write_text(files.RECOVERY_LOGGING_PROPERTIES)
-        command = [*_jvm(java, jars, "128m", "recovery.properties"), "kafka.Kafka", "controller.properties"]
+        command = [*jvm.command("128m", "recovery.properties"), "kafka.Kafka", "controller.properties"]
         if not fence_crashed_broker(command, self.data_dir, console):
             raise death(console, self.log, log_start)
 
@@ -241,10 +245,10 @@ class EmbeddedKafka:
         self.log.touch()
         return console, self.log.stat().st_size
 
-    def _launch(self, java: Java, jars: Path) -> str:
-        self._console.print(f"Starting Apache Kafka {kafka_version()} ({java}) …")
+    def _launch(self, jvm: Jvm) -> str:
+        self._console.print(f"Starting Apache Kafka {kafka_version()} ({jvm.java}) …")
         console, log_start = self._fresh_console()
-        command = [*_jvm(java, jars, self._heap), "kafka.Kafka", self._write_settings("data")]
+        command = [*jvm.command(self._heap), "kafka.Kafka", self._write_settings("data")]
         self._child, pid = spawn(command, self.data_dir, console, detached=self._detached)
         try:
             node = RunningNode(pid, psutil.Process(pid).create_time(), self.port, kafka_version())
@@ -269,10 +273,20 @@ class EmbeddedKafka:
             self._child = None
 
 
-def _jvm(java: Java, jars: Path, heap: str, logging: str = "log4j2.properties") -> list[str]:
-    # Out of memory a broker limps on and hangs its clients; dead, it says so.
-    options = [f"-Xmx{heap}", "-XX:+ExitOnOutOfMemoryError", f"-Dlog4j2.configurationFile={logging}"]
-    return [str(java.executable), *options, "-cp", f"{jars}/*"]
+def prepared_jvm(console: Console) -> Jvm:
+    """The JVM of the user's Java over Kafka's jars; what is missing is fetched and prepared, once.
+
+    Raises ClusterError (no network for the first download), DiskError or ConfigError (no Java).
+    """
+    return fast_jvm(find_java(), fetch_jars(console=console), console, _train)
+
+
+def _train(jvm: Jvm) -> None:
+    """A broker's whole life, for its classes."""
+    with tempfile.TemporaryDirectory(prefix="falkirk-") as folder:
+        node = EmbeddedKafka(Path(folder, "node"), console=Console(quiet=True), jvm=jvm)
+        node.start()
+        node.stop(START_TIMEOUT_S)
 
 
 def _wait_until_it_answers(node: RunningNode) -> str | None:
