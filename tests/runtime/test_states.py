@@ -14,7 +14,8 @@ import pytest
 import falkirk as fk
 from falkirk.errors import ConfigError
 from falkirk.runtime.states import TaskState, first_rows, key_of
-from falkirk.state.checkpoints import CheckpointStore, connect
+from falkirk.state.checkpoints import CheckpointStore
+from falkirk.state.objects import connect
 from falkirk.state.rocks import RocksStore
 from falkirk.state.store import Progress
 from falkirk.stream.stored import Table, newest_versions, opened, table_of

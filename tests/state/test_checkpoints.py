@@ -14,7 +14,8 @@ import pytest
 from obstore.store import MemoryStore, ObjectStore
 
 from falkirk.errors import ConfigError, DiskError, StateError
-from falkirk.state.checkpoints import CheckpointStore, RemoteVersion, connect
+from falkirk.state.checkpoints import CheckpointStore, RemoteVersion
+from falkirk.state.objects import connect
 from falkirk.state.rocks import RocksStore, install_version
 from falkirk.state.store import Identity, Progress
 

@@ -28,7 +28,7 @@ from falkirk.runtime.needs import NeededTopic, needed_topics, rights
 from falkirk.runtime.peek import peek
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import survey
-from falkirk.state.checkpoints import try_out
+from falkirk.state.objects import try_out
 from falkirk.stream.plan import Plan, control_topic, steps_topic
 from falkirk.stream.views import View, views_of
 

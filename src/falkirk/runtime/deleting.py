@@ -31,8 +31,8 @@ from falkirk.runtime.identity import hold, person
 from falkirk.runtime.known import known_app, no_such_app
 from falkirk.runtime.layout import ENDING, Ending, Known
 from falkirk.runtime.settings import Settings
-from falkirk.state.checkpoints import Leftovers, connect
 from falkirk.state.files import remove_folder as remove_files
+from falkirk.state.objects import Leftovers, connect
 from falkirk.stream.plan import control_topic, replays_topic, steps_topic
 
 Tell = Callable[[str], None]

@@ -26,8 +26,9 @@ from falkirk.runtime.known import known_app
 from falkirk.runtime.layout import LayoutRecord, check_not_ending
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.status import last_records, last_step
-from falkirk.state.checkpoints import CheckpointStore, RemoteVersion, connect
+from falkirk.state.checkpoints import CheckpointStore, RemoteVersion
 from falkirk.state.engine import Engine
+from falkirk.state.objects import connect
 from falkirk.stream.plan import Plan, changelog_topic, steps_topic
 from falkirk.stream.stored import Pair, Table, opened, pairs_of, table_of
 

@@ -11,9 +11,10 @@ from falkirk.checkpoint.ids import Offset, TaskId
 from falkirk.checkpoint.ports import Backfilled
 from falkirk.errors import StateError
 from falkirk.runtime.app import App
-from falkirk.state.checkpoints import CheckpointStore, RemoteVersion, connect
+from falkirk.state.checkpoints import CheckpointStore, RemoteVersion
 from falkirk.state.engine import Memory
 from falkirk.state.memory import MemoryStore
+from falkirk.state.objects import connect
 from falkirk.state.rocks import RocksStore, install_version
 from falkirk.state.store import Identity, Store
 

@@ -26,17 +26,16 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 import msgspec
 import obstore
-from obstore.exceptions import BaseError
-from obstore.store import LocalStore, ObjectStore, from_url
+from obstore.store import LocalStore, ObjectStore
 
-from falkirk.errors import ConfigError, DiskError, StateError
+from falkirk.errors import DiskError, StateError
 from falkirk.state import codec, files
 from falkirk.state.manifest import LAYOUT
 from falkirk.state.meta import UNREADABLE, check_identity
+from falkirk.state.objects import in_words, place
 from falkirk.state.store import Identity, Progress
 
 if TYPE_CHECKING:
@@ -87,100 +86,12 @@ class _Format(msgspec.Struct):
     format: tuple[int, int]
 
 
-def connect(url: str) -> ObjectStore:
-    """The object store behind a URL; credentials come from the environment. Raises ConfigError.
-
-    >>> connect("memory:///").__class__.__name__
-    'MemoryStore'
-    """
-    try:
-        store: ObjectStore = from_url(url, mkdir=True) if url.startswith("file:") else from_url(url)
-    except (BaseError, OSError, ValueError) as error:
-        raise ConfigError(
-            f"checkpoint store '{url}' cannot be used: {_first_line(error)}",
-            hint="give a URL such as file:///folder, s3://bucket/path, gs://bucket/path or az://container/path",
-        ) from error
-    return store
-
-
-def incarnations(store: ObjectStore, app: str) -> list[str]:
-    """The app's, of which there is something in the store.
-
-    >>> store = connect("memory:///")
-    >>> for path in ("app/one/stats/0/versions/7.json", "app/two/stats/1/files/f"):
-    ...     _ = obstore.put(store, path, b"")
-    >>> incarnations(store, "app"), tasks_of(store, Identity("app", "stats/0", "f00", incarnation="two"), "stats")
-    (['one', 'two'], [1])
-    """
-    return _folders(store, f"{app}/")
-
-
-def tasks_of(store: ObjectStore, identity: Identity, stage: str) -> list[int]:
-    """The tasks of a stage of which there is something in the store."""
-    folder = "/".join(filter(None, (identity.app, identity.incarnation, stage)))
-    return sorted(int(name) for name in _folders(store, f"{folder}/"))
-
-
-def _folders(store: ObjectStore, folder: str) -> list[str]:
-    return sorted(Path(path).name for path in obstore.list_with_delimiter(store, folder)["common_prefixes"])
-
-
-class Leftovers:
-    """All that one incarnation of an app has in a checkpoint store."""
-
-    def __init__(self, store: ObjectStore, app: str, incarnation: str) -> None:
-        self._store, self._folder = store, f"{app}/{incarnation}"
-
-    @property
-    def where(self) -> str:
-        """As people know it."""
-        return _place(self._store, self._folder)
-
-    def count(self) -> tuple[int, int]:
-        """Objects, and bytes. Raises DiskError."""
-        sizes = [meta["size"] for meta in self._list()]
-        return len(sizes), sum(sizes)
-
-    def delete(self) -> None:
-        """All of it: versions before the files that they name. Raises DiskError."""
-        paths = sorted((meta["path"] for meta in self._list()), key=lambda path: "/files/" in path)
-        with _in_words(self.where):
-            for path in paths:
-                with suppress(FileNotFoundError):
-                    obstore.delete(self._store, path)
-        if isinstance(self._store, LocalStore):
-            files.remove_folder(Path(str(self._store.prefix)) / self._folder)
-
-    def _list(self) -> list[ObjectMeta]:
-        with _in_words(self.where):
-            return [meta for page in obstore.list(self._store, f"{self._folder}/") for meta in page]
-
-
-def try_out(url: str) -> None:
-    """Write, read and delete something. Raises ConfigError and DiskError.
-
-    >>> try_out("memory:///")
-    """
-    store, path = connect(url), f"falkirk-check-{uuid4().hex}"
-    try:
-        obstore.put(store, path, b"x")
-        same = bytes(obstore.get(store, path).bytes()) == b"x"
-        obstore.delete(store, path)
-    except (BaseError, OSError) as error:
-        raise DiskError(
-            f"the checkpoint store cannot be used: {_first_line(error)}",
-            where=url,
-            hint="is it there, and do the credentials in the environment let you write, read and delete?",
-        ) from error
-    if not same:
-        raise DiskError("the checkpoint store gives back something else than was written", where=url)
-
-
 class CheckpointStore:
     """The versions of one task's state in a checkpoint store.
 
     Raises DiskError when the store cannot be reached or written, StateError when what is there cannot be read.
 
+    >>> from falkirk.state.objects import connect
     >>> checkpoints = CheckpointStore(connect("memory:///"), Identity("app", "stats/0", "f00"))
     >>> checkpoints.versions()
     []
@@ -344,13 +255,13 @@ class CheckpointStore:
     @contextmanager
     def _errors(self, path: str) -> Iterator[None]:
         try:
-            with _in_words(self._where(path)):
+            with in_words(self._where(path)):
                 yield
         except FileNotFoundError as error:
             raise self._damaged(path, "it is not there") from error
 
     def _where(self, path: str) -> str:
-        return _place(self._store, path)
+        return place(self._store, path)
 
     def _damaged(self, path: str, why: str) -> StateError:
         return StateError(
@@ -361,32 +272,8 @@ class CheckpointStore:
         )
 
 
-@contextmanager
-def _in_words(where: str) -> Iterator[None]:
-    """What a store raises as a DiskError; but that something is not there."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except (BaseError, OSError) as error:
-        raise DiskError(
-            f"the checkpoint store cannot be used: {_first_line(error)}",
-            where=where,
-            hint="check its address, credentials and space: nothing is lost, and the copy is tried again",
-        ) from error
-
-
-def _place(store: ObjectStore, path: str) -> str:
-    """An object's whole name, as people know it."""
-    return f"{store.prefix}/{path}" if isinstance(store, LocalStore) else f"{path} in {store!r}"
-
-
 def _base_path(name: int) -> str:
     return f"bases/{name}.json"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
 
 
 # Made at import: a type's first decoding builds what is known of it, and two threads that do so at once can crash.

@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from falkirk.connectors.spark import states
 from falkirk.errors import ConfigError, FalkirkError, StateError
-from falkirk.state.checkpoints import CheckpointStore, connect
+from falkirk.state.checkpoints import CheckpointStore
+from falkirk.state.objects import connect
 from falkirk.state.rocks import RocksStore
 from falkirk.state.store import Identity, Progress
 from falkirk.stream.load import load_flow

@@ -19,9 +19,10 @@ from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.layout import incarnation_of
-from falkirk.state.checkpoints import CheckpointStore, connect
+from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.engine import Engine, Memory
 from falkirk.state.meta import META
+from falkirk.state.objects import connect
 from falkirk.state.store import Identity
 from falkirk.stream.load import load_flow
 from falkirk.stream.plan import steps_topic

@@ -19,7 +19,8 @@ from pyspark.sql.types import StructType
 
 from falkirk.connectors.spark.columns import arrow_type, spark_type
 from falkirk.errors import ConfigError
-from falkirk.state.checkpoints import RemoteVersion, connect
+from falkirk.state.checkpoints import RemoteVersion
+from falkirk.state.objects import connect
 from falkirk.stream.blame import did_you_mean
 from falkirk.stream.load import load_flow
 from falkirk.stream.stored import Pair, Table, newest_versions, opened, pairs_of, table_of

@@ -8,8 +8,9 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from falkirk.state.checkpoints import CheckpointStore, connect
+from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.engine import Memory
+from falkirk.state.objects import connect
 from falkirk.state.rocks import RocksStore
 from falkirk.state.store import Identity, Store
 
