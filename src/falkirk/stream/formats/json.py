@@ -8,40 +8,63 @@ encode:  frame ──> convert ──> one write of the whole batch, a row to a 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import cache, cached_property
+from typing import Literal, get_args
 
 import polars as pl
 
 from falkirk.errors import DefinitionError
 from falkirk.stream.formats import fields, ndjson
 from falkirk.stream.formats.base import Decoded
+from falkirk.stream.formats.names import Names
 from falkirk.stream.formats.types import SchemaLike, schema_of, type_name
+
+Extra = Literal["ignore", "refuse"]
+Missing = Literal["null", "refuse"]
 
 
 class Json:
     """JSON objects in UTF-8, one a record; columns are fields.
 
-    Decoding: a missing field is null, a field that the schema lacks is passed over, and of two with one name the first
-    counts. Types are strict (see `falkirk.stream.formats.fields` for how each is written): what does not fit is bad.
+    Decoding: a missing field is null, a field that the schema lacks is passed over, unless `missing` and `extra` say
+    otherwise; of two with one name the first counts. Types are strict (see `falkirk.stream.formats.fields` for how each is
+    written): what does not fit is bad.
 
     >>> bids = Json({"auction": int, "price": int})
     >>> bids.decode([b'{"auction": 1, "price": 5}', b'{"price": 1.5}']).bad
     [(1, "field 'price': cannot read 1.5 as Int64")]
+    >>> exact = Json({"auction": int, "price": int}, extra="refuse", missing="refuse")
+    >>> exact.decode([b'{"auction": 1, "price": null}', b'{"price": 5}', b'{"auction": 1, "price": 5, "prize": 1}']).bad
+    [(1, "field 'auction': it is missing"), (2, "field 'prize': the schema has none")]
     >>> Json().encode(pl.DataFrame({"auction": [1], "top": [None]}))
     [b'{"auction":1,"top":null}']
     """
 
-    def __init__(self, schema: SchemaLike | None = None) -> None:
-        """`schema` is a dict of types, a dataclass or a TypedDict; without one the format is only for sinks."""
+    def __init__(self, schema: SchemaLike | None = None, *, extra: Extra = "ignore", missing: Missing = "null") -> None:
+        """`schema` is a dict of types, a dataclass or a TypedDict; without one the format is only for sinks.
+
+        With `extra="refuse"` a record is bad that has a field which the schema does not name, with `missing="refuse"` one
+        that lacks a field which it names: at every level, and whichever columns are used. A null is there. Raises
+        DefinitionError for other values, and where there is no schema to compare with.
+        """
+        _check("extra", extra, get_args(Extra), schema)
+        _check("missing", missing, get_args(Missing), schema)
         self.schema = None if schema is None else schema_of(schema)
+        self.extra, self.missing = extra, missing
+        self._names: Names | None = None
+        if self.schema is not None and "refuse" in (extra, missing):
+            self._names = Names(self.schema, extra=extra == "refuse", missing=missing == "refuse")
 
     def __repr__(self) -> str:
-        if self.schema is None:
-            return "Json()"
-        return "Json({" + ", ".join(f"{name!r}: {type_name(dtype)}" for name, dtype in self.schema.items()) + "})"
+        columns = [f"{name!r}: {type_name(dtype)}" for name, dtype in (self.schema or {}).items()]
+        words = ["{" + ", ".join(columns) + "}"] if columns else []
+        words += [f"extra={self.extra!r}"] if self.extra != "ignore" else []
+        words += [f"missing={self.missing!r}"] if self.missing != "null" else []
+        return f"Json({', '.join(words)})"
 
     def project(self, columns: Sequence[str]) -> Json:
-        """Decode these columns alone. At least one is decoded, so that rows can be counted.
+        """Decode these columns alone, at least one, so that rows can be counted. Of fields' names, all are compared.
 
         >>> Json({"a": int, "b": str}).project(["b"])
         Json({'b': String})
@@ -50,7 +73,10 @@ class Json:
         if unknown := [c for c in columns if c not in schema]:
             raise DefinitionError(f"no column {unknown[0]!r} in {self!r}", hint=f"it has {', '.join(schema)}")
         names = [name for name in schema if name in columns] or list(schema)[:1]
-        return Json({name: schema[name] for name in names})
+        projected = copy(self)
+        vars(projected).pop("_reader", None)
+        projected.schema = pl.Schema({name: schema[name] for name in names})
+        return projected
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """Rows from JSON objects; the frame is one contiguous chunk. Raises DefinitionError without a schema.
@@ -58,7 +84,8 @@ class Json:
         >>> Json({"a": int}).decode([b'{"a":1}', None, b'{"a":}']).bad
         [(1, 'null value'), (2, 'not JSON: Expecting value at character 5')]
         """
-        return self._reader.read(values)
+        decoded = self._reader.read(values)
+        return decoded if self._names is None else _without(decoded, _flaws(self._names, values, decoded))
 
     def encode(self, frame: pl.DataFrame) -> list[bytes]:
         """A JSON object a row: fields in the order of columns, nulls written out. NaN and infinity become null.
@@ -102,6 +129,37 @@ class Json:
             return frame.select(schema.names()).cast(schema)
         except pl.exceptions.InvalidOperationError as error:
             raise DefinitionError(f"a number does not fit {self!r}: {error}", hint="name a wider type") from None
+
+
+def _check(option: str, given: str, known: Sequence[str], schema: SchemaLike | None) -> None:
+    if given not in known:
+        raise DefinitionError(f"{option}={given!r} is none of {', '.join(map(repr, known))}", where="fk.Json")
+    if given == "refuse" and schema is None:
+        raise DefinitionError(
+            f"{option}='refuse' compares a record's fields with a schema, and there is none",
+            where="fk.Json",
+            hint='name the columns: fk.Json({"id": fk.Int64})',
+        )
+
+
+def _flaws(names: Names, values: Sequence[bytes | None], decoded: Decoded) -> dict[int, str]:
+    """By number of record, why those are bad that were good so far."""
+    bad = {i for i, _ in decoded.bad}
+    return {
+        i: flaw
+        for i, value in enumerate(values)
+        if i not in bad and value is not None and (flaw := names.flaw(value)) is not None
+    }
+
+
+def _without(decoded: Decoded, flaws: dict[int, str]) -> Decoded:
+    """What was decoded, less those records."""
+    if not flaws:
+        return decoded
+    bad = {i for i, _ in decoded.bad}
+    good = (i for i in range(decoded.frame.height + len(bad)) if i not in bad)
+    kept = pl.Series([i not in flaws for i in good], dtype=pl.Boolean)
+    return Decoded(decoded.frame.filter(kept).rechunk(), sorted([*decoded.bad, *flaws.items()]))
 
 
 @cache

@@ -64,9 +64,10 @@ def format_of(text: str, *, where: str = "") -> Format:
 
 
 def _format(node: ast.expr) -> Format:
-    if not isinstance(node, ast.Call) or node.keywords or (name := _name(node.func)) not in _FORMATS:
+    if not isinstance(node, ast.Call) or (name := _name(node.func)) not in _FORMATS:
         raise ValueError("no format")
-    made: Format = _FORMATS[name](*map(_argument, node.args))
+    options = {option.arg: _argument(option.value) for option in node.keywords if option.arg}
+    made: Format = _FORMATS[name](*map(_argument, node.args), **options)
     return made
 
 
