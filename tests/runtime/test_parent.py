@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+import psutil
+import pytest
 
 CHILD = "from falkirk.runtime.parent import die_with_parent; die_with_parent(); print('lives')"
 
@@ -22,3 +26,30 @@ def test_a_child_whose_parent_has_ended_already_ends() -> None:
         child.stdin.write(b"\n")
         child.stdin.close()
     assert child.returncode == 1
+
+
+PARENT = """
+import subprocess, sys
+from falkirk.runtime.parent import command
+print(subprocess.Popen(command("slow"), stdin=subprocess.PIPE).pid, flush=True)
+sys.stdin.read()
+"""
+SLOW = """
+import pathlib, time
+pathlib.Path("importing").touch()
+time.sleep(300)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the closed pipe tells, once it is read")
+def test_a_child_whose_imports_take_their_time_ends_with_its_parent(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    python = [sys.executable, "-c", PARENT]
+    with subprocess.Popen(python, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        while not (tmp_path / "importing").exists():
+            assert child.is_running()
+        parent.kill()
+    psutil.wait_procs([child], timeout=30)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE

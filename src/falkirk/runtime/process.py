@@ -1,4 +1,4 @@
-"""A worker process: `python -m falkirk.runtime.process APP`, started by a supervisor.
+"""A worker process, started by a supervisor (`falkirk.runtime.parent`).
 
 It reads its settings, a line on its standard input, loads the flow and meets the cluster as a spare, waits for another line
 that says which worker it is, and works until it is told to stop (SIGTERM) or its supervisor ends (end of its standard input).
@@ -23,7 +23,6 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError, UnreachableError
 from falkirk.runtime.app import App, prepare
 from falkirk.runtime.logs import print_trace, setup_logging
-from falkirk.runtime.parent import die_with_parent
 from falkirk.runtime.protocol import BUG, Failed, FromWorker, Ready, Report, decode_to_worker, encode
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.work import work
@@ -51,7 +50,6 @@ def be_child(
 ) -> None:
     """Be a supervisor's child: do something until SIGTERM sets the event, then end this process, however it ended.
     Errors that are `passing` are said to be: another child may do better."""
-    die_with_parent()
     pipe = Pipe(os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0))
     # What a user's function prints, or Spark, must not end up among the reports.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -115,7 +113,3 @@ class Pipe:
         """Write a line. A report is dropped rather than waited for: a supervisor that sleeps must not hold up the work."""
         if not isinstance(message, Report) or select.select([], [self._out], [], 0)[1]:
             self._out.write(encode(message) + b"\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import queue
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -23,6 +22,7 @@ from typing import IO, Self
 
 from falkirk.errors import FalkirkError, IdentityError
 from falkirk.runtime.news import Ended, Line, News, Started
+from falkirk.runtime.parent import command
 from falkirk.runtime.protocol import BUG, Failed, FromWorker, Ready, Report, Work, decode_from_worker, encode
 from falkirk.runtime.settings import Settings
 
@@ -217,7 +217,7 @@ class Supervisor:
         return [*self._workers.values(), *self._spares]
 
     def _spawn(self) -> Child:
-        arguments = [sys.executable, "-m", "falkirk.runtime.process", self._target]
+        arguments = command("falkirk.runtime.process", self._target)
         pipe = subprocess.PIPE
         errors = pipe if self._listen_to_errors else None
         process = subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=errors, env=os.environ.copy())

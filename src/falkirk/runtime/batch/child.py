@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from typing import IO
 
 from falkirk.runtime.news import Line, News
+from falkirk.runtime.parent import command
 from falkirk.runtime.protocol import BUG, EpochReport, Failed, decode_from_worker, encode
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.supervisor import CRASHES, WorkerFailed, ending, write_line
@@ -27,8 +27,7 @@ class DriverChild:
         self, target: str, settings: Settings, tell: Callable[[News], None], *, until_end: bool = False
     ) -> None:
         """With `until_end`, it is finished when epochs have read all that was in the sources when it began."""
-        self._arguments = [sys.executable, "-m", "falkirk.runtime.batch.process", target]
-        self._arguments += ["end"] if until_end else []
+        self._arguments = command("falkirk.runtime.batch.process", target, *(["end"] if until_end else []))
         self._settings, self._tell = settings, tell
         self._failed: WorkerFailed | None = None
         self._done = False

@@ -1,5 +1,4 @@
-"""A driver process: `python -m falkirk.runtime.batch.process APP [end]`, started by a supervisor, with its settings as a line
-on its standard input.
+"""A driver process, started by a supervisor (`falkirk.runtime.parent`), with its settings as a line on its standard input.
 
 It waits to be elected, and drives every batch part of the app, each in a thread of its own. Spark is started when the first
 epoch is to be computed. It ends when it is told to (SIGTERM) or when its supervisor ends.
@@ -96,7 +95,3 @@ def _term(drivers: Sequence[Driver], over: Callable[[], bool], meanwhile: Callab
         time.sleep(TURN)
     if failed:
         raise failed[0]
-
-
-if __name__ == "__main__":
-    main()
