@@ -207,7 +207,7 @@ def test_a_damaged_block_is_an_error_to_gets_and_to_scans(store: RocksStore, fol
 
 @pytest.mark.parametrize("key", [b"identity", b"progress"])
 def test_a_live_copy_that_does_not_say_what_it_is_is_an_error(store: RocksStore, folder: Path, key: bytes) -> None:
-    store._live.write([(b"\xff\xff" + key, None)])
+    store._live.write({b"\xff\xff" + key: None})
     store.close()
     with pytest.raises(StateError, match="does not say"):
         RocksStore(folder, WHOSE)

@@ -9,7 +9,7 @@ Memory is bounded for a process, not for a store: all its stores share one block
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,6 +29,7 @@ from rocksdict import (
 from falkirk.errors import FalkirkError
 from falkirk.state.files import disk_error
 from falkirk.state.meta import damaged
+from falkirk.state.store import Changes
 
 MIB = 1 << 20
 T = TypeVar("T")
@@ -82,15 +83,18 @@ class Engine:
         # An iterator that meets a damaged block ends as if that were the end of the data: only its status tells.
         self._run(rows.status)
 
-    def write(self, pairs: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Apply all pairs at once; None deletes. Raises DiskError: nothing is applied then."""
+    def write(self, *changes: Changes) -> None:
+        """Apply all changes at once; None deletes. Raises DiskError: nothing is applied then."""
         batch = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
-        for key, value in pairs:
-            if value is None:
-                delete(key)
-            else:
-                put(key, value)
+        for part in changes:
+            # In their order keys cost a third less altogether: each finds its place in memory beside the one before it.
+            for key in sorted(part):
+                value = part[key]
+                if value is None:
+                    delete(key)
+                else:
+                    put(key, value)
         self._run(lambda: self._db.write(batch))
 
     def flush(self) -> None:

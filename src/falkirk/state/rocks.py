@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import fcntl
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -45,8 +44,6 @@ from falkirk.state.meta import (
     encode_progress,
 )
 from falkirk.state.store import EMPTY, Changes, Identity, Progress
-
-Pairs = Iterable[tuple[bytes, bytes | None]]
 
 
 class RocksStore:
@@ -101,7 +98,7 @@ class RocksStore:
     def write(self, changes: Changes, progress: Progress) -> None:
         """Apply changes and progress at once. Raises DiskError when the disk is full: nothing is applied then."""
         check_advances(self._progress, progress)
-        self._live.write(chain(changes.items(), [(PROGRESS_KEY, encode_progress(progress))]))
+        self._live.write(changes, {PROGRESS_KEY: encode_progress(progress)})
         self._progress = progress
 
     def flush(self) -> None:
@@ -174,7 +171,7 @@ class RocksStore:
         try:
             found, self._progress = _told_by(engine, self._identity, folder)
             if found != self._identity:  # its schema is an older one
-                engine.write([(IDENTITY_KEY, encode_identity(self._identity))])
+                engine.write({IDENTITY_KEY: encode_identity(self._identity)})
         except BaseException:
             engine.close()
             raise
@@ -187,7 +184,7 @@ class RocksStore:
             return
         engine = Engine(folder, self._memory, create=True)
         try:
-            engine.write([(IDENTITY_KEY, encode_identity(self._identity)), (PROGRESS_KEY, encode_progress(EMPTY))])
+            engine.write({IDENTITY_KEY: encode_identity(self._identity), PROGRESS_KEY: encode_progress(EMPTY)})
             engine.flush()
         finally:
             engine.close()

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Producer
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.connectors.kafka import reader as reader_module
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.division import DivisionReader
 from falkirk.connectors.kafka.errors import Words
@@ -13,6 +14,7 @@ from falkirk.connectors.kafka.lag import Counts, Left, lag
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import UnreachableError
+from falkirk.state.store import Changes
 
 pytestmark = pytest.mark.kafka
 
@@ -41,6 +43,37 @@ def test_a_range_whose_begin_is_trimmed_is_read_from_where_the_log_begins_now(
         reader.close()
     assert [r.value for r in read.records] == [b"5", b"6", b"7"]
     assert read.position == 8
+
+
+def test_a_changelog_is_read_in_chunks_whatever_else_is_read_in_between(
+    kafka: str, place: TopicPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "CHANGES", 2)
+    producer = Producer({"bootstrap.servers": kafka})
+    other = TopicPartition(f"{place.topic}-log", 0)
+    Topics(Cluster(kafka)).create(other.topic, 1, 1, {})
+    for i in range(10):
+        producer.produce(other.topic, key=b"%d" % i, value=b"%d" % (i * i))
+    producer.flush()
+    end = Offset(10)
+    with closing(BoundedReader(Cluster(kafka))) as reader:
+
+        def chunk(start: Offset) -> tuple[Changes, Offset]:
+            changes, position = reader.read_changes(other, start, end)
+            assert 0 < len(changes) < 4
+            assert list(changes) == [b"%d" % i for i in range(start, position)]
+            return changes, position
+
+        found, position = chunk(Offset(0))
+        more, position = chunk(position)
+        found = {**found, **more}
+        reader.read({place: (Offset(0), Offset(8))}, committed=True)
+        more, position = chunk(position)
+        chunk(Offset(1))
+        while position < end:
+            found = {**found, **more}
+            more, position = chunk(position)
+    assert {**found, **more} == {b"%d" % i: b"%d" % (i * i) for i in range(10)}
 
 
 def test_a_short_way_to_the_end_is_counted_without_the_markers_on_it(kafka: str, place: TopicPartition) -> None:

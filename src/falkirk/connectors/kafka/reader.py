@@ -17,7 +17,10 @@ from falkirk.connectors.kafka.errors import translate
 from falkirk.state.store import Changes
 
 CHUNK = 100_000
-"""Records that one call hands over at most, so that a long restore runs in bounded memory."""
+"""Records that one call hands over at most, so that a long read runs in bounded memory."""
+
+CHANGES = 20_000
+"""Changes that one call hands over, about: few enough to be sorted and written while the processor has them at hand."""
 
 STUCK_AFTER = 0.1
 """Seconds that a read waits at an end that is short of its goal. A commit's markers take a few milliseconds."""
@@ -33,6 +36,8 @@ class BoundedReader:
         self._admin = client(AdminClient, cluster.settings())
         self._lock = threading.Lock()
         self._cluster = cluster
+        self._standing: tuple[TopicPartition, Offset] | None = None
+        """Which changelog the reader of committed records stands in, and where, between two chunks of it."""
 
     def watermarks(self, partitions: Sequence[TopicPartition], *, end: bool) -> dict[TopicPartition, Offset]:
         """First offsets, or high watermarks. Blocks while the cluster cannot be reached."""
@@ -72,6 +77,8 @@ class BoundedReader:
         for topic in {p.topic for p in positions} - met:
             meet(consumer, topic)
             met.add(topic)
+        if committed:
+            self._standing = None
         consumer.assign([KafkaPartition(p.topic, p.partition, start) for p, start in positions.items()])
         return consumer
 
@@ -112,20 +119,28 @@ class BoundedReader:
         return first
 
     def read_changes(self, partition: TopicPartition, start: Offset, end: Offset) -> tuple[Changes, Offset]:
-        """The changes in one chunk of a changelog, the last of each key."""
+        """The changes in one chunk of a changelog, the last of each key, and where the next chunk begins."""
         with self._lock:
-            consumer = self._assigned(True, {partition: start})
+            consumer = self._consumers[True]
+            if self._standing != (partition, start):
+                self._assigned(True, {partition: start})
+            # Between chunks it stays assigned: what has been fetched ahead would be thrown away, and asked for again.
+            self._standing = None
             try:
-                return self._changes(consumer, start, end)
+                changes, position = self._changes(consumer, start, end)
+                if position < end:
+                    self._standing = partition, position
             finally:
-                consumer.unassign()
+                if self._standing is None:
+                    consumer.unassign()
+            return changes, position
 
     @staticmethod
     def _changes(consumer: Consumer, start: Offset, end: Offset) -> tuple[Changes, Offset]:
         changes: dict[bytes, bytes | None] = {}
         position, stopped = start, time.monotonic() + 3600
-        while position < end and len(changes) < CHUNK and time.monotonic() - stopped < STUCK_AFTER:
-            messages = taken(consumer, 20_000)
+        while position < end and len(changes) < CHANGES and time.monotonic() - stopped < STUCK_AFTER:
+            messages = taken(consumer, CHANGES)
             if any(map(Message.error, messages)):
                 for m in messages:
                     if m.error() is not None and ended(m):
