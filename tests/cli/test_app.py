@@ -15,6 +15,7 @@ from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Producer
+from tests.runtime.collector import Collector
 
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.topics import Topics
@@ -111,12 +112,28 @@ def app(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[Running]:
         process.wait()
 
 
-def test_an_app_is_run_to_the_end_asked_how_it_is_and_run_on_by_a_worker_alone(app: Running) -> None:
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    one = Collector()
+    yield one
+    one.close()
+
+
+def test_an_app_is_run_to_the_end_asked_how_it_is_and_run_on_by_a_worker_alone(
+    app: Running, collector: Collector
+) -> None:
     app.feed(100)
-    code, _, err = app.call("run", "app.py:flow", "--until", "end")
+    code, _, err = app.call("run", "app.py:flow", "--until", "end", "--traces", collector.url)
     assert code == 0, err
     assert "worker 0 (pid " in err
     assert f"{app.name}: everything is processed: 100 input records, in " in err
+
+    spans = collector.spans()
+    told = [(about["falkirk.task"], about["falkirk.outcome"]) for name, about in spans if name == "falkirk.takeover"]
+    assert sorted(told) == [("counts/0", "running"), ("counts/1", "running")]
+    steps = [about for name, about in spans if name == "falkirk.step" and about["falkirk.outcome"] == "committed"]
+    assert sum(int(step["falkirk.records.read"]) for step in steps) == 100
+    assert {"falkirk.version", "falkirk.read", "falkirk.compute", "falkirk.commit"} <= {name for name, _ in spans}
 
     found = app.status()
     assert (found["state"], found["lag"], found["layout"], found["workers"]) == ("stopped", 0, 1, [])

@@ -13,6 +13,7 @@ from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase, Task
 from falkirk.checkpoint.transaction import Fate
 from falkirk.runtime.app import BoundInput, BoundTask
 from falkirk.runtime.task import RunningTask
+from falkirk.runtime.traces import SILENT
 from falkirk.runtime.worker import Stats, Worker
 from falkirk.state.memory import MemoryStore
 from falkirk.state.store import Identity
@@ -57,8 +58,8 @@ def worker_of(*tasks: RunningTask) -> tuple[Worker, Refusing]:
     worker = Worker.__new__(Worker)
     worker.__dict__ |= {
         "tasks": {t.owned.task.steps.partition: t for t in tasks}, "pipeline": Pipeline(), "owner": OwnerId("me"),
-        "stats": Stats(), "pacer": refusing, "maintenance": refusing, "_committer": refusing, "_commit": None,
-        "_commit_began": 0.0, "_assigned": {t.owned.task.steps.partition for t in tasks}, "_recovering": {},
+        "stats": Stats(), "traces": SILENT, "pacer": refusing, "maintenance": refusing, "_committer": refusing,
+        "_commit": None, "_commit_began": 0.0, "_assigned": {t.owned.task.steps.partition for t in tasks}, "_recovering": {},
         "_naming": [], "_recoveries": [], "_inputs": refusing,
         "clock": SimpleNamespace(now=lambda: Millis(0)),
     }  # fmt: skip

@@ -92,6 +92,14 @@ def _prefix(_: click.Context, __: click.Parameter, prefix: str) -> str:
     return prefix
 
 
+def _traces(_: click.Context, __: click.Parameter, url: str) -> str:
+    if url:
+        from falkirk.runtime.traces import check_place
+
+        check_place(url)
+    return url
+
+
 def _log_format(_: click.Context, __: click.Parameter, form: str) -> str:
     use(form)  # what goes wrong before anything runs is told so, too
     return form
@@ -112,6 +120,9 @@ until_option = setting(
 )
 http_option = setting("--http", metavar="[HOST:]PORT", default="", help="Answer /metrics (for Prometheus), /live and "
                       "/ready there; on loopback, if no host is given.  [default: nowhere]")  # fmt: skip
+traces_option = setting("--traces", metavar="URL", default="", callback=_traces, help="Send a span for each step to an "
+                        "OpenTelemetry collector, by OTLP over HTTP: http://collector:4318.  [default: what "
+                        "OTEL_EXPORTER_OTLP_ENDPOINT says, or nowhere]")  # fmt: skip
 place_option = setting("--on", "place", type=click.Choice(["spark"]), help="Where the workers live: on Spark's executors, "
                        "one a slot.  [default: on this host]")  # fmt: skip
 
@@ -203,6 +214,7 @@ def settings_from(**options: Any) -> Settings:
         log_level=options["log_level"],
         log_format=options["log_format"],
         http=options.get("http", ""),
+        traces=options.get("traces", ""),
     )
 
 

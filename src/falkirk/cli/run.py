@@ -21,6 +21,7 @@ from falkirk.cli.options import (
     run_options,
     settings_from,
     slot_option,
+    traces_option,
     until_option,
     workers_option,
 )
@@ -36,6 +37,7 @@ from falkirk.runtime.supervisor import Supervisor
 @until_option
 @place_option
 @http_option
+@traces_option
 def run(target: str, workers: int, until: str | None, place: str | None, **options: Any) -> None:
     """Run a flow on a Kafka cluster, with WORKERS processes on this host; or on Spark's executors.
 
@@ -59,6 +61,7 @@ def run(target: str, workers: int, until: str | None, place: str | None, **optio
 @workers_option
 @until_option
 @http_option
+@traces_option
 def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
     """Run a flow on this machine; a real embedded Kafka starts by itself and ends with it.
 
@@ -88,6 +91,7 @@ def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
 @run_options
 @slot_option
 @http_option
+@traces_option
 def worker(target: str, slot: int, **options: Any) -> None:
     """Be one worker of an app, without a supervisor: for a pod, which is started again when it ends.
 

@@ -22,6 +22,7 @@ from falkirk.errors import DiskError
 from falkirk.runtime.floors import Floor, Floors
 from falkirk.runtime.stores import TaskStores
 from falkirk.runtime.task import RunningTask
+from falkirk.runtime.traces import SILENT, Traces
 from falkirk.state.rocks import RocksStore
 from falkirk.state.store import Progress
 
@@ -56,9 +57,9 @@ class Upkeep:
 class Maintenance:
     """The upkeep of one worker's tasks, in a thread of its own."""
 
-    def __init__(self, stores: TaskStores, topics: Topics, keep: float = 0.0) -> None:
+    def __init__(self, stores: TaskStores, topics: Topics, keep: float = 0.0, traces: Traces = SILENT) -> None:
         """`keep`: seconds for which step records and edges stay that nobody needs any more."""
-        self._stores, self._topics, self._keep = stores, topics, keep
+        self._stores, self._topics, self._keep, self._traces = stores, topics, keep, traces
         self._known: dict[TaskId, Upkeep] = {}
         self._thread = ThreadPoolExecutor(1, "falkirk-upkeep")
 
@@ -124,8 +125,10 @@ class Maintenance:
         steps_floor = store.progress.step_offset - 1
         if isinstance(store, RocksStore):
             version = store.commit()
-            oldest = store.version_progress(store.versions()[0])
-            if not self._copied(task, store, version, oldest):
+            made, oldest = time.monotonic(), store.version_progress(store.versions()[0])
+            trouble = self._copy(task, store, version, oldest)
+            self._traces.version(task.owned, version, began, made, trouble)
+            if trouble is not None:
                 upkeep.stepped = True  # another version is due, and another attempt with it
                 return
             steps_floor, upkeep.copied = oldest.step_offset - 1, store.version_progress(version).step
@@ -134,7 +137,7 @@ class Maintenance:
         upkeep.steps.note(began, {task.owned.task.steps: Offset(steps_floor)})
         self._topics.trim({**upkeep.steps.passed(began), **upkeep.edges.passed(began)})
 
-    def _copied(self, task: RunningTask, store: RocksStore, version: int, oldest: Progress) -> bool:
+    def _copy(self, task: RunningTask, store: RocksStore, version: int, oldest: Progress) -> DiskError | None:
         """Copy a version. A checkpoint store that cannot be reached holds up no steps: what it lacks is in the logs, and
         nothing of them is trimmed meanwhile."""
         copies = self._stores.copies(task.owned.task.id)
@@ -145,8 +148,8 @@ class Maintenance:
             told = {"task": str(task.owned.task.id), "where": error.where, "hint": error.hint}
             logger.warning("task %s: version %s is not copied; it is tried again: %s (%s)",
                            task.owned.task.id, version, error.what, error.where, extra=told)  # fmt: skip
-            return False
-        return True
+            return error
+        return None
 
 
 def floor_of(task: RunningTask) -> Floor:

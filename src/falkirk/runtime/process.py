@@ -25,6 +25,7 @@ from falkirk.runtime.app import App, prepare
 from falkirk.runtime.logs import print_trace, setup_logging
 from falkirk.runtime.protocol import BUG, Failed, FromWorker, Ready, Report, decode_to_worker, encode
 from falkirk.runtime.settings import Settings
+from falkirk.runtime.traces import warm_up
 from falkirk.runtime.work import work
 from falkirk.stream.load import load_flow
 
@@ -36,6 +37,7 @@ def main() -> None:
 
 def _work(settings: Settings, pipe: Pipe, stop: threading.Event) -> None:
     app, topics = met(settings)
+    warm_up(settings)
     tame_garbage_collector()
     pipe.say(Ready())
     line = sys.stdin.readline()

@@ -34,6 +34,8 @@ class Settings:
     """What is written on standard error: "text", or "json", an object a line."""
     http: str = ""
     """Where metrics and probes are answered; empty: nowhere."""
+    traces: str = ""
+    """Where spans are sent, by OTLP over HTTP; empty: where OpenTelemetry's variables say, or nowhere."""
     spark: str = "local[*]"
     """Spark's master, for batch parts and for workers on Spark."""
     spark_settings: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from falkirk.checkpoint.tasks import Owned, Phase, ends
@@ -17,7 +18,8 @@ from falkirk.runtime.protocol import Report, TaskReport
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.stats import Stats
 from falkirk.runtime.task import RunningTask
-from falkirk.runtime.worker import Worker
+from falkirk.runtime.traces import traces_of
+from falkirk.runtime.worker import Worker, owner_of
 from falkirk.state.rocks import RocksStore
 
 PERIOD = 1.0
@@ -38,8 +40,11 @@ def work(
     """Be worker `slot` until `stopping()`. Raises IdentityError if another process is, and FalkirkError."""
     about(app=app.name, worker=slot)
     who = identity(Path(settings.state_dir), app.name, slot)
-    with hold(who.folder / "lock", f"worker {slot} of app {app.name!r}", patience=PATIENCE):
-        worker = Worker(app, settings, who, topics)
+    with (
+        hold(who.folder / "lock", f"worker {slot} of app {app.name!r}", patience=PATIENCE),
+        closing(traces_of(app.name, owner_of(app, who), settings)) as traces,
+    ):
+        worker = Worker(app, settings, who, topics, traces)
         reporter = Reporter(worker, slot, say)
 
         def finished() -> bool:

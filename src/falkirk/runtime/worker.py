@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from falkirk.checkpoint.ids import Offset, OwnerId, TaskId, TopicPartition
+from falkirk.checkpoint.ids import Millis, Offset, OwnerId, TaskId, TopicPartition
 from falkirk.checkpoint.pipeline import Pipeline
 from falkirk.checkpoint.takeover import abandon
-from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase, ends
+from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase, ends, next_step
 from falkirk.checkpoint.transaction import Fate
 from falkirk.connectors.kafka.config import logger
 from falkirk.connectors.kafka.group import Membership
@@ -40,6 +40,7 @@ from falkirk.runtime.starts import check_division, start_offsets
 from falkirk.runtime.stats import Stats
 from falkirk.runtime.stores import TaskStores
 from falkirk.runtime.task import RunningTask, check_sizes
+from falkirk.runtime.traces import SILENT, Traces
 from falkirk.runtime.vigil import Vigil
 from falkirk.state.engine import Memory
 from falkirk.stream.circuit import Circuit
@@ -51,9 +52,11 @@ IDLE_WAIT = 0.01
 class Worker:
     """One process's share of an app."""
 
-    def __init__(self, app: App, settings: Settings, identity: Identity, topics: Topics) -> None:
-        self.app, self.settings, self.topics = app, settings, topics
-        self.owner = OwnerId(f"{app.group}.{identity.name}")
+    def __init__(
+        self, app: App, settings: Settings, identity: Identity, topics: Topics, traces: Traces = SILENT
+    ) -> None:
+        self.app, self.settings, self.topics, self.traces = app, settings, topics, traces
+        self.owner = owner_of(app, identity)
         self.clock = WallClock()
         self.tasks: dict[int, RunningTask] = {}
         self.pipeline = Pipeline()
@@ -93,7 +96,7 @@ class Worker:
         memory = Memory(settings.cache_bytes * 2 // 3, settings.cache_bytes // 3)
         url = settings.checkpoint_url()
         self._stores = TaskStores(app, identity.folder, url, memory, lambda: look(app, cluster))
-        self.maintenance = Maintenance(self._stores, topics, settings.keep_steps_ms / 1000)
+        self.maintenance = Maintenance(self._stores, topics, settings.keep_steps_ms / 1000, traces)
         self._inputs = Inputs(app, cluster, topics, identity.folder, memory)
         self._vigil = Vigil(app.recorded, topics)
         self._ear = Ear(cluster, app.control)
@@ -187,17 +190,27 @@ class Worker:
         began = time.monotonic()
         for task in running:
             if (close and task.rows) or task in due:
-                step = task.close(self.pipeline, self.owner, now, self._inputs.tables)
-                check_sizes(step, self.app.limits)
-                self.pipeline.stage(step)
+                self._run_step(task, now, began)
         if close:
             self.pacer.ran(time.monotonic() - began)
             self.stats.rounds.add(time.monotonic() - began)
+
+    def _run_step(self, task: RunningTask, now: Millis, closed: float) -> None:
+        began = time.monotonic()
+        try:
+            step = task.close(self.pipeline, self.owner, now, self._inputs.tables)
+            check_sizes(step, self.app.limits)
+        except Exception as error:
+            self.traces.failed(task.owned, next_step(self.pipeline.last(task.owned)), began, error)
+            raise
+        self.pipeline.stage(step)
+        self.traces.ran(step, self._first_row, closed, began)
 
     def _start_commit(self) -> None:
         if self.pipeline.staged and self._commit is None:
             steps = self.pipeline.begin()
             self._commit, self._commit_began = (steps, self._committer.commit(steps)), time.monotonic()
+            self.traces.committing(*self._commit)
 
     def _settle(self, *, wait: bool) -> None:
         """Take note of how the last transaction ended."""
@@ -242,11 +255,12 @@ class Worker:
         # Beyond its own tasks are those of a newer flow: they are not for this worker, which soon learns of it (`Vigil`).
         mine = {p for p in self._assigned if p < len(self.app.tasks)}
         if missing := sorted(mine - self.tasks.keys() - self._recovering.keys()):
-            tasks = [Owned(self.app.tasks[p].task) for p in missing]
+            tasks = [self.traces.owned(self.app.tasks[p].task) for p in missing]
             self._recovering |= dict(zip(missing, tasks, strict=True))
             for owned in tasks:
                 self._stores.prefetch(owned.task.id)
             self._naming.append((tasks, self._committer.name(tasks)))
+            self.traces.taking_over(*self._naming[-1])
         for naming in [n for n in self._naming if n[1].done()]:
             self._naming.remove(naming)
             self._named(*naming)
@@ -264,7 +278,9 @@ class Worker:
             return
         circuits = {o.task.id: self._circuit(o) for o in tasks}
         replays = Replays(self.settings.cluster(), self._bound, circuits)
-        self._recoveries.append((tasks, circuits, self._committer.recover(tasks, self._stores, replays)))
+        recovered = self._committer.recover(tasks, self._stores, replays)
+        self._recoveries.append((tasks, circuits, recovered))
+        self.traces.taking_over(tasks, recovered)
 
     def _recovered(self, tasks: list[Owned], circuits: dict[TaskId, Circuit], recovered: Future[None]) -> None:
         recovered.result()
@@ -351,6 +367,11 @@ class Worker:
         self.pipeline.forget(task.owned.task.id)
         self.maintenance.forget(task)
         abandon(task.owned)
+
+
+def owner_of(app: App, identity: Identity) -> OwnerId:
+    """A worker's transactional id."""
+    return OwnerId(f"{app.group}.{identity.name}")
 
 
 def pacer_of(app: App) -> Pacer:
