@@ -50,6 +50,7 @@ from falkirk.stream.formats.types import (
 )
 from falkirk.stream.on_error import DeadLetter, Skip, Stop
 from falkirk.stream.once import Once
+from falkirk.stream.pattern import Pattern
 from falkirk.stream.process import KeyContext, Process, Timer
 from falkirk.stream.provenance import Provenance, provenance
 from falkirk.stream.regimes import Batch, EagerCheckpoint, LazyCheckpoint
@@ -86,6 +87,7 @@ __all__ = [
     "LazyCheckpoint",
     "List",
     "Once",
+    "Pattern",
     "Process",
     "Provenance",
     "Raw",

@@ -12,6 +12,7 @@ prints the text without a trace and exits with the class's `exit_code`.
     ├── UserCodeError        a user's function raised, or returned the wrong shape
     ├── DivergenceError      a replayed step gave another output than the one it published
     ├── StateError           a store or a checkpoint cannot be used: other app, other format, unreadable, changed schema
+    │   └── OutgrownError        the app has gone on under a newer layout than this worker's
     ├── DiskError            the disk is full, or a file cannot be written
     └── IdentityError        another process runs under this worker's identity
 """
@@ -87,6 +88,10 @@ class StateError(FalkirkError):
     """A store or a checkpoint cannot be used. It is never taken for an empty one."""
 
     exit_code = 7
+
+
+class OutgrownError(StateError):
+    """The app has gone on under a newer layout: another flow, or one more topic that a pattern matches."""
 
 
 class DiskError(FalkirkError):

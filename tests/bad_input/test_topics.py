@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 
 import pytest
 from tests.bad_input.stand import Stand, flow_file
@@ -57,6 +58,32 @@ def test_a_topic_that_is_made_anew_while_the_app_runs(stand: Stand) -> None:
         stand.run(stand.flow())
     stand.go_on(anew())
     stand.assert_exact("stats-2")
+
+
+def test_topics_that_join_a_pattern_while_the_app_runs_through_a_kill(stand: Stand) -> None:
+    flow = flow_file(source='topic=fk.Pattern(PREFIX + "bids-[a-z]+"), key="auction"')
+    stand.topic("bids-a")
+    stand.bids(50, "bids-a")
+    going = stand.start(flow, "--workers", "2")
+    stand.settle()
+    stand.topic("bids-b")
+    stand.bids(50, "bids-b")
+    stand.settle()
+    stand.bids(50, "bids-b")
+    going.kill()
+    stand.topic("bids-c")
+    stand.bids(50, "bids-c")
+    going = stand.start(flow, "--workers", "2")
+    stand.settle()
+    assert going.leave().code == 0
+    counts: dict[int, int] = {}
+    for row in stand.values("stats"):
+        assert row["n"] > counts.get(row["auction"], 0), "doubled, or out of order"
+        counts[row["auction"]] = row["n"]
+    assert counts == Counter(bid["auction"] for name in ("a", "b", "c") for bid in stand.values(f"bids-{name}"))
+    stand.topic("bids-d", partitions=3)
+    with pytest.raises(SourceError, match="different numbers of partitions"):
+        stand.go_on(flow)
 
 
 def test_retention_that_overtook_a_stopped_app(stand: Stand) -> None:

@@ -83,6 +83,22 @@ def test_a_change_that_loses_no_state_is_let_through(now: StageRecord) -> None:
     continuity.check_stages(KNOWN, [now])
 
 
+def test_a_source_of_several_topics_may_come_to_read_more_and_never_less() -> None:
+    more = stage(inputs=("bids", "offers"), several=("bids", "offers"))
+    continuity.check_stages(KNOWN, [more])
+    known = msgspec.structs.replace(KNOWN, stages=(more,))
+    with pytest.raises(SourceError, match="it read offers, and does not now"):
+        continuity.check_stages(known, [stage(several=("bids",))])
+
+
+def test_layouts_that_differ_in_topics_that_joined_are_told_from_those_of_another_flow() -> None:
+    one, other = stage(several=("bids",)), stage(inputs=("bids", "offers"), several=("bids", "offers"))
+    assert continuity.differ_in_topics([one], [other])
+    assert not continuity.differ_in_topics([one], [one])
+    assert not continuity.differ_in_topics([one], [msgspec.structs.replace(other, outputs=("elsewhere",))])
+    assert not continuity.differ_in_topics([one], [msgspec.structs.replace(other, inputs=("bids", "offers", "asks"))])
+
+
 def test_a_new_stage_is_let_through() -> None:
     continuity.check_stages(KNOWN, [stage(), stage(id="more")])
 

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import pytest
 
 from falkirk.connectors.kafka.topics import TopicInfo
-from falkirk.errors import FalkirkError, SourceError, UnreachableError
+from falkirk.errors import FalkirkError, OutgrownError, SourceError, UnreachableError
 from falkirk.runtime import vigil
 from falkirk.runtime.layout import LayoutRecord, StageRecord, TopicRecord
 from falkirk.runtime.vigil import Vigil
+from falkirk.stream.pattern import Pattern
 
 STATS = StageRecord("stats", 2, "eager", True, "f00", "stats v1", ("bids",), ("out",))
 LAYOUT = LayoutRecord(1, "app", (STATS,), {"bids": TopicRecord("a", 2, "source"), "out": TopicRecord("b", 2, "sink")})
 AS_EVER = {"bids": TopicInfo("bids", "a", 2), "out": TopicInfo("out", "b", 2)}
 
 Answer = dict[str, TopicInfo] | FalkirkError | None
+
+
+@dataclass
+class Names:
+    """The names of all topics, at once."""
+
+    names: list[str]
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> list[str]:
+        return self.names
 
 
 class Cluster:
@@ -28,11 +43,15 @@ class Cluster:
     def __init__(self) -> None:
         self.answer: Answer = dict(AS_EVER)
         self.asked = 0
+        self.names: list[str] = []
 
     def ask(self, names: Iterable[str], timeout: float) -> Cluster:
-        assert set(names) == {"bids", "out"}
+        assert set(names) - {"bids-more"} == {"bids", "out"}
         self.asked += 1
         return self
+
+    def ask_names(self) -> Names:
+        return Names(self.names)
 
     def done(self) -> bool:
         return self.answer is not None
@@ -116,3 +135,17 @@ def test_silence_is_told_once_in_a_while_and_so_is_its_end(cluster: Cluster, cap
     silence, end = caplog.messages
     assert silence.startswith("broker:9092 has not answered for")
     assert end.startswith("broker:9092 answers again, after")
+
+
+def test_a_topic_that_a_pattern_matches_is_told_once_the_cluster_describes_it(cluster: Cluster) -> None:
+    over = Vigil(LAYOUT, cluster, [Pattern("bids.*")], "falkirk")  # type: ignore[arg-type]
+    cluster.names = ["bids", "out", "falkirk.bids", "falkirk.app.bids", "__bids"]
+    for _ in range(3):
+        look(over)
+    cluster.names.append("bids-more")
+    for _ in range(3):
+        look(over)  # it has a name, and nothing else is known of it
+    assert isinstance(cluster.answer, dict)
+    cluster.answer["bids-more"] = TopicInfo("bids-more", "c", 1)
+    with pytest.raises(OutgrownError, match="bids-more"):
+        look(over)

@@ -35,7 +35,7 @@ from falkirk.checkpoint.rollforward import (
 )
 from falkirk.checkpoint.tasks import Owned, Phase, Revoked
 from falkirk.checkpoint.transaction import record_of, renew, transact
-from falkirk.errors import StateError
+from falkirk.errors import OutgrownError, StateError
 
 
 async def name(
@@ -159,9 +159,9 @@ def abandon(owned: Owned) -> None:
 
 
 def check_layout(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> None:
-    """No step of a flow follows one of its successor: what is new there would miss it. Raises StateError."""
+    """No step of a flow follows one of its successor: what is new there would miss it. Raises OutgrownError."""
     if steps and steps[-1][1].layout > owned.task.layout:
-        raise StateError(
+        raise OutgrownError(
             f"the flow has been changed: task {owned.task.id} has gone on under layout {steps[-1][1].layout}, and this "
             f"worker runs layout {owned.task.layout}",
             where=f"{owned.task.steps.topic}[{owned.task.steps.partition}]",

@@ -14,6 +14,7 @@ from falkirk.connectors.kafka.acls import Acl, grant
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.needs import NeededTopic, Right, needed_topics, rights
+from falkirk.runtime.survey import resolved
 from falkirk.stream.load import load_flow
 
 
@@ -49,7 +50,7 @@ def topics(
     settings = cluster_settings(**options)
     cluster = Topics(settings.cluster())
     needed = needed_topics(plan, settings, cluster, backfill=backfill)
-    wanted = rights(plan, settings) if acls else []
+    wanted = rights(resolved(plan, settings, cluster), settings) if acls else []
     principal = user if user and ":" in user else f"User:{user}"
     if create:
         for topic in [t for t in needed if not t.exists]:

@@ -18,7 +18,7 @@ from falkirk.errors import ConfigError
 from falkirk.runtime.whence import Answer, Whence
 from falkirk.runtime.why import Made, Read, sources_of
 from falkirk.stream.load import load_flow
-from falkirk.stream.views import Row, View, plain, views_of
+from falkirk.stream.views import Row, View, plain, view_of, views_of
 
 
 @click.command(name="why")
@@ -59,13 +59,13 @@ def why_command(
     """
     settings = cluster_settings(**options)
     at, offset = _place(place)
-    views = {} if target is None else {v.topic: v for v in views_of(load_flow(target).plan(settings.prefix))}
+    views = [] if target is None else views_of(load_flow(target).plan(settings.prefix))
     with Whence(settings, Topics(settings.cluster())) as whence:
         answer = whence.ask(at, offset, app)
         sources = sources_of(answer.made)
         found: list[tuple[View, list[Row]]] = []
         for r in sources if records else ():
-            view = views.get(r.topic) or View(r.topic, "topic", r.topic)
+            view = view_of(views, r.topic) or View(r.topic, "topic", r.topic)
             messages = whence.messages(TopicPartition(r.topic, r.partition), r.start, r.end)
             if not all_keys and answer.record.key() is not None:
                 messages = [m for m in messages if m.key() == answer.record.key()]

@@ -16,7 +16,7 @@ from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.errors import SourceError
 from falkirk.runtime import layout
 from falkirk.runtime.batch.binding import BoundBatch, bind
-from falkirk.runtime.continuity import check_stages, keep
+from falkirk.runtime.continuity import check_stages, differ_in_topics, keep
 from falkirk.runtime.layout import LayoutRecord, Start
 from falkirk.runtime.registries import meet_registries
 from falkirk.runtime.settings import Settings
@@ -114,6 +114,10 @@ def prepare(
         known = keep(record, found.past, plan.app, found.stages, kept)
     finally:
         record.close()
+    if differ_in_topics(known.stages, found.stages):
+        return prepare(
+            plan, settings, topics, backfill=backfill, losing=losing
+        )  # another has seen other topics: look again
     tasks = lay_out(plan, settings, known.number, found.sizes, infos)
     written = {name for name, role in roles.items() if role != "source"} | {
         o.topic for p in parts(plan) for o in p.outputs
@@ -157,8 +161,9 @@ def lay_out(
                 number,
             )
             inputs = tuple(
-                BoundInput(i, TopicPartition(i.topic, p), InputPartition("", i.topic, infos[i.topic].id, p))
+                BoundInput(i, TopicPartition(i.topic, q), InputPartition("", i.topic, infos[i.topic].id, q))
                 for i in stage.inputs
+                for q in (range(p, infos[i.topic].partitions, sizes[stage.id]) if i.loose else (p,))
             )
             tasks.append(BoundTask(task, stage, inputs, shared_inputs(stage, infos)))
     return tuple(tasks)

@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from falkirk.checkpoint.ids import Offset
+from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.tasks import Phase
 from falkirk.connectors.kafka.lag import Left, lag
 from falkirk.runtime.app import App, BoundTask
@@ -192,10 +192,10 @@ class Board:
 
     def left_of(self, task: TaskReport) -> list[Left]:
         """What one task has before it."""
-        inputs = self._bound[task.task].inputs
+        places = [TopicPartition(*p) for p in task.places] or [i.place for i in self._bound[task.task].inputs]
         return [
-            Left(i.place, Offset(end), Offset(mark))
-            for i, end, mark in zip(inputs, task.ends, task.marks, strict=False)
+            Left(place, Offset(end), Offset(mark))
+            for place, end, mark in zip(places, task.ends, task.marks, strict=False)
         ]
 
     def lag(self) -> int:

@@ -27,10 +27,11 @@ from falkirk.runtime.app import check_fit
 from falkirk.runtime.needs import NeededTopic, needed_topics, rights
 from falkirk.runtime.peek import peek
 from falkirk.runtime.settings import Settings
-from falkirk.runtime.survey import survey
+from falkirk.runtime.survey import parts, resolved, survey
 from falkirk.state.objects import try_out
+from falkirk.stream.pattern import Pattern
 from falkirk.stream.plan import Plan, control_topic, steps_topic
-from falkirk.stream.views import View, views_of
+from falkirk.stream.views import View, view_of, views_of
 
 RECORDS = 100
 """So many of the last records of a source are decoded."""
@@ -73,8 +74,11 @@ def tried(what: str, trial: Callable[[], str]) -> Generator[Finding, None, bool]
 
 
 def _on_the_cluster(plan: Plan, settings: Settings, topics: Topics) -> Iterator[Finding]:
-    sources = {view.topic: view for view in views_of(plan) if view.kind in ("source", "table")}
-    for view in sources.values():
+    plan = resolved(plan, settings, topics)
+    views = [view for view in views_of(plan) if view.kind in ("source", "table")]
+    read = dict.fromkeys(i.topic for part in parts(plan) for i in part.inputs if i.kind == "source")
+    read |= dict.fromkeys(table.source.topic for table in plan.shared)
+    for view in filter(None, (view_of(views, topic) for topic in read)):
         there = yield from tried(f"{view.kind} {view.topic}", partial(_source, view, topics))
         if there:
             yield from tried(f"records of {view.topic}", partial(_records, view, settings, topics))
@@ -102,6 +106,8 @@ def _brokers(topics: Topics) -> str:
 
 
 def _source(view: View, topics: Topics) -> str:
+    if view.topic == str(view.topics) and isinstance(view.topics, Pattern):
+        raise ClusterError("no topic matches", hint="create one, or mend the pattern, which must match names in full")
     found = topics.describe([view.topic]).get(view.topic)
     if found is None:
         raise ClusterError(

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import version
 
+from msgspec.structs import replace
+
 from falkirk.connectors.kafka.control import ControlTopic
 from falkirk.connectors.kafka.topics import TopicInfo
 from falkirk.errors import FalkirkError, SourceError, StateError
@@ -35,6 +37,7 @@ def stage_records(stages: Sequence[Stage], sizes: Mapping[str, int]) -> tuple[St
             stage.state_schema,
             inputs_of(stage),
             tuple(sorted(o.topic for o in stage.outputs)),
+            tuple(sorted(i.topic for i in stage.inputs if i.among is not None)),
         )
         for stage in stages
     )
@@ -47,14 +50,26 @@ def keep(
     stages: tuple[StageRecord, ...],
     topics: Mapping[str, TopicRecord],
 ) -> LayoutRecord:
-    """Record what is new, and return the layout that counts. It may be another's, if that was first: it is checked again."""
+    """Record what is new, and return the layout that counts. It may be another's, if that was first: it is checked again,
+    unless it is this one but for topics that have joined."""
     if known.layout is not None and (known.layout.stages, known.layout.topics) == (stages, topics):
         return known.layout
     wins = write_layout(control, LayoutRecord(known.next, app, stages, dict(topics), falkirk=version("falkirk")))
+    if differ_in_topics(wins.stages, stages):
+        return wins
     check_stages(wins, stages)
     if [s.state for s in wins.stages] != [s.state for s in stages]:
         raise StateError(f"another run has just changed app {app!r}", hint="start again, of one flow")
     return wins
+
+
+def differ_in_topics(one: Sequence[StageRecord], other: Sequence[StageRecord]) -> bool:
+    """Whether it is the same flow, and other topics have joined its sources."""
+
+    def fixed(stages: Sequence[StageRecord]) -> list[StageRecord]:
+        return [replace(s, inputs=tuple(i for i in s.inputs if i not in s.several), several=()) for s in stages]
+
+    return list(one) != list(other) and fixed(one) == fixed(other)
 
 
 def as_recorded(known: LayoutRecord | None, stages: Sequence[Stage]) -> list[Stage]:
@@ -167,13 +182,14 @@ def _check_stage(was: StageRecord, now: StageRecord, losing: Collection[str]) ->
     where = f"stage {now.id}"
     if was.state != now.state:
         _check_state(was, now, losing)
-    if was.inputs != now.inputs:
-        gone, new = set(was.inputs) - set(now.inputs), set(now.inputs) - set(was.inputs)
+    if set(was.inputs) != set(now.inputs):
+        gone, new = set(was.inputs) - set(now.inputs), set(now.inputs) - set(was.inputs) - set(now.several)
         words = [f"it read {t}, and does not now" for t in sorted(gone)]
         words += [f"it reads {t}, and did not" for t in sorted(new)]
-        raise SourceError(
-            f"the inputs of stage {now.id!r} have changed: {'; '.join(words)}", where=where, hint=ANOTHER_NAME
-        )
+        if words:
+            raise SourceError(
+                f"the inputs of stage {now.id!r} have changed: {'; '.join(words)}", where=where, hint=ANOTHER_NAME
+            )
     if not (was.stateful and now.stateful):
         return
     if was.regime != now.regime:

@@ -42,8 +42,9 @@ class Inputs:
         self._reader_of(task).remove(i.place for i in task.bound.inputs)
 
     def rewind(self, task: RunningTask) -> None:
-        """Read for it again, from where it says now."""
-        self._reader_of(task).rewind(task.positions())
+        """Read for it again, from where it says now. (A seek would leave what is fetched ahead in the queue for a while.)"""
+        self.remove(task)
+        self.add(task)
 
     def poll(self, tasks: Collection[RunningTask], timeout: float) -> bool:
         """Hand the tasks what there is, waiting up to `timeout` seconds for it; say whether there was no more."""
@@ -57,6 +58,8 @@ class Inputs:
             drained &= count < DRAINED
         self.tables.tick()
         for task in tasks:
+            if new := task.joined():
+                self._reader_of(task).add(new)
             if task.held and task.begun and self.tables.ready(task.bound, task.ends):
                 self._reader_of(task).add(task.let_go())
             if task.begun and not task.held and task.loading and self._reader_of(task).at_end(task.loading):

@@ -71,6 +71,8 @@ class StageRecord(msgspec.Struct, frozen=True):
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     """Topics."""
+    several: tuple[str, ...] = ()
+    """Those inputs that are of sources of several topics: others may join them."""
 
 
 class LayoutRecord(msgspec.Struct, frozen=True):

@@ -45,6 +45,8 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where the last committed step stopped reading, in the order of the task's inputs."""
     marks: tuple[int, ...] = ()
     """Where those inputs ended just then."""
+    places: tuple[tuple[str, int], ...] = ()
+    """The topics and partitions of those inputs, where topics may join them while the app runs."""
     done: int = 0
     total: int = 0
     """How far a recovery is: records of a changelog, steps, or bytes."""

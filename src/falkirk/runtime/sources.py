@@ -11,7 +11,7 @@ PARTITIONS = 4
 
 def make_missing_sources(plan: Plan, topics: Topics) -> list[str]:
     """Make the topics that the flow reads and that are not there, empty; return their names."""
-    wanted = {i.topic for part in parts(plan) for i in part.inputs if i.kind == "source"}
+    wanted = {i.topic for part in parts(plan) for i in part.inputs if i.kind == "source" and i.resolved}
     tables = {table.source.topic for table in plan.shared} - {o.topic for part in parts(plan) for o in part.outputs}
     wanted |= tables
     missing = sorted(wanted - topics.describe(wanted).keys())

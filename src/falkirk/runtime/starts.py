@@ -15,7 +15,8 @@ ANOTHER_NAME = "give the flow another name"
 
 
 def check_division(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> None:
-    """What the last step read is what is there now: same topics, same partitions. Raises SourceError."""
+    """What the last step read is what is there now: same topics, same partitions, but for topics that have joined. Raises
+    SourceError."""
     own = {i.partition for i in task.inputs}
     now = own | {i.partition for i in task.shared}
     _check_same(task, ends)
@@ -24,7 +25,7 @@ def check_division(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> No
             f"task {task.task.id} read {gone.topic}[{gone.partition}], which it does not read now",
             hint="partitions or sources were removed; undo that, or give the flow another name",
         )
-    if ends and (new := own - ends.keys()):
+    if ends and (new := {i.partition for i in task.inputs if i.input.among is None} - ends.keys()):
         raise SourceError(
             f"task {task.task.id} has new input partitions: {', '.join(f'{p.topic}[{p.partition}]' for p in sorted(new))}",
             hint="partitions or sources were added; undo that, or give the flow another name",
@@ -69,6 +70,18 @@ def start_offsets(
             at: str | int = "earliest"
         else:
             at = i.input.start
+        found[i.partition] = topics.offsets([i.place], at)[i.place]
+    return found
+
+
+def joining_offsets(
+    task: BoundTask, ends: Mapping[InputPartition, Offset], topics: Topics
+) -> dict[InputPartition, Offset]:
+    """Where the partitions begin of topics that have joined the task's sources since its last step: where the flow says; and
+    where that is "latest", at their first record, for all of it has come since the app began."""
+    found = {}
+    for i in (i for i in task.inputs if ends and i.partition not in ends):
+        at = i.input.start if isinstance(i.input.start, int) else "earliest"
         found[i.partition] = topics.offsets([i.place], at)[i.place]
     return found
 

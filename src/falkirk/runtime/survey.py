@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from falkirk.connectors.kafka.control import ControlTopic
@@ -10,10 +10,20 @@ from falkirk.connectors.kafka.topics import COMPACTED, FOREVER, TABLE, TopicInfo
 from falkirk.errors import ClusterError, SourceError
 from falkirk.runtime import layout
 from falkirk.runtime.continuity import as_recorded, check_topics, stage_records
-from falkirk.runtime.layout import Known, StageRecord
+from falkirk.runtime.layout import Known, LayoutRecord, StageRecord
 from falkirk.runtime.settings import Settings
 from falkirk.stream.batch import BatchStage
-from falkirk.stream.plan import Plan, Stage, backfill_topic, changelog_topic, control_topic, epochs_topic, steps_topic
+from falkirk.stream.pattern import Pattern
+from falkirk.stream.plan import (
+    Input,
+    Plan,
+    Stage,
+    backfill_topic,
+    changelog_topic,
+    control_topic,
+    epochs_topic,
+    steps_topic,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,7 @@ def survey(plan: Plan, settings: Settings, topics: Topics, record: ControlTopic,
     past = layout.read_known(record) if topics.describe([control]) else Known()
     layout.check_not_ending(plan.app, past)
     known = past.layout
+    plan = resolved(plan, settings, topics, known)
     plan = replace(plan, stages=tuple(as_recorded(known, plan.stages)))
     roles = roles_of(plan, settings)
     if backfill or (known is not None and fills in known.topics):
@@ -61,11 +72,49 @@ def survey(plan: Plan, settings: Settings, topics: Topics, record: ControlTopic,
     if known is not None:
         # A sink that was given more partitions is written as before: a key must not have its records in two of them.
         counts |= {name: topic.partitions for name, topic in known.topics.items() if name in counts}
-    sizes, missing = topics_to_make(plan, settings, counts, room_for(plan, topics))
+    were = {stage.id: stage.tasks for stage in known.stages} if known is not None else {}
+    sizes, missing = topics_to_make(plan, settings, counts, room_for(plan, topics), were)
     if fills in roles and fills not in counts:
         made = {name: partitions for name, (partitions, _) in missing.items()}
         missing[fills] = (1 + result_partitions(plan, {**counts, **made}), FOREVER)
     return Survey(plan, past, roles, counts, missing, sizes, stage_records(plan.stages, sizes))
+
+
+def resolved(plan: Plan, settings: Settings, topics: Topics, known: LayoutRecord | None = None) -> Plan:
+    """The flow with the topics that its patterns match by now in the place of the patterns. Those of the layout are among
+    them, whatever the broker that is asked has heard of. Raises ClusterError."""
+    if not any(patterns_of(stage) for stage in plan.stages):
+        return plan
+    had = {name for name, topic in known.topics.items() if topic.role == "source"} if known is not None else set()
+    names = {*topics.names(), *had}
+    wanted = {
+        name
+        for s in plan.stages
+        for pattern in patterns_of(s).values()
+        for name in pattern.among(names, settings.prefix)
+    }
+    # One that was made just now may not be shown by every broker: it is for a later look.
+    return matched(plan, settings.prefix, {*topics.describe(wanted), *had})
+
+
+def matched(plan: Plan, prefix: str, names: Collection[str]) -> Plan:
+    """The flow with those of the names in the place of the patterns that match them."""
+    return replace(plan, stages=tuple(_matched(stage, prefix, names) for stage in plan.stages))
+
+
+def _matched(stage: Stage, prefix: str, names: Collection[str]) -> Stage:
+    inputs: list[Input] = []
+    for i in stage.inputs:
+        if not isinstance(i.among, Pattern):
+            inputs.append(i)
+        elif all(i.id != other.id for other in inputs):  # what it matched before, if that was asked, it matches again
+            inputs += [replace(i, topic=name) for name in i.among.among(names, prefix) or [str(i.among)]]
+    return stage.reading(tuple(inputs))
+
+
+def patterns_of(stage: Stage) -> dict[str, Pattern]:
+    """The patterns of topics that it reads, by the source's id."""
+    return {i.id: i.among for i in stage.inputs if isinstance(i.among, Pattern)}
 
 
 def parts(plan: Plan) -> tuple[Stage | BatchStage, ...]:
@@ -99,9 +148,14 @@ def room_for(plan: Plan, topics: Topics) -> Mapping[str, str]:
 
 
 def topics_to_make(
-    plan: Plan, settings: Settings, have: Mapping[str, int], room: Mapping[str, str]
+    plan: Plan,
+    settings: Settings,
+    have: Mapping[str, int],
+    room: Mapping[str, str],
+    were: Mapping[str, int] | None = None,
 ) -> tuple[dict[str, int], dict[str, tuple[int, Mapping[str, str]]]]:
-    """How many tasks each stage has; and the topics that are missing, with their partitions and settings."""
+    """How many tasks each stage has; and the topics that are missing, with their partitions and settings. `were`: how many
+    tasks the stages had before."""
     counts, missing = dict(have), {}
 
     def want(name: str, partitions: int, config: Mapping[str, str]) -> None:
@@ -111,7 +165,7 @@ def topics_to_make(
 
     sizes: dict[str, int] = {}
     for stage in plan.stages:
-        sizes[stage.id] = size = stage_size(stage, counts)
+        sizes[stage.id] = size = stage_size(stage, counts, (were or {}).get(stage.id))
         for output in stage.outputs:
             config = {} if output.kind == "sink" else {**FOREVER, **room}
             want(output.topic, 1 if output.kind == "dead_letters" else size, config)
@@ -135,8 +189,9 @@ def result_partitions(plan: Plan, counts: Mapping[str, int]) -> int:
     return max((counts[o.topic] for s in plan.stages for o in s.outputs if o.kind != "edge"), default=1)
 
 
-def stage_size(stage: Stage, counts: Mapping[str, int]) -> int:
-    """How many tasks a stage has: the partitions of its inputs, which must agree."""
+def stage_size(stage: Stage, counts: Mapping[str, int], was: int | None = None) -> int:
+    """How many tasks a stage has: the partitions of its inputs, which must agree. Those of inputs that are loose go round the
+    tasks; where there are no others, there are as many tasks as the largest has partitions, and as many as there were."""
     topics = [i.topic for i in stage.inputs]
     if twice := next((topic for topic in topics if topics.count(topic) > 1), None):
         raise SourceError(
@@ -144,14 +199,14 @@ def stage_size(stage: Stage, counts: Mapping[str, int]) -> int:
             where=", ".join(f"source {i.id}" for i in stage.inputs if i.topic == twice),
             hint="read it as one source, and branch or concat that",
         )
-    sizes = {i.topic: counts[i.topic] for i in stage.inputs}
+    sizes = {i.topic: counts[i.topic] for i in stage.inputs if not i.loose}
     if len(set(sizes.values())) > 1:
         raise SourceError(
             f"stage {stage.id!r} reads topics with different numbers of partitions, so equal keys do not meet",
             where=", ".join(f"{t}: {n}" for t, n in sizes.items()),
             hint="give them the same number, or pass repartition=True to the sources",
         )
-    return next(iter(sizes.values()))
+    return next(iter(sizes.values()), was or max(counts[i.topic] for i in stage.inputs))
 
 
 def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) -> None:
@@ -159,6 +214,13 @@ def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) ->
     the division would differ."""
     sources = [(part, i) for part in parts(plan) for i in part.inputs if i.kind == "source"]
     for stage, i in sources:
+        if not i.resolved:
+            raise ClusterError(
+                f"no topic matches {i.topic}",
+                where=f"source {i.id}, read by stage {stage.id}",
+                hint="create one: those that are made while the app runs join it; or mend the pattern, which must match "
+                "names in full",
+            )
         if i.topic not in found:
             raise ClusterError(
                 f"topic {i.topic!r} does not exist",

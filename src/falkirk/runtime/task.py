@@ -47,6 +47,8 @@ class RunningTask:
         self.loading = tables if len(tables) < len(bound.inputs) else set()
         """Inputs that are read to their end before the others begin: who looks up in a table finds what was there."""
         self._held = bool(bound.shared)
+        self._joining: Mapping[InputPartition, Offset] = {}
+        self._joined: dict[TopicPartition, Offset] = {}
         self._pending: dict[TopicPartition, Records] = {}
         self._ends: dict[InputPartition, Offset] = {}
         self.rewind()
@@ -70,11 +72,12 @@ class RunningTask:
         return self.positions()
 
     def positions(self) -> dict[TopicPartition, Offset]:
-        """Where each input is read on, once what is pending has been stepped; while tables are loading, theirs alone."""
+        """Where each input is read on, once what is pending has been stepped; while tables are loading, theirs alone. What is
+        joining is not read yet."""
         if self._held:
             return {}
         inputs = [i for i in self.bound.inputs if not self.loading or i.place in self.loading]
-        return {i.place: self._ends[i.partition] for i in inputs} if self._ends else {}
+        return {i.place: self._ends[i.partition] for i in inputs if i.partition in self._ends}
 
     def loaded(self) -> dict[TopicPartition, Offset]:
         """The tables' ends are reached: where the other inputs begin."""
@@ -91,8 +94,18 @@ class RunningTask:
         self.bytes += sum(map(len, run))
 
     def due(self, now: Millis) -> bool:
-        """Whether a timer waits for a step."""
-        return self.wake_at is not None and self.wake_at <= now
+        """Whether a timer waits for a step, or a topic that is joining."""
+        return (self.wake_at is not None and self.wake_at <= now) or not self._joining.keys() <= self._ends.keys()
+
+    def join(self, begins: Mapping[InputPartition, Offset]) -> None:
+        """Topics have joined since its last step. The next says where they begin, as step 0 does of the others, and reads
+        nothing of them."""
+        self._joining = begins
+
+    def joined(self) -> dict[TopicPartition, Offset]:
+        """What has joined with the last step that was closed, and where it begins."""
+        new, self._joined = self._joined, {}
+        return new
 
     @property
     def held(self) -> bool:
@@ -118,7 +131,8 @@ class RunningTask:
             if len(records := self._pending[i.place]):
                 slices.append(Slice(i.input.id, i.place.topic, i.place.partition, records))
                 self._ends[i.partition] = Offset(records.offsets[-1] + 1)
-        self._ends |= tables.positions(self.bound)
+        new = {p: at for p, at in self._joining.items() if p not in self._ends}
+        self._ends |= {**tables.positions(self.bound), **new}
         overlay = Overlay(pipeline.top(self.owned))
         result = self.circuit.run(StepInput(clock, slices, tables.seen(self.bound)), overlay)
         self.wake_at = result.wake_at
@@ -135,9 +149,11 @@ class RunningTask:
             skipped=result.skipped,
         )
         self._clear()
+        self._joined = {i.place: new[i.partition] for i in self.bound.inputs if i.partition in new}
         return step
 
     def _clear(self) -> None:
+        self._joined = {}
         self._pending = {i.place: Records.of([], headers=i.input.headers) for i in self.bound.inputs}
         self.rows = self.bytes = 0
 

@@ -105,6 +105,8 @@ class UntilEnd:
         if last is None:
             return False
         at = ends(last)
+        if any(i.partition not in at for i in bound.inputs):
+            return False  # a topic is joining, and the next step says so
         left = {i.place: (at[i.partition], self._targets[i.place]) for i in bound.inputs}
         left = {p: (a, b) for p, (a, b) in left.items() if a < b}
         if left and now - self._moved[bound.task.id] < QUIET:

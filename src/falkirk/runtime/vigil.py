@@ -7,12 +7,15 @@ topic is deleted and made anew reads on at its old offset, past the first record
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 
 from falkirk.connectors.kafka.config import logger
 from falkirk.connectors.kafka.topics import Asked, TopicInfo, Topics
-from falkirk.errors import UnreachableError
+from falkirk.errors import OutgrownError, UnreachableError
 from falkirk.runtime.continuity import check_alone, check_topics
 from falkirk.runtime.layout import LayoutRecord
+from falkirk.stream.pattern import Pattern
 
 EVERY = 2.0
 """Seconds between two looks."""
@@ -23,10 +26,17 @@ AGAIN = 30.0
 
 
 class Vigil:
-    """Asks every few seconds, without waiting, whether the app's topics are still what its layout says."""
+    """Asks every few seconds, without waiting, whether the app's topics are still what its layout says, and whether its
+    patterns match others by now."""
 
-    def __init__(self, layout: LayoutRecord, topics: Topics) -> None:
+    def __init__(
+        self, layout: LayoutRecord, topics: Topics, patterns: Sequence[Pattern] = (), prefix: str = ""
+    ) -> None:
         self._layout, self._topics = layout, topics
+        self._patterns, self._prefix = patterns, prefix
+        self._names: Asked[list[str]] | None = None
+        self._coming: set[str] = set()
+        """Topics that match, and that the cluster has yet to describe."""
         self._asked: Asked[dict[str, TopicInfo]] | None = None
         self._next = 0.0
         self._heard = time.monotonic()
@@ -35,11 +45,13 @@ class Vigil:
         self._missed: set[str] = set()
 
     def tick(self) -> None:
-        """Take the answer in, or ask again. Raises SourceError and StateError where topics are not what they were."""
+        """Take the answer in, or ask again. Raises SourceError and StateError where topics are not what they were, and
+        OutgrownError where a pattern matches another."""
         now = time.monotonic()
         if self._asked is None:
             if now >= self._next:
-                self._asked = self._topics.ask(self._layout.topics, TIMEOUT)
+                self._asked = self._topics.ask({*self._layout.topics, *self._coming}, TIMEOUT)
+                self._names = self._topics.ask_names() if self._patterns and self._names is None else self._names
         elif self._asked.done():
             asked, self._asked, self._next = self._asked, None, now + EVERY
             try:
@@ -49,6 +61,10 @@ class Vigil:
             else:
                 self._answered(now)
                 self._compare(found)
+        if self._names is not None and self._names.done():
+            names, self._names = self._names, None
+            with suppress(UnreachableError):
+                self._match(names.result(), now)
 
     def _compare(self, found: dict[str, TopicInfo]) -> None:
         # A broker that has just started may not know all topics yet: what is missing is looked for twice.
@@ -59,6 +75,14 @@ class Vigil:
         self._missed = missing
         check_topics(self._layout, found)
         check_alone(self._layout, found)
+        if new := sorted(found.keys() & self._coming):
+            raise OutgrownError(f"{len(new)} more topics match: {', '.join(new)}", where=f"app {self._layout.app}")
+
+    def _match(self, names: list[str], now: float) -> None:
+        matching = {name for pattern in self._patterns for name in pattern.among(names, self._prefix)}
+        self._coming = matching - self._layout.topics.keys()
+        if self._coming:
+            self._next = now
 
     def _silent(self, error: UnreachableError, now: float) -> None:
         if self._said is None or now - self._said >= AGAIN:

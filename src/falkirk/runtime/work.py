@@ -10,9 +10,13 @@ from pathlib import Path
 
 from falkirk.checkpoint.tasks import Owned, Phase, ends
 from falkirk.connectors.kafka.config import logger
+from falkirk.connectors.kafka.control import ControlTopic
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.runtime.app import App
+from falkirk.errors import OutgrownError
+from falkirk.runtime.app import App, prepare
+from falkirk.runtime.continuity import differ_in_topics
 from falkirk.runtime.identity import hold, identity
+from falkirk.runtime.layout import read_layout
 from falkirk.runtime.logs import about
 from falkirk.runtime.protocol import Report, TaskReport
 from falkirk.runtime.settings import Settings
@@ -44,15 +48,33 @@ def work(
         hold(who.folder / "lock", f"worker {slot} of app {app.name!r}", patience=PATIENCE),
         closing(traces_of(app.name, owner_of(app, who), settings)) as traces,
     ):
-        worker = Worker(app, settings, who, topics, traces)
-        reporter = Reporter(worker, slot, say)
+        while True:
+            worker = Worker(app, settings, who, topics, traces)
+            reporter = Reporter(worker, slot, say)
+            _run(worker, reporter, stopping)
+            if worker.outgrown is None or stopping():
+                return
+            app = outgrown(app, settings, topics, worker.outgrown)
 
-        def finished() -> bool:
-            reporter.tick()
-            return stopping()
 
-        worker.run(finished)
-        reporter.report()
+def _run(worker: Worker, reporter: Reporter, stopping: Callable[[], bool]) -> None:
+    def finished() -> bool:
+        reporter.tick()
+        return stopping()
+
+    worker.run(finished)
+    reporter.report()
+
+
+def outgrown(app: App, settings: Settings, topics: Topics, why: OutgrownError) -> App:
+    """The app with the topics that have joined its sources, here or in the layout that another worker has recorded. Raises
+    the error where it is another flow that the app has gone on with."""
+    with closing(ControlTopic(settings.cluster(), app.control)) as control:
+        now = read_layout(control)
+    if now is None or (now.stages != app.recorded.stages and not differ_in_topics(now.stages, app.recorded.stages)):
+        raise why
+    logger.info("%s: the tasks are handed over at their last steps, and taken up again", why.what)
+    return prepare(app.plan, settings, topics)
 
 
 class Reporter:
@@ -104,6 +126,7 @@ class Reporter:
         if isinstance(owned.store, RocksStore) and (version := owned.store.versions()[-1]):
             behind = max(0, last.clock - owned.store.version_progress(version).clock) / 1000
         at, marks, upkeep = ends(last), self._worker.marks(task), self._worker.maintenance.known(owned.task.id)
+        inputs = [i for i in task.bound.inputs if i.partition in at]  # a topic that is joining is in no step yet
         return TaskReport(
             name,
             owned.phase.value,
@@ -112,11 +135,12 @@ class Reporter:
             stats.dead[name],
             version,
             round(behind, 1),
-            tuple(at[i.partition] for i in task.bound.inputs),
-            tuple(marks.get(i.place, at[i.partition]) for i in task.bound.inputs),
+            tuple(at[i.partition] for i in inputs),
+            tuple(marks.get(i.place, at[i.partition]) for i in inputs),
             skipped=stats.skipped[name],
             answers=upkeep.answered,
             copied=upkeep.copied,
+            places=tuple(i.place for i in inputs) if any(i.input.among is not None for i in inputs) else (),
         )
 
     def _taken_over(self, owned: Owned) -> TaskReport:

@@ -23,7 +23,7 @@ from falkirk.connectors.kafka.group import Membership
 from falkirk.connectors.kafka.log import KafkaLog
 from falkirk.connectors.kafka.orphans import Orphans
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.errors import FalkirkError
+from falkirk.errors import FalkirkError, OutgrownError
 from falkirk.runtime.app import App, BoundTask
 from falkirk.runtime.asked import Ear
 from falkirk.runtime.backfill.look import look
@@ -36,9 +36,10 @@ from falkirk.runtime.pacing import Pacer
 from falkirk.runtime.protocol import Asked
 from falkirk.runtime.replay import Replays
 from falkirk.runtime.settings import Settings
-from falkirk.runtime.starts import check_division, start_offsets
+from falkirk.runtime.starts import check_division, joining_offsets, start_offsets
 from falkirk.runtime.stats import Stats
 from falkirk.runtime.stores import TaskStores
+from falkirk.runtime.survey import patterns_of
 from falkirk.runtime.task import RunningTask, check_sizes
 from falkirk.runtime.traces import SILENT, Traces
 from falkirk.runtime.vigil import Vigil
@@ -98,19 +99,26 @@ class Worker:
         self._stores = TaskStores(app, identity.folder, url, memory, lambda: look(app, cluster))
         self.maintenance = Maintenance(self._stores, topics, settings.keep_steps_ms / 1000, traces)
         self._inputs = Inputs(app, cluster, topics, identity.folder, memory)
-        self._vigil = Vigil(app.recorded, topics)
+        patterns = [pattern for stage in app.plan.stages for pattern in patterns_of(stage).values()]
+        self._vigil = Vigil(app.recorded, topics, patterns, settings.prefix)
+        self.outgrown: OutgrownError | None = None
+        """Why it left before it was told to."""
         self._ear = Ear(cluster, app.control)
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     def run(self, stopping: Callable[[], bool]) -> None:
-        """Work until `stopping()`; then leave cleanly. Raises FalkirkError on what no retry mends."""
+        """Work until `stopping()`, or until the app has outgrown this worker's layout; then leave cleanly. Raises
+        FalkirkError on what no retry mends."""
         self._membership.join()
         self._committer.begin()
         logger.debug("producer begun")
         try:
-            while not stopping():
-                self.turn()
+            try:
+                while not stopping():
+                    self.turn()
+            except OutgrownError as error:
+                self.outgrown = error
             self.leave()
         except FalkirkError:
             # What had run before the trouble is good: let it commit, so that only the step in trouble is run again.
@@ -296,6 +304,7 @@ class Worker:
             if owned.last is not None:
                 check_division(bound, ends(owned.last))
             self.tasks[partition] = task = RunningTask(bound, owned, circuits[owned.task.id])
+            task.join(joining_offsets(bound, task.ends, self.topics))
             if not task.begun:
                 self._begin(task)
             self._inputs.add(task)

@@ -18,6 +18,7 @@ from falkirk.stream.keys import checked_format, checked_key
 from falkirk.stream.lookups import Table, table_of
 from falkirk.stream.metadata import METADATA
 from falkirk.stream.on_error import OnError, checked_on_error
+from falkirk.stream.pattern import TopicLike, checked_topics
 from falkirk.stream.plan import PREFIX, Plan
 from falkirk.stream.regimes import EagerCheckpoint, Regime, checked_regime
 from falkirk.stream.streams import Stream
@@ -60,18 +61,21 @@ class Flow:
         *,
         value: Format,
         key: KeyLike | None = None,
-        topic: str | None = None,
+        topic: TopicLike | None = None,
         start: str | datetime | Mapping[int, int] = "earliest",
         metadata: Sequence[str] | Mapping[str, str] = (),
         repartition: bool = False,
         on_error: OnError | None = None,
     ) -> Stream:
-        """Read a topic: a row a record.
+        """Read a topic, or several: a row a record.
 
+        `topic` is the topic, if it has another name than the source; or a list of topics; or `fk.Pattern("orders-.*")`, all
+        those whose names match, also those that are made while the app runs.
         `key` names the column by which the topic is keyed and partitioned; grouping by it needs no exchange. With
         `repartition`, rows are sent to the task of their key first, however the topic is partitioned.
         `start` is where an app that never ran begins: "earliest", "latest", a time, or an offset for each partition.
-        `metadata` makes columns of a record's `key`, `headers`, `timestamp`, `partition` or `offset`; a dict renames.
+        `metadata` makes columns of a record's `key`, `headers`, `timestamp`, `topic`, `partition` or `offset`; a dict
+        renames.
         `on_error` says what becomes of records that do not decode. Raises DefinitionError.
         """
         line = user_line()
@@ -91,11 +95,18 @@ class Flow:
             )
         schema = pl.Schema({**value.schema, **{c: METADATA[m] for c, m in columns.items()}})
         spelt = checked_key(key, schema, where) if key is not None else None
+        topics = checked_topics(name if topic is None else topic, where)
+        if isinstance(start, Mapping) and not isinstance(topics, str):
+            raise DefinitionError(
+                f"start={start!r} names offsets, and those of one topic mean nothing in another",
+                where=where,
+                hint='use "earliest", "latest" or a datetime; or write a source for each topic, and concat them',
+            )
         if repartition and spelt is None:
             raise DefinitionError("repartition=True needs to know by what", where=where, hint='give key="auction"')
         source = op.Source(
             id=name, line=line, inputs=(), schema=schema, partitioned=spelt, root="", regime=self.graph.regime,
-            topic=topic or name, key=spelt, value=value, start=_start(start, where), metadata=columns,
+            topics=topics, key=spelt, value=value, start=_start(start, where), metadata=columns,
             checked=spelt is not None and not repartition, on_error=checked_on_error(on_error, where),
         )  # fmt: skip
         stream = Stream(self.graph, self.graph.add(source))
@@ -152,7 +163,7 @@ class Flow:
         schema = pl.Schema({**keys, **value.schema})
         source = op.TableSource(
             id=of, line=line, inputs=(), schema=schema, changes=True, unique=frozenset(spelt.columns),
-            partitioned=checked_key(spelt, schema, where), root="", regime=self.graph.regime, topic=topic or of, key=spelt,
+            partitioned=checked_key(spelt, schema, where), root="", regime=self.graph.regime, topics=topic or of, key=spelt,
             value=value, start="earliest", metadata={}, checked=False, broadcast=broadcast,
             on_error=checked_on_error(on_error, where),
         )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from falkirk.stream.records import Records
+from falkirk.stream.circuit import Slice
 
 _HEADERS = pl.List(pl.Struct({"key": pl.String(), "value": pl.Binary()}))
 
@@ -14,20 +14,24 @@ METADATA: Mapping[str, pl.DataType] = {
     "key": pl.Binary(),
     "headers": _HEADERS,
     "timestamp": pl.Datetime("ms", "UTC"),
+    "topic": pl.String(),
     "partition": pl.Int32(),
     "offset": pl.Int64(),
 }
 
 
-def metadata_column(what: str, records: Records, partition: int) -> pl.Series:
+def metadata_column(what: str, piece: Slice) -> pl.Series:
     """One of METADATA, a value a record."""
+    records = piece.records
     match what:
+        case "topic":
+            return pl.repeat(piece.topic, len(records), dtype=pl.String(), eager=True)
         case "key":
             return pl.Series(records.keys, dtype=pl.Binary)
         case "timestamp":
             return pl.Series(records.times, dtype=pl.Int64).cast(pl.Datetime("ms", "UTC"))
         case "partition":
-            return pl.repeat(partition, len(records), dtype=pl.Int32, eager=True)
+            return pl.repeat(piece.partition, len(records), dtype=pl.Int32, eager=True)
         case "offset":
             return pl.Series(records.offsets, dtype=pl.Int64)
         case _:

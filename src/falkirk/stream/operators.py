@@ -18,6 +18,7 @@ from falkirk.errors import DefinitionError
 from falkirk.stream.aggregates import Bound
 from falkirk.stream.formats import Format, Key
 from falkirk.stream.on_error import OnError
+from falkirk.stream.pattern import Topics, in_words
 from falkirk.stream.process import Process
 from falkirk.stream.regimes import Batch, Regime
 
@@ -66,10 +67,10 @@ class Operator:
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Source(Operator):
-    """A topic's records as rows."""
+    """The records of a topic, or of several, as rows."""
 
     kind: ClassVar[str] = "source"
-    topic: str
+    topics: Topics
     key: Key | None
     value: Format
     start: str | int | Mapping[int, int]
@@ -77,6 +78,11 @@ class Source(Operator):
     """What of a record's metadata becomes a column: name of the column → `key`, `headers`, `timestamp`…"""
     checked: bool
     """Must records have the key that their column spells? Not if they are brought to their key's task anyway."""
+
+    @property
+    def topic(self) -> str:
+        """Its name, where it is one alone; else words for people."""
+        return in_words(self.topics)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from falkirk.stream.circuit import Circuit
+from falkirk.stream.pattern import Pattern
 
 if TYPE_CHECKING:
     from falkirk.stream.batch.stage import BatchStage
@@ -62,7 +63,7 @@ def replays_topic(prefix: str, app: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A topic that a stage reads."""
+    """A topic that a stage reads. A source of several topics is as many inputs of one id, in the order of topics."""
 
     id: str
     topic: str
@@ -73,6 +74,15 @@ class Input:
     """Whether the stage asks for its records' headers."""
     table: bool = False
     """Whether it is looked up in: a task that is taken over reads it to its end before it reads what looks it up."""
+    among: tuple[str, ...] | Pattern | None = None
+    """The topics of its source, where those may be several: others may join them when the app has run for long."""
+    loose: bool = False
+    """Whether no key of it need meet another: its partitions go round the stage's tasks, however many there are."""
+
+    @property
+    def resolved(self) -> bool:
+        """Whether it is a topic: if not, it stands for those that match a pattern, and no cluster has been asked."""
+        return not isinstance(self.among, Pattern) or self.topic != str(self.among)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +150,10 @@ class Stage(Protocol):
 
     def known_as(self, name: str, state_schema: str) -> Stage:
         """The same stage, called as it has been, with the schema that follows on the one it had. Raises StateError."""
+        ...
+
+    def reading(self, inputs: tuple[Input, ...]) -> Stage:
+        """The same stage with these inputs: topics in place of the pattern that they match."""
         ...
 
     def circuit(self, partition: int, layout: Layout) -> Circuit:

@@ -19,10 +19,11 @@ from falkirk.stream.batch.plan import batch_stages
 from falkirk.stream.batch.stage import BatchStage
 from falkirk.stream.failing import handlings, letter_outputs
 from falkirk.stream.formats import Key
+from falkirk.stream.pattern import Pattern
 from falkirk.stream.plan import BACKFILL, Input, Output, Plan, epochs_topic
 from falkirk.stream.projection import columns_needed, columns_read_by, projected
 from falkirk.stream.regimes import Checkpoint
-from falkirk.stream.stage import Edge, PhysicalStage, SharedTable, source_input, stage_name
+from falkirk.stream.stage import Edge, PhysicalStage, SharedTable, source_inputs, stage_name
 from falkirk.stream.tables import kept_by
 
 
@@ -145,7 +146,7 @@ def _stage(
     edges_in = tuple(e for e in edges if e.after in inside)
     edges_out = tuple(e for e in edges if e.before in inside)
     operators = tuple(o for o in members if not isinstance(o, op.Source))
-    inputs = [source_input(s) for s in sources]
+    inputs = [i for s in sources for i in source_inputs(s)]
     inputs += [Input(e.id, e.topic, "edge", table=e.table) for e in edges_in]
     outputs = [Output(o.id, o.topic, "sink") for o in operators if isinstance(o, op.Sink)]
     outputs += [Output(e.id, e.topic, "edge") for e in edges_out]
@@ -184,10 +185,20 @@ def _ordered(stages: Iterable[PhysicalStage]) -> list[PhysicalStage]:
 
 
 def _check_letters(stages: Sequence[PhysicalStage | BatchStage]) -> None:
-    """Raises DefinitionError where dead letters would be read, or be taken for results."""
+    """Raises DefinitionError where dead letters would be read, or be taken for results, or where a pattern matches what the
+    flow writes."""
     letters = {o.topic for stage in stages for o in stage.outputs if o.kind == "dead_letters"}
     others = {i.topic: f"source {i.id!r} reads" for stage in stages for i in stage.inputs if i.kind == "source"}
     others |= {o.topic: f"sink {o.id!r} writes" for stage in stages for o in stage.outputs if o.kind == "sink"}
+    written = {o.topic: f"{o.kind} {o.id!r}" for stage in stages for o in stage.outputs if o.kind == "sink"}
+    written |= dict.fromkeys(letters, "the dead letters")
+    patterns = [(i, i.among) for stage in stages for i in stage.inputs if isinstance(i.among, Pattern)]
+    for i, pattern in patterns:
+        if topic := next((topic for topic in written if pattern.matches(topic)), None):
+            raise DefinitionError(
+                f"source {i.id!r} reads the topics that match {i.topic}, and {written[topic]} writes one, {topic!r}",
+                hint="write a pattern that matches what others write alone, or give the sink another topic",
+            )
     for topic in letters & others.keys():
         raise DefinitionError(
             f"dead letters would go to topic {topic!r}, which {others[topic]}", hint="give them a topic of their own"

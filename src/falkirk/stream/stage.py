@@ -16,10 +16,14 @@ from falkirk.stream.plan import Input, Layout, Output, RegimePlan
 from falkirk.stream.tables import kept_by, tables_of
 
 
-def source_input(source: Source) -> Input:
-    """A source as an input of a stage."""
-    headers = "headers" in source.metadata.values()
-    return Input(source.id, source.topic, "source", source.start, headers, isinstance(source, TableSource))
+def source_inputs(source: Source) -> list[Input]:
+    """A source as inputs of a stage: one for each topic, as far as they are known."""
+    several = None if isinstance(source.topics, str) else source.topics
+    one = Input(
+        source.id, source.topic, "source", source.start, "headers" in source.metadata.values(),
+        isinstance(source, TableSource), several, several is not None and not source.checked,
+    )  # fmt: skip
+    return [replace(one, topic=topic) for topic in several] if isinstance(several, tuple) else [one]
 
 
 def stage_name(members: Sequence[Operator], inputs: Sequence[Input]) -> str:
@@ -113,6 +117,9 @@ class PhysicalStage:
 
     def known_as(self, name: str, state_schema: str) -> PhysicalStage:
         return replace(self, id=name, state_schema=schema.evolved(state_schema, kept_by(self.keeping)))
+
+    def reading(self, inputs: tuple[Input, ...]) -> PhysicalStage:
+        return replace(self, inputs=inputs)
 
     def circuit(self, partition: int, layout: Layout) -> Circuit:
         from falkirk.stream.engine.circuit import StageCircuit

@@ -12,7 +12,7 @@ What cannot be read is shown as such: who looks wants to see just that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
@@ -28,6 +28,7 @@ from falkirk.stream.engine.batch import TS, WEIGHT
 from falkirk.stream.engine.edges import unpacked
 from falkirk.stream.formats import Format, Json, Key, Raw
 from falkirk.stream.operators import Sink, Source, TableSource
+from falkirk.stream.pattern import Pattern, Topics
 from falkirk.stream.plan import Plan
 from falkirk.stream.records import Message
 from falkirk.stream.stage import PhysicalStage
@@ -82,6 +83,8 @@ class View:
     """Of all columns, the key's among them."""
     stage: str = ""
     """The batch part that writes it; "" if none does."""
+    topics: Topics = ""
+    """All that its source reads; a pattern's view is of each topic that the pattern matches."""
 
     def rows(self, messages: Sequence[Message]) -> list[Row]:
         """In the order of the messages."""
@@ -153,8 +156,11 @@ def views_of(plan: Plan) -> list[View]:
     def add(source: Source) -> None:
         kind: Kind = "table" if isinstance(source, TableSource) else "source"
         columns = tuple(source.value.schema or ())
-        view = View(source.id, kind, source.topic, source.key, source.value, columns, source.schema)
-        found[kind, source.id] = view
+        view = View(source.id, kind, source.topic, source.key, source.value, columns, source.schema, "", source.topics)
+        if isinstance(source.topics, tuple):
+            found.update({(kind, topic): replace(view, name=topic, topic=topic) for topic in source.topics})
+        else:
+            found[kind, source.id] = view
 
     stages: list[PhysicalStage | BatchStage] = [s for s in plan.stages if isinstance(s, PhysicalStage)]
     for stage in [*stages, *plan.batches]:
@@ -181,7 +187,7 @@ def view_named(views: Sequence[View], name: str) -> View:
     falkirk.errors.ConfigError: there are several of the name 'a'
       to do: say which: source:a, sink:a
     """
-    found = [v for v in views if name in (v.name, f"{v.kind}:{v.name}")] or [v for v in views if v.topic == name]
+    found = [v for v in views if name in (v.name, f"{v.kind}:{v.name}")] or list(filter(None, [view_of(views, name)]))
     if not found:
         raise ConfigError(
             f"the flow has no source, table, sink or edge {name!r}", hint=did_you_mean(name, {v.name for v in views})
@@ -190,6 +196,18 @@ def view_named(views: Sequence[View], name: str) -> View:
         which = ", ".join(f"{v.kind}:{v.name}" for v in found)
         raise ConfigError(f"there are several of the name {name!r}", hint=f"say which: {which}")
     return found[0]
+
+
+def view_of(views: Sequence[View], topic: str) -> View | None:
+    """The view of a topic, by its name or by a pattern.
+
+    >>> [view] = [View("orders", "source", "/orders-.*/", topics=Pattern("orders-.*"))]
+    >>> view_of([view], "orders-eu").topic, view_of([view], "orders")
+    ('orders-eu', None)
+    """
+    named = next((v for v in views if v.topic == topic), None)
+    matching = (v for v in views if isinstance(v.topics, Pattern) and v.topics.matches(topic))
+    return named or next((replace(v, name=topic, topic=topic) for v in matching), None)
 
 
 def plain(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any
@@ -22,7 +22,7 @@ from falkirk.stream.stored import table_of
 from falkirk.stream.views import views_of
 from falkirk.testing.cluster import Cluster, Message
 from falkirk.testing.epochs import EpochRuns
-from falkirk.testing.inputs import Rows, Sent, encoded, placed, source_named
+from falkirk.testing.inputs import Rows, Sent, encoded, placed, source_named, topic_of
 from falkirk.testing.process import Deaths, Ending, Killed, Process
 from falkirk.testing.records import Sink, sink_of
 from falkirk.testing.simulator.plan import FOREVER
@@ -46,14 +46,22 @@ class App:
     {'to': {'word': 'to', 'n': 2}, 'be': {'word': 'be', 'n': 1}}
     """
 
-    def __init__(self, flow: Flow, *, partitions: int | Mapping[str, int] = 1, step_rows: int | None = None) -> None:
-        """`partitions` is how many each topic has that the flow reads. A step takes up to `step_rows` records of each
-        partition, or all that wait. Raises DefinitionError, ConfigError and SourceError."""
+    def __init__(
+        self,
+        flow: Flow,
+        *,
+        partitions: int | Mapping[str, int] = 1,
+        step_rows: int | None = None,
+        topics: Collection[str] = (),
+    ) -> None:
+        """`partitions` is how many each topic has that the flow reads, and `topics` are those that there are of a pattern, if
+        they are not counted there. A step takes up to `step_rows` records of each partition, or all that wait. Raises
+        DefinitionError, ConfigError and SourceError."""
         self.step_rows = step_rows
         self.steps = 0
         """How many steps it has run. All tasks that have something to do step together, in one transaction."""
         self._plan = flow.plan()
-        self._cluster = Cluster(self._plan, partitions)
+        self._cluster = Cluster(self._plan, partitions, topics)
         self._epochs = EpochRuns(self._plan, self._cluster)
         self._sinks = {view.name: view for view in views_of(self._plan) if view.kind == "sink"}
         self._written: dict[str, list[Message]] = {view.topic: [] for view in self._sinks.values()}
@@ -68,10 +76,19 @@ class App:
 
     def send(self, source: str, rows: Rows) -> None:
         """Write records to the topic of a source or table: rows (dicts, or a Polars frame), or `Record`s, or pairs of key and
-        value. Rows are encoded by the source's own formats. Raises ConfigError for what is no row of it."""
+        value. Rows are encoded by the source's own formats. Of a source of several topics, name the topic: one that its
+        pattern matches is made, and joins it. Raises ConfigError for what is no row of it."""
         at = source_named(self._plan, source)
+        topic = topic_of(at, source)
+        if topic not in self._cluster.counts:
+            self.join(topic)
         for sent in encoded(at, rows, self._cluster.clock):
-            self._append(at.topic, sent)
+            self._append(topic, sent)
+
+    def join(self, topic: str, partitions: int = 1) -> None:
+        """Make a topic that a source's pattern matches. Its first step says where it begins, as on a real cluster."""
+        self._cluster.join(topic, partitions)
+        self._die(keep=FOREVER)
 
     def advance(self, duration: DurationLike) -> None:
         """Move the clock on. Timers that are due by then fire in the next step."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
 from falkirk.checkpoint.digest import digest
@@ -13,7 +13,7 @@ from falkirk.connectors.kafka.topics import TopicInfo
 from falkirk.errors import ConfigError
 from falkirk.runtime.app import BoundTask, lay_out
 from falkirk.runtime.settings import Settings
-from falkirk.runtime.survey import parts, topics_to_make
+from falkirk.runtime.survey import matched, parts, topics_to_make
 from falkirk.runtime.task import outputs_of
 from falkirk.stream.circuit import SharedRows, Slice, StepInput
 from falkirk.stream.engine.shared import NEVER, Keeper, Run
@@ -26,6 +26,7 @@ from falkirk.testing.simulator.partition import Entry
 
 BEGINNING = Millis(int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000))
 """When every test begins."""
+SETTINGS = Settings("", "")
 ACCEPTED = 1_048_588
 """Bytes of the largest record that a topic takes, unless it says otherwise; an app's own take twice as many."""
 
@@ -63,13 +64,13 @@ class Message:
 class Cluster:
     """The topics that a run would make, and the stores of one host. The clock stands still until it is moved."""
 
-    def __init__(self, plan: Plan, partitions: int | Mapping[str, int]) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, partitions: int | Mapping[str, int], names: Collection[str] = ()) -> None:
+        """`names`: of topics that patterns match, beside those that `partitions` counts."""
+        given = partitions.keys() if isinstance(partitions, Mapping) else ()
+        self.plan = plan = matched(plan, SETTINGS.prefix, {*names, *given})
         self.clock = BEGINNING
-        self.counts, sizes = _counts(plan, partitions)
-        self.layout = Layout(self.counts)
-        infos = {name: TopicInfo(name, name, count) for name, count in self.counts.items()}
-        self.tasks = lay_out(plan, Settings("", ""), 1, sizes, infos)
+        self.counts, self._sizes = _counts(plan, partitions)
+        self._lay_out(1)
         sinks = {o.topic for part in parts(plan) for o in part.outputs if o.kind == "sink"}
         self.limits = {name: ACCEPTED if name in sinks else 2 * ACCEPTED for name in self.counts}
         self.broker = SimBroker(now=BEGINNING, group=Group(len(self.tasks)))
@@ -78,6 +79,19 @@ class Cluster:
         self.copies = Copies()
         self.disk = Disk(self.copies, lazy=False)
         self._nonces = 0
+
+    def _lay_out(self, number: int) -> None:
+        self.layout = Layout(self.counts)
+        infos = {name: TopicInfo(name, name, count) for name, count in self.counts.items()}
+        self.tasks = lay_out(self.plan, SETTINGS, number, self._sizes, infos)
+
+    def join(self, topic: str, partitions: int) -> None:
+        """Make a topic that a pattern of the flow matches. Who runs must begin anew, and finds it."""
+        self.broker.create(topic, partitions)
+        self.counts[topic] = partitions
+        self.plan = matched(self.plan, SETTINGS.prefix, self.counts.keys())
+        self._sizes, _ = topics_to_make(self.plan, SETTINGS, self.counts, {}, self._sizes)
+        self._lay_out(self.tasks[0].task.layout + 1)
 
     def now(self) -> Millis:
         """The port `Clock`."""
@@ -104,10 +118,16 @@ def _counts(plan: Plan, partitions: int | Mapping[str, int]) -> tuple[dict[str, 
     read |= {table.source.topic for table in plan.shared} - {o.topic for part in parts(plan) for o in part.outputs}
     if isinstance(partitions, Mapping) and (unknown := sorted(partitions.keys() - read)):
         raise ConfigError(f"the flow reads no topic {unknown[0]!r}", hint=f"it reads {', '.join(sorted(read))}")
+    if unmatched := [i for stage in plan.stages for i in stage.inputs if not i.resolved]:
+        raise ConfigError(
+            f"no topic matches {unmatched[0].topic}",
+            where=f"source {unmatched[0].id}",
+            hint='name those there are: fk.testing.run(flow, {"orders-eu": […]}), or partitions={"orders-eu": 2}',
+        )
     have = {t: partitions if isinstance(partitions, int) else partitions.get(t, 1) for t in sorted(read)}
     if few := [t for t, n in have.items() if n < 1]:
         raise ConfigError(f"topic {few[0]!r} cannot have {have[few[0]]} partitions", hint="give it one at least")
-    sizes, missing = topics_to_make(plan, Settings("", ""), have, {})
+    sizes, missing = topics_to_make(plan, SETTINGS, have, {})
     return {**have, **{name: count for name, (count, _) in missing.items()}}, sizes
 
 
@@ -150,7 +170,7 @@ class Replays:
         bound, ends = self._tasks[task], {r.partition: (r.start, r.end) for r in record.division}
         slices = []
         for i in bound.inputs:
-            start, end = ends[i.partition]
+            start, end = ends.get(i.partition, (0, 0))  # what has joined since is not read
             if found := [m for m in self._cluster.read(i.place, start) if m.offset() < end]:
                 slices.append(
                     Slice(i.input.id, i.place.topic, i.place.partition, Records.of(found, headers=i.input.headers))

@@ -14,6 +14,7 @@ from falkirk.state.shards import murmur2_of
 from falkirk.stream.blame import did_you_mean, in_brief
 from falkirk.stream.formats import Avro
 from falkirk.stream.operators import Source, TableSource
+from falkirk.stream.pattern import reads
 from falkirk.stream.plan import Plan
 from falkirk.stream.records import Headers
 from falkirk.stream.stage import PhysicalStage
@@ -53,10 +54,21 @@ def sources_of(plan: Plan) -> dict[str, Source]:
 def source_named(plan: Plan, name: str) -> Source:
     """The source or table of this name, or else of this topic. Raises ConfigError."""
     sources = sources_of(plan)
-    named = [s for s in sources.values() if s.id == name] or [s for s in sources.values() if s.topic == name]
+    named = [s for s in sources.values() if s.id == name] or [s for s in sources.values() if reads(s.topics, name)]
     if not named:
         raise ConfigError(f"the flow reads nothing called {name!r}", hint=did_you_mean(name, sources))
     return named[0]
+
+
+def topic_of(source: Source, name: str) -> str:
+    """The topic that is meant by the name of a source, or of a topic of its. Raises ConfigError."""
+    if isinstance(source.topics, str):
+        return source.topics
+    if not reads(source.topics, name):
+        raise ConfigError(
+            f"source {source.id!r} reads several topics: {source.topic}", hint="send to one of them, by its name"
+        )
+    return name
 
 
 def encoded(source: Source, rows: Rows, clock: int) -> list[Sent]:

@@ -66,6 +66,8 @@ class Process:
             circuit = bound.stage.circuit(bound.task.id.partition, cluster.layout)
             self.tasks.append(RunningTask(bound, one, circuit))
         for task in self.tasks:
+            ends = task.ends
+            task.join({i.partition: Offset(0) for i in task.bound.inputs if ends and i.partition not in ends})
             if not task.begun:
                 starts = {i.partition: Offset(0) for i in task.bound.inputs} | self.tables.positions(task.bound)
                 self.pipeline.stage(task.begin(starts, self.log.owner, cluster.now()))
@@ -81,6 +83,9 @@ class Process:
         for task in self.tasks:
             at = task.positions()
             for i in task.bound.inputs:
+                # What is joining is not read before the step that says so.
+                if i.place not in at:
+                    continue
                 if found := self.cluster.read(i.place, at[i.place], None if i.input.table else rows):
                     task.offer(i.place, found)  # type: ignore[arg-type]  # as much of a message as is asked for
             if task.rows or task.due(self.cluster.now()):
@@ -92,7 +97,7 @@ class Process:
     def waiting(self) -> int:
         """How many records wait in the fullest partition, tables apart."""
         inputs = [(t.positions(), i) for t in self.tasks for i in t.bound.inputs if not i.input.table]
-        return max((len(self.cluster.read(i.place, at[i.place])) for at, i in inputs), default=0)
+        return max((len(self.cluster.read(i.place, at.get(i.place, Offset(0)))) for at, i in inputs), default=0)
 
     def commit(self, at: Callable[[Point], Order] = lambda _: Order.GO) -> bool:
         """Commit what is closed. Says whether it did. Raises Killed where `at` does."""

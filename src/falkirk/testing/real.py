@@ -22,13 +22,13 @@ from falkirk.errors import ClusterError, ConfigError
 from falkirk.runtime.app import prepare
 from falkirk.runtime.draining import Following
 from falkirk.runtime.settings import Settings
-from falkirk.runtime.survey import parts
+from falkirk.runtime.survey import matched, parts
 from falkirk.runtime.until_end import UntilEnd
 from falkirk.runtime.work import work
 from falkirk.stream.flow import Flow
 from falkirk.stream.plan import Plan
 from falkirk.stream.views import views_of
-from falkirk.testing.inputs import Rows, encoded, placed, source_named, sources_of
+from falkirk.testing.inputs import Rows, encoded, placed, source_named, topic_of
 from falkirk.testing.records import Sink, sink_of
 
 
@@ -50,12 +50,13 @@ def run(
     """Run a flow over all of some input, as `falkirk.testing.run` does, on a cluster. Its topics are deleted first, so that
     every run begins anew. Raises FalkirkError."""
     prefix = f"test-{uuid4().hex[:8]}"
-    plan = flow.plan(prefix)
+    plan = matched(flow.plan(prefix), prefix, inputs.keys())
     if plan.batches:
         raise ConfigError(f"flow {flow.name!r} has batch parts, which need a driver", hint="try them with falkirk dev")
     settings = Settings(brokers, str(folder / prefix), prefix=prefix)
     topics = Topics(settings.cluster())
-    read = {source.topic for source in sources_of(plan).values()}
+    read = {i.topic for stage in plan.stages for i in stage.inputs if i.kind == "source"}
+    read |= {table.source.topic for table in plan.shared}
     counts = {t: partitions if isinstance(partitions, int) else partitions.get(t, 1) for t in read}
     topics.delete(sorted(read | {o.topic for part in parts(plan) for o in part.outputs}))
     for topic, count in counts.items():
@@ -71,11 +72,10 @@ def _write(cluster: Cluster, plan: Plan, inputs: Mapping[str, Rows], counts: Map
     producer, unkeyed = client(Producer, {**cluster.settings(), "enable.idempotence": True}), Counter[str]()
     for name, rows in inputs.items():
         source = source_named(plan, name)
+        topic = topic_of(source, name)
         for sent in encoded(source, rows, Millis(int(time.time() * 1000))):
-            partition = placed(sent, source.topic, counts[source.topic], unkeyed)
-            producer.produce(
-                source.topic, sent.value, sent.key, partition, timestamp=sent.millis, headers=list(sent.headers)
-            )
+            partition = placed(sent, topic, counts[topic], unkeyed)
+            producer.produce(topic, sent.value, sent.key, partition, timestamp=sent.millis, headers=list(sent.headers))
             producer.poll(0)
     if producer.flush(30):
         raise ClusterError("the input could not be written within 30 s", where=f"brokers {cluster.brokers}")

@@ -65,7 +65,7 @@ def _run(
     crash_at: Collection[int] = (),
     ending: Ending = Ending.UNSEEN,
 ) -> App:
-    app = App(flow, partitions=partitions)
+    app = App(flow, partitions=partitions, topics=inputs.keys())
     for name, rows in inputs.items():
         app.send(name, rows)
     app.step_rows = step_rows or max(1, -(-app.waiting // STEPS))

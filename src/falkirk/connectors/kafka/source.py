@@ -49,11 +49,6 @@ class SourceReader:
             self._consumer.incremental_unassign([KafkaPartition(p.topic, p.partition) for p in gone])
             self._assigned -= gone
 
-    def rewind(self, positions: Mapping[TopicPartition, Offset]) -> None:
-        """Read again from the given offsets. (A seek would leave what is fetched ahead in the queue for a while.)"""
-        self.remove(positions)
-        self.add(positions)
-
     def poll(self, timeout: float) -> tuple[list[tuple[TopicPartition, list[Message]]], int]:
         """Runs of messages of one partition each, and how many in all.
 

@@ -135,7 +135,15 @@ class Topics:
 
     def names(self) -> list[str]:
         """All topics that this user may see."""
-        return sorted(self._admin.list_topics(timeout=10).topics)
+        try:
+            return sorted(self._admin.list_topics(timeout=10).topics)
+        except KafkaException as error:
+            raise _in_words(error, f"brokers {self.brokers}") from error
+
+    def ask_names(self) -> Asked[list[str]]:
+        """The same, without waiting for the answer."""
+        future = self._aside.submit(self.names)
+        return Asked([future], future.result)
 
     def group(self, name: str, timeout: float = 10) -> Group:
         """A consumer group. Its coordinator may be any broker: all are asked."""

@@ -19,15 +19,14 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from falkirk.errors import SourceError
+from falkirk.stream.circuit import Slice
 from falkirk.stream.formats.base import Format
 from falkirk.stream.formats.types import instance
 from falkirk.stream.metadata import METADATA, metadata_column
 from falkirk.stream.records import Records
 
 RECORD: Mapping[str, pl.DataType] = {
-    "key": METADATA["key"],
-    "topic": pl.String(),
-    **{name: METADATA[name] for name in ("partition", "offset", "timestamp", "headers")},
+    name: METADATA[name] for name in ("key", "topic", "partition", "offset", "timestamp", "headers")
 }
 """What of a record, besides its value, can become a column."""
 
@@ -91,17 +90,12 @@ class Columns:
             kept = [m for i, m in enumerate(messages) if i not in malformed]
         if self._metadata:
             records = Records.of(kept, headers="headers" in self._metadata.values())  # type: ignore[arg-type]
-            place = messages[0].partition() or 0
-            rows = rows.hstack([self._column(what, records, place).alias(c) for c, what in self._metadata.items()])
+            piece = Slice("", self._topic, messages[0].partition() or 0, records)
+            rows = rows.hstack([metadata_column(what, piece).alias(c) for c, what in self._metadata.items()])
         if rows.schema != self.schema:
             rows = rows.cast(self.schema)
         table = rows.to_arrow().cast(self.arrow).combine_chunks()
         return table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=self.arrow)
-
-    def _column(self, what: str, records: Records, partition: int) -> pl.Series:
-        if what == "topic":
-            return pl.repeat(self._topic, len(records), dtype=pl.String(), eager=True)
-        return metadata_column(what, records, partition)
 
     def _malformed(self, messages: Sequence[Message], index: int, why: str) -> SourceError:
         message = messages[index]

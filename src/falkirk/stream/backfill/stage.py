@@ -76,6 +76,12 @@ def backfill_stage(plan: Plan) -> BackfillStage:
             hint="run the flow from the start instead, or use a table that is not broadcast",
         )
     inputs = tuple(i for stage in stages for i in stage.inputs if i.kind == "source")
+    if several := next((i for i in inputs if i.among is not None), None):
+        raise DefinitionError(
+            "a backfill reads one topic by each source, and this one reads several",
+            where=f"source {several.id}",
+            hint="run the flow from the start instead; or write a source for each topic, and concat them",
+        )
     starts = {i.topic: i.start for i in inputs}
     if other := next((i for i in inputs if i.start != starts[i.topic]), None):
         raise DefinitionError(

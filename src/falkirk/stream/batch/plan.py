@@ -13,7 +13,7 @@ from falkirk.stream.failing import handlings, letter_outputs
 from falkirk.stream.plan import Output
 from falkirk.stream.projection import columns_needed, projected
 from falkirk.stream.regimes import Batch
-from falkirk.stream.stage import source_input, stage_name
+from falkirk.stream.stage import source_inputs, stage_name
 
 
 def batch_stages(graph: op.Graph, dead_letters: str) -> list[BatchStage]:
@@ -63,7 +63,13 @@ def _stage(graph: op.Graph, dead_letters: str, part: list[op.Operator]) -> Batch
         )
     needed = columns_needed(members)
     sources = {o: projected(o, needed[o]) for o in members if isinstance(o, op.Source)}
-    inputs = [source_input(source) for source in sources]
+    inputs = [i for source in sources for i in source_inputs(source)]
+    if several := next((o for o in sources if not isinstance(o.topics, str)), None):
+        raise DefinitionError(
+            "a batch part reads one topic by each source, and this one reads several",
+            where=several.where,
+            hint="write a source for each topic, and concat them",
+        )
     operators = tuple(o for o in members if not isinstance(o, op.Source))
     handled = handlings(graph, [*sources, *operators], dead_letters)
     return BatchStage(

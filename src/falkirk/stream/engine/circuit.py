@@ -120,7 +120,8 @@ class StageCircuit:
         if not keyed or not self.stage.stateful:
             return None
         where = ", ".join(s.where for s in keyed)
-        counts = {self.layout.partitions.get(s.topic, 1) for s in keyed}
+        names = {s.id for s in keyed}
+        counts = {self.layout.partitions.get(i.topic, 1) for i in self.stage.inputs if i.id in names}
         if len(counts) > 1:
             raise SourceError(
                 f"the topics have {' and '.join(map(str, sorted(counts)))} partitions, so a key of one is not where it "

@@ -43,7 +43,7 @@ class SourceReader:
         meta = meta if good is None else [column[good] for column in meta]
         rows = decoded.frame
         for column, what in self.source.metadata.items():
-            whole = pl.concat([metadata_column(what, s.records, s.partition) for _, s in slices])
+            whole = pl.concat([metadata_column(what, s) for _, s in slices])
             rows = rows.with_columns((whole if good is None else whole[good]).alias(column))
         if self.source.checked:
             self._check_keys(slices, rows, good, len(numbers))
