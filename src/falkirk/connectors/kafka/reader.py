@@ -128,7 +128,7 @@ class BoundedReader:
             self._standing = None
             try:
                 changes, position = self._changes(consumer, start, end)
-                if position < end:
+                if position < end and len(changes) >= CHANGES:  # else it has come to an end, which is told but once
                     self._standing = partition, position
             finally:
                 if self._standing is None:
@@ -151,7 +151,7 @@ class BoundedReader:
                     messages = [m for m in messages if (m.offset() or 0) < end]
                     position = end
                 else:
-                    position = Offset((messages[-1].offset() or 0) + 1)
+                    position = max(position, Offset((messages[-1].offset() or 0) + 1))
                 # A changelog's keys are never null.
                 changes.update(zip(map(Message.key, messages), map(Message.value, messages), strict=True))  # type: ignore[arg-type]
         return changes, min(position, end)
