@@ -61,7 +61,11 @@ def test_a_topic_that_is_made_anew_while_the_app_runs(stand: Stand) -> None:
 
 
 def test_topics_that_join_a_pattern_while_the_app_runs_through_a_kill(stand: Stand) -> None:
-    flow = flow_file(source='topic=fk.Pattern(PREFIX + "bids-[a-z]+"), key="auction"')
+    rows = """
+low = fk.when(fk.col("price") < 500).then(fk.lit(PREFIX + "low")).otherwise(fk.lit(PREFIX + "high")).alias("to")
+bids.with_columns(low).sink("sorted", topic=[PREFIX + "high", PREFIX + "low"], topic_by="to", value=fk.Json())
+"""
+    flow = flow_file(rows, source='topic=fk.Pattern(PREFIX + "bids-[a-z]+"), key="auction"')
     stand.topic("bids-a")
     stand.bids(50, "bids-a")
     going = stand.start(flow, "--workers", "2")
@@ -80,7 +84,11 @@ def test_topics_that_join_a_pattern_while_the_app_runs_through_a_kill(stand: Sta
     for row in stand.values("stats"):
         assert row["n"] > counts.get(row["auction"], 0), "doubled, or out of order"
         counts[row["auction"]] = row["n"]
-    assert counts == Counter(bid["auction"] for name in ("a", "b", "c") for bid in stand.values(f"bids-{name}"))
+    bids = [bid for name in ("a", "b", "c") for bid in stand.values(f"bids-{name}")]
+    assert counts == Counter(bid["auction"] for bid in bids)
+    for name, is_there in (("low", True), ("high", False)):
+        due = sorted(bid["id"] for bid in bids if (bid["price"] < 500) is is_there)
+        assert sorted(bid["id"] for bid in stand.values(name)) == due
     stand.topic("bids-d", partitions=3)
     with pytest.raises(SourceError, match="different numbers of partitions"):
         stand.go_on(flow)

@@ -19,6 +19,10 @@ def _words(operator: op.Operator) -> str:
     match operator:
         case op.Filter():
             return f"filter: {', '.join(map(text, operator.predicates))}"
+        case op.Route():
+            return (
+                f"sink {operator.id}: each row to the topic that {operator.by} names, of {', '.join(operator.topics)}"
+            )
         case op.Select() | op.WithColumns():
             return f"{operator.kind}: {', '.join(map(text, operator.exprs))}"
         case op.Group():
@@ -47,6 +51,8 @@ def _more(operator: op.Operator) -> str:
             return (
                 f"{operator.topic}, {operator.key!r}, {operator.value!r}, {operator.start}, {dict(operator.metadata)}"
             )
+        case op.Route():
+            return ""
         case op.Sink():
             return f"{operator.topic}, {operator.key!r}, {operator.value!r}"
         case op.Lookup():

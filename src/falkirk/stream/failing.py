@@ -47,7 +47,8 @@ class Handling:
 
 
 CAN_FAIL = (op.Source, op.Filter, op.Select, op.WithColumns, op.Map, op.FlatMap, op.MapBatches, op.Processing)
-"""The operators that can go on without a record or a row; any other stops."""
+"""The operators that can go on without a record or a row, and have a stream of what fails; any other stops, but for a sink
+that does not have the topic which a row names."""
 
 
 def handlings(graph: op.Graph, operators: Sequence[op.Operator], dead_letters: str) -> dict[op.Operator, Handling]:
@@ -57,7 +58,11 @@ def handlings(graph: op.Graph, operators: Sequence[op.Operator], dead_letters: s
     anywhere = {o.inputs[0] for o in useful if isinstance(o, op.Errors)}
     # A stage that computes an operator too, but not its stream of errors, goes on as the other does.
     defaults = {o: DeadLetter() if o in anywhere else graph.on_error for o in operators}
-    return {o: _handling(o, defaults[o], dead_letters, errors=o in here) for o in operators if isinstance(o, CAN_FAIL)}
+    return {
+        o: _handling(o, defaults[o], dead_letters, errors=o in here)
+        for o in operators
+        if isinstance(o, (*CAN_FAIL, op.Route))
+    }
 
 
 def _handling(operator: op.Operator, default: OnError | None, dead_letters: str, *, errors: bool) -> Handling:

@@ -39,6 +39,7 @@ ROW_WISE: Mapping[type[op.Operator], Callable[[Any], rows.Rows]] = {
     op.FlatMap: lambda operator: partial(rows.flat_mapped, operator),
     op.MapBatches: lambda operator: partial(rows.batch_mapped, operator),
     op.Concat: _handing_on,
+    op.Route: rows.routing,
     op.Repartition: _handing_on,
     op.WithRegime: _handing_on,
 }

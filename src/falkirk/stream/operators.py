@@ -227,6 +227,15 @@ class Errors(Operator):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Route(Operator):
+    """Rows that say to which of a sink's topics they go. For each topic a filter and an ordinary sink come after it."""
+
+    kind: ClassVar[str] = "sink"
+    by: str
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Sink(Operator):
     """Rows as records of a topic."""
 

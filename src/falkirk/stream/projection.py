@@ -57,6 +57,8 @@ def _read_by(reader: op.Operator, before: op.Operator, handed_on: Set[str]) -> S
             return handed_on | set(reader.key.columns)
         case op.WithRegime():
             return handed_on | set(reader.partitioned.columns if reader.partitioned else ())
+        case op.Route():
+            return handed_on | {reader.by}
         case op.Concat():
             return handed_on
         case op.Errors():

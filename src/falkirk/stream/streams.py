@@ -19,6 +19,7 @@ from falkirk.stream.keys import checked_key, columns_of, sink_format
 from falkirk.stream.lookups import Table, lookup
 from falkirk.stream.on_error import OnError, checked_on_error
 from falkirk.stream.regimes import Batch, Regime, checked_regime
+from falkirk.stream.routing import routed
 
 
 class Stream:
@@ -214,20 +215,53 @@ class Stream:
         line = user_line()
         return Keyed(self._graph, self._op, columns_of(columns, self.schema, f"key_by ({line})"))
 
-    def sink(self, name: str, *, value: Format, key: KeyLike | None = None, topic: str | None = None) -> None:
+    def sink(
+        self,
+        name: str,
+        *,
+        value: Format,
+        key: KeyLike | None = None,
+        topic: str | Sequence[str] | None = None,
+        topic_by: str | None = None,
+        on_error: OnError | None = None,
+    ) -> None:
         """Write rows to a topic. A grouped result writes one record a changed key and step, and a tombstone for a
-        group that is gone; its `key` must tell its rows apart."""
+        group that is gone; its `key` must tell its rows apart.
+
+        With a list of topics, `topic_by` is the column that says to which of them a row goes, and `on_error` what becomes of
+        rows that name none. Each is then a sink by itself, called as the topic is. Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("shop")
+        >>> orders = flow.source("orders", value=fk.Json({"id": int, "region": str}))
+        >>> targets = orders.with_columns(target=fk.concat_str(fk.lit("sold-"), "region"))
+        >>> targets.sink("sold", topic=["sold-eu", "sold-us"], topic_by="target", value=fk.Json())
+        >>> app = fk.testing.run(flow, {"orders": [{"id": 1, "region": "us"}, {"id": 2, "region": "eu"}]})
+        >>> app.sinks["sold-us"].rows
+        [{'id': 1, 'region': 'us', 'target': 'sold-us'}]
+        """
         from falkirk.stream.flow import check_name
 
         line = user_line()
         where = f"sink {name!r} ({line})"
         check_name(name, "sink", line)
+        if topic_by is not None:
+            for each, rows in routed(self._graph, self._op, name, topic, topic_by, on_error, line):
+                Stream(self._graph, rows).sink(each, value=value, key=key)
+            return
+        if on_error is not None:
+            raise DefinitionError("on_error= is for rows that name no topic, and there is no topic_by=", where=where)
+        if topic is not None and not isinstance(topic, str):
+            raise DefinitionError(
+                f"topic={topic!r} is no topic",
+                where=where,
+                hint="to write several, name the column that says to which: topic_by=",
+            )
         spelt = checked_key(key, self.schema, where) if key is not None else None
         if self._op.changes:
             self._check_upserts(spelt, where)
         value = sink_format(value, topic or name, self.schema, where)
-        sink = self._made(op.Sink, line, id=name, topic=topic or name, key=spelt, value=value)
-        self._graph.add(sink)
+        self._graph.add(self._made(op.Sink, line, id=name, topic=topic or name, key=spelt, value=value))
 
     def _check_upserts(self, key: Key | None, where: str) -> None:
         if key is None:

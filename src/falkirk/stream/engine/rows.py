@@ -18,6 +18,8 @@ from falkirk.stream.expressions import native, words
 _T = TypeVar("_T")
 
 
+ROUTE = "mend the row, or list the topic in the sink's topic=[…]; to go on without such rows: on_error=fk.DeadLetter()"
+
 Rows = Callable[[StepRun, Batch], Batch]
 """An operator, ready to run."""
 
@@ -44,6 +46,24 @@ def extending(operator: op.WithColumns) -> Rows:
     """New columns beside the old."""
     exprs = native(operator.exprs)
     return _columns(operator, lambda rows: rows.with_columns(exprs))
+
+
+def routing(route: op.Route) -> Rows:
+    """Rows that name one of the sink's topics."""
+    topics = list(route.topics)
+
+    def run(run: StepRun, batch: Batch) -> Batch:
+        named = batch.rows[route.by]
+        known = named.is_in(topics).fill_null(value=False)
+        catching = Catching(route, run, batch)
+        for i in (~known).arg_true():
+            catching.row(
+                i, Misfit(f"column {route.by!r} names topic {named[i]!r}, and the sink has {', '.join(topics)}", ROUTE)
+            )
+        catching.close(len(batch))
+        return batch if known.all() else batch.filter(known)
+
+    return run
 
 
 def _columns(operator: op.Operator, evaluate: Callable[[pl.DataFrame], pl.DataFrame]) -> Rows:
