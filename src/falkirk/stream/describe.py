@@ -48,9 +48,9 @@ def _words(operator: op.Operator) -> str:
 def _more(operator: op.Operator) -> str:
     match operator:
         case op.Source():
-            return (
-                f"{operator.topic}, {operator.key!r}, {operator.value!r}, {operator.start}, {dict(operator.metadata)}"
-            )
+            time = f", {operator.time}" if operator.time is not None else ""
+            read = f"{operator.topic}, {operator.key!r}, {operator.value!r}"
+            return f"{read}, {operator.start}, {dict(operator.metadata)}{time}"
         case op.Route():
             return ""
         case op.Sink():

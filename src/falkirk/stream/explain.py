@@ -86,7 +86,8 @@ def _sources(sources: Mapping[op.Source, Format]) -> Iterable[str]:
         )
         unread = f", without {', '.join(left_out)}" if left_out else ""
         fails = "" if source.on_error is None else f"; what fails: {source.on_error!r}"
-        yield f"  read    source {source.id}: topic {source.topic}, from {source.start}{keyed}{unread}{fails}"
+        time = f", dated by {source.time}" if source.time is not None else ""
+        yield f"  read    source {source.id}: topic {source.topic}, from {source.start}{keyed}{time}{unread}{fails}"
 
 
 def _tables(tables: Iterable[SharedTable]) -> Iterable[str]:

@@ -64,6 +64,7 @@ class Flow:
         topic: TopicLike | None = None,
         start: str | datetime | Mapping[int, int] = "earliest",
         metadata: Sequence[str] | Mapping[str, str] = (),
+        time: str | None = None,
         repartition: bool = False,
         on_error: OnError | None = None,
     ) -> Stream:
@@ -76,6 +77,8 @@ class Flow:
         `start` is where an app that never ran begins: "earliest", "latest", a time, or an offset for each partition.
         `metadata` makes columns of a record's `key`, `headers`, `timestamp`, `topic`, `partition` or `offset`; a dict
         renames.
+        `time` names a column of the value that says when it happened, a datetime or milliseconds since 1970: outputs are
+        dated by it, and not by the record's timestamp.
         `on_error` says what becomes of records that do not decode. Raises DefinitionError.
         """
         line = user_line()
@@ -102,11 +105,13 @@ class Flow:
                 where=where,
                 hint='use "earliest", "latest" or a datetime; or write a source for each topic, and concat them',
             )
+        if time is not None:
+            _check_time(time, value.schema, where)
         if repartition and spelt is None:
             raise DefinitionError("repartition=True needs to know by what", where=where, hint='give key="auction"')
         source = op.Source(
             id=name, line=line, inputs=(), schema=schema, partitioned=spelt, root="", regime=self.graph.regime,
-            topics=topics, key=spelt, value=value, start=_start(start, where), metadata=columns,
+            topics=topics, key=spelt, value=value, start=_start(start, where), metadata=columns, time=time,
             checked=spelt is not None and not repartition, on_error=checked_on_error(on_error, where),
         )  # fmt: skip
         stream = Stream(self.graph, self.graph.add(source))
@@ -208,6 +213,18 @@ def check_name(name: str, what: str, line: str) -> None:
             f"{name!r} is no name for a {what}",
             where=line,
             hint="topics are named after it: use up to 100 letters, digits, dots, dashes and underscores",
+        )
+
+
+def _check_time(column: str, schema: pl.Schema, where: str) -> None:
+    """Raises DefinitionError unless the column can say when something happened."""
+    if column not in schema:
+        raise DefinitionError(f"the value has no column {column!r}", where=where, hint=did_you_mean(column, schema))
+    if not (isinstance(schema[column], pl.Datetime) or schema[column].is_integer()):
+        raise DefinitionError(
+            f"column {column!r} is {schema[column]}, and is to say when something happened",
+            where=where,
+            hint="use a datetime (fk.Datetime), or an integer of milliseconds since 1970",
         )
 
 

@@ -78,6 +78,8 @@ class Source(Operator):
     """What of a record's metadata becomes a column: name of the column → `key`, `headers`, `timestamp`…"""
     checked: bool
     """Must records have the key that their column spells? Not if they are brought to their key's task anyway."""
+    time: str | None = None
+    """The column of the value that says when it happened; None: the record's timestamp does."""
 
     @property
     def topic(self) -> str:

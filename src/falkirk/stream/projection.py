@@ -21,10 +21,13 @@ def columns_needed(operators: Sequence[op.Operator]) -> Mapping[op.Operator, fro
     for source in (o for o in operators if isinstance(o, op.Source)):
         if all(isinstance(o, op.Errors) for o in operators if source in o.inputs):
             needed[source] = set(source.schema)  # whoever wants its errors alone wants all of them
-    return {
-        o: frozenset(columns | (set(o.key.columns) if isinstance(o, op.Source) and o.checked and o.key else set()))
-        for o, columns in needed.items()
-    }
+    return {o: frozenset(columns | (_own(o) if isinstance(o, op.Source) else set())) for o, columns in needed.items()}
+
+
+def _own(source: op.Source) -> Set[str]:
+    """The columns that a source itself looks at."""
+    keys = source.key.columns if source.checked and source.key is not None else ()
+    return {*keys, *filter(None, [source.time])}
 
 
 def projected(source: op.Source, needed: Set[str]) -> Format:

@@ -20,6 +20,10 @@ from falkirk.stream.operators import Source
 
 T = TypeVar("T")
 
+AHEAD = 50 * 60_000
+"""Milliseconds by which a time may be after the step's clock. Brokers refuse a record, and its transaction with it, that is
+dated more than an hour after their own clocks (message.timestamp.after.max.ms), which may be some minutes off."""
+
 
 class SourceReader:
     """Decodes one source for one task."""
@@ -34,14 +38,18 @@ class SourceReader:
             return None
         pieces = [s.records for _, s in slices]
         decoded = self.value.decode(joined([records.values for records in pieces]))
-        good = self._good(run, slices, decoded.bad)
+        rows, bad, dated = decoded.frame, decoded.bad, None
+        if self.source.time is not None:
+            rows, bad, dated = timed(rows, bad, self.source.time, run.step.clock)
+        good = self._good(run, slices, bad)
         if good is not None and not good:
             return None
         times = pl.Series(TS, joined([records.times for records in pieces]), dtype=pl.Int64)
         numbers = np.concatenate([np.arange(start, start + len(s.records)) for start, s in slices])
         meta = [times, pl.Series(ORIGIN, numbers, dtype=pl.UInt32)]
         meta = meta if good is None else [column[good] for column in meta]
-        rows = decoded.frame
+        if dated is not None:
+            meta[0] = dated.alias(TS)
         for column, what in self.source.metadata.items():
             whole = pl.concat([metadata_column(what, s) for _, s in slices])
             rows = rows.with_columns((whole if good is None else whole[good]).alias(column))
@@ -91,6 +99,36 @@ class SourceReader:
             return None
         lost = {i for i, _ in bad}
         return [i for i in range(total) if i not in lost]
+
+
+def timed(
+    rows: pl.DataFrame, bad: Sequence[tuple[int, str]], column: str, clock: int
+) -> tuple[pl.DataFrame, list[tuple[int, str]], pl.Series]:
+    """The rows whose column says when they happened, as a record can say it, and in milliseconds; and, beside the records
+    that were `bad`, those of the other rows.
+
+        0 < time ≤ clock + AHEAD        the client takes 0 for now, and brokers refuse what is dated long after them
+    """
+    given = rows[column]
+    millis = given.dt.timestamp("ms") if given.dtype.is_temporal() else given.cast(pl.Int64, strict=False)
+    fits = millis.is_between(1, clock + AHEAD).fill_null(value=False)
+    if fits.all():
+        return rows, list(bad), millis
+    lost = {i for i, _ in bad}
+    numbers = [i for i in range(len(given) + len(lost)) if i not in lost]
+    late = [(numbers[i], _misdated(column, given[i], millis[i])) for i in (~fits).arg_true()]
+    return rows.filter(fits), sorted([*bad, *late]), millis.filter(fits)
+
+
+def _misdated(column: str, value: object, millis: int | None) -> str:
+    if value is None:
+        return f"column {column!r}, its time, is null"
+    far = (
+        f"more than {AHEAD // 60_000} minutes after the step's clock"
+        if millis is None or millis > 0
+        else "before 1970-01-01 00:00:00.001"
+    )
+    return f"column {column!r}, its time, is {value}: {far}"
 
 
 def _firsts(slices: list[tuple[int, Slice]]) -> np.ndarray:
