@@ -3,13 +3,15 @@
     1: stats v1: auction Int64 → n = len [Int64]
     2 3: alarm v2: door String → state [open Boolean]
     ~4: sums v1: auction Int64 → total = sum [Int64]       no longer kept
+    >5 6: door v1: door String → state [opened Int64]      moved on: a later line of its operator has what was there
 
 A table's number is a byte of every key, so it is never another table's, not even when the operator is gone: rows of it
 may be left, here or in a log. From one schema to the next
 
     what is kept     the same words: it keeps its numbers, and goes on
     what is new      takes numbers that were nobody's, and begins empty
-    what is gone     its line stays, with ~
+    what has moved   its line stays, with >; the operator's new line takes what its tasks find under the old numbers
+    what is gone     its line stays, with ~, and so do those that had moved on to it
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from falkirk.errors import StateError
 
 TABLES = 255
 """A table's number is one byte of a key in state."""
+SIGNS = "~>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,17 @@ class Line:
     numbers: tuple[int, ...]
     words: str
     """Its id, its version, and what its rows are made of."""
-    kept: bool = True
+    sign: str = ""
+
+    @property
+    def kept(self) -> bool:
+        """Whether it is what the operator keeps."""
+        return not self.sign
+
+    @property
+    def moved(self) -> bool:
+        """Whether a later line of the operator has taken over, or is about to, what there is of it."""
+        return self.sign == ">"
 
     @property
     def id(self) -> str:
@@ -39,25 +53,27 @@ class Line:
         return self.words.partition(" ")[0]
 
     def __str__(self) -> str:
-        return f"{'' if self.kept else '~'}{' '.join(map(str, self.numbers))}: {self.words}"
+        return f"{self.sign}{' '.join(map(str, self.numbers))}: {self.words}"
 
 
 def lines(schema: str) -> list[Line]:
     """A schema's lines.
 
     >>> lines("1 2: stats v1: a Int64\\n~3: sums v1: b")  # doctest: +NORMALIZE_WHITESPACE
-    [Line(numbers=(1, 2), words='stats v1: a Int64', kept=True), Line(numbers=(3,), words='sums v1: b', kept=False)]
+    [Line(numbers=(1, 2), words='stats v1: a Int64', sign=''), Line(numbers=(3,), words='sums v1: b', sign='~')]
     """
     found = []
     for line in schema.splitlines():
-        head, _, words = line.removeprefix("~").partition(": ")
+        head, _, words = line.lstrip(SIGNS).partition(": ")
         numbered = head.replace(" ", "").isdigit()
-        found.append(Line(tuple(map(int, head.split())), words, line[0] != "~") if numbered else Line((), line))
+        sign = line[0] if line[0] in SIGNS else ""
+        found.append(Line(tuple(map(int, head.split())), words, sign) if numbered else Line((), line))
     return found
 
 
-def evolved(before: str, now: Mapping[str, int]) -> str:
-    """The schema that follows on `before` when operators of these words keep so many tables each. Raises StateError.
+def evolved(before: str, now: Mapping[str, int], earlier: Mapping[str, int] = MappingProxyType({})) -> str:
+    """The schema that follows on `before` when operators of these words keep so many tables each, and can take over what
+    was kept in the words of `earlier`. Raises StateError.
 
     >>> first = evolved("", {"stats v1: n": 1, "alarm v1: s": 2})
     >>> print(first)
@@ -67,9 +83,21 @@ def evolved(before: str, now: Mapping[str, int]) -> str:
     ~1 2: alarm v1: s
     3: stats v1: n
     4: sums v1: t
+    >>> print(evolved(first, {"stats v2: m": 1, "alarm v1: s": 2}, {"stats v1: n": 1}))
+    1 2: alarm v1: s
+    >3: stats v1: n
+    4: stats v2: m
     """
     old = lines(before)
     kept = {line.words for line in old if line.kept and now.get(line.words) == len(line.numbers)}
+    moved = {line.words for line in old if line.kept and earlier.get(line.words) == len(line.numbers)} - kept
+    lasting = {line.id for line in old if line.kept and line.words in kept | moved}
+
+    def sign(line: Line) -> str:
+        if line.kept:
+            return "" if line.words in kept else ">" if line.words in moved else "~"
+        return ">" if line.moved and line.id in lasting else "~"
+
     free = max((n for line in old for n in line.numbers), default=0) + 1
     new = []
     for words in sorted(now.keys() - kept):
@@ -81,7 +109,7 @@ def evolved(before: str, now: Mapping[str, int]) -> str:
             f"for {TABLES}",
             hint="cut the stage in two with repartition(…), or give the flow another name: it then begins anew",
         )
-    return "\n".join(map(str, [*(Line(o.numbers, o.words, o.words in kept) for o in old), *new]))
+    return "\n".join(map(str, [*(Line(o.numbers, o.words, sign(o)) for o in old), *new]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +117,8 @@ class Change:
     """From one schema to one that was evolved from it: operators, by id."""
 
     kept: frozenset[str]
+    moved: frozenset[str]
+    """Those that go on from what an earlier version of theirs kept."""
     lost: frozenset[str]
     """Those whose state is not what their owner may expect: gone, another now, or back without it."""
 
@@ -102,10 +132,12 @@ def change(before: str, after: str) -> Change:
     """
     was = {line.words: line for line in lines(before)}
     now = {line.words: line for line in lines(after) if line.kept}
+    then = {line.numbers: line for line in lines(after)}
     kept = {words for words, line in now.items() if words in was and was[words] == line}
-    gone = {words for words, line in was.items() if line.kept and words not in kept}
-    back = now.keys() & was.keys() - kept
-    return Change(*(frozenset(w.partition(" ")[0] for w in some) for some in (kept, gone | back)))
+    left = {words for words, line in was.items() if line.kept and words not in kept}
+    moved = {words for words in left if (line := then.get(was[words].numbers)) is not None and line.moved}
+    back = {words for words in now.keys() & was.keys() - kept if now[words].id not in {was[w].id for w in moved}}
+    return Change(*(frozenset(w.partition(" ")[0] for w in some) for some in (kept, moved, left - moved | back)))
 
 
 def numbers(schema: str) -> dict[str, tuple[int, ...]]:
@@ -113,9 +145,18 @@ def numbers(schema: str) -> dict[str, tuple[int, ...]]:
     return {line.id: line.numbers for line in lines(schema) if line.kept}
 
 
+def moved(schema: str) -> list[Line]:
+    """What earlier versions of operators kept that are still kept.
+
+    >>> [line.numbers for line in moved(">1: a v1\\n2: a v2\\n~3: b v1")]
+    [(1,)]
+    """
+    return [line for line in lines(schema) if line.moved]
+
+
 def follows(before: str, now: str) -> bool:
-    """Whether a store of one schema may be opened with another: no number means other rows than it did, and what is no
-    longer kept is not kept again.
+    """Whether a store of one schema may be opened with another: no number means other rows than it did, and what has moved
+    on is not kept again, nor what is no longer kept.
 
     >>> follows("1: a v1", "1: a v1\\n2: b v1"), follows("1: a v1\\n2: b v1", "1: a v1"), follows("~1: a v1", "1: a v1")
     (True, False, False)
@@ -124,7 +165,7 @@ def follows(before: str, now: str) -> bool:
     taken = {n for line in lines(before) for n in line.numbers}
     for was in lines(before):
         found = there.pop(was.numbers, None)
-        if found is None or found.words != was.words or (found.kept and not was.kept):
+        if found is None or found.words != was.words or (was.sign and found.sign not in ("~", was.sign)):
             return False
     return taken.isdisjoint(n for numbers in there for n in numbers)
 
