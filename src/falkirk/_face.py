@@ -25,6 +25,7 @@ from falkirk.stream.aggregates import len_ as len  # noqa: A004
 from falkirk.stream.aggregates import max_ as max  # noqa: A004
 from falkirk.stream.aggregates import min_ as min  # noqa: A004
 from falkirk.stream.aggregates import sum_ as sum  # noqa: A004
+from falkirk.stream.earlier import From
 from falkirk.stream.flow import Flow
 from falkirk.stream.formats import Avro, Float32BE, Float64BE, Int16BE, Int32BE, Int64BE, Json, Key, Raw, Text
 from falkirk.stream.formats.types import (
@@ -74,6 +75,7 @@ __all__ = [
     "Float64",
     "Float64BE",
     "Flow",
+    "From",
     "Int8",
     "Int16",
     "Int16BE",

@@ -36,6 +36,19 @@ BIDDERS = (
     'bids.group_by("bidder", id="bidders").agg(n=fk.len()).sink("{prefix}bidders", key="bidder", value=fk.Json())\n'
 )
 
+MIGRATED = FLOW.replace(
+    'id="counts").agg(n=fk.len())',
+    'id="counts", migrate=was).agg(n=fk.len(), top=fk.max("bidder"))',
+).replace(
+    "flow = ",
+    """
+from falkirk.stream.engine import moving
+
+moving.ROWS_A_STEP = 300
+was = fk.From(1, agg={{"n": fk.len()}}, by=lambda row: {{"top.best": 100 * row["n.rows"]}})
+flow = """,
+)
+
 Table = dict[int, int]
 
 
@@ -49,14 +62,14 @@ class App:
         self.process: subprocess.Popen[str] | None = None
         self.fed = 0
 
-    def write(self, *parts: str) -> None:
-        text = "".join([FLOW, *parts]).format(name=self.name, prefix=self.prefix)
+    def write(self, *parts: str, begin: str = FLOW) -> None:
+        text = "".join([begin, *parts]).format(name=self.name, prefix=self.prefix)
         (self.folder / "app.py").write_text(text)
 
-    def feed(self, count: int) -> None:
+    def feed(self, count: int, auctions: int = 7) -> None:
         producer = Producer({"bootstrap.servers": self.brokers, "partitioner": "murmur2"})
         for i in range(self.fed, self.fed + count):
-            producer.produce(self.source, json.dumps({"auction": i % 7, "bidder": i % 11}), str(i % 7))
+            producer.produce(self.source, json.dumps({"auction": i % auctions, "bidder": i % 11}), str(i % auctions))
             producer.poll(0)
         producer.flush()
         self.fed += count
@@ -186,3 +199,39 @@ def test_a_flow_gains_and_loses_operators_and_stages_while_it_is_killed(app: App
     makers = {maker(mark) for _, _, mark in app.records(f"{app.prefix}tops")}
     old = {(task, s.step) for task, steps in app.steps().items() for s in steps if s.layout == 1}
     assert not {(m.task, m.step) for m in makers if m is not None} & old
+
+
+def test_state_goes_on_in_another_schema_under_load_while_the_app_is_killed(app: App) -> None:
+    auctions = 4_000
+    app.write()
+    app.feed(2 * auctions, auctions)
+    app.run_to_the_end()
+    app.write(begin=MIGRATED)
+    app.feed(auctions, auctions)
+    code, out, _ = app.call("plan", "app:flow")
+    assert code == 0
+    assert "→ counts v1: auction Int64 → n = len [rows Int64]; top = max of Int64 [best Int64]" in out
+    assert "from v1: auction Int64 → n = len [rows Int64] (placed" in out
+
+    before = {task: found[-1].step for task, found in app.steps().items()}
+    app.start("run", "app:flow", "--workers", "2")
+    deadline = time.monotonic() + 60
+    while all(step.layout == 1 for steps in app.steps().values() for step in steps):
+        assert time.monotonic() < deadline
+    app.kill()  # while there is something left to move
+    app.run_to_the_end()
+
+    assert app.table("counts", "n") == dict.fromkeys(range(auctions), 3)
+    first: dict[str, int] = {}
+    for _, value, mark in app.records(f"{app.prefix}counts"):
+        made = maker(mark)
+        assert made is not None
+        assert value is not None
+        later = made.step > before[made.task]
+        assert json.loads(value).get("top") == (200 if later else None)
+        if later:
+            first[made.task] = min(made.step, first.get(made.task, made.step))
+    assert all(first[task] - before[task] > auctions / 3 / 300 for task in ("counts/0", "counts/1"))
+    code, out, err = app.call("state", "get", "app:flow", "counts", "17", "--state-dir", str(app.folder), "--json")
+    assert code == 0, err
+    assert json.loads(out)["value"] == {"n": {"rows": 3}, "top": {"best": 200}}

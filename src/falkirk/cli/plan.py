@@ -16,7 +16,9 @@ from falkirk.runtime.app import prepare
 from falkirk.runtime.changes import Changes, Fate, StageChange, changes
 from falkirk.stream.load import load_flow
 
-SIGN: dict[Fate, tuple[str, str]] = {"kept": ("=", ""), "new": ("+", "green"), "dropped": ("−", "red")}
+SIGN: dict[Fate, tuple[str, str]] = {
+    "kept": ("=", ""), "new": ("+", "green"), "migrated": ("→", "cyan"), "dropped": ("−", "red"),
+}  # fmt: skip
 
 
 @click.command()
@@ -30,11 +32,13 @@ SIGN: dict[Fate, tuple[str, str]] = {"kept": ("=", ""), "new": ("+", "green"), "
     "--json", "as_json", is_flag=True, help="Print JSON: the same, and `refused`, which is null if it would run."
 )
 def plan(target: str, apply: bool, losing: tuple[str, ...], as_json: bool, replication: int, **options: Any) -> None:
-    """Hold APP:FLOW against what is recorded of the app: what is kept (=), new (+) and dropped (−). Changes nothing.
+    """Hold APP:FLOW against what is recorded of the app: what is kept (=), new (+), migrated (→) and dropped (−). Changes
+    nothing.
 
     `falkirk run` makes by itself all changes that lose nothing. What keeps its id, version and schema goes on with its
-    state. A new operator in a stage that there is begins empty, with what is read from then on; a new stage begins where
-    its sources' start= says. What would lose state is refused until it was said that it may:
+    state, and with another schema if its migrate= says how: a task moves its rows before it reads on. A new operator in a
+    stage that there is begins empty, with what is read from then on; a new stage begins where its sources' start= says.
+    What would lose state is refused until it was said that it may:
 
     \b
     falkirk plan app:flow --brokers broker-1:9092
@@ -74,6 +78,8 @@ def _lines(found: Changes) -> Iterator[str]:
         for operator in stage.operators:
             note = " (begins empty, with what is read from now on)" if _late(stage, operator.fate) else ""
             yield "  " + _signed(operator.fate, f"{operator.operator} {operator.state}{note}")
+            if operator.before is not None:
+                yield f"      from {operator.before}"
     if found.topics or found.left:
         yield ""
     for topic, partitions in found.topics.items():

@@ -16,7 +16,7 @@ from falkirk.runtime.survey import survey
 from falkirk.state import schema
 from falkirk.stream.plan import Plan, control_topic
 
-Fate = Literal["kept", "new", "dropped"]
+Fate = Literal["kept", "new", "migrated", "dropped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ class OperatorChange:
     fate: Fate
     state: str
     """In words."""
+    before: str | None = None
+    """What is migrated, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +98,17 @@ def _stage(was: StageRecord | None, now: StageRecord) -> StageChange:
 
 
 def _operators(before: str, after: str) -> tuple[OperatorChange, ...]:
-    was = {line.words for line in schema.lines(before) if line.kept}
+    was = {line.words: line for line in schema.lines(before) if line.kept}
     now = {line.words: line for line in schema.lines(after) if line.kept}
-    same = schema.change(before, after).kept
-    fates: list[tuple[str, Fate]] = [(words, "dropped") for words in was if words not in now]
-    fates += [(words, "kept" if line.id in same else "new") for words, line in now.items()]
-    return tuple(
-        OperatorChange(name, fate, kept) for words, fate in sorted(fates) for name, _, kept in [words.partition(" ")]
-    )
+    change = schema.change(before, after)
+    old = {line.id: line.words for line in was.values() if line.id in change.moved}
+    found = [_operator(words, "dropped") for words in was if words not in {*now, *old.values()}]
+    for words, line in now.items():
+        fate: Fate = "kept" if line.id in change.kept else "migrated" if line.id in old else "new"
+        found.append(_operator(words, fate, old.get(line.id)))
+    return tuple(sorted(found, key=lambda o: (o.operator, o.state, o.fate)))
+
+
+def _operator(words: str, fate: Fate, before: str | None = None) -> OperatorChange:
+    id_, _, state = words.partition(" ")
+    return OperatorChange(id_, fate, state, before and before.partition(" ")[2])

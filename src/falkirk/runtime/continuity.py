@@ -89,11 +89,9 @@ def as_recorded(known: LayoutRecord | None, stages: Sequence[Stage]) -> list[Sta
 
 
 def _continues(was: StageRecord, stage: Stage) -> bool:
-    """It reads what that stage read, and nothing else, and keeps some of its state, if that had any."""
-    now = {line.words for line in schema.lines(stage.state_schema)}
-    return inputs_of(stage) == was.inputs and (
-        not was.stateful or any(line.words in now for line in schema.lines(was.state) if line.kept)
-    )
+    """It reads what that stage read, and nothing else, and goes on with some of its state, if that had any."""
+    change = schema.change(was.state, stage.known_as(was.id, was.state).state_schema)
+    return inputs_of(stage) == was.inputs and bool(not was.stateful or change.kept or change.moved)
 
 
 def inputs_of(stage: Stage) -> tuple[str, ...]:
@@ -219,7 +217,8 @@ def _check_state(was: StageRecord, now: StageRecord, losing: Collection[str]) ->
         raise StateError(
             words,
             where=f"stage {now.id}",
-            hint=f"undo the change; or, to go on without that state: falkirk plan APP:FLOW --apply {drops}",
+            hint="undo the change; or say with migrate= how the state goes on; or, to go on without it: "
+            f"falkirk plan APP:FLOW --apply {drops}",
         )
 
 

@@ -46,14 +46,16 @@ class TaskState:
     engine: Engine | None
     changes: dict[bytes, bytes | None] = field(default_factory=dict)
 
+    def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values under full keys."""
+        before = [None] * len(keys) if self.engine is None else self.engine.get(keys)
+        return [self.changes.get(key, old) for key, old in zip(keys, before, strict=True)]
+
     def get(self, key: pl.DataFrame) -> Pair | None:
         """The row of a key."""
         keys = self.table.keys_of(key)
-        before = [None] * len(keys) if self.engine is None else self.engine.get(keys)
-        for full, old in zip(keys, before, strict=True):
-            if (value := self.changes.get(full, old)) is not None:
-                return full, value
-        return None
+        found = zip(keys, self.values(keys), strict=True)
+        return next(((full, value) for full, value in found if value is not None), None)
 
     def scan(self) -> Iterator[Pair]:
         """All rows, in the order of shards and keys."""
@@ -87,7 +89,14 @@ class States:
 
     @contextmanager
     def open(self, task: int, as_of: int | None = None) -> Iterator[TaskState]:
-        """One task's; `as_of`: not later than that step, by a version. Raises StateError where there is none."""
+        """One task's; `as_of`: not later than that step, by a version. Raises StateError where there is none, or where it is
+        not migrated yet."""
+        with self._open(task, as_of) as found:
+            self.table.check_whole(found.values, found.task)
+            yield found
+
+    @contextmanager
+    def _open(self, task: int, as_of: int | None) -> Iterator[TaskState]:
         copies = CheckpointStore(self._store, self.table.identity(self._layout.incarnation, task))
         version = copies.newest(as_of)
         name = f"{self.table.stage}/{task}"

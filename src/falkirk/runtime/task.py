@@ -43,6 +43,8 @@ class RunningTask:
         self.bound, self.owned, self.circuit = bound, owned, circuit
         self.rows = self.bytes = 0
         self.wake_at: int | None = None
+        self.moving = False
+        """Whether there may be state of an earlier version of the flow: until it is moved, steps read nothing."""
         tables = {i.place for i in bound.inputs if i.input.table}
         self.loading = tables if len(tables) < len(bound.inputs) else set()
         """Inputs that are read to their end before the others begin: who looks up in a table finds what was there."""
@@ -68,7 +70,8 @@ class RunningTask:
         self._ends = {} if self.owned.last is None else ends(self.owned.last)
         self._clear()
         self.circuit.rewind()
-        self.wake_at = self.circuit.wake_at(Overlay(self.owned.opened()))
+        state = Overlay(self.owned.opened())
+        self.wake_at, self.moving = self.circuit.wake_at(state), self.circuit.moving(state)
         return self.positions()
 
     def positions(self) -> dict[TopicPartition, Offset]:
@@ -94,8 +97,9 @@ class RunningTask:
         self.bytes += sum(map(len, run))
 
     def due(self, now: Millis) -> bool:
-        """Whether a timer waits for a step, or a topic that is joining."""
-        return (self.wake_at is not None and self.wake_at <= now) or not self._joining.keys() <= self._ends.keys()
+        """Whether a timer waits for a step, or a topic that is joining, or what is to be moved."""
+        waiting = self.moving or not self._joining.keys() <= self._ends.keys()
+        return waiting or (self.wake_at is not None and self.wake_at <= now)
 
     def join(self, begins: Mapping[InputPartition, Offset]) -> None:
         """Topics have joined since its last step. The next says where they begin, as step 0 does of the others, and reads
@@ -126,6 +130,11 @@ class RunningTask:
         """Run the circuit over all that is pending. On an exception nothing has changed but the overlay, which is dropped."""
         last = pipeline.last(self.owned)
         clock = next_clock(last, now)
+        if self.moving:
+            state = Overlay(pipeline.top(self.owned))
+            self.moving = self.circuit.move(state)
+            self.wake_at = self.circuit.wake_at(state)
+            return close_step(self.owned, owner, last, self._ends, clock, [], state)
         slices = []
         for i in self.bound.inputs:
             if len(records := self._pending[i.place]):

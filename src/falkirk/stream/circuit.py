@@ -101,6 +101,16 @@ class Circuit(Protocol):
         """When the first timer in the state is due: asked once, when a task is taken over."""
         ...
 
+    def moving(self, state: State) -> bool:
+        """Whether there may be state of an earlier version of the flow, which is to be moved before anything is read: asked
+        when a task is taken over."""
+        ...
+
+    def move(self, state: State) -> bool:
+        """In a step of its own, which reads nothing, move some of it; say whether there may be more. Raises UserCodeError and
+        StateError."""
+        ...
+
     def rewind(self) -> None:
         """Steps that were run may not count: forget what was noted of them beside the state."""
         ...

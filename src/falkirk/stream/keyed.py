@@ -12,8 +12,10 @@ from falkirk.state.codec import check_value_type
 from falkirk.stream import operators as op
 from falkirk.stream.aggregates.bound import AggregateLike, Context
 from falkirk.stream.blame import user_line
+from falkirk.stream.earlier import Migrate
 from falkirk.stream.formats import Key, key_of
 from falkirk.stream.formats.types import SchemaLike, schema_of
+from falkirk.stream.migrating import migrated
 from falkirk.stream.on_error import OnError, checked_on_error
 from falkirk.stream.process import FunctionProcess, KeyContext, Process, Row, Rows
 
@@ -25,10 +27,18 @@ class Grouped:
     """Rows grouped by columns, before it is said what to keep of them."""
 
     def __init__(
-        self, graph: op.Graph, before: op.Operator, columns: tuple[str, ...], given: str | None, version: int, line: str
+        self,
+        graph: op.Graph,
+        before: op.Operator,
+        columns: tuple[str, ...],
+        given: str | None,
+        version: int,
+        migrate: Migrate,
+        line: str,
     ) -> None:
         self._graph, self._before, self._columns = graph, before, columns
         self._id, self._version, self._line = given or f"by.{'.'.join(columns)}", version, line
+        self._migrate = migrate
 
     def agg(self, **aggregates: AggregateLike) -> Stream:
         """One row a group: its columns and these aggregates. `agg(n=fk.len(), top=fk.max("price"))`.
@@ -64,7 +74,7 @@ class Grouped:
             partitioned=key, root=root, regime=before.regime,
             columns=self._columns, aggregates=bound, version=self._version,
         )  # fmt: skip
-        return Stream(self._graph, self._graph.add(group, exchange=True))
+        return Stream(self._graph, self._graph.add(migrated(group, self._migrate), exchange=True))
 
 
 class Keyed:
@@ -82,12 +92,13 @@ class Keyed:
         tables: Mapping[str, SchemaLike] | None = None,
         returns: SchemaLike | None = None,
         version: int | None = None,
+        migrate: Migrate = (),
         on_error: OnError | None = None,
     ) -> Stream:
         """Give each key's rows, in order, to a Process or a function `(row, key) -> rows`, with state and timers.
 
-        `state`, `tables`, `returns` and `version` may be given here or by the Process; see there. `on_error` says what
-        becomes of rows and timers for which it fails: what such a call put, set or gave is undone.
+        `state`, `tables`, `returns`, `version` and `migrate` may be given here or by the Process; see there. `on_error` says
+        what becomes of rows and timers for which it fails: what such a call put, set or gave is undone.
         """
         from falkirk.stream.streams import Stream
 
@@ -124,7 +135,7 @@ class Keyed:
             regime=before.regime, columns=self._columns, key=key, process=taken, tables=typed,
             version=taken.version if version is None else version, on_error=checked_on_error(on_error, where),
         )  # fmt: skip
-        return Stream(self._graph, self._graph.add(made, exchange=True))
+        return Stream(self._graph, self._graph.add(migrated(made, migrate or taken.migrate), exchange=True))
 
 
 def _placed(before: op.Operator, columns: tuple[str, ...], name: str) -> tuple[Key, str]:

@@ -26,6 +26,15 @@ RESERVED = "__falkirk"
 """Columns whose names begin so are Falkirk's own."""
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Earlier:
+    """An operator as it was in an earlier version."""
+
+    operator: Operator
+    by: Mapping[str, Callable[[dict[str, Any]], Mapping[str, Any]]]
+    """By table: from a row of it to one of the version after it."""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Operator:
     """One operator."""
@@ -50,6 +59,8 @@ class Operator:
     regime: Regime
     on_error: OnError | None = None
     """What becomes of what fails here, where the user said so."""
+    earlier: tuple[Earlier, ...] = ()
+    """What it was in versions whose state it goes on with, each before the one that came after it."""
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.id!r}>"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from falkirk.stream.earlier import Migrate
 from falkirk.stream.formats.types import SchemaLike
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -100,7 +101,8 @@ class Process:
     ...         yield {"user": row["user"], "n": n}
 
     `state` is the schema of the table `state`; `tables` names more, each with its schema. `returns` is the schema of
-    the rows that come out; without it, they have the schema of those that come in. The object itself must hold nothing
+    the rows that come out; without it, they have the schema of those that come in. Where the state was another in an
+    earlier `version`, `migrate` says how to go on from it (`fk.From`). The object itself must hold nothing
     that changes: it is not part of the state, and rows of one task's keys are all that it sees.
     """
 
@@ -108,6 +110,7 @@ class Process:
     tables: ClassVar[Mapping[str, SchemaLike]] = {}
     returns: ClassVar[SchemaLike | None] = None
     version: ClassVar[int] = 1
+    migrate: ClassVar[Migrate] = ()
 
     def on_row(self, row: Row, key: KeyContext) -> Rows:
         """A row of the key came."""

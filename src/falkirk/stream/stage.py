@@ -13,7 +13,7 @@ from falkirk.stream.failing import Handling
 from falkirk.stream.formats import Format, Key
 from falkirk.stream.operators import Lookup, Operator, Source, TableSource
 from falkirk.stream.plan import Input, Layout, Output, RegimePlan
-from falkirk.stream.tables import kept_by, tables_of
+from falkirk.stream.tables import kept_by, kept_earlier, tables_of
 
 
 def source_inputs(source: Source) -> list[Input]:
@@ -116,7 +116,8 @@ class PhysicalStage:
         return hashlib.blake2b(self.state_schema.encode(), digest_size=16).hexdigest()
 
     def known_as(self, name: str, state_schema: str) -> PhysicalStage:
-        return replace(self, id=name, state_schema=schema.evolved(state_schema, kept_by(self.keeping)))
+        now = schema.evolved(state_schema, kept_by(self.keeping), kept_earlier(self.keeping))
+        return replace(self, id=name, state_schema=now)
 
     def reading(self, inputs: tuple[Input, ...]) -> PhysicalStage:
         return replace(self, inputs=inputs)

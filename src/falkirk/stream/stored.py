@@ -6,7 +6,7 @@ What is kept of a group are the parts of its aggregates: those of `top=fk.max("p
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -21,7 +21,7 @@ from falkirk.state.checkpoints import CheckpointStore, RemoteVersion
 from falkirk.state.codec import decode_keys, decode_values, encode_key, encode_keys, prefix_end
 from falkirk.state.engine import MIB, Engine, Memory
 from falkirk.state.objects import incarnations, tasks_of
-from falkirk.state.schema import difference, lines
+from falkirk.state.schema import difference, lines, moved
 from falkirk.state.shards import SHARDS
 from falkirk.state.store import Identity
 from falkirk.stream.blame import did_you_mean
@@ -50,6 +50,8 @@ class Table:
     values: pl.Schema
     parts: bool
     """Whether the values are parts of aggregates, `name.part`."""
+    earlier: tuple[int, ...] = ()
+    """The first tables of earlier versions of the operator, which are marked when nothing is left in them to be moved."""
 
     @property
     def shown(self) -> pl.Schema:
@@ -65,13 +67,24 @@ class Table:
         operator = self.words.partition(" ")[0]
         same = [line for line in lines(found) if line.kept and line.id == operator]
         if same and same[0].words == self.words:
-            return replace(self, number=same[0].numbers[self.place])
+            return replace(self, number=same[0].numbers[self.place], earlier=_earlier(found, operator))
         was = "\n".join(map(str, same))
         raise StateError(
             f"the state's schema has changed:\n{difference(was, f'1: {self.words}')}",
             where=f"stage {self.stage}",
             hint="look with the flow that the app runs",
         )
+
+    def check_whole(self, get: Callable[[Sequence[bytes]], list[bytes | None]], task: str) -> None:
+        """Raises StateError where some of a task's rows are still kept as an earlier version of the operator kept them."""
+        for number in self.earlier:
+            if not any(v is not None for v in get([encode_key(number, shard, []) for shard in range(SHARDS)])):
+                raise StateError(
+                    f"the state of {self.words.partition(' ')[0]!r} in task {task} is of an earlier version of it, in part "
+                    "or as a whole: it has not been migrated yet",
+                    where=f"stage {self.stage}",
+                    hint="it is, before the task reads on, by a run of this flow: look again then",
+                )
 
     def frame(self, pairs: Sequence[Pair]) -> pl.DataFrame:
         """Rows: columns of the key, then those of the value. Raises StateError if they are not the table's."""
@@ -107,7 +120,12 @@ def table_of(plan: Plan, name: str) -> Table:
         keys=pl.Schema({column: operator.inputs[0].schema[column] for column in operator.columns}),
         values=tables[table],
         parts=grouped,
+        earlier=_earlier(stage.state_schema, name),
     )
+
+
+def _earlier(schema: str, operator: str) -> tuple[int, ...]:
+    return tuple(line.numbers[0] for line in moved(schema) if line.id == operator)
 
 
 def _operator(plan: Plan, name: str) -> tuple[PhysicalStage, Operator]:

@@ -10,6 +10,7 @@ import polars as pl
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.blame import user_line
+from falkirk.stream.earlier import Migrate
 from falkirk.stream.expressions import IntoExpr, computed_columns, evaluate, expressions, passed_through, words
 from falkirk.stream.failing import CAN_FAIL, ERRORS
 from falkirk.stream.formats import Format, Key, KeyLike
@@ -182,12 +183,18 @@ class Stream:
         changed = self._made(op.WithRegime, line, id=name, root=name, regime=regime)
         return Stream(self._graph, self._graph.add(changed, exchange=True))
 
-    def group_by(self, *columns: str | Sequence[str], id: str | None = None, version: int = 1) -> Grouped:  # noqa: A002
+    def group_by(
+        self,
+        *columns: str | Sequence[str],
+        id: str | None = None,  # noqa: A002
+        version: int = 1,
+        migrate: Migrate = (),
+    ) -> Grouped:
         """Group rows by columns; `.agg(…)` says what to keep. The id names the state, across changes of the code: it
-        is derived from the columns if it is not given."""
+        is derived from the columns if it is not given. `migrate` goes on with state of an earlier version: see `From`."""
         line = user_line()
         names = columns_of(columns, self.schema, f"group_by ({line})")
-        return Grouped(self._graph, self._op, names, id, version, line)
+        return Grouped(self._graph, self._op, names, id, version, migrate, line)
 
     def lookup(
         self,

@@ -76,3 +76,8 @@ def state_words(operator: op.Operator) -> str:
 def kept_by(operators: Iterable[op.Operator]) -> dict[str, int]:
     """What operators with state keep: how many tables, by `state_words`."""
     return {state_words(o): len(tables_of(o)) for o in operators}
+
+
+def kept_earlier(operators: Iterable[op.Operator]) -> dict[str, int]:
+    """What they kept in earlier versions, likewise."""
+    return kept_by(e.operator for o in operators for e in o.earlier)

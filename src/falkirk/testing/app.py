@@ -17,6 +17,7 @@ from falkirk.errors import FalkirkError
 from falkirk.runtime.survey import parts
 from falkirk.state.codec import prefix_end
 from falkirk.stream.flow import Flow
+from falkirk.stream.plan import Plan
 from falkirk.stream.process import moment
 from falkirk.stream.stored import table_of
 from falkirk.stream.views import views_of
@@ -60,12 +61,10 @@ class App:
         self.step_rows = step_rows
         self.steps = 0
         """How many steps it has run. All tasks that have something to do step together, in one transaction."""
-        self._plan = flow.plan()
-        self._cluster = Cluster(self._plan, partitions, topics)
+        self._cluster = Cluster(flow.plan(), partitions, topics)
         self._epochs = EpochRuns(self._plan, self._cluster)
         self._sinks = {view.name: view for view in views_of(self._plan) if view.kind == "sink"}
-        self._written: dict[str, list[Message]] = {view.topic: [] for view in self._sinks.values()}
-        self._written |= {topic: [] for topic in self._letters()}
+        self._written: dict[str, list[Message]] = {topic: [] for topic in self._outputs()}
         self._at: Counter[TopicPartition] = Counter()
         """How far the topics of sinks and dead letters have been looked at."""
         self._unkeyed: Counter[str] = Counter()
@@ -140,6 +139,16 @@ class App:
         self._die(host=host)
         self._worker()
 
+    def change(self, flow: Flow, *, drop: Collection[str] = ()) -> None:
+        """The worker ends, and one of another flow goes on under the app's name, as `falkirk run` would: with the state that
+        it keeps or migrates, and without that of the operators in `drop`. Raises StateError and SourceError."""
+        self._cluster.change(flow.plan(), drop)
+        self._die()
+        self._epochs.change(self._plan)
+        self._sinks = {view.name: view for view in views_of(self._plan) if view.kind == "sink"}
+        self._written = {topic: [] for topic in self._outputs()} | self._written
+        self._worker()
+
     def step_dying(self, ending: Ending, *, before: bool) -> bool:
         """Run one step as `step` does, however often the worker is killed at it: see `falkirk.testing.process.Deaths`."""
         if not self._closed():
@@ -203,9 +212,19 @@ class App:
         """What a group or a process keeps, by its id: the columns of its keys, and the parts of a group's aggregates, or the
         columns of a process's table. Another table is OPERATOR/TABLE. Raises ConfigError."""
         table = table_of(self._plan, name)
-        stores = [task.owned.opened() for task in self._worker().tasks if task.bound.stage.id == table.stage]
+        tasks = [task.owned for task in self._worker().tasks if task.bound.stage.id == table.stage]
+        stores = [owned.opened() for owned in tasks]
+        for owned, store in zip(tasks, stores, strict=True):
+            table.check_whole(store.get, str(owned.task.id))
         scans = (store.scan(first, prefix_end(first)) for store in stores for first in table.prefixes())
         return table.frame(list(chain.from_iterable(scans)))
+
+    @property
+    def _plan(self) -> Plan:
+        return self._cluster.plan
+
+    def _outputs(self) -> list[str]:
+        return [*(view.topic for view in self._sinks.values()), *self._letters()]
 
     def _letters(self) -> list[str]:
         return sorted({o.topic for part in parts(self._plan) for o in part.outputs if o.kind == "dead_letters"})

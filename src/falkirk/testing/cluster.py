@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from falkirk.checkpoint.digest import digest
@@ -12,12 +13,14 @@ from falkirk.checkpoint.records import StepRecord
 from falkirk.connectors.kafka.topics import TopicInfo
 from falkirk.errors import ConfigError
 from falkirk.runtime.app import BoundTask, lay_out
+from falkirk.runtime.continuity import as_recorded, check_stages, stage_records
+from falkirk.runtime.layout import LayoutRecord
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import matched, parts, topics_to_make
 from falkirk.runtime.task import outputs_of
 from falkirk.stream.circuit import SharedRows, Slice, StepInput
 from falkirk.stream.engine.shared import NEVER, Keeper, Run
-from falkirk.stream.plan import Layout, Plan
+from falkirk.stream.plan import Layout, Plan, steps_topic
 from falkirk.stream.records import Headers, Records
 from falkirk.testing.simulator.broker import SimBroker
 from falkirk.testing.simulator.disk import Copies, Disk
@@ -67,31 +70,47 @@ class Cluster:
     def __init__(self, plan: Plan, partitions: int | Mapping[str, int], names: Collection[str] = ()) -> None:
         """`names`: of topics that patterns match, beside those that `partitions` counts."""
         given = partitions.keys() if isinstance(partitions, Mapping) else ()
-        self.plan = plan = matched(plan, SETTINGS.prefix, {*names, *given})
         self.clock = BEGINNING
-        self.counts, self._sizes = _counts(plan, partitions)
-        self._lay_out(1)
-        sinks = {o.topic for part in parts(plan) for o in part.outputs if o.kind == "sink"}
-        self.limits = {name: ACCEPTED if name in sinks else 2 * ACCEPTED for name in self.counts}
-        self.broker = SimBroker(now=BEGINNING, group=Group(len(self.tasks)))
-        for name, count in self.counts.items():
-            self.broker.create(name, count)
         self.copies = Copies()
         self.disk = Disk(self.copies, lazy=False)
         self._nonces = 0
-
-    def _lay_out(self, number: int) -> None:
-        self.layout = Layout(self.counts)
-        infos = {name: TopicInfo(name, name, count) for name, count in self.counts.items()}
-        self.tasks = lay_out(self.plan, SETTINGS, number, self._sizes, infos)
+        self._partitions = partitions
+        self._recorded: LayoutRecord | None = None
+        self.counts: dict[str, int] = {}
+        self.broker = SimBroker(now=BEGINNING, group=Group(0))
+        self._lay_out(matched(plan, SETTINGS.prefix, {*names, *given}))
 
     def join(self, topic: str, partitions: int) -> None:
         """Make a topic that a pattern of the flow matches. Who runs must begin anew, and finds it."""
-        self.broker.create(topic, partitions)
         self.counts[topic] = partitions
-        self.plan = matched(self.plan, SETTINGS.prefix, self.counts.keys())
-        self._sizes, _ = topics_to_make(self.plan, SETTINGS, self.counts, {}, self._sizes)
-        self._lay_out(self.tasks[0].task.layout + 1)
+        self.change(self.plan)
+
+    def change(self, plan: Plan, losing: Collection[str] = ()) -> None:
+        """Go on with another flow, as a run of it would: who runs must begin anew. Raises StateError and SourceError."""
+        self._lay_out(matched(plan, SETTINGS.prefix, self.counts.keys()), losing)
+
+    def _lay_out(self, plan: Plan, losing: Collection[str] = ()) -> None:
+        known = self._recorded
+        plan = replace(plan, stages=tuple(as_recorded(known, plan.stages)))
+        were = {} if known is None else {stage.id: stage.tasks for stage in known.stages}
+        counts, sizes = _counts(plan, self._partitions, self.counts, were)
+        stages = stage_records(plan.stages, sizes)
+        if known is not None:
+            check_stages(known, stages, losing)
+        self.plan = plan
+        self.counts |= counts
+        number = 1 if known is None else known.number + 1
+        self._recorded = LayoutRecord(number, plan.app, stages, {})
+        self.layout = Layout(self.counts)
+        infos = {name: TopicInfo(name, name, count) for name, count in self.counts.items()}
+        self.tasks = lay_out(plan, SETTINGS, number, sizes, infos)
+        sinks = {o.topic for part in parts(plan) for o in part.outputs if o.kind == "sink"}
+        self.limits = {name: ACCEPTED if name in sinks else 2 * ACCEPTED for name in self.counts}
+        for name, count in {**self.counts, steps_topic(SETTINGS.prefix, plan.app): len(self.tasks)}.items():
+            self.broker.create(name, count)
+        for member in self.broker.group.members:
+            self.broker.group.expire(member)
+        self.broker.group.partitions = len(self.tasks)
 
     def now(self) -> Millis:
         """The port `Clock`."""
@@ -112,11 +131,14 @@ class Cluster:
         self.disk = Disk(self.copies, lazy=False)
 
 
-def _counts(plan: Plan, partitions: int | Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """How many partitions each topic has, and how many tasks each stage. Raises ConfigError and SourceError."""
+def _counts(
+    plan: Plan, partitions: int | Mapping[str, int], known: Mapping[str, int], were: Mapping[str, int]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """How many partitions each topic has, and how many tasks each stage, if some are known already. Raises ConfigError and
+    SourceError."""
     read = {i.topic for part in parts(plan) for i in part.inputs if i.kind == "source"}
     read |= {table.source.topic for table in plan.shared} - {o.topic for part in parts(plan) for o in part.outputs}
-    if isinstance(partitions, Mapping) and (unknown := sorted(partitions.keys() - read)):
+    if isinstance(partitions, Mapping) and not known and (unknown := sorted(partitions.keys() - read)):
         raise ConfigError(f"the flow reads no topic {unknown[0]!r}", hint=f"it reads {', '.join(sorted(read))}")
     if unmatched := [i for stage in plan.stages for i in stage.inputs if not i.resolved]:
         raise ConfigError(
@@ -127,7 +149,8 @@ def _counts(plan: Plan, partitions: int | Mapping[str, int]) -> tuple[dict[str, 
     have = {t: partitions if isinstance(partitions, int) else partitions.get(t, 1) for t in sorted(read)}
     if few := [t for t, n in have.items() if n < 1]:
         raise ConfigError(f"topic {few[0]!r} cannot have {have[few[0]]} partitions", hint="give it one at least")
-    sizes, missing = topics_to_make(plan, SETTINGS, have, {})
+    have |= known
+    sizes, missing = topics_to_make(plan, SETTINGS, have, {}, were)
     return {**have, **{name: count for name, (count, _) in missing.items()}}, sizes
 
 

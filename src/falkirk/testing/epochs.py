@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.publishing import HEADER
@@ -31,6 +31,12 @@ class EpochRuns:
     def __init__(self, plan: Plan, cluster: Cluster) -> None:
         self.plan, self._cluster = plan, cluster
         self._parts = [_Part(stage) for stage in plan.batches]
+
+    def change(self, plan: Plan) -> None:
+        """Go on with another flow's batch parts."""
+        known = {part.stage.id: part for part in self._parts}
+        self.plan = plan
+        self._parts = [replace(known.get(stage.id, _Part(stage)), stage=stage) for stage in plan.batches]
 
     @property
     def topics(self) -> dict[str, list[list[Message]]]:

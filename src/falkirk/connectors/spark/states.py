@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -63,7 +62,7 @@ def fix(given: Mapping[str, str]) -> bytes:
     table, store = _table(given), connect(given["checkpoints"])
     step = int(given["step"]) if "step" in given else None
     versions = newest_versions(table, store, given["checkpoints"], step=step)
-    return pickle.dumps((table, versions, [table.within(version.identity.schema).number for version in versions]))
+    return pickle.dumps((table, versions, [table.within(version.identity.schema) for version in versions]))
 
 
 def schema(given: Mapping[str, str], fixed: bytes) -> StructType:
@@ -79,10 +78,11 @@ def plan(given: Mapping[str, str], fixed: bytes, cores: int) -> list[int]:
 
 def read(given: Mapping[str, str], fixed: bytes, number: int) -> Iterator[pa.RecordBatch]:
     """In a task: the rows of one version, shard by shard. Raises StateError where its files are there no more."""
-    table, versions, numbers = pickle.loads(fixed)
+    _, versions, tables = pickle.loads(fixed)
     version: RemoteVersion = versions[number]
-    table = replace(table, number=numbers[number])
+    table: Table = tables[number]
     with opened(connect(given["checkpoints"]), version) as engine:
+        table.check_whole(engine.get, version.identity.task)
         pairs = pairs_of(table, engine)
         while some := list(islice(pairs, CHUNK)):
             yield arrow_batch(table, some, version)

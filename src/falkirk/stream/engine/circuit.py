@@ -18,6 +18,7 @@ from falkirk.stream.engine.batch import Batch, Updates
 from falkirk.stream.engine.edges import EdgeReader, EdgeWriter
 from falkirk.stream.engine.failures import Failures
 from falkirk.stream.engine.lookups import Joining
+from falkirk.stream.engine.moving import Mover
 from falkirk.stream.engine.partitioners import Partitioners
 from falkirk.stream.engine.processes import ProcessRunner
 from falkirk.stream.engine.sinks import SinkRunner
@@ -47,6 +48,7 @@ class StageCircuit:
         self.incoming = {(e.before, e.after): e for e in stage.edges_in}
         self.writers = [EdgeWriter(e, partition, counts) for e in stage.edges_out]
         self.sinks = {o: SinkRunner(o, counts.get(o.topic, 1)) for o in stage.operators if isinstance(o, op.Sink)}
+        self.mover = Mover(stage, self._first_shard())
         self.processes: dict[op.Operator, ProcessRunner] = {}
         self.lookups: dict[op.Operator, Joining] = {}
         self.runners: dict[op.Operator, Runner] = {}
@@ -95,8 +97,17 @@ class StageCircuit:
         return StepOutput(run.emitted, run.starts[-1], run.dead, run.skipped, self.wake_at(state))
 
     def rewind(self) -> None:
-        """Forget what failed in steps that may not count."""
+        """Forget what failed, and what was moved, in steps that may not count."""
         self.failures.rewind()
+        self.mover.rewind()
+
+    def moving(self, state: State) -> bool:
+        """Whether there may be state of an earlier version of the flow."""
+        return self.mover.moving(state)
+
+    def move(self, state: State) -> bool:
+        """Move some of it; say whether there may be more."""
+        return self.mover.move(state)
 
     def wake_at(self, state: State) -> int | None:
         """When the first timer is due."""

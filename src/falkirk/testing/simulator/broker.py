@@ -64,10 +64,10 @@ class SimBroker:
     _offsets: dict[Txn, dict[TopicPartition, int]] = field(default_factory=dict)
 
     def create(self, topic: str, partitions: int) -> None:
-        """Make a topic."""
+        """Make a topic, or the partitions that it lacks."""
         for p in range(partitions):
             tp = TopicPartition(topic, p)
-            self._partitions[tp] = Partition(tp)
+            self._partitions.setdefault(tp, Partition(tp))
 
     def __getitem__(self, partition: TopicPartition) -> Partition:
         return self._partitions[partition]
