@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,10 @@ from falkirk.connectors.embedded import EmbeddedKafka
 
 # Tests that let a session run out should not wait for the six seconds that a broker demands by default.
 SETTINGS = {"group.min.session.timeout.ms": "500"}
+
+# Spark's JVMs start for little work here: compiling it twice costs more than it saves.
+for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+    os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # The machine may be busy: how long one example takes says nothing.
 settings.register_profile("falkirk", deadline=None)
