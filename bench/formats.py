@@ -1,4 +1,4 @@
-"""Decoding alone: Avro as Falkirk does it, fastavro row by row, and JSON, on the same bids.
+"""Decoding alone: Avro as Falkirk does it, fastavro row by row, Protobuf, and JSON, on the same bids.
 
     python bench/formats.py                 records a second of CPU time, and of time; a minute
     python bench/formats.py --records 20000
@@ -32,6 +32,18 @@ FIELDS: dict[str, Any] = {
     "at": {"type": "long", "logicalType": "timestamp-millis"},
 }
 SCHEMA = {"type": "record", "name": "Bid", "fields": [{"name": n, "type": t} for n, t in FIELDS.items()]}
+PROTO = """
+syntax = "proto3";
+import "google/protobuf/timestamp.proto";
+message Bid {
+  int64 auction = 1;
+  int64 bidder = 2;
+  string price = 3;
+  string channel = 4;
+  optional string url = 5;
+  google.protobuf.Timestamp at = 6;
+}
+"""
 COLUMNS = {
     "auction": fk.Int64,
     "bidder": fk.Int64,
@@ -99,28 +111,44 @@ def main() -> None:
     avro, json = fk.Avro(SCHEMA), fk.Json(COLUMNS)
     bids = frame(records)
     datums, documents = avro.encode(bids), json.encode(bids)
+    # Protobuf has no decimals.
+    proto, texts = fk.Protobuf(PROTO), bids.cast({"price": pl.String})
+    messages = proto.encode(texts)
     assert orjson.loads(documents[0]).keys() == FIELDS.keys()
     assert avro.decode(datums).frame.equals(json.decode(documents).frame)
     assert avro.decode(datums).frame.equals(row_by_row(datums))
+    assert proto.decode(messages).frame.equals(texts.cast(proto.schema))
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; {records:,} records")
     few, few_json = avro.project(["auction", "price"]), json.project(["auction", "price"])
+    few_proto = proto.project(["auction", "price"])
+    exact = fk.Json(COLUMNS, extra="refuse", missing="refuse")
     work: dict[str, Callable[[], object]] = {
         "fastavro, row by row": lambda: row_by_row(datums),
         "Avro": lambda: avro.decode(datums),
         "Avro, two columns of six": lambda: few.decode(datums),
+        "Protobuf": lambda: proto.decode(messages),
+        "Protobuf, two columns of six": lambda: few_proto.decode(messages),
         "JSON": lambda: json.decode(documents),
         "JSON, two columns of six": lambda: few_json.decode(documents),
+        "JSON, its names compared": lambda: exact.decode(documents),
     }
     shown("decoding", measured(work, records))
     for size in (1, 100):
         cut = [datums[i : i + size] for i in range(0, min(records, 200 * size), size)]
+        cut_proto = [messages[i : i + size] for i in range(0, min(records, 200 * size), size)]
         cut_json = [documents[i : i + size] for i in range(0, min(records, 200 * size), size)]
         batches: dict[str, Callable[[], object]] = {
             "Avro": lambda cut=cut: [avro.decode(values) for values in cut],  # type: ignore[misc]
+            "Protobuf": lambda cut=cut_proto: [proto.decode(values) for values in cut],  # type: ignore[misc]
             "JSON": lambda cut=cut_json: [json.decode(values) for values in cut],  # type: ignore[misc]
         }
         shown(f"decoding, {size} at a time", measured(batches, sum(map(len, cut))))
-    shown("encoding", measured({"Avro": lambda: avro.encode(bids), "JSON": lambda: json.encode(bids)}, records))
+    encoding: dict[str, Callable[[], object]] = {
+        "Avro": lambda: avro.encode(bids),
+        "Protobuf": lambda: proto.encode(texts),
+        "JSON": lambda: json.encode(bids),
+    }
+    shown("encoding", measured(encoding, records))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from falkirk.stream.aggregates import min_ as min  # noqa: A004
 from falkirk.stream.aggregates import sum_ as sum  # noqa: A004
 from falkirk.stream.earlier import From
 from falkirk.stream.flow import Flow
-from falkirk.stream.formats import Avro, Float32BE, Float64BE, Int16BE, Int32BE, Int64BE, Json, Key, Raw, Text
+from falkirk.stream.formats import Avro, Float32BE, Float64BE, Int16BE, Int32BE, Int64BE, Json, Key, Protobuf, Raw, Text
 from falkirk.stream.formats.types import (
     Binary,
     Boolean,
@@ -91,6 +91,7 @@ __all__ = [
     "Once",
     "Pattern",
     "Process",
+    "Protobuf",
     "Provenance",
     "Raw",
     "Registry",

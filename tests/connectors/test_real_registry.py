@@ -48,8 +48,8 @@ def test_what_one_flow_writes_another_reads(registry: fk.Registry, topic: str) -
         "name": "Bid",
         "fields": [{"name": "auction", "type": "int"}, {"name": "note", "type": "string"}],
     }
-    number = registry.register(f"{topic}-in-value", json.dumps(schema))
-    assert registry.register(f"{topic}-in-value", json.dumps(schema)) == number
+    number = registry.register(f"{topic}-in-value", json.dumps(schema), "AVRO")
+    assert registry.register(f"{topic}-in-value", json.dumps(schema), "AVRO") == number
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema), {"auction": 1, "note": "x"})
     app = MemoryApp(first)
@@ -77,7 +77,7 @@ def test_what_must_be_there_already(registry: fk.Registry, topic: str) -> None:
     flow = flow_to(topic, registry, fk.Int64, register=False)
     with pytest.raises(ConfigError, match="not registered, and register=False") as caught:
         meet_registries(flow.plan())
-    registry.register(f"{topic}-value", caught.value.hint.removeprefix("register it: "))
+    registry.register(f"{topic}-value", caught.value.hint.removeprefix("register it: "), "AVRO")
     meet_registries(flow.plan())
 
 

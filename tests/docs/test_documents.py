@@ -18,7 +18,9 @@ def blocks(document: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(("document", "examples"), [("dsl", 50), ("avro", 10), ("testing", 10), ("provenance", 2)])
+@pytest.mark.parametrize(
+    ("document", "examples"), [("dsl", 50), ("avro", 10), ("protobuf", 10), ("testing", 10), ("provenance", 2)]
+)
 def test_flows_do_what_the_documents_show(document: str, examples: int) -> None:
     failed, tried = doctest.testfile(str(ROOT / "docs" / f"{document}.md"), module_relative=False, report=True)
     assert tried > examples

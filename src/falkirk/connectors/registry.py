@@ -81,18 +81,18 @@ class Registry:
                 self._unknown |= {number: time.monotonic() for number in missing if not self._meet(number)}
             return {number: self._known.get(number) for number in ids}
 
-    def register(self, subject: str, schema: str) -> int:
+    def register(self, subject: str, schema: str, kind: str) -> int:
         """See `SchemaRegistry`."""
         from confluent_kafka.schema_registry import Schema
 
-        number: int = self._ask(lambda c: c.register_schema(subject, Schema(schema, "AVRO")), f"subject {subject}")
+        number: int = self._ask(lambda c: c.register_schema(subject, Schema(schema, kind)), f"subject {subject}")
         return number
 
-    def registered(self, subject: str, schema: str) -> int:
+    def registered(self, subject: str, schema: str, kind: str) -> int:
         """See `SchemaRegistry`."""
         from confluent_kafka.schema_registry import Schema
 
-        found = self._ask(lambda c: c.lookup_schema(subject, Schema(schema, "AVRO")), f"subject {subject}", absent=True)
+        found = self._ask(lambda c: c.lookup_schema(subject, Schema(schema, kind)), f"subject {subject}", absent=True)
         if found is None:
             raise ConfigError(
                 "the sink's schema is not registered, and register=False forbids to do so",
@@ -111,12 +111,12 @@ class Registry:
         found = self._ask(lambda client: client.get_schema(number), f"schema {number}", absent=True)
         if found is None:
             return False
-        texts: dict[tuple[str, int], str] = {}
+        texts: dict[tuple[str, int], tuple[str, str]] = {}
         self._follow(found.references or (), texts)
         self._known[number] = Registered(found.schema_str, found.schema_type or "AVRO", tuple(texts.values()))
         return True
 
-    def _follow(self, references: Collection[Any], texts: dict[tuple[str, int], str]) -> None:
+    def _follow(self, references: Collection[Any], texts: dict[tuple[str, int], tuple[str, str]]) -> None:
         """The schemas that others refer to, each before those that do."""
         for each in references:
             subject, version = each.subject, each.version
@@ -124,7 +124,7 @@ class Registry:
                 where = f"subject {subject}, version {version}"
                 found = self._ask(partial(_version, subject, version), where)
                 self._follow(found.schema.references or (), texts)
-                texts[subject, version] = found.schema.schema_str
+                texts[subject, version] = (each.name, found.schema.schema_str)
 
     def _ask(self, question: Callable[[Any], Any], what: str, *, absent: bool = False) -> Any:
         """The answer; None, where that is that there is no such thing and it may be `absent`."""
@@ -192,7 +192,7 @@ class Registry:
             from confluent_kafka.schema_registry import SchemaRegistryClient
         except ModuleNotFoundError as error:
             raise ConfigError(
-                f"a schema registry needs {error.name}, which is not installed", hint="pip install 'falkirk[avro]'"
+                f"a schema registry needs {error.name}, which is not installed", hint="pip install 'falkirk[registry]'"
             ) from None
         try:
             return SchemaRegistryClient({**_SETTINGS, **self._settings, "url": self.url})

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from falkirk.errors import ConfigError, DefinitionError, FalkirkError, UnreachableError
 from falkirk.stream.batch import BatchStage
-from falkirk.stream.formats import Avro, Format
+from falkirk.stream.formats import Format, Registering
 from falkirk.stream.operators import Sink
 from falkirk.stream.plan import Plan
 from falkirk.stream.stage import PhysicalStage
@@ -19,7 +19,7 @@ def meet_registries(plan: Plan) -> None:
     """
     asked = set()
     for value, where in _formats(plan):
-        if not isinstance(value, Avro) or value.registry is None:
+        if not isinstance(value, Registering) or value.registry is None:
             continue
         if value.writes or id(value.registry) not in asked:
             asked.add(id(value.registry))

@@ -10,7 +10,7 @@ import polars as pl
 from falkirk.errors import DefinitionError
 from falkirk.state.codec import check_key_type
 from falkirk.stream.blame import did_you_mean
-from falkirk.stream.formats import Avro, Format, Key, KeyLike, key_of
+from falkirk.stream.formats import Format, Key, KeyLike, Registering, key_of
 
 
 def checked_key(spec: KeyLike, schema: pl.Schema, where: str) -> Key:
@@ -38,7 +38,7 @@ def sink_format(value: Any, topic: str, schema: pl.Schema, where: str) -> Format
     """The format of a sink, or DefinitionError if it is none, or cannot write such columns."""
     made = checked_format(value, where)
     try:
-        made = made.for_sink(topic, schema) if isinstance(made, Avro) else made
+        made = made.for_sink(topic, schema) if isinstance(made, Registering) else made
         made.encode(schema.to_frame())
     except DefinitionError as error:
         raise DefinitionError(error.what, where=where, hint=error.hint or did_you_mean("", schema)) from error

@@ -12,7 +12,7 @@ import polars as pl
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.state.shards import murmur2_of
 from falkirk.stream.blame import did_you_mean, in_brief
-from falkirk.stream.formats import Avro
+from falkirk.stream.formats import Registering
 from falkirk.stream.operators import Source, TableSource
 from falkirk.stream.pattern import reads
 from falkirk.stream.plan import Plan
@@ -132,7 +132,7 @@ def _of_frame(source: Source, frame: pl.DataFrame, records: Sequence[Record], cl
             for c, dtype in columns.items()
         )
         # A registered schema belongs to a topic.
-        written = source.value.for_sink(source.topic, value) if isinstance(source.value, Avro) else source.value
+        written = source.value.for_sink(source.topic, value) if isinstance(source.value, Registering) else source.value
         values = written.encode(whole.select(value.names()))
         keys = [None] * whole.height if source.key is None else source.key.encode(whole)
     except pl.exceptions.PolarsError as error:

@@ -1,4 +1,4 @@
-"""A schema registry in this process, for tests: the part of Confluent's REST protocol that clients of Avro use.
+"""A schema registry in this process, for tests: the part of Confluent's REST protocol that clients of Avro and Protobuf use.
 
     >>> with RegistryServer() as server:
     ...     number = server.put("bids-value", '{"type": "record", "name": "Bid", "fields": []}')
@@ -26,6 +26,11 @@ from urllib.parse import unquote, urlsplit
 from falkirk.errors import DefinitionError
 from falkirk.stream.formats.avro.resolve import Unresolvable, resolve
 from falkirk.stream.formats.avro.schemas import AvroSchema, checked
+from falkirk.stream.formats.protobuf.columns import columns_of
+from falkirk.stream.formats.protobuf.read import Reader
+from falkirk.stream.formats.protobuf.read import Unresolvable as Unreadable
+from falkirk.stream.formats.protobuf.schemas import registered
+from falkirk.stream.formats.registry import Registered
 
 
 class Answered(Exception):
@@ -89,7 +94,7 @@ class RegistryServer:
         raise Answered(404, 404, "HTTP 404 Not Found")
 
     def _types(self) -> list[str]:
-        return ["AVRO"]
+        return ["AVRO", "PROTOBUF"]
 
     def _by_id(self, number: str) -> dict[str, Any]:
         if not 0 < int(number) <= len(self._schemas):
@@ -110,15 +115,20 @@ class RegistryServer:
         return {"subject": subject, "version": number, "id": ids[number - 1], **self._schemas[ids[number - 1] - 1]}
 
     def _register(self, subject: str, body: dict[str, Any]) -> dict[str, Any]:
+        kind = body.get("schemaType", "AVRO")
+        readable = _READABLE[kind]
         try:
-            new = checked(AvroSchema(body["schema"]))
-        except DefinitionError as error:
-            raise Answered(422, 42201, f"Invalid schema: {error.what}") from None
+            readable(body["schema"], body["schema"])
+        except (DefinitionError, Unresolvable, Unreadable) as error:
+            raise Answered(422, 42201, f"Invalid schema: {error}") from None
         ids = self._subjects.get(subject, [])
         if ids and body["schema"] not in [self._schemas[n - 1]["schema"] for n in ids]:
+            old = self._schemas[ids[-1] - 1]
             try:
-                resolve(AvroSchema(self._schemas[ids[-1] - 1]["schema"]), new.columns)
-            except Unresolvable as error:
+                if old.get("schemaType", "AVRO") != kind:
+                    raise Unresolvable("another language")
+                readable(body["schema"], old["schema"])
+            except (Unresolvable, Unreadable) as error:
                 said = (
                     f'Schema being registered is incompatible with an earlier schema for subject "{subject}": {error}'
                 )
@@ -154,6 +164,20 @@ class RegistryServer:
         ("POST", "/subjects/([^/]+)/versions", _register),
         ("POST", "/subjects/([^/]+)", _look_up),
     ]
+
+
+def _avro(reader: str, writer: str) -> None:
+    resolve(AvroSchema(writer), checked(AvroSchema(reader)).columns)
+
+
+def _protobuf(reader: str, writer: str) -> None:
+    """The first messages of both: a registry compares all."""
+    of_reader, of_writer = (registered(Registered(text, "PROTOBUF"), [0]) for text in (reader, writer))
+    Reader(of_writer, columns_of(of_reader.descriptor))
+
+
+_READABLE = {"AVRO": _avro, "PROTOBUF": _protobuf}
+"""By language: raises what it raises if a reader's schema cannot read what a writer's wrote, or is none."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -271,7 +271,7 @@ class Known:
     def schemas(self, ids: Collection[int]) -> Mapping[int, Registered | None]:
         return {number: self._schemas.get(number) for number in ids}
 
-    def register(self, subject: str, schema: str) -> int:
+    def register(self, subject: str, schema: str, kind: str) -> int:
         raise NotImplementedError
 
     registered = register
@@ -457,7 +457,7 @@ class Numbered(Known):
     def __init__(self) -> None:
         super().__init__({})
 
-    def register(self, subject: str, schema: str) -> int:
+    def register(self, subject: str, schema: str, kind: str) -> int:
         assert subject == "my-topic-value"
         self.told.append(schema)
         return 7

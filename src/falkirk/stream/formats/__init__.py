@@ -2,6 +2,7 @@
 
 Json({...})                            an object a record
 Avro("bid.avsc")                       an Avro datum a record; with a registry, as its clients write it
+Protobuf("bid.proto")                  a Protobuf message a record; with a registry, as its clients write it
 Text() Raw() Int64BE() Int32BE() ...   one column a record
 Key("id", Int64BE)                     how keys are written; text unless a format is named
 """
@@ -12,6 +13,8 @@ from falkirk.stream.formats.avro import Avro
 from falkirk.stream.formats.base import Decoded, Format
 from falkirk.stream.formats.json import Json
 from falkirk.stream.formats.key import Key, KeyLike, key_of
+from falkirk.stream.formats.protobuf import Protobuf
+from falkirk.stream.formats.registering import Registering
 from falkirk.stream.formats.scalar import Float32BE, Float64BE, Int16BE, Int32BE, Int64BE, Raw, Scalar, Text
 from falkirk.stream.formats.types import SchemaLike, schema_of
 
@@ -27,7 +30,9 @@ __all__ = [
     "Json",
     "Key",
     "KeyLike",
+    "Protobuf",
     "Raw",
+    "Registering",
     "Scalar",
     "SchemaLike",
     "Text",

@@ -17,8 +17,8 @@ class Registered:
     text: str
     kind: str = "AVRO"
     """Its language, in the registry's words."""
-    references: tuple[str, ...] = ()
-    """The schemas of the types that it names and does not define, each before those that name it."""
+    references: tuple[tuple[str, str], ...] = ()
+    """The schemas of what it names and does not define, by what it names, each before those that name it."""
 
 
 class SchemaRegistry(Protocol):
@@ -33,11 +33,12 @@ class SchemaRegistry(Protocol):
         """What is registered under each id; None: nothing."""
         ...
 
-    def register(self, subject: str, schema: str) -> int:
-        """The id of a schema under a subject, put there if it is not. Raises ConfigError where the registry refuses it."""
+    def register(self, subject: str, schema: str, kind: str) -> int:
+        """The id of a schema, of this language, under a subject, put there if it is not. Raises ConfigError where the
+        registry refuses it."""
         ...
 
-    def registered(self, subject: str, schema: str) -> int:
+    def registered(self, subject: str, schema: str, kind: str) -> int:
         """The id of a schema that is there. Raises ConfigError if it is not."""
         ...
 

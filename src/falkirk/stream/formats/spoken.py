@@ -1,6 +1,6 @@
 """Formats from their own text, for places that carry strings alone: a format is shown as what makes it.
 
-format_of(repr(f)) decodes as f does
+format_of(repr(f)) decodes as f does, if f is plain; of Protobuf, a file or a schema's text is named
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from falkirk.stream.formats import scalar, types
 from falkirk.stream.formats.avro import Avro
 from falkirk.stream.formats.base import Format
 from falkirk.stream.formats.json import Json
+from falkirk.stream.formats.protobuf import Protobuf
 
 _FORMATS: dict[str, Any] = {
     "Avro": Avro,
     "Json": Json,
+    "Protobuf": Protobuf,
     **{
         name: getattr(scalar, name)
         for name in ("Text", "Raw", "Int64BE", "Int32BE", "Int16BE", "Float64BE", "Float32BE")

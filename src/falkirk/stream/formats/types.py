@@ -102,6 +102,27 @@ def type_name(dtype: pl.DataType) -> str:
     return _PLAIN.get(dtype, str(dtype))
 
 
+def fits(given: pl.DataType, wanted: pl.DataType) -> bool:
+    """Does a cast keep each value, as near as the wanted type comes to it, or else fail?"""
+    if given in (wanted, pl.Null()):
+        return True
+    if isinstance(wanted, pl.Struct) and isinstance(given, pl.Struct):
+        have = {f.name: instance(f.dtype) for f in given.fields}
+        same = have.keys() == {f.name for f in wanted.fields}
+        return same and all(fits(have[f.name], instance(f.dtype)) for f in wanted.fields)
+    if isinstance(wanted, pl.List) and isinstance(given, pl.List):
+        return fits(instance(given.inner), instance(wanted.inner))
+    if isinstance(wanted, pl.Datetime) and isinstance(given, pl.Datetime):
+        return given.time_zone is not None and (given.time_unit, wanted.time_unit) != ("us", "ms") != ("ns", "us")
+    if isinstance(wanted, pl.Decimal) and isinstance(given, pl.Decimal):
+        return given.scale <= wanted.scale
+    if wanted == pl.String():
+        return isinstance(given, pl.Categorical | pl.Enum)
+    if given.is_integer():
+        return wanted.is_integer() or wanted.is_float() or isinstance(wanted, pl.Decimal)
+    return given.is_float() and wanted == pl.Float64()
+
+
 def _fields(spec: Any) -> Mapping[Any, Any] | None:
     """Name to type, when `spec` describes columns; None when it is a type."""
     if isinstance(spec, Mapping):

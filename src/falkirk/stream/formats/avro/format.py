@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -34,17 +33,15 @@ from falkirk.stream.formats.avro.schemas import (
 )
 from falkirk.stream.formats.avro.write import Writer
 from falkirk.stream.formats.base import Decoded
+from falkirk.stream.formats.registering import HEAD, SUBJECT, Registering
 from falkirk.stream.formats.registry import Registered, SchemaRegistry
 from falkirk.stream.formats.types import SchemaLike, schema_of, type_name
 
-HEAD = 5
-"""Bytes before a registered datum."""
-_SUBJECT = "{topic}-value"
 _LARGEST = 1 << 30
 """Bytes that are read at once: a view says in 31 bits where its text begins."""
 
 
-class Avro:
+class Avro(Registering):
     """Avro records; columns are fields.
 
     >>> fields = [{"name": "auction", "type": "long"}, {"name": "by", "type": "string"}]
@@ -55,12 +52,14 @@ class Avro:
     [b'\\x0e\\x06ann']
     """
 
+    kind = "AVRO"
+
     def __init__(
         self,
         schema: str | Path | Mapping[str, Any] | SchemaLike | None = None,
         *,
         registry: SchemaRegistry | None = None,
-        subject: str = _SUBJECT,
+        subject: str = SUBJECT,
         name: str | None = None,
         register: bool = True,
     ) -> None:
@@ -72,10 +71,8 @@ class Avro:
         record's, where columns are all there is. With `register=False` the schema must be there already. Raises
         DefinitionError.
         """
-        self.registry, self.subject, self.name, self.registers = registry, subject, name, register
-        self._topic = ""
-        self._id: int | None = None
-        self._readers: dict[int, Record | str] = {}
+        super().__init__(registry, subject, register)
+        self.name = name
         self._given: AvroSchema | None = None
         self._columns: Mapping[str, WantedField] | None = None
         if schema is not None and _is_columns(schema):
@@ -91,7 +88,6 @@ class Avro:
             self._check_plain()
         elif registry is None:
             raise DefinitionError("Avro needs a schema, or a registry", hint='fk.Avro("bid.avsc")')
-        self.subject_of("", "")
 
     def __repr__(self) -> str:
         if self._given is not None:
@@ -101,21 +97,13 @@ class Avro:
                 ["{" + ", ".join(f"{n!r}: {type_name(d)}" for n, d in self.schema.items()) + "}"] if self.schema else []
             )
         words += [f"registry={self.registry!r}"] if self.registry else []
-        words += [f"subject={self.subject!r}"] if self.subject != _SUBJECT else []
+        words += [f"subject={self.subject!r}"] if self.subject != SUBJECT else []
         return f"Avro({', '.join(words)})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_readers": {}}
 
     @property
     def schema(self) -> pl.Schema | None:
         """The columns; None when the format is only for sinks."""
         return None if self._columns is None else pl.Schema({n: f.wanted.dtype for n, f in self._columns.items()})
-
-    @property
-    def writes(self) -> bool:
-        """Whether it is a sink's."""
-        return bool(self._topic)
 
     def project(self, columns: Sequence[str]) -> Avro:
         """Decode these columns alone. At least one is decoded, so that rows can be counted."""
@@ -132,30 +120,6 @@ class Avro:
         name = self.name or re.sub(r"\W|^(?=\d)", "_", topic, flags=re.ASCII)
         written = schema_from(avro_of(self.schema or columns, name))
         return self._with(_topic=topic, _given=written, _columns=written.columns)
-
-    def begin(self) -> None:
-        """Meet the registry, if there is one: register what a sink writes by; of a source, see that it can be asked.
-
-        Raises ConfigError where the registry refuses, UnreachableError where it is away.
-        """
-        if self.registry is not None and self.writes:
-            self._id = self._written_id()
-        elif self.registry is not None:
-            self.registry.check()
-
-    def subject_of(self, topic: str, record: str) -> str:
-        """What a schema is registered under.
-
-        >>> Avro({"type": "record", "name": "a.B", "fields": [{"name": "n", "type": "int"}]}).subject_of("bids", "a.B")
-        'bids-value'
-        """
-        try:
-            return self.subject.format(topic=topic, record=record)
-        except (AttributeError, IndexError, KeyError, ValueError):
-            raise DefinitionError(
-                f"subject={self.subject!r} is no pattern",
-                hint='it may hold {topic} and {record}, as "{topic}-value" does',
-            ) from None
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """Rows from records; the frame is one contiguous chunk. Raises DefinitionError without a schema; with a registry
@@ -182,12 +146,7 @@ class Avro:
         """A record a row. Raises DefinitionError when the columns, their types or their nulls are not the schema's."""
         if self._given is None:
             raise DefinitionError("columns become Avro where they are written to a topic: in a sink")
-        head = b""
-        if self.registry is not None and frame.height:
-            if self._id is None:
-                self._id = self._written_id()
-            head = b"\0" + self._id.to_bytes(4, "big")
-        return self._writer.write(frame, head)
+        return self._writer.write(frame, self._head() if frame.height else b"")
 
     def _check_plain(self) -> None:
         """Raises DefinitionError for a schema that cannot be read by, where it is the writers' too."""
@@ -204,26 +163,14 @@ class Avro:
             )
         return self._columns
 
-    def _with(self, **changed: Any) -> Avro:
-        """Another one. What this one has found out is not its."""
-        other = copy(self)
-        vars(other).update(changed, _readers={}, _id=None)
-        vars(other).pop("_writer", None)
-        return other
-
     @cached_property
     def _writer(self) -> Writer:
         assert self._given is not None
         return Writer(self._given)
 
-    def _written_id(self) -> int:
-        assert self.registry is not None
+    def _registered_as(self) -> tuple[str, str]:
         assert self._given is not None
-        if not self.writes:
-            raise DefinitionError("a registered schema belongs to a topic", hint="write it in a sink")
-        subject = self.subject_of(self._topic, self._given.root["name"])
-        ask = self.registry.register if self.registers else self.registry.registered
-        return ask(subject, self._given.text)
+        return self._given.root["name"], self._given.text
 
     def _groups(self, cursor: Cursor) -> Iterator[tuple[Rows, Record]]:
         """The datums by the schema that they were written by. Those of which it is not known are bad."""
@@ -283,7 +230,7 @@ def _reader(number: int, found: Registered, columns: Mapping[str, WantedField]) 
     if found.kind != "AVRO":
         return f"schema {number} is {found.kind}, not Avro"
     try:
-        return resolve(checked(AvroSchema(found.text, found.references)), columns)
+        return resolve(checked(AvroSchema(found.text, tuple(text for _, text in found.references))), columns)
     except DefinitionError as error:
         return f"schema {number}: {error.what}"
     except Unresolvable as error:

@@ -15,7 +15,7 @@ from falkirk.errors import DefinitionError
 from falkirk.stream.blame import in_brief
 from falkirk.stream.formats.avro import flat
 from falkirk.stream.formats.avro.schemas import AvroSchema, Wanted, fastavro
-from falkirk.stream.formats.types import instance, type_name
+from falkirk.stream.formats.types import fits, type_name
 
 
 class Writer:
@@ -86,27 +86,6 @@ class Writer:
         for column in frame.get_columns():
             _check_nulls(column, self._columns[column.name].wanted, column.name)
         return frame
-
-
-def fits(given: pl.DataType, wanted: pl.DataType) -> bool:
-    """Does a cast keep each value, as near as the wanted type comes to it, or else fail?"""
-    if given in (wanted, pl.Null()):
-        return True
-    if isinstance(wanted, pl.Struct) and isinstance(given, pl.Struct):
-        have = {f.name: instance(f.dtype) for f in given.fields}
-        same = have.keys() == {f.name for f in wanted.fields}
-        return same and all(fits(have[f.name], instance(f.dtype)) for f in wanted.fields)
-    if isinstance(wanted, pl.List) and isinstance(given, pl.List):
-        return fits(instance(given.inner), instance(wanted.inner))
-    if isinstance(wanted, pl.Datetime) and isinstance(given, pl.Datetime):
-        return given.time_zone is not None and (given.time_unit, wanted.time_unit) != ("us", "ms") != ("ns", "us")
-    if isinstance(wanted, pl.Decimal) and isinstance(given, pl.Decimal):
-        return given.scale <= wanted.scale
-    if wanted == pl.String():
-        return isinstance(given, pl.Categorical | pl.Enum)
-    if given.is_integer():
-        return wanted.is_integer() or wanted.is_float() or isinstance(wanted, pl.Decimal)
-    return given.is_float() and wanted == pl.Float64()
 
 
 def _check_nulls(column: pl.Series, wanted: Wanted, where: str) -> None:
