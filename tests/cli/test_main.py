@@ -9,18 +9,22 @@ import pytest
 from falkirk.cli import main as cli
 from falkirk.errors import ClusterError
 
+LIBRARIES = {"polars", "pyarrow", "numpy", "confluent_kafka", "rocksdict", "narwhals", "obstore", "rich"}
+SELDOM = {"pyarrow", "fastavro", "pyspark", "opentelemetry", "google.protobuf"}
 
-def test_help_imports_none_of_the_heavy_libraries() -> None:
-    script = """
-import sys
-from falkirk.cli.main import falkirk
-falkirk(["--help"], standalone_mode=False)
-heavy = {"polars", "pyarrow", "numpy", "confluent_kafka", "rocksdict", "narwhals", "obstore", "rich"} & set(sys.modules)
-assert not heavy, heavy
-"""
+
+@pytest.mark.parametrize(
+    ("script", "unneeded"),
+    [
+        ("from falkirk.cli.main import falkirk; falkirk(['--help'], standalone_mode=False)", LIBRARIES),
+        ("import falkirk.runtime.process", SELDOM),
+    ],
+    ids=["help", "a worker"],
+)
+def test_none_of_the_heavy_libraries_is_imported_where_it_is_not_needed(script: str, unneeded: set[str]) -> None:
+    script += f"\nimport sys\nassert not (heavy := {unneeded!r} & sys.modules.keys()), heavy"
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr
-    assert "Start, stop or look at the embedded Kafka." in answer.stdout
 
 
 def test_every_command_that_help_lists_exists() -> None:

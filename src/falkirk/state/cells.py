@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
 Cells = npt.NDArray[np.uint8]
 """One row's bytes a row: shape (rows, width)."""
@@ -39,6 +38,8 @@ def as_decimal(units: pl.Series, scale: int, precision: int = 38) -> pl.Series:
     >>> as_decimal(pl.Series([150, None], dtype=pl.Int128), 2).to_list()
     [Decimal('1.50'), None]
     """
+    import pyarrow as pa  # a tenth of a second, of which a worker without decimals needs to spend none
+
     whole = units.cast(pl.Decimal(38, 0)).rechunk().to_arrow()
     kind = pa.decimal128(precision, scale)
     return pl.Series(

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
 Rows = Ints
@@ -164,6 +163,8 @@ class Cursor:
         self.fail(rows, wrong, where, f"a decimal of more than {dtype.precision} digits")
         pairs = np.column_stack([low, high.view(np.uint64)])
         pairs[wrong] = 0
+        import pyarrow as pa  # not above: flows without Avro, and their workers, start sooner without it
+
         kind = pa.decimal128(dtype.precision, dtype.scale)
         return pl.Series(pa.Array.from_buffers(kind, len(rows), [None, pa.py_buffer(pairs)]))
 
@@ -175,6 +176,8 @@ class Cursor:
 
     def _views(self, at: Ints, sizes: Ints) -> pl.Series:
         """Bytes that stay where they are: of each, its length and up to twelve bytes, or four and where it begins."""
+        import pyarrow as pa
+
         first = self._words[at] & _MASKS[np.minimum(sizes, 8)]
         views = np.empty((len(at), 2), np.uint64)
         views[:, 0] = sizes.astype(np.uint64) | (first << _THIRTY_TWO)
