@@ -9,7 +9,7 @@ import pytest
 from tests.bad_input.stand import Stand, flow_file
 
 import falkirk as fk
-from falkirk.errors import SourceError
+from falkirk.errors import ClusterError, SourceError
 
 pytestmark = pytest.mark.kafka
 
@@ -66,6 +66,8 @@ low = fk.when(fk.col("price") < 500).then(fk.lit(PREFIX + "low")).otherwise(fk.l
 bids.with_columns(low).sink("sorted", topic=[PREFIX + "high", PREFIX + "low"], topic_by="to", value=fk.Json())
 """
     flow = flow_file(rows, source='topic=fk.Pattern(PREFIX + "bids-[a-z]+"), key="auction"')
+    with pytest.raises(ClusterError, match="no topic matches"):
+        stand.go_on(flow)
     stand.topic("bids-a")
     stand.bids(50, "bids-a")
     going = stand.start(flow, "--workers", "2")

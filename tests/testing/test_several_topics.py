@@ -169,6 +169,23 @@ def test_lazy_steps_are_run_again_as_they_were_recorded_whatever_matches_by_then
     assert [(row["id"], row["n"]) for row in app.sinks["late"].rows] == [(0, 1), (1, 1), (2, 1)]
 
 
+def test_what_joins_while_tables_are_read_begins_with_the_other_inputs() -> None:
+    flow = fk.Flow("named")
+    names = flow.table("names", key="id", value=fk.Json({"id": fk.Int64, "name": fk.String}))
+    orders = flow.source("orders", topic=PATTERN, key="id", value=ORDER)
+    orders.lookup(names).sink("named", value=fk.Json())
+    app = fk.testing.App(flow, partitions={"orders-eu": 1})
+    app.run()
+    app.join("orders-us")
+    worker = app._worker()
+    [task] = worker.tasks
+    table, begins = TopicPartition("names", 0), TopicPartition("orders-us", 0)
+    task.loading = {table}
+    task.close(worker.pipeline, worker.log.owner, app._cluster.now(), worker.tables)
+    assert task.joined() == {}
+    assert task.loaded() == {TopicPartition("orders-eu", 0): 0, begins: 0}
+
+
 def test_where_a_letter_comes_from_is_told_by_topic() -> None:
     app = fk.testing.run(sales(BOTH), {"orders-us": [(None, b"no")], "orders-eu": rows(1)})
     assert [(letter["source"], letter["topic"]) for letter in app.dead_letters] == [("orders", "orders-us")]

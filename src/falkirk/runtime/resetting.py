@@ -61,10 +61,10 @@ def parse_to(text: str) -> To:
 
 def starts_at(layout: LayoutRecord, to: Sequence[To], topics: Topics) -> dict[str, Start]:
     """Where the streams' sources begin, as offsets. Raises ConfigError and SourceError for places that are not there."""
-    sources = sorted(
-        {name for s in layout.stages for name in s.inputs if layout.topics[name].role == "source"},
-    )
-    found = topics.describe(sources)
+    read = {name for s in layout.stages for name in s.inputs if layout.topics[name].role == "source"}
+    found = topics.describe(read)
+    # An app can begin anew without one of several topics.
+    sources = sorted(read - ({name for s in layout.stages for name in s.several} - found.keys()))
     if missing := [name for name in sources if name not in found]:
         raise SourceError(f"topic {missing[0]!r} is gone: app {layout.app!r} reads it", hint="restore it first")
     whole = [at for at in to if not isinstance(at, Mapping)]

@@ -60,6 +60,7 @@ def survey(plan: Plan, settings: Settings, topics: Topics, record: ControlTopic,
     layout.check_not_ending(plan.app, past)
     known = past.layout
     plan = resolved(plan, settings, topics, known)
+    check_matched(plan)
     plan = replace(plan, stages=tuple(as_recorded(known, plan.stages)))
     roles = roles_of(plan, settings)
     if backfill or (known is not None and fills in known.topics):
@@ -214,13 +215,6 @@ def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) ->
     the division would differ."""
     sources = [(part, i) for part in parts(plan) for i in part.inputs if i.kind == "source"]
     for stage, i in sources:
-        if not i.resolved:
-            raise ClusterError(
-                f"no topic matches {i.topic}",
-                where=f"source {i.id}, read by stage {stage.id}",
-                hint="create one: those that are made while the app runs join it; or mend the pattern, which must match "
-                "names in full",
-            )
         if i.topic not in found:
             raise ClusterError(
                 f"topic {i.topic!r} does not exist",
@@ -247,6 +241,17 @@ def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) ->
                 if part.regime.kind == "lazy"
                 else "use the eager regime for this part, or read a topic that keeps every record",
             )
+
+
+def check_matched(plan: Plan) -> None:
+    """Every pattern matches something. Raises ClusterError."""
+    if unmatched := next(((s, i) for s in plan.stages for i in s.inputs if not i.resolved), None):
+        stage, i = unmatched
+        raise ClusterError(
+            f"no topic matches {i.topic}",
+            where=f"source {i.id}, read by stage {stage.id}",
+            hint="create one, and others join it while the app runs; or mend the pattern, which must match names in full",
+        )
 
 
 def check_tables(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) -> None:

@@ -107,9 +107,10 @@ class RunningTask:
         self._joining = begins
 
     def joined(self) -> dict[TopicPartition, Offset]:
-        """What has joined with the last step that was closed, and where it begins."""
+        """What has joined with the last step that was closed, and where it begins. While tables are loading, that is for
+        later: it begins with the other inputs."""
         new, self._joined = self._joined, {}
-        return new
+        return {} if self.loading else new
 
     @property
     def held(self) -> bool:
