@@ -48,7 +48,7 @@ def running(partition: int) -> RunningTask:
         owned.enter(phase)
     place = InputPartition("", "bids", "id", partition)
     bound = BoundInput(Input("bids", "bids", "source"), TopicPartition("bids", partition), place)
-    circuit: Any = SimpleNamespace(wake_at=lambda state: None, rewind=lambda: None)
+    circuit: Any = SimpleNamespace(wake_at=lambda state: None, moving=lambda state: False, rewind=lambda: None)
     return RunningTask(BoundTask(task, SimpleNamespace(id="stats"), (bound,)), owned, circuit)  # type: ignore[arg-type]
 
 
