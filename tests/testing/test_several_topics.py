@@ -183,7 +183,20 @@ def test_what_joins_while_tables_are_read_begins_with_the_other_inputs() -> None
     task.loading = {table}
     task.close(worker.pipeline, worker.log.owner, app._cluster.now(), worker.tables)
     assert task.joined() == {}
+    assert not task.due(app._cluster.now())
     assert task.loaded() == {TopicPartition("orders-eu", 0): 0, begins: 0}
+
+
+def test_what_has_joined_is_not_forgotten_by_a_step_that_closes_before_it_is_asked() -> None:
+    app = fk.testing.App(sales(PATTERN), partitions={"orders-eu": 1})
+    app.run()
+    app.join("orders-us")
+    worker = app._worker()
+    task = worker.tasks[0]
+    for _ in range(2):
+        task.close(worker.pipeline, worker.log.owner, app._cluster.now(), worker.tables)
+    assert task.joined() == {TopicPartition("orders-us", 0): 0}
+    assert task.joined() == {}
 
 
 def test_where_a_letter_comes_from_is_told_by_topic() -> None:

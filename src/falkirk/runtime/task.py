@@ -67,6 +67,7 @@ class RunningTask:
 
     def rewind(self) -> dict[TopicPartition, Offset]:
         """Forget what was read after the last committed step; return where to read on."""
+        self._joined = {}
         self._ends = {} if self.owned.last is None else ends(self.owned.last)
         self._clear()
         self.circuit.rewind()
@@ -107,7 +108,7 @@ class RunningTask:
         self._joining = begins
 
     def joined(self) -> dict[TopicPartition, Offset]:
-        """What has joined with the last step that was closed, and where it begins. While tables are loading, that is for
+        """What has joined since this was last asked, and where it begins. While tables are loading, that is for
         later: it begins with the other inputs."""
         new, self._joined = self._joined, {}
         return {} if self.loading else new
@@ -159,11 +160,10 @@ class RunningTask:
             skipped=result.skipped,
         )
         self._clear()
-        self._joined = {i.place: new[i.partition] for i in self.bound.inputs if i.partition in new}
+        self._joined |= {i.place: new[i.partition] for i in self.bound.inputs if i.partition in new}
         return step
 
     def _clear(self) -> None:
-        self._joined = {}
         self._pending = {i.place: Records.of([], headers=i.input.headers) for i in self.bound.inputs}
         self.rows = self.bytes = 0
 
