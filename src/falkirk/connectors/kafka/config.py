@@ -46,10 +46,18 @@ OFTEN = (
     "enable.ssl.certificate.verification", "broker.address.family", "client.id", "client.rack", "client.dns.lookup",
     "compression.type", "connections.max.idle.ms", "debug", "fetch.message.max.bytes", "fetch.wait.max.ms", "linger.ms",
     "max.poll.interval.ms", "message.max.bytes", "metadata.max.age.ms", "queued.max.messages.kbytes",
-    "queued.min.messages", "receive.message.max.bytes", "request.timeout.ms", "session.timeout.ms",
+    "queued.min.messages", "receive.message.max.bytes", "request.timeout.ms",
     "socket.connection.setup.timeout.ms", "socket.keepalive.enable", "socket.timeout.ms", "statistics.interval.ms",
 )  # fmt: skip
 """Settings that people set: librdkafka tells nobody which others there are."""
+
+OWN = frozenset({
+    "acks", "auto.offset.reset", "enable.auto.commit", "enable.auto.offset.store", "enable.idempotence",
+    "enable.partition.eof", "group.id", "group.instance.id", "group.protocol", "isolation.level",
+    "partition.assignment.strategy", "request.required.acks", "session.timeout.ms", "transaction.timeout.ms",
+    "transactional.id",
+})  # fmt: skip
+"""Settings that the protocol rests on: they are Falkirk's own, of each client its own."""
 
 _Client = TypeVar("_Client")
 
@@ -102,8 +110,17 @@ class Cluster:
 
     brokers: str
     client: Mapping[str, str | int | float | bool] = field(default_factory=dict, repr=False)
-    """The user's own librdkafka settings (security, addresses); they come last, and win. They hold secrets: no repr shows
-    them."""
+    """The user's own librdkafka settings (security, addresses); they win over all that is not the protocol's. They hold
+    secrets: no repr shows them."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a setting that is not the user's to give."""
+        if taken := sorted(OWN & self.client.keys()):
+            raise ConfigError(
+                f"{taken[0]} is not yours to set: what is exactly once rests on it",
+                hint="leave it out of --set and [kafka]"
+                + ("; say --session-timeout" if taken[0] == "session.timeout.ms" else ""),
+            )
 
     def settings(self) -> Settings:
         """What every client needs."""
@@ -125,11 +142,11 @@ class Cluster:
     def producer(self, owner: OwnerId, transaction_timeout_ms: int, batch_bytes: int) -> Settings:
         """A transactional producer. `batch_bytes`: the least that any topic accepts as one batch or record."""
         return {
+            "compression.type": "lz4",
+            "linger.ms": 5,
             **self.settings(),
             "transactional.id": owner,
             "transaction.timeout.ms": transaction_timeout_ms,
-            "compression.type": "lz4",
-            "linger.ms": 5,
             "batch.num.messages": 20_000,
             "queue.buffering.max.messages": 1_000_000,
             "queue.buffering.max.kbytes": 1_000_000,
@@ -158,6 +175,10 @@ class Cluster:
         """The consumer without a group that reads the inputs; it says when it is at the end of one, if `ends` are asked."""
         return {
             **AHEAD,
+            "fetch.wait.max.ms": 100,
+            "fetch.min.bytes": 1,
+            "fetch.error.backoff.ms": 20,
+            "fetch.message.max.bytes": 4_000_000,
             **self.settings(),
             "group.id": SOURCE,
             "enable.auto.commit": False,
@@ -165,10 +186,6 @@ class Cluster:
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
             "enable.partition.eof": ends,
-            "fetch.wait.max.ms": 100,
-            "fetch.min.bytes": 1,
-            "fetch.error.backoff.ms": 20,
-            "fetch.message.max.bytes": 4_000_000,
         }
 
     def member(self, group: str, instance: str, session_timeout_ms: int) -> Settings:
