@@ -289,3 +289,18 @@ def test_a_broadcast_table_needs_no_exchange_and_no_state() -> None:
 def test_a_broadcast_table_is_not_looked_up_by_what_may_be_run_again() -> None:
     with pytest.raises(DefinitionError, match="is further by then"):
         broadcast(fk.Flow("f", regime=fk.LazyCheckpoint()))
+
+
+def test_a_tables_key_may_be_an_object_whose_field_the_stream_calls_otherwise() -> None:
+    """Rows and what they look up meet in one task, though an object's bytes hold a column's name."""
+    flow = fk.Flow("debezium")
+    routes = flow.table("routes", key=fk.Key("name", fk.Json), value=fk.Json({"miles": fk.Int64, "name": fk.String}))
+    app = app_of(flow, flights(flow).lookup(routes, on="route"))
+    names = [f"r{i}" for i in range(20)]
+    for i, name in enumerate(names):
+        put(app, "routes", f'{{"name":"{name}"}}', {"miles": i, "name": name})
+    app.run()
+    for name in names:
+        fly(app, "KL", name)
+    app.run()
+    assert {row["route"]: row["miles"] for row in values(app.records("out"))} == {n: i for i, n in enumerate(names)}

@@ -80,9 +80,7 @@ def lookup(
     name = name or f"{known.id}.on.{'.'.join(spelt)}"
     where = f"lookup {name!r} ({line})"
     _check_sides(before, table, graph, how, where)
-    mine = Key(
-        list(columns_of(spelt, before.schema, where)) if key.array else _one(spelt, before.schema, where), key.format
-    )
+    mine = key.over(columns_of(spelt, before.schema, where) if key.array else [_one(spelt, before.schema, where)])
     _check_types(before.schema, mine, known.schema, key, where)
     added = _added(before.schema, known.schema, key, columns, where)
     if isinstance(known, op.TableSource) and known.broadcast:

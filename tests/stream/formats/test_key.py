@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from falkirk.errors import DefinitionError
-from falkirk.stream.formats import Int32BE, Int64BE, Key, Text, key_of
+from falkirk.stream.formats import Int32BE, Int64BE, Json, Key, Text, key_of
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 MOMENT = pl.Datetime("ms", "UTC")
@@ -95,6 +95,40 @@ def test_an_array_key_is_read_only_if_it_is_as_written(wrong: bytes | None) -> N
     assert [i for i, _ in decoded.bad] == [1]
 
 
+def test_a_key_may_be_a_json_object() -> None:
+    """As Debezium and ksqlDB write keys."""
+    frame = pl.DataFrame({"id": [17, None], 'na"me': ["é", None]})
+    assert Key("id", Json).encode(frame) == [b'{"id":17}', None]
+    assert Key(["id"], Json).encode(frame) == [b'{"id":17}', b'{"id":null}']
+    both = Key(["id", 'na"me'], Json)
+    assert both.encode(frame) == ['{"id":17,"na\\"me":"é"}'.encode(), b'{"id":null,"na\\"me":null}']
+    assert both.decode(both.encode(frame), frame.schema).frame.equals(frame)
+    assert repr(both) == """Key(['id', 'na"me'], Json)"""
+    assert repr(Key("id", Json)) == "Key('id', Json)"
+
+
+def test_a_key_of_other_columns_has_the_same_bytes() -> None:
+    frame, other = pl.DataFrame({"a": [17, 2], "b": ["x", None]}), pl.DataFrame({"n": [17, 2], "s": ["x", None]})
+    for key in (Key(["a", "b"], Json), Key(["a", "b"]), Key("a", Json), Key("a", Int64BE), Key("a")):
+        mine = key.over(["n", "s"][: len(key.columns)])
+        assert mine.encode(other) == key.encode(frame)
+        assert mine.decode(mine.encode(other), other.schema).frame.equals(other[list(mine.columns)])
+        assert repr(mine) != repr(key)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [b"", b"{}", b'{"n": 1,"s":"a"}', b'{"s":"a","n":1}', b'{"n":1,"s":"a","x":1}', b'{"n":"1","s":"a"}', b"[1]", None],
+)
+def test_an_object_key_is_read_only_if_it_is_as_written(wrong: bytes | None) -> None:
+    good = [b'{"n":1,"s":"a"}', b'{"n":null,"s":null}']
+    decoded = Key(["n", "s"], Json).decode([good[0], wrong, good[1]], {"s": pl.String(), "n": pl.Int64()})
+    assert decoded.frame.rows(named=True) == [{"n": 1, "s": "a"}, {"n": None, "s": None}]
+    ((i, why),) = decoded.bad
+    assert i == 1
+    assert why.startswith("key is not {n: Int64, s: String} as JSON: ")
+
+
 KINDS: list[tuple[pl.DataType, st.SearchStrategy[Any]]] = [
     (pl.Int64(), st.integers(-(2**63), 2**63 - 1)),
     (pl.UInt8(), st.integers(0, 255)),
@@ -117,7 +151,7 @@ def test_keys_read_back_and_tell_rows_apart(data: st.DataObject) -> None:
     }
     frame = pl.DataFrame(columns)
     several = len(kinds) > 1 or data.draw(st.booleans())
-    key = Key(frame.columns if several else "c0")
+    key = Key(frame.columns if several else "c0", data.draw(st.sampled_from([None, Json])))
     written = key.encode(frame)
     assert len(set(written)) == frame.unique().height
     decoded = key.decode(written, frame.schema)
@@ -135,6 +169,8 @@ def test_a_key_needs_columns_each_once(columns: list[str]) -> None:
 def test_a_format_is_for_one_column() -> None:
     with pytest.raises(DefinitionError, match="writes one column"):
         Key(["a"], Int64BE)
+    with pytest.raises(DefinitionError, match="no schema of its own"):
+        Key("a", Json({"a": int}))  # type: ignore[arg-type]
 
 
 def test_a_key_of_columns_that_are_not_there_or_have_no_text_is_refused() -> None:

@@ -4,6 +4,7 @@
     "id"                      the value as text: b"17", b"true", b"a b", b"2026-01-31T12:00:00.000Z"; a Binary as it is
     ["route", "carrier"]      a JSON array: b'["AMS-LHR","KL"]'
     Key("id", Int64BE)        as the format writes it
+    Key("id", Json)           a JSON object: b'{"id":17}'; of several columns too, in their order
 
 Equal values have equal bytes, so that they meet in one partition: −0.0 is written as 0.0.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import TypeAlias
 
 import orjson
@@ -35,26 +37,54 @@ class Key:
     [b'17', None]
     >>> Key(["id", "name"]).encode(frame)
     [b'[17,"a"]', b'[null,"b"]']
+    >>> Key(["id", "name"], Json).encode(frame)
+    [b'{"id":17,"name":"a"}', b'{"id":null,"name":"b"}']
     """
 
-    def __init__(self, columns: str | Sequence[str], scalar: Scalar | type[Scalar] | None = None) -> None:
-        """One column, or several as a JSON array. `scalar` is a format for one column; without it, the key is text.
+    def __init__(self, columns: str | Sequence[str], scalar: Scalar | type[Scalar] | type[Json] | None = None) -> None:
+        """One column, or several as a JSON array. `scalar` is a format for one column; without it, the key is text. `Json`
+        makes an object of one column or several, as Debezium and ksqlDB do.
 
-        Raises DefinitionError for no columns, one column twice, or a format over several.
+        Raises DefinitionError for no columns, one column twice, or another format over several.
         """
         self.array = not isinstance(columns, str)
         self.columns: tuple[str, ...] = (columns,) if isinstance(columns, str) else tuple(columns)
         if not self.columns or len(set(self.columns)) != len(self.columns):
             raise DefinitionError(f"a key needs columns, each once, not {list(self.columns)!r}")
-        if self.array and scalar is not None:
+        self.format: Scalar | None = None
+        self.fields: tuple[str, ...] = ()
+        """Of an object, its fields' names."""
+        if isinstance(scalar, Json):
             raise DefinitionError(
-                f"{scalar!r} writes one column, not {list(self.columns)!r}", hint="leave the format out"
+                "a key's JSON has its columns for fields, and no schema of its own",
+                hint="leave it out: fk.Key(…, fk.Json)",
             )
-        self.format = scalar(self.columns[0]) if isinstance(scalar, type) else scalar
+        if isinstance(scalar, type) and issubclass(scalar, Json):
+            self.fields = self.columns
+        elif self.array and scalar is not None:
+            raise DefinitionError(
+                f"{scalar!r} writes one column, not {list(self.columns)!r}", hint="leave the format out, or say fk.Json"
+            )
+        else:
+            self.format = scalar(self.columns[0]) if isinstance(scalar, type) else scalar
 
     def __repr__(self) -> str:
-        columns = list(self.columns) if self.array else self.columns[0]
-        return f"Key({columns!r})" if self.format is None else f"Key({columns!r}, {type(self.format).__name__})"
+        words = [repr(list(self.columns) if self.array else self.columns[0])]
+        if self.format is not None:
+            words.append(type(self.format).__name__)
+        if self.fields:
+            words.append("Json" if self.fields == self.columns else f"Json of {', '.join(self.fields)}")
+        return f"Key({', '.join(words)})"
+
+    def over(self, columns: Sequence[str]) -> Key:
+        """The same key of other columns: what is equal has equal bytes, whatever the columns are called.
+
+        >>> Key("id", Json).over(["carrier"]).encode(pl.DataFrame({"carrier": ["KL"]}))
+        [b'{"id":"KL"}']
+        """
+        other = copy(self)
+        other.columns = tuple(columns)
+        return other
 
     def encode(self, frame: pl.DataFrame) -> list[bytes | None]:
         """The key of each row; None for a null. Raises DefinitionError for a missing column, or a type without text."""
@@ -63,10 +93,21 @@ class Key:
         series = [frame[name] for name in self.columns]
         if self.format is not None:
             return self.format.write(series[0])
+        if self.fields:
+            return self._objects(series)
         if not self.array:
             return _text(series[0])
         parts = [_json(s) for s in series]
         return [b"[" + b",".join(row) + b"]" for row in zip(*parts, strict=True)]
+
+    def _objects(self, series: Sequence[pl.Series]) -> list[bytes | None]:
+        names = [orjson.dumps(name) + b":" for name in self.fields]
+        parts = [[name + value for value in _json(s)] for name, s in zip(names, series, strict=True)]
+        objects: list[bytes | None] = [b"{" + b",".join(row) + b"}" for row in zip(*parts, strict=True)]
+        if not self.array:
+            for i in series[0].is_null().arg_true():
+                objects[i] = None
+        return objects
 
     def decode(self, keys: Sequence[bytes | None], schema: Mapping[str, pl.DataType]) -> Decoded:
         """The key's columns, of the types that `schema` gives them; a null key is a row of nulls.
@@ -85,7 +126,9 @@ class Key:
             return Decoded(frame)
         kinds = ", ".join(type_name(dtype) for dtype in dtypes.values())
         kinds = (
-            f"[{kinds}] as JSON"
+            f"{{{', '.join(f'{name}: {type_name(dtype)}' for name, dtype in dtypes.items())}}} as JSON"
+            if self.fields
+            else f"[{kinds}] as JSON"
             if self.array
             else f"{kinds} as {type(self.format).__name__ if self.format else 'text'}"
         )
@@ -96,8 +139,12 @@ class Key:
     def _read(self, keys: Sequence[bytes | None], dtypes: Mapping[str, pl.DataType]) -> pl.DataFrame:
         """A row for each key, of nulls where it cannot be read."""
         name, dtype = next(iter(dtypes.items()))
+        if self.fields:
+            named = dict(zip(self.fields, dtypes.values(), strict=True))
+            return _read_objects(keys, named).rename(dict(zip(self.fields, dtypes, strict=True)))
         if self.array:
-            return _read_arrays(keys, dtypes)
+            # By way of objects, for which there is a reader: [17, "a"] is read as {"id": 17, "name": "a"}.
+            return _read_objects([_object(key, list(dtypes)) for key in keys], dtypes)
         if self.format is not None:
             return self.format.read(keys)[0].cast(dtype, strict=False).alias(name).to_frame()
         if dtype == pl.Binary():
@@ -161,10 +208,8 @@ def _typed(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     return e.cast(dtype, strict=False)
 
 
-def _read_arrays(keys: Sequence[bytes | None], dtypes: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """By way of objects, for which there is a reader: [17, "a"] is read as {"id": 17, "name": "a"}."""
-    objects = [_object(key, list(dtypes)) for key in keys]
-    decoded = ndjson.Reader(dtypes).read(objects)
+def _read_objects(keys: Sequence[bytes | None], dtypes: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    decoded = ndjson.Reader(dtypes).read(keys)
     unread = {i for i, _ in decoded.bad}
     rows = iter(range(decoded.frame.height))
     places = pl.Series([None if i in unread else next(rows) for i in range(len(keys))], dtype=pl.UInt32)
