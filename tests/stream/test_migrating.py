@@ -11,6 +11,7 @@ import pytest
 
 import falkirk as fk
 from falkirk.errors import DefinitionError, StateError, UserCodeError
+from falkirk.state.meta import META
 from falkirk.stream.engine import moving
 from falkirk.testing.process import Ending
 
@@ -85,9 +86,16 @@ def told(app: fk.testing.App) -> dict[str, float]:
     return {user: row["paid"] for user, row in table.items()}
 
 
+def rows_of(app: fk.testing.App) -> int:
+    """How many rows all stores hold, marks apart."""
+    scans = [task.owned.opened().scan(b"", META) for task in app._worker().tasks]
+    return sum(len(key) > 3 for scan in scans for key, _ in scan)
+
+
 @pytest.fixture
 def little_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moving, "ROWS_A_STEP", 5)
+    monkeypatch.setattr(moving, "LOOKED_A_STEP", 8)
 
 
 def test_rows_tables_and_timers_go_on_from_version_to_version() -> None:
@@ -123,6 +131,7 @@ def test_nothing_is_moved_twice_or_lost_however_the_worker_dies(ending: Ending) 
     assert crashed.steps == calm.steps
     for table in ("paid", "paid/seen", "plain"):
         assert crashed.state(table).equals(calm.state(table))
+    assert rows_of(crashed) == 5 * len(USERS)  # of two tables, timers in two orders, and the plain count
     assert told(crashed) == told(calm) == {user: 3 * paid for user, paid in SUMS.items()}
 
 
@@ -240,6 +249,46 @@ def test_aggregates_that_are_the_same_go_on_and_new_ones_begin_empty_or_with_wha
     app.run()
     assert app.sinks["out"].table == {
         row["user"]: {"user": row["user"], "total": 300 + row["euros"], "low": row["euros"], "n": 4} for row in ROWS[:7]
+    }
+
+
+def test_an_aggregate_of_ones_own_goes_on_from_another_state() -> None:
+    class Mean(fk.Aggregate):
+        state = {"sum": int, "n": int}  # noqa: RUF012
+        returns = float
+        version = 2
+
+        def add(self, state: Row | None, values: list[int]) -> Row:
+            before = state or {"sum": 0, "n": 0}
+            return {"sum": before["sum"] + sum(values), "n": before["n"] + len(values)}
+
+        def result(self, state: Row) -> float:
+            return float(state["sum"] / state["n"])
+
+    class Before(Mean):
+        state = {"mean": float, "n": int}  # noqa: RUF012
+        version = 1
+
+        def add(self, state: Row | None, values: list[int]) -> Row:
+            before = state or {"mean": 0.0, "n": 0}
+            n = before["n"] + len(values)
+            return {"mean": (before["mean"] * before["n"] + sum(values)) / n, "n": n}
+
+        def result(self, state: Row) -> float:
+            return float(state["mean"])
+
+    Before.__name__ = "Mean"  # as it was called then
+    was = fk.From(
+        1,
+        agg={"mean": Before("euros")},
+        by=lambda row: {"mean.sum": round(row["mean.mean"] * row["mean.n"]), "mean.n": row["mean.n"]},
+    )
+    app = started(grouped({"mean": Before("euros")}), paid=ROWS)
+    app.change(grouped({"mean": Mean("euros")}, was, version=2))
+    app.send("paid", ROWS)
+    app.run()
+    assert {user: row["mean"] for user, row in app.sinks["out"].table.items()} == {
+        user: SUMS[user] / 3 for user in USERS
     }
 
 

@@ -310,7 +310,8 @@ class Worker:
             self._inputs.add(task)
             step = -1 if owned.last is None else owned.last.step
             told = {"task": str(owned.task.id), "step": step}
-            logger.info("task %s runs from step %s", owned.task.id, step, extra=told)
+            after = ", and first moves what an earlier version of the flow has kept" if task.moving else ""
+            logger.info("task %s runs from step %s%s", owned.task.id, step, after, extra=told)
 
     def _begin(self, task: RunningTask) -> None:
         """Stage step 0, which says where the inputs begin; again, if it was aborted."""

@@ -28,7 +28,7 @@ from falkirk.stream.blame import did_you_mean
 from falkirk.stream.operators import Group, Operator, Processing
 from falkirk.stream.plan import Plan
 from falkirk.stream.stage import PhysicalStage
-from falkirk.stream.tables import GROUPS, group_schema, state_words, tables_of
+from falkirk.stream.tables import GROUPS, MOVED, group_schema, state_words, tables_of
 
 Pair = tuple[bytes, bytes]
 """Key and value as a store has them."""
@@ -51,7 +51,7 @@ class Table:
     parts: bool
     """Whether the values are parts of aggregates, `name.part`."""
     earlier: tuple[int, ...] = ()
-    """The first tables of earlier versions of the operator, which are marked when nothing is left in them to be moved."""
+    """The first tables of earlier versions of the operator, which have a mark when nothing is left in them to be moved."""
 
     @property
     def shown(self) -> pl.Schema:
@@ -78,7 +78,7 @@ class Table:
     def check_whole(self, get: Callable[[Sequence[bytes]], list[bytes | None]], task: str) -> None:
         """Raises StateError where some of a task's rows are still kept as an earlier version of the operator kept them."""
         for number in self.earlier:
-            if not any(v is not None for v in get([encode_key(number, shard, []) for shard in range(SHARDS)])):
+            if MOVED not in get([encode_key(number, shard, []) for shard in range(SHARDS)]):
                 raise StateError(
                     f"the state of {self.words.partition(' ')[0]!r} in task {task} is of an earlier version of it, in part "
                     "or as a whole: it has not been migrated yet",

@@ -17,6 +17,8 @@ ROWS = ""
 """The aggregate that counts a group's rows; no output column has this name."""
 LOOKED_UP = ""
 """The rows of the table that a lookup looks in."""
+MOVED = b""
+"""The mark of tables of an earlier version that have no rows left (`falkirk.stream.engine.moving`)."""
 TIMERS, DUE = ".timers", ".due"
 """A process's timers: by key, and in the order of time."""
 

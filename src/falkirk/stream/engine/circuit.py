@@ -97,9 +97,8 @@ class StageCircuit:
         return StepOutput(run.emitted, run.starts[-1], run.dead, run.skipped, self.wake_at(state))
 
     def rewind(self) -> None:
-        """Forget what failed, and what was moved, in steps that may not count."""
+        """Forget what failed in steps that may not count."""
         self.failures.rewind()
-        self.mover.rewind()
 
     def moving(self, state: State) -> bool:
         """Whether there may be state of an earlier version of the flow."""

@@ -5,9 +5,10 @@
 A move is a step like any other, which reads nothing. A task moves some rows a step until there are no more; then it reads.
 
     every row is in one table, the old or the new
-    a step that reads input finds no row in an old table  ⇔  the old tables are marked, by the step that found no more
+    below a mark there is no row of an old table
+    a step that reads input finds no mark but MOVED
 
-The mark is a row of the old table without a key. It spares those who take the task over later the search.
+A mark is a row of an old table without a key: it says how far the search is, and those who take the task over go on there.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ from falkirk.stream.expressions import words
 from falkirk.stream.frames import MISFITS, frame_of, misfits
 from falkirk.stream.migrating import kept_aggregates
 from falkirk.stream.stage import PhysicalStage
-from falkirk.stream.tables import GROUPS, ROWS, group_schema, state_words, tables_of
+from falkirk.stream.tables import GROUPS, MOVED, ROWS, group_schema, state_words, tables_of
 
 ROWS_A_STEP = 20_000
 BYTES_A_STEP = 16 << 20
+LOOKED_A_STEP = 1_000_000
+"""Rows that are looked at, others' among them: a worker that looked for minutes would be taken for dead."""
 
 _PREFIX = 3
 """Bytes of a key before its columns: shard and table."""
@@ -87,39 +90,36 @@ class Mover:
             self.ways |= found
             self.strange |= {} if found else dict.fromkeys(line.numbers, line.words)
             self.marks.append(encode_key(line.numbers[0], first_shard, []))
-        self._at = EVERYTHING[0]
-        """What lies before is moved already, in steps that may not count."""
 
     def moving(self, state: State) -> bool:
         """Whether anything may be left."""
-        return bool(self.marks) and None in state.get(self.marks)
+        return bool(self._left(state))
+
+    def _left(self, state: State) -> dict[bytes, bytes]:
+        """The marks that are not done, and how far they are."""
+        found = zip(self.marks, state.get(self.marks), strict=True)
+        return {mark: at or EVERYTHING[0] for mark, at in found if at != MOVED}
 
     def move(self, state: State) -> bool:
         """Move some rows; say whether there may be more. Raises UserCodeError and StateError."""
         found: dict[int, list[tuple[bytes, bytes]]] = {}
-        count, size, at = 0, 0, self._at
-        more = False
-        for key, value in state.scan(at, EVERYTHING[1]):
+        left = self._left(state)
+        count, size, reached = 0, 0, MOVED
+        for looked, (key, value) in enumerate(state.scan(min(left.values()), EVERYTHING[1])):
+            if count == ROWS_A_STEP or size > BYTES_A_STEP or looked == LOOKED_A_STEP:
+                reached = key
+                break
             if len(key) == _PREFIX or (number := key[2]) not in self.ways:
                 if len(key) > _PREFIX and key[2] in self.strange:
                     raise self._no_way(self.strange[key[2]])
                 continue
-            if more := count == ROWS_A_STEP or size > BYTES_A_STEP:
-                at = key
-                break
             found.setdefault(number, []).append((key, value))
             count, size = count + 1, size + len(key) + len(value)
         for number, pairs in found.items():
             puts = self.ways[number].puts(pairs)
             state.put(list(puts), list(puts.values()))
-        if not more:
-            state.put(self.marks, [b""] * len(self.marks))
-        self._at = at
-        return more
-
-    def rewind(self) -> None:
-        """Steps that were run may not count."""
-        self._at = EVERYTHING[0]
+        state.put(list(left), [reached] * len(left))
+        return reached != MOVED
 
     def _no_way(self, was: str) -> StateError:
         return StateError(
@@ -184,7 +184,7 @@ def _regrouped(was: op.Group, now: op.Group, function: Function | None, rows: pl
         made = frame_of([{}] * rows.height, others)
     else:
         made = _changed(was, function, others, [c for c in rows.columns if c.startswith(f"{ROWS}.")], rows, of)
-    return rows.select(kept).hstack(made).select(schema.names())
+    return pl.DataFrame([(rows if column in kept else made)[column] for column in schema])
 
 
 def _changed(
