@@ -37,6 +37,17 @@ driver.memory = "4g"
 hadoop.fs.s3a.secret.key = {file = "key"}
 """
 
+SALES = """
+brokers = "broker-1:9092"
+[kafka]
+sasl.password = "the app's own"
+[cluster.sales]
+brokers = ["sales-1:9093", "sales-2:9093"]
+[cluster.sales.kafka]
+security.protocol = "SASL_SSL"
+sasl.password = {env = "KAFKA_PASSWORD"}
+"""
+
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -112,11 +123,53 @@ def test_a_file_is_named_by_option_or_environment(folder: Path) -> None:
     assert settings("--config", "third.toml", environment={"FALKIRK_CONFIG": "other.toml"}).brokers == "b:1"
 
 
+def test_other_clusters_have_addresses_and_settings_of_their_own(folder: Path) -> None:
+    (folder / "falkirk.toml").write_text(SALES)
+    environment = {
+        "FALKIRK_CLUSTER_SALES_EU_BROKERS": "eu:9092",
+        "FALKIRK_CLUSTER_SALES_EU_KAFKA_SASL_USERNAME": "eu",
+        "FALKIRK_CLUSTER_SALES_KAFKA_SASL_USERNAME": "app",
+        "FALKIRK_CLUSTER_HR_BROKERS": "of the environment",
+    }
+    found = settings("--cluster", "hr=hr-1:9092,hr-2:9092", environment=environment).cluster()
+    assert {name: (cluster.brokers, dict(cluster.client)) for name, cluster in found.others.items()} == {
+        "hr": ("hr-1:9092,hr-2:9092", {}),
+        "sales": (
+            "sales-1:9093,sales-2:9093",
+            {"security.protocol": "SASL_SSL", "sasl.password": "hush", "sasl.username": "app"},
+        ),
+        "sales-eu": ("eu:9092", {"sasl.username": "eu"}),
+    }
+    assert found.client == {"sasl.password": "the app's own"}
+    assert found.of("sales").name == "sales"
+    assert "hush" not in repr(found)
+    moved = settings(environment={"FALKIRK_CLUSTER_SALES_BROKERS": "moved:9092"}).cluster().of("sales")
+    assert (moved.brokers, moved.client["sasl.password"]) == ("moved:9092", "hush")
+
+
+def test_a_worker_is_given_what_its_supervisor_knows_of_other_clusters(folder: Path) -> None:
+    (folder / "falkirk.toml").write_text(SALES)
+    found = settings()
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Settings) == found
+
+
+def test_a_cluster_that_is_not_given_is_answered_with_the_nearest_and_how_to_give_it(folder: Path) -> None:
+    (folder / "falkirk.toml").write_text(SALES)
+    with pytest.raises(ConfigError, match="reads from a cluster 'sale', and nothing says where that is") as caught:
+        settings().cluster().of("sale")
+    assert caught.value.hint == (
+        "did you mean 'sales'? give its addresses: --cluster sale=HOST:PORT,… (or FALKIRK_CLUSTER_SALE_BROKERS, or "
+        'brokers = "HOST:PORT" below [cluster.sale] in falkirk.toml)'
+    )
+
+
 def test_a_kafka_of_this_machine_has_no_settings_of_another(folder: Path) -> None:
     (folder / "falkirk.toml").write_text(SECURE)
     environment = {"FALKIRK_KAFKA_SECURITY_PROTOCOL": "SASL_SSL"}
-    found = settings("--set", "client.id=me", environment=environment, dev=True)
+    environment["FALKIRK_CLUSTER_HR_BROKERS"] = "hr:9092"
+    found = settings("--set", "client.id=me", "--cluster", "sales=b:1", environment=environment, dev=True)
     assert (found.brokers, found.client, found.workers) == ("127.0.0.1:1", {"client.id": "me"}, 1)
+    assert {name: cluster.brokers for name, cluster in found.clusters.items()} == {"sales": "b:1"}
     named = settings("--config", "falkirk.toml", environment=environment, dev=True)
     assert (named.brokers, named.client, named.workers) == ("127.0.0.1:1", {}, 4)
 
@@ -134,6 +187,29 @@ def test_a_kafka_of_this_machine_has_no_settings_of_another(folder: Path) -> Non
             'brokers = "a:1"\n[kafka]\nsasl.password = {env = "NOWHERE"}',
             "the environment has no NOWHERE",
             "falkirk.toml, [kafka] sasl.password",
+            "set NOWHERE",
+        ),
+        ("cluster = 1", "'cluster' is no table", "falkirk.toml", "[cluster.NAME]"),
+        ('[cluster]\nsales = "a:1"', "'cluster' is no table of tables", "falkirk.toml", "[cluster.NAME]"),
+        ("[cluster.Sales]", "'Sales' is no name for a cluster", "[cluster.Sales]", "small letters"),
+        ('[cluster.sales]\nbroker = "a:1"', "no setting 'broker'", "[cluster.sales]", "did you mean 'brokers'"),
+        ('[cluster.sales]\nkafka = "a:1"', "'kafka' is no table", "[cluster.sales]", "[cluster.sales.kafka]"),
+        (
+            '[cluster.sales.kafka]\nbootstrap.servers = "a:1"',
+            "brokers' addresses",
+            "[cluster.sales.kafka] bootstrap.servers",
+            "below [cluster.sales]",
+        ),
+        (
+            'brokers = "a:1"\n[cluster.sales.kafka]\nsasl.username = "app"',
+            "cluster 'sales' has settings, and no addresses",
+            "[cluster.sales]",
+            "brokers =",
+        ),
+        (
+            'brokers = "a:1"\n[cluster.sales]\nbrokers = "b:1"\nkafka.sasl.password = {env = "NOWHERE"}',
+            "the environment has no NOWHERE",
+            "falkirk.toml, [cluster.sales.kafka] sasl.password",
             "set NOWHERE",
         ),
         ('brokers = "a:1"\n[kafka]\nssl.key.pem = {file = "no"}', "cannot read no: No such", "[kafka] ssl.key.pem", ""),
@@ -155,6 +231,12 @@ def test_a_mistake_in_the_environment_is_said_with_its_place() -> None:
     with pytest.raises(ConfigError, match="'many' is not a valid integer") as caught:
         settings(environment={"FALKIRK_WORKERS": "many"})
     assert caught.value.where == "environment variable FALKIRK_WORKERS"
+    with pytest.raises(ConfigError, match=r"no setting FALKIRK_CLUSTER_SALES_BROKER\n") as caught:
+        settings("--brokers", "a:1", environment={"FALKIRK_CLUSTER_SALES_BROKER": "b:1"})
+    assert "FALKIRK_CLUSTER_NAME_BROKERS" in caught.value.hint
+    settings("--brokers", "a:1", environment={"FALKIRK_CLUSTER_SALES_PORT_9092_TCP": "tcp://10.0.0.7"})
+    with pytest.raises(ConfigError, match="'Sales' is no name for a cluster"):
+        settings("--brokers", "a:1", "--cluster", "Sales=b:1")
 
 
 def test_a_setting_that_the_client_does_not_know_is_answered_with_the_nearest() -> None:

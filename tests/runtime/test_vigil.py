@@ -6,13 +6,14 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 
 from falkirk.connectors.kafka.topics import TopicInfo
 from falkirk.errors import FalkirkError, OutgrownError, SourceError, UnreachableError
 from falkirk.runtime import vigil
 from falkirk.runtime.layout import LayoutRecord, StageRecord, TopicRecord
-from falkirk.runtime.vigil import Vigil
+from falkirk.runtime.vigil import Vigil, vigils
 from falkirk.stream.pattern import Pattern
 
 STATS = StageRecord("stats", 2, "eager", True, "f00", "stats v1", ("bids",), ("out",))
@@ -149,3 +150,36 @@ def test_a_topic_that_a_pattern_matches_is_told_once_the_cluster_describes_it(cl
     cluster.answer["bids-more"] = TopicInfo("bids-more", "c", 1)
     with pytest.raises(OutgrownError, match="bids-more"):
         look(over)
+
+
+class Two(Cluster):
+    """Its app reads from cluster sales too, which does not answer."""
+
+    def of(self, cluster: str) -> Cluster:
+        assert cluster == "sales"
+        there = Cluster()
+        there.brokers = "there:9092 (cluster sales)"
+        return there
+
+    def ask(self, names: Iterable[str], timeout: float) -> Cluster:
+        if set(names) == {"sales:bids"}:
+            away = Cluster()
+            away.answer = UnreachableError("no broker answers: timed out")
+            return away
+        return super().ask(names, timeout)
+
+
+def test_a_silent_cluster_is_named_and_what_is_wrong_in_the_other_is_seen_all_the_same(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    topics = {**LAYOUT.topics, "sales:bids": TopicRecord("c", 2, "source")}
+    two = Two()
+    own, there = vigils(msgspec.structs.replace(LAYOUT, topics=topics), two, [], "falkirk")  # type: ignore[arg-type]
+    with caplog.at_level(logging.WARNING, "falkirk.kafka"):
+        look(own)
+        look(there)
+    [silence] = caplog.messages
+    assert silence.startswith("there:9092 (cluster sales) has not answered for")
+    two.answer = {**AS_EVER, "bids": TopicInfo("bids", "z", 2)}
+    with pytest.raises(SourceError, match="topic 'bids' was deleted and made anew"):
+        look(own)

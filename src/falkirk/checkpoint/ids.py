@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, NewType
+import re
+from typing import NamedTuple, NewType, Self
 
 Step = NewType("Step", int)
 """A run of one task's circuit: 0, 1, 2… without gap (seed 002, Input)."""
@@ -40,6 +41,47 @@ class TaskId(NamedTuple):
         return f"{self.stage}/{self.partition}"
 
 
+CLUSTER = re.compile(r"[a-z0-9][a-z0-9-]{0,49}")
+"""What a cluster may be called: in environment variables its name stands in capitals, with an underscore for a dash."""
+
+
+def address(cluster: str, topic: str) -> str:
+    """What an app calls a topic: by its name; in another cluster than its own, behind that cluster's. No topic's name has a
+    colon.
+
+    >>> address("", "bids"), address("sales", "bids")
+    ('bids', 'sales:bids')
+    """
+    return f"{cluster}:{topic}" if cluster else topic
+
+
+def cluster_of(topic: str) -> str:
+    """The cluster that a topic's address names; "" is the app's own. (A pattern that stands for topics may have colons.)
+
+    >>> cluster_of("sales:bids"), cluster_of("bids"), cluster_of("/(?:bids|asks)/")
+    ('sales', '', '')
+    """
+    return _parts(topic)[0]
+
+
+def name_of(topic: str) -> str:
+    """What the topic of an address is called in its cluster."""
+    return _parts(topic)[1]
+
+
+def _parts(topic: str) -> tuple[str, str]:
+    cluster, colon, name = topic.partition(":")
+    return (cluster, name) if colon and CLUSTER.fullmatch(cluster) else ("", topic)
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    """Its address: "bids", "sales:bids"."""
+    partition: int
+
+
 class InputPartition(NamedTuple):
     """One partition of one input of a stage, as a division names it.
 
@@ -47,13 +89,21 @@ class InputPartition(NamedTuple):
     """
 
     cluster: str
+    """By the name that the flow gives it; "" is the app's own."""
     topic: str
     topic_id: str
     partition: int
 
+    @property
+    def place(self) -> TopicPartition:
+        """Where it is read.
 
-class TopicPartition(NamedTuple):
-    """One partition of one topic of the app's own cluster."""
+        >>> InputPartition("sales", "bids", "id", 3).place
+        TopicPartition(topic='sales:bids', partition=3)
+        """
+        return TopicPartition(address(self.cluster, self.topic), self.partition)
 
-    topic: str
-    partition: int
+    @classmethod
+    def at(cls, place: TopicPartition, topic_id: str) -> Self:
+        """The partition that is read there."""
+        return cls(cluster_of(place.topic), name_of(place.topic), topic_id, place.partition)

@@ -26,7 +26,7 @@ def follows(record: StepRecord, last: StepRecord) -> None:
     for r in record.division:
         if (r.partition in before and before[r.partition] != r.start) or r.start > r.end:
             raise InvariantError(
-                f"task {record.task}, step {record.step}: reads {r.partition.topic}[{r.partition.partition}] from "
+                f"task {record.task}, step {record.step}: reads {r.partition.place.topic}[{r.partition.partition}] from "
                 f"{r.start} to {r.end}, but step {last.step} ended at {before.get(r.partition)}"
             )
     if missing := before.keys() - {r.partition for r in record.division}:

@@ -122,7 +122,7 @@ async def roll_divisions(replayer: Replayer, owned: Owned, steps: Sequence[tuple
             raise DivergenceError(
                 f"task {task.id}: step {record.step}, run again, gives another output than the one it published",
                 where=", ".join(
-                    f"{r.partition.topic}[{r.partition.partition}] {r.start}..{r.end}" for r in record.division
+                    f"{r.partition.place.topic}[{r.partition.partition}] {r.start}..{r.end}" for r in record.division
                 ),
                 hint="under the lazy regime every operator must be a function of its input, its state and ctx.now(): look "
                 f"for random numbers, clocks, or calls to other services in the operators of stage {task.id.stage!r}",

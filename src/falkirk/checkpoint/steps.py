@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from falkirk.checkpoint.digest import digest
-from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId, TopicPartition
+from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Writes
 from falkirk.checkpoint.records import OutputRange, StepRecord
@@ -73,9 +73,8 @@ def close_step(
     record = StepRecord(
         str(task.id), step, owned.nonce, owner, clock, division, ranges, word, rows, dead, base, skipped, task.layout
     )
-    own_cluster = {
-        TopicPartition(r.partition.topic, r.partition.partition): r.end for r in division if not r.partition.cluster
-    }
+    # The group is the own cluster's: of another's topics it knows nothing.
+    own_cluster = {r.partition.place: r.end for r in division if not r.partition.cluster}
     return ClosedStep(owned, record, [o.writes for o in outputs], overlay, own_cluster)
 
 

@@ -157,6 +157,7 @@ def replay(app: str, to: str | None, again: bool, dry_run: bool, **options: Any)
     survey = letters.survey(choice, again=again)
     for words in _words(survey, to):
         click.echo(words, err=True)
+    survey.check(to)
     if dry_run or not survey.due:
         click.echo(0)
         return

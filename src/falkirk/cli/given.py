@@ -2,6 +2,8 @@
 
     --workers 4    before    FALKIRK_WORKERS=4         before    workers = 4            before    the default
     --set K=V      before    FALKIRK_KAFKA_K=V         before    k = "V" in [kafka]
+    --cluster X=…  before    FALKIRK_CLUSTER_X_BROKERS before    brokers in [cluster.X]
+                             FALKIRK_CLUSTER_X_KAFKA_K before    k = "V" in [cluster.X.kafka]
     --spark-set    before    FALKIRK_SPARK_SET="K=V"   before    k = "V" in [spark]
 
 A value may be taken from elsewhere, so that no secret is in the file: `{env = "NAME"}`, `{file = "PATH"}`.
@@ -18,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from falkirk.checkpoint.ids import CLUSTER
+from falkirk.connectors.kafka.config import Cluster, cluster_env
 from falkirk.errors import ConfigError
 from falkirk.stream.blame import did_you_mean
 
@@ -28,11 +32,18 @@ ENV = "FALKIRK_"
 CLIENT = f"{ENV}KAFKA_"
 """What comes after it is a setting of librdkafka: FALKIRK_KAFKA_SASL_PASSWORD is sasl.password."""
 
+_CLUSTERS = f"{ENV}CLUSTER_"
+_BROKERS = re.compile(rf"{_CLUSTERS}([A-Z0-9_]+)_BROKERS")
+"""Tells of a cluster, by its name."""
+
 _OTHERS = ("CONFIG", "CACHE")
 _SERVICE = re.compile(r"(SERVICE_HOST|SERVICE_PORT|PORT)(_|$)")
 """What Kubernetes tells every pod of a service; one may well be called falkirk-kafka."""
 
-ELSEWHERE = ("env", "file")
+_ABOUT_CLUSTER = re.compile(rf"{_CLUSTERS}[A-Z0-9_]+_(BROKERS|KAFKA_.+)")
+
+NAMES = "use up to 50 small letters, digits and dashes, as the flow has it in cluster="
+"""Of clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +56,8 @@ class Given:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """By the long names of options, without dashes."""
     kafka: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    clusters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    """Of the other clusters, by name: `brokers`, and its client's settings under their own names."""
     spark: Mapping[str, Any] = field(default_factory=dict, repr=False)
     alone: bool = False
     """Whether it is for a Kafka of this machine's own, to which the settings of another's clients do not apply."""
@@ -56,16 +69,44 @@ class Given:
         >>> given.client({"PASSWORD": "hush", "FALKIRK_KAFKA_SASL_USERNAME": "shop"})
         {'sasl.username': 'shop', 'sasl.password': 'hush'}
         """
+        return {} if self.alone else self._client(CLIENT, self.kafka, "[kafka]", environment)
+
+    def others(self, flags: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> dict[str, Cluster]:
+        """The other clusters. `flags` are the addresses that the command line gives, by name. Raises ConfigError.
+
+        >>> given = Given("falkirk.toml", clusters={"sales": {"brokers": "a:9092", "sasl.username": "app"}})
+        >>> found = given.others({"hr": "b:9092"}, {"FALKIRK_CLUSTER_SALES_KAFKA_SASL_USERNAME": "shop"})
+        >>> {name: (cluster.brokers, cluster.client) for name, cluster in found.items()}
+        {'hr': ('b:9092', {}), 'sales': ('a:9092', {'sasl.username': 'shop'})}
+        """
         if self.alone:
-            return {}
-        named = {name.removeprefix(CLIENT): value for name, value in environment.items() if name.startswith(CLIENT)}
+            return {name: Cluster(brokers, name=name) for name, brokers in flags.items()}
+        in_environment = {m[1].lower().replace("_", "-") for name in environment if (m := _BROKERS.fullmatch(name))}
+        found = {}
+        for name in sorted({*flags, *self.clusters, *in_environment}):
+            table, begins, where = dict(self.clusters.get(name, {})), cluster_env(name), f"[cluster.{name}]"
+            written = table.pop("brokers", "")
+            if not (brokers := flags.get(name) or environment.get(f"{begins}BROKERS") or written):
+                raise ConfigError(
+                    f"cluster {name!r} has settings, and no addresses",
+                    where=f"{self.where}, {where}",
+                    hint='write brokers = "HOST:PORT,…" there',
+                )
+            client = self._client(f"{begins}KAFKA_", table, f"[cluster.{name}.kafka]", environment)
+            found[name] = Cluster(value_of(brokers, f"{self.where}, {where} brokers", environment), client, name)
+        return found
+
+    def _client(
+        self, begins: str, table: Mapping[str, Any], where: str, environment: Mapping[str, str]
+    ) -> dict[str, str]:
+        named = {name.removeprefix(begins): value for name, value in environment.items() if name.startswith(begins)}
         ours = {name.lower().replace("_", "."): value for name, value in named.items() if not _SERVICE.match(name)}
         theirs = {
-            name: value_of(value, f"{self.where}, [kafka] {name}", environment)
-            for name, value in self.kafka.items()
+            name: value_of(value, f"{self.where}, {where} {name}", environment)
+            for name, value in table.items()
             if name not in ours
         }
-        return {name: ours[name] if name in ours else theirs[name] for name in (*self.kafka, *ours)}
+        return {name: ours[name] if name in ours else theirs[name] for name in (*table, *ours)}
 
     def of_spark(self) -> dict[str, str]:
         """Spark's settings. Raises ConfigError."""
@@ -94,22 +135,53 @@ def read(path: Path, known: Collection[str]) -> Given:
     ):
         if not isinstance(table, dict):
             raise ConfigError(f"{name!r} is no table", where=str(path), hint=f"write [{name}], and below it {example}")
-    settings = dict(flat(kafka))
-    if "bootstrap.servers" in settings:
-        raise ConfigError(
-            "the brokers' addresses are no setting of the client alone",
-            where=f"{path}, [kafka] bootstrap.servers",
-            hint='write brokers = "HOST:PORT,…" above the tables',
-        )
+    settings = _client_table(kafka, f"{path}, [kafka]", "above the tables")
+    clusters = _clusters(content.pop("cluster", {}), path)
     sparks = {f"spark.{name.removeprefix('spark.')}": value for name, value in flat(spark)}
     if "spark.master" in sparks:
         content["spark"] = sparks.pop("spark.master")
     for name in content:
         if name not in known:
-            hint = f"{did_you_mean(name, known)}, and the tables [kafka] and [spark]"
+            hint = f"{did_you_mean(name, known)}, and the tables [kafka], [spark] and [cluster.NAME]"
             raise ConfigError(f"there is no setting {name!r}", where=str(path), hint=hint)
     options = {name: value_of(value, f"{path}, {name}") for name, value in content.items()}
-    return Given(str(path), options, settings, sparks)
+    return Given(str(path), options, settings, clusters, sparks)
+
+
+def _client_table(table: Any, where: str, place: str) -> dict[str, Any]:
+    """The settings of a client, but for its brokers', which stand in another `place`. Raises ConfigError."""
+    settings = dict(flat(table))
+    if "bootstrap.servers" in settings:
+        raise ConfigError(
+            "the brokers' addresses are no setting of the client alone",
+            where=f"{where} bootstrap.servers",
+            hint=f'write brokers = "HOST:PORT,…" {place}',
+        )
+    return settings
+
+
+def _clusters(tables: Any, path: Path) -> dict[str, dict[str, Any]]:
+    """The tables of other clusters. Raises ConfigError."""
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise ConfigError(
+            "'cluster' is no table of tables",
+            where=str(path),
+            hint='write [cluster.NAME], and below it brokers = "HOST:PORT"; its security goes below [cluster.NAME.kafka]',
+        )
+    found = {}
+    for name, table in tables.items():
+        where = f"{path}, [cluster.{name}]"
+        if not CLUSTER.fullmatch(name):
+            raise ConfigError(f"{name!r} is no name for a cluster", where=where, hint=NAMES)
+        for setting in table:
+            if setting not in ("brokers", "kafka"):
+                hint = f"{did_you_mean(setting, ['brokers'])}, and the table [cluster.{name}.kafka] for its client's settings"
+                raise ConfigError(f"there is no setting {setting!r}", where=where, hint=hint)
+        if not isinstance(client := table.get("kafka", {}), dict):
+            raise ConfigError("'kafka' is no table", where=where, hint=f"write [cluster.{name}.kafka]")
+        brokers = {"brokers": table["brokers"]} if "brokers" in table else {}
+        found[name] = {**_client_table(client, f"{path}, [cluster.{name}.kafka]", f"below [cluster.{name}]"), **brokers}
+    return found
 
 
 def flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -173,6 +245,14 @@ def check_environment(known: Collection[str], environment: Mapping[str, str] = o
     for name in sorted(environment):
         ours = name.removeprefix(ENV)
         if not name.startswith(ENV) or name.startswith(CLIENT) or ours in names:
+            continue
+        if name.startswith(_CLUSTERS):
+            if not _ABOUT_CLUSTER.fullmatch(name) and not _SERVICE.search(name.removeprefix(_CLUSTERS)):
+                raise ConfigError(
+                    f"there is no setting {name}",
+                    where="the environment",
+                    hint=f"of cluster NAME there are {_CLUSTERS}NAME_BROKERS, and {_CLUSTERS}NAME_KAFKA_… for its client",
+                )
             continue
         if near := difflib.get_close_matches(ours, names, 1, 0.8):
             raise ConfigError(

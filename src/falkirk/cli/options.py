@@ -11,7 +11,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from falkirk.cli.given import CLIENT, USUAL, Given, check_environment, env_name, read
+from falkirk.checkpoint.ids import CLUSTER
+from falkirk.cli.given import CLIENT, NAMES, USUAL, Given, check_environment, env_name, read
 from falkirk.durations import parse_duration, parse_size
 from falkirk.errors import ConfigError
 from falkirk.runtime.logs import use
@@ -78,7 +79,7 @@ def config(usual: Path | None = USUAL) -> Decorator:
     return click.option(
         "--config", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), envvar="FALKIRK_CONFIG",
         is_eager=True, callback=_configured(usual), help="A file of settings: workers = 4 for --workers 4, and tables "
-        f"[kafka] and [spark]. The environment (FALKIRK_WORKERS=4) and options come before it.{default}",
+        f"[kafka], [spark] and [cluster.NAME]. The environment (FALKIRK_WORKERS=4) and options come before it.{default}",
     )  # fmt: skip
 
 
@@ -135,6 +136,9 @@ _CLUSTER: list[Decorator] = [
     click.option("--set", "client", metavar="KEY=VALUE", multiple=True, help="A librdkafka setting, e.g. "
                  "security.protocol=SASL_SSL. May be given several times. Others see command lines: secrets are better in "
                  f"the environment ({CLIENT}SASL_PASSWORD), or in a file that the settings name."),
+    click.option("--cluster", "clusters", metavar="NAME=HOST:PORT,…", multiple=True, help="Where another cluster is that the "
+                 'flow reads from, as source("bids", cluster="sales"): --cluster sales=sales-1:9092. May be given several '
+                 "times. Its security, in the settings: [cluster.sales.kafka]."),
 ]  # fmt: skip
 
 _STATE: list[Decorator] = [
@@ -237,7 +241,19 @@ def _reach(options: dict[str, Any]) -> dict[str, Any]:
             "to try a flow on this machine alone, with a Kafka that starts by itself: falkirk dev",
         )
     given: Given = options["config"]
-    return {"brokers": brokers, "prefix": options["prefix"], "client": given.client() | _pairs("--set", client)}
+    return {
+        "brokers": brokers,
+        "prefix": options["prefix"],
+        "client": given.client() | _pairs("--set", client),
+        "clusters": given.others(_named(options["clusters"])),
+    }
+
+
+def _named(clusters: Sequence[str]) -> dict[str, str]:
+    found = _pairs("--cluster", clusters)
+    if wrong := next((name for name in found if not CLUSTER.fullmatch(name)), None):
+        raise ConfigError(f"{wrong!r} is no name for a cluster", where="--cluster", hint=NAMES)
+    return found
 
 
 def of_own_kafka(options: dict[str, Any], brokers: str) -> dict[str, Any]:
@@ -245,16 +261,22 @@ def of_own_kafka(options: dict[str, Any], brokers: str) -> dict[str, Any]:
     return {**options, "brokers": brokers, "config": replace(options["config"], alone=True)}
 
 
+EXAMPLES = {
+    "--set": "security.protocol=SASL_SSL",
+    "--spark-set": "spark.driver.memory=2g",
+    "--cluster": "sales=sales-1:9092,sales-2:9092",
+}
+
+
 def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
     pairs = {}
     for number, pair in enumerate(given, 1):
         key, equals, value = pair.partition("=")
         if not equals:  # it is not repeated: it may hold a secret
-            example = "security.protocol=SASL_SSL" if option == "--set" else "spark.driver.memory=2g"
             raise ConfigError(
                 f"{option} is given what is no KEY=VALUE",
                 where=f"the {number}. of {len(given)}",
-                hint=f"for instance {option} {example}",
+                hint=f"for instance {option} {EXAMPLES[option]}",
             )
         pairs[key] = value
     return pairs

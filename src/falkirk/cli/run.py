@@ -65,14 +65,15 @@ def run(target: str, workers: int, until: str | None, place: str | None, **optio
 def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
     """Run a flow on this machine; a real embedded Kafka starts by itself and ends with it.
 
-    Topics that the flow reads are made if they are not there.
+    Topics that the flow reads are made if they are not there. That Kafka stands for other clusters too from which the flow
+    reads, unless --cluster says where they are.
 
     \b
     falkirk dev app:flow
     """
     from falkirk.connectors.embedded import EmbeddedKafka
     from falkirk.connectors.kafka.topics import Topics
-    from falkirk.runtime.sources import make_missing_sources
+    from falkirk.runtime.sources import make_missing_sources, with_stand_ins
     from falkirk.stream.load import load_flow
 
     if click.get_current_context().get_parameter_source("brokers") is ParameterSource.COMMANDLINE:
@@ -80,7 +81,8 @@ def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
     plan = load_flow(target).plan(options["prefix"])
     kafka = EmbeddedKafka(options["state_dir"] / "kafka")
     with kafka:
-        settings = settings_from(workers=workers, **of_own_kafka(options, kafka.bootstrap))
+        given = settings_from(workers=workers, **of_own_kafka(options, kafka.bootstrap))
+        settings = with_stand_ins(plan, given)
         for topic in make_missing_sources(plan, Topics(settings.cluster())):
             say(f"made topic {topic}, which the flow reads")
         say(f"Kafka at {kafka.bootstrap}")

@@ -11,6 +11,7 @@ import msgspec
 
 from falkirk.cli.options import cluster_options, cluster_settings, replication_option
 from falkirk.connectors.kafka.acls import Acl, grant
+from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.needs import NeededTopic, Right, needed_topics, rights
@@ -42,7 +43,7 @@ def topics(
     \b
     --json prints one object.
       topics[]    name, role, partitions, exists, config (of those that are to be made)
-      acls[]      resource, name, prefixed, operations, reason; with --acls
+      acls[]      resource, name, prefixed, operations, reason, cluster (of those in another); with --acls
     """
     if acls and not user:
         raise ConfigError("whose rights are they?", where="--acls", hint="name the app's user with --user NAME")
@@ -57,13 +58,17 @@ def topics(
             cluster.create(topic.name, topic.partitions, replication, topic.config)
             click.echo(f"made topic {topic.name}", err=True)
         if wanted:
-            grant(
-                settings.cluster(),
-                [Acl(principal, r.resource, r.name, r.prefixed, o) for r in wanted for o in r.operations],
-            )
+            for name in sorted({r.cluster for r in wanted}):
+                asked = [
+                    Acl(principal, r.resource, r.name, r.prefixed, o)
+                    for r in wanted
+                    if r.cluster == name
+                    for o in r.operations
+                ]
+                grant(settings.cluster().of(name), asked)
             click.echo(f"granted {principal} the rights of {plan.app}", err=True)
     elif not as_json:
-        for line in commands(needed, wanted, principal, settings.brokers, replication):
+        for line in commands(needed, wanted, principal, settings.cluster(), replication):
             click.echo(line)
     if as_json:
         shown = {"topics": needed, **({"acls": wanted} if acls else {})}
@@ -71,13 +76,13 @@ def topics(
 
 
 def commands(
-    needed: Sequence[NeededTopic], wanted: Sequence[Right], principal: str, brokers: str, replication: int
+    needed: Sequence[NeededTopic], wanted: Sequence[Right], principal: str, cluster: Cluster, replication: int
 ) -> list[str]:
     """For Kafka's own tools.
 
     >>> topic = NeededTopic("falkirk.shop.steps", "steps", 4, False, {"cleanup.policy": "delete"})
     >>> right = Right("group", "shop", False, ("READ", "DESCRIBE_CONFIGS"), "the workers' group")
-    >>> print(*commands([topic], [right], "User:app", "broker-1:9092", 3), sep="\\n")
+    >>> print(*commands([topic], [right], "User:app", Cluster("broker-1:9092"), 3), sep="\\n")
     kafka-topics.sh --bootstrap-server broker-1:9092 --create --if-not-exists --topic falkirk.shop.steps --partitions 4 \
 --replication-factor 3 --config cleanup.policy=delete
     kafka-acls.sh --bootstrap-server broker-1:9092 --add --allow-principal User:app --operation Read \
@@ -89,7 +94,7 @@ def commands(
             tool = [
                 "kafka-topics.sh",
                 "--bootstrap-server",
-                brokers,
+                cluster.brokers,
                 "--create",
                 "--if-not-exists",
                 "--topic",
@@ -99,7 +104,14 @@ def commands(
             tool += ["--replication-factor", str(replication)] if replication > 0 else []
             found.append([*tool, *(word for k, v in topic.config.items() for word in ("--config", f"{k}={v}"))])
     for right in wanted:
-        tool = ["kafka-acls.sh", "--bootstrap-server", brokers, "--add", "--allow-principal", principal]
+        tool = [
+            "kafka-acls.sh",
+            "--bootstrap-server",
+            cluster.of(right.cluster).brokers,
+            "--add",
+            "--allow-principal",
+            principal,
+        ]
         for operation in right.operations:
             tool += ["--operation", "".join(word.capitalize() for word in operation.split("_"))]
         tool += [f"--{right.resource}", right.name]

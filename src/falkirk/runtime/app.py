@@ -161,9 +161,10 @@ def lay_out(
                 number,
             )
             inputs = tuple(
-                BoundInput(i, TopicPartition(i.topic, q), InputPartition("", i.topic, infos[i.topic].id, q))
+                BoundInput(i, place, InputPartition.at(place, infos[i.topic].id))
                 for i in stage.inputs
                 for q in (range(p, infos[i.topic].partitions, sizes[stage.id]) if i.loose else (p,))
+                for place in [TopicPartition(i.topic, q)]
             )
             tasks.append(BoundTask(task, stage, inputs, shared_inputs(stage, infos)))
     return tuple(tasks)
@@ -175,7 +176,4 @@ def shared_inputs(stage: Stage, infos: Mapping[str, TopicInfo]) -> tuple[BoundIn
         (t, TopicPartition(t.source.topic, p)) for t in stage.shared for p in range(infos[t.source.topic].partitions)
     ]
     places += [(t, TopicPartition(t.epochs, 0)) for t in stage.shared if t.epochs is not None]
-    return tuple(
-        BoundInput(t.input, place, InputPartition("", place.topic, infos[place.topic].id, place.partition))
-        for t, place in places
-    )
+    return tuple(BoundInput(t.input, place, InputPartition.at(place, infos[place.topic].id)) for t, place in places)

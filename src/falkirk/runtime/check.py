@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from importlib.util import find_spec
@@ -16,18 +16,19 @@ from pathlib import Path
 
 import msgspec
 
-from falkirk.checkpoint.ids import OwnerId
+from falkirk.checkpoint.ids import OwnerId, cluster_of, name_of
 from falkirk.connectors.java import find_java
 from falkirk.connectors.kafka.acls import may_write_as, rights_on_groups, rights_on_topics
+from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.control import ControlTopic
 from falkirk.connectors.kafka.topics import COMPACTED, FOREVER, Topics
 from falkirk.connectors.spark.master import check_master
 from falkirk.errors import ClusterError, ConfigError, DiskError, FalkirkError, SourceError
 from falkirk.runtime.app import check_fit
-from falkirk.runtime.needs import NeededTopic, needed_topics, rights
+from falkirk.runtime.needs import NeededTopic, Right, needed_topics, rights
 from falkirk.runtime.peek import peek
 from falkirk.runtime.settings import Settings
-from falkirk.runtime.survey import parts, resolved, survey
+from falkirk.runtime.survey import others, parts, resolved, survey
 from falkirk.state.objects import try_out
 from falkirk.stream.pattern import Pattern
 from falkirk.stream.plan import Plan, control_topic, steps_topic
@@ -55,6 +56,9 @@ def check(plan: Plan, settings: Settings) -> Iterator[Finding]:
     """Try everything, and say of each thing what came of it, as it comes."""
     topics = Topics(settings.cluster())
     reached = yield from tried("brokers", lambda: _brokers(topics))
+    for name in others(plan):
+        found = yield from tried(f"brokers of {name}", partial(_brokers_of, name, topics))
+        reached = reached and found
     if reached:
         yield from _on_the_cluster(plan, settings, topics)
     yield from tried("state directory", lambda: _state_dir(Path(settings.state_dir)))
@@ -96,7 +100,16 @@ def _on_the_cluster(plan: Plan, settings: Settings, topics: Topics) -> Iterator[
         yield from tried("missing topics", lambda: _can_be_made(missing, settings, topics))
     if own := [topic for topic in needed if topic.exists and topic.role in KEPT]:
         yield from tried("own topics", lambda: _own(own, topics))
-    yield from tried("rights", lambda: _rights(plan, settings, {topic.name for topic in needed if topic.exists}))
+    known, wanted = {topic.name for topic in needed if topic.exists}, rights(plan, settings)
+    for name in ["", *others(plan)]:
+        mine = {name_of(topic) for topic in known if cluster_of(topic) == name}
+        asked = [right for right in wanted if right.cluster == name]
+        what = f"rights in {name}" if name else "rights"
+        yield from tried(what, partial(_rights, asked, settings.cluster().of(name), mine))
+
+
+def _brokers_of(cluster: str, topics: Topics) -> str:
+    return _brokers(topics.of(cluster))
 
 
 def _brokers(topics: Topics) -> str:
@@ -166,8 +179,7 @@ def _own(own: list[NeededTopic], topics: Topics) -> str:
     return f"{len(own)}, with the settings that they need"
 
 
-def _rights(plan: Plan, settings: Settings, there: set[str]) -> str:
-    cluster, wanted = settings.cluster(), rights(plan, settings)
+def _rights(wanted: Sequence[Right], cluster: Cluster, there: set[str]) -> str:
     of_topics = rights_on_topics(cluster, there)
     of_groups = rights_on_groups(cluster, [right.name for right in wanted if right.resource == "group"])
     missing: list[str] = []
@@ -184,7 +196,9 @@ def _rights(plan: Plan, settings: Settings, there: set[str]) -> str:
             f"the app's user lacks {', '.join(missing)}",
             hint="falkirk topics APP:FLOW --acls --user NAME prints the rights that it needs",
         )
-    return "of topics, groups and transactions, as far as they are there"
+    transactions = any(right.resource == "transactional-id" for right in wanted)
+    what = "topics, groups and transactions" if transactions else "topics and groups"
+    return f"of {what}, as far as they are there"
 
 
 def _state_dir(folder: Path) -> str:

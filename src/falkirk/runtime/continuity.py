@@ -11,6 +11,7 @@ from importlib.metadata import version
 
 from msgspec.structs import replace
 
+from falkirk.checkpoint.ids import cluster_of
 from falkirk.connectors.kafka.control import ControlTopic
 from falkirk.connectors.kafka.topics import TopicInfo
 from falkirk.errors import FalkirkError, SourceError, StateError
@@ -129,7 +130,8 @@ def check_topics(known: LayoutRecord, found: Mapping[str, TopicInfo]) -> None:
             raise error(
                 f"topic {name!r} was deleted and made anew: its offsets mean other records now",
                 where=f"{_where(known, name)}; its id was {was.id} and is {now.id}",
-                hint="give the flow another name to begin again on the new topic",
+                hint="give the flow another name to begin again on the new topic"
+                + (f"; or has cluster {other} other brokers now than it had?" if (other := cluster_of(name)) else ""),
             )
         if now.partitions != was.partitions and not (was.role == "steps" and now.partitions > was.partitions):
             raise error(

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
-from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
+from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition, cluster_of
 from falkirk.connectors.kafka.glance import Glance
 from falkirk.connectors.kafka.rewriting import Rewriter, Rewritten, read_marks
 from falkirk.connectors.kafka.topics import FOREVER, TopicInfo, Topics
-from falkirk.errors import ClusterError, StateError
+from falkirk.errors import ClusterError, ConfigError, StateError
 from falkirk.runtime.clock import WallClock
 from falkirk.runtime.known import layout_of
 from falkirk.runtime.settings import Settings
@@ -61,6 +61,13 @@ class Survey:
     """Replayed, and failed once more: those wait until they are asked for."""
     unknown: int = 0
     """Letters of which the record is not known."""
+    elsewhere: str | None = None
+    """Another cluster that a record is from which is due."""
+
+    def check(self, to: str | None) -> None:
+        """Raises ConfigError where records would go back into a cluster that the app does not write to."""
+        if to is None and self.elsewhere is not None:
+            raise _not_back(self.elsewhere)
 
 
 class DeadLetters:
@@ -83,7 +90,9 @@ class DeadLetters:
         for info in infos.values():
             with closing(Glance(self.settings.cluster(), self.topics, info)) as glance:
                 for messages in glance.all():
-                    letters = [Found(letter, _at(m)) for m in messages if (letter := decoded(m.value())) is not None]
+                    letters = [
+                        Found(letter, _at(glance, m)) for m in messages if (letter := decoded(m.value())) is not None
+                    ]
                     mine = [f for f in letters if f.letter.app == self.app]
                     self.foreign += len(messages) - len(mine)
                     yield [f for f in mine if f.letter in choice]
@@ -114,7 +123,9 @@ class DeadLetters:
                 elif letter.address not in seen:
                     seen.add(letter.address)
                     survey.settled += marks.settled(letter)
-                    survey.due += marks.due(letter, again=again)
+                    if marks.due(letter, again=again):
+                        survey.due += 1
+                        survey.elsewhere = cluster_of(letter.address.topic) or survey.elsewhere
                     survey.failed_again += not marks.settled(letter) and not marks.due(letter, again=again)
         return survey
 
@@ -141,7 +152,7 @@ class Replay:
             self._partitions(self.to)
         if marks_topic not in topics.describe([marks_topic]):
             topics.create(marks_topic, 1, settings.replication, FOREVER)
-        targets = letters.sources if self.to is None else [self.to]
+        targets = [name for name in letters.sources if not cluster_of(name)] if self.to is None else [self.to]
         limits = topics.configs([marks_topic, *(name for name in targets if self._known(name))])
         batch_bytes = min(int(config["max.message.bytes"]) for config in limits.values())
         owner = OwnerId(f"{letters.app}.dlq-replay")
@@ -204,6 +215,8 @@ class Replay:
     def _place(self, letter: Letter, address: Address) -> TopicPartition:
         """Where a record goes: back to its partition, or to where its key lies in another topic."""
         if self.to is None:
+            if cluster := cluster_of(address.topic):
+                raise _not_back(cluster)
             count = self._partitions(address.topic)
             if address.partition >= count:
                 raise ClusterError(
@@ -240,7 +253,7 @@ class Replay:
             with closing(Glance(self.letters.settings.cluster(), self.letters.topics, self._infos[topic])) as glance:
                 for ranges in _rounds(wanted):
                     for message in glance.between(ranges):
-                        letter = by_address.get(at := _at(message))
+                        letter = by_address.get(at := _at(glance, message))
                         if letter is not None and (letter.key, letter.payload) == (message.key(), message.value()):
                             found[at] = message.headers() or []  # type: ignore[assignment]  # a list of pairs
         return found
@@ -301,5 +314,13 @@ def counted(letters: DeadLetters, choice: Choice) -> dict[Kind, Count]:
     return dict(sorted(counts.items(), key=lambda pair: -pair[1].letters))
 
 
-def _at(message: Message) -> Address:
-    return Address(message.topic() or "", message.partition() or 0, message.offset() or 0)
+def _at(glance: Glance, message: Message) -> Address:
+    return Address(*glance.place(message), message.offset() or 0)
+
+
+def _not_back(cluster: str) -> ConfigError:
+    return ConfigError(
+        f"records from cluster {cluster!r} are meant, and the app writes to its own cluster alone",
+        hint="write them to a topic there, which the flow reads too, with --to TOPIC; or let whoever writes to "
+        f"{cluster} send them again, and replay the others with --topic or --stage",
+    )

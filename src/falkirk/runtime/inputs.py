@@ -12,7 +12,7 @@ from pathlib import Path
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.source import SourceReader
+from falkirk.connectors.kafka.sources import SourceReaders
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.app import App
 from falkirk.runtime.shared import SharedTables
@@ -30,7 +30,7 @@ class Inputs:
     def __init__(self, app: App, cluster: Cluster, topics: Topics, folder: Path, memory: Memory) -> None:
         self._lanes = lanes_of(app.plan.stages)
         loading = {self._lanes[stage.id] for stage in app.plan.stages if any(i.table for i in stage.inputs)}
-        self._readers = [SourceReader(cluster, ends=n in loading) for n in range(1 + max(self._lanes.values()))]
+        self._readers = [SourceReaders(cluster, ends=n in loading) for n in range(1 + max(self._lanes.values()))]
         self.tables = SharedTables(app, cluster, topics, folder, memory)
 
     def add(self, task: RunningTask) -> None:
@@ -76,7 +76,7 @@ class Inputs:
             reader.close()
         self.tables.close()
 
-    def _reader_of(self, task: RunningTask) -> SourceReader:
+    def _reader_of(self, task: RunningTask) -> SourceReaders:
         return self._readers[self._lanes[task.bound.stage.id]]
 
 

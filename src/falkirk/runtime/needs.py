@@ -14,12 +14,13 @@ from typing import Literal
 
 import msgspec
 
+from falkirk.checkpoint.ids import cluster_of, name_of
 from falkirk.connectors.kafka.config import READER, SOURCE
 from falkirk.connectors.kafka.control import CONTROL, PARTITIONS, ControlTopic
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.batch.election import drivers
 from falkirk.runtime.settings import Settings
-from falkirk.runtime.survey import parts, survey
+from falkirk.runtime.survey import others, parts, survey
 from falkirk.stream.plan import Plan, control_topic, own_topics
 
 ASKED = ("DESCRIBE", "DESCRIBE_CONFIGS")
@@ -37,7 +38,7 @@ class NeededTopic(msgspec.Struct, frozen=True):
     """Its settings, where it is to be made; what exists is taken as it is."""
 
 
-class Right(msgspec.Struct, frozen=True):
+class Right(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the app's user must be allowed to do."""
 
     resource: Literal["topic", "group", "transactional-id"]
@@ -46,6 +47,8 @@ class Right(msgspec.Struct, frozen=True):
     """Whether it is for all whose names begin so."""
     operations: tuple[str, ...]
     reason: str
+    cluster: str = ""
+    """Another cluster than the app's own, by its name."""
 
 
 def needed_topics(plan: Plan, settings: Settings, topics: Topics, *, backfill: bool = False) -> list[NeededTopic]:
@@ -78,11 +81,14 @@ def rights(plan: Plan, settings: Settings) -> list[Right]:
         operations = (*(["READ"] if name in read | again else []), *(["WRITE"] if name in written else []), *ASKED)
         words = [*(["read"] if name in read else []), *(["written"] if name in written else [])]
         words += ["compared with what an epoch replaces"] if name in again else []
-        found.append(Right("topic", name, False, operations, " and ".join(words)))
+        found.append(Right("topic", name_of(name), False, operations, " and ".join(words), cluster_of(name)))
     found.append(Right("group", plan.app, False, ("READ", "DESCRIBE"), "the workers' group"))
     if plan.batches:
         found.append(Right("group", drivers(plan.app), False, ("READ", "DESCRIBE"), "the drivers' group"))
-    found += [Right("group", name, False, ("DESCRIBE",), "nobody joins it: Kafka's client asks") for name in GROUPS]
+    asks = "nobody joins it: Kafka's client asks"
+    found += [
+        Right("group", name, False, ("DESCRIBE",), asks, cluster) for cluster in ["", *others(plan)] for name in GROUPS
+    ]
     found.append(Right("transactional-id", f"{plan.app}.", True, ("WRITE", "DESCRIBE"), "the workers' transactions"))
     return found
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from confluent_kafka import Message
 
+from falkirk.checkpoint.ids import cluster_of
 from falkirk.connectors.kafka.glance import ALL, Glance
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.errors import ClusterError, ConfigError
@@ -59,12 +60,12 @@ def _rows(view: View, messages: Sequence[Message]) -> list[Row]:
 
 
 def _topic(view: View, topics: Topics) -> TopicInfo:
-    topics.check_reachable(timeout=5.0)
+    topics.of(cluster_of(view.topic)).check_reachable(timeout=5.0)
     found = topics.describe([view.topic]).get(view.topic)
     if found is None:
         raise ClusterError(
             f"topic {view.topic!r} does not exist",
-            where=f"brokers {topics.brokers}",
+            where=f"brokers {topics.of(cluster_of(view.topic)).brokers}",
             hint="is its name right?" if view.kind == "topic" else "has the app run here, under this --prefix?",
         )
     return found

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from confluent_kafka import Message
+
 from falkirk.checkpoint.digest import digest
 from falkirk.checkpoint.ids import TaskId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
-from falkirk.checkpoint.records import Range, StepRecord
+from falkirk.checkpoint.records import StepRecord
+from falkirk.checkpoint.tasks import Owned
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.division import DivisionReader
 from falkirk.connectors.kafka.errors import Words
+from falkirk.connectors.kafka.places import parted
 from falkirk.errors import SourceError
 from falkirk.runtime.app import BoundTask
 from falkirk.runtime.task import outputs_of
@@ -33,17 +37,20 @@ class Replays:
     cluster: Cluster
     tasks: Mapping[TaskId, BoundTask]
     circuits: Mapping[TaskId, Circuit]
-    _readers: dict[TaskId, DivisionReader] = field(default_factory=dict)
+    owned: Mapping[TaskId, Owned]
+    """Who waits for a cluster that is away must not hold up the group when it takes the task away: the group is the app's."""
+    _readers: dict[tuple[TaskId, str], DivisionReader] = field(default_factory=dict)
+    """By the task and the cluster."""
 
     async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> str:
         """Read the division, run the circuit at the record's clock; return the output's digest."""
         bound = self.tasks[task]
-        ranges = {_place(r): (r.start, r.end) for r in record.division if r.end > r.start}
-        read = {}
-        if ranges:
-            if task not in self._readers:
-                self._readers[task] = DivisionReader(self.cluster, LOST)
-            read = self._readers[task].read(ranges)
+        ranges = {r.partition.place: (r.start, r.end) for r in record.division if r.end > r.start}
+        read: dict[TopicPartition, list[Message]] = {}
+        for name, some in parted(ranges).items():
+            if (task, name) not in self._readers:
+                self._readers[task, name] = DivisionReader(self.cluster.of(name), LOST)
+            read |= self._readers[task, name].read(some, self.owned[task].go_on)
         slices = [
             Slice(i.input.id, i.place.topic, i.place.partition, Records.of(messages, headers=i.input.headers))  # type: ignore[arg-type]
             for i in bound.inputs
@@ -69,7 +76,3 @@ class Replays:
         """Close the readers."""
         for reader in self._readers.values():
             reader.close()
-
-
-def _place(r: Range) -> TopicPartition:
-    return TopicPartition(r.partition.topic, r.partition.partition)

@@ -44,10 +44,12 @@ class Settings:
     """The state directory of workers on Spark's executors; empty: one of each host's own choice."""
     client: Mapping[str, str | int | float | bool] = field(default_factory=dict, repr=False)
     """librdkafka settings of the user's own: security, addresses. They hold secrets: no repr shows them."""
+    clusters: Mapping[str, Cluster] = field(default_factory=dict, repr=False)
+    """The other clusters that flows may read from, by name."""
 
     def cluster(self) -> Cluster:
-        """The cluster that holds the app."""
-        return Cluster(self.brokers, self.client)
+        """The cluster that holds the app, and knows those that it may read from."""
+        return Cluster(self.brokers, self.client, others=self.clusters)
 
     def checkpoint_url(self) -> str:
         """Where versions are copied to."""

@@ -17,7 +17,7 @@ from falkirk.checkpoint.epochs import decoded
 from falkirk.checkpoint.ids import InputPartition, Offset, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.connectors.kafka.config import Cluster, logger
-from falkirk.connectors.kafka.source import SourceReader
+from falkirk.connectors.kafka.sources import SourceReaders
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.runtime.app import App, BoundTask
 from falkirk.state.engine import Memory
@@ -42,7 +42,7 @@ class SharedTables:
         self._tellers = {table.epochs: table for table in self._tables if table.epochs is not None}
         if not self._tables:
             return
-        self._reader = SourceReader(cluster, ends=True)
+        self._reader = SourceReaders(cluster, ends=True)
         self._at: dict[TopicPartition, Offset] = {}
         firsts = [TopicPartition(t.topic, p) for t in self._tables for p in range(t.partitions) if p not in t.positions]
         begin = topics.offsets([*firsts, *self._tellers], "earliest")

@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+from falkirk.checkpoint.ids import cluster_of, name_of
+from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.runtime.survey import parts
+from falkirk.errors import ConfigError
+from falkirk.runtime.settings import Settings
+from falkirk.runtime.survey import others, parts, roles_of
 from falkirk.stream.plan import Plan
 
 PARTITIONS = 4
 
 
+def with_stand_ins(plan: Plan, settings: Settings) -> Settings:
+    """The settings with the one Kafka that there is in the place of each cluster that is not given. Raises ConfigError where
+    two topics would be one."""
+    missing = set(others(plan)) - settings.clusters.keys()
+    there: dict[str, str] = {}
+    for topic in roles_of(plan, settings):
+        if (cluster := cluster_of(topic)) and cluster not in missing:
+            continue
+        if (other := there.setdefault(name_of(topic), topic)) != topic:
+            raise ConfigError(
+                f"one Kafka stands for all clusters here, and topics {other!r} and {topic!r} would be one",
+                hint="give one of them a name of its own (topic=), or another Kafka: "
+                f"--cluster {cluster or cluster_of(other)}=HOST:PORT",
+            )
+    stand_ins: Mapping[str, Cluster] = {name: replace(settings.cluster(), name=name, others={}) for name in missing}
+    return replace(settings, clusters={**settings.clusters, **stand_ins})
+
+
 def make_missing_sources(plan: Plan, topics: Topics) -> list[str]:
-    """Make the topics that the flow reads and that are not there, empty; return their names."""
+    """Make the topics that the flow reads and that are not there, empty; return their addresses."""
     wanted = {i.topic for part in parts(plan) for i in part.inputs if i.kind == "source" and i.resolved}
     tables = {table.source.topic for table in plan.shared} - {o.topic for part in parts(plan) for o in part.outputs}
     wanted |= tables
     missing = sorted(wanted - topics.describe(wanted).keys())
     for topic in missing:
-        topics.create(topic, PARTITIONS, 1, {"cleanup.policy": "compact"} if topic in tables else {})
+        topics.of(cluster_of(topic)).create(
+            name_of(topic), PARTITIONS, 1, {"cleanup.policy": "compact"} if topic in tables else {}
+        )
     return missing

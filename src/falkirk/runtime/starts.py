@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from falkirk.checkpoint.ids import InputPartition, Offset, TopicPartition
+from falkirk.checkpoint.ids import InputPartition, Offset
 from falkirk.checkpoint.records import Division
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import SourceError
@@ -22,12 +22,13 @@ def check_division(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> No
     _check_same(task, ends)
     for gone in ends.keys() - now:
         raise SourceError(
-            f"task {task.task.id} read {gone.topic}[{gone.partition}], which it does not read now",
+            f"task {task.task.id} read {gone.place.topic}[{gone.partition}], which it does not read now",
             hint="partitions or sources were removed; undo that, or give the flow another name",
         )
     if ends and (new := {i.partition for i in task.inputs if i.input.among is None} - ends.keys()):
+        places = ", ".join(f"{p.place.topic}[{p.partition}]" for p in sorted(new))
         raise SourceError(
-            f"task {task.task.id} has new input partitions: {', '.join(f'{p.topic}[{p.partition}]' for p in sorted(new))}",
+            f"task {task.task.id} has new input partitions: {places}",
             hint="partitions or sources were added; undo that, or give the flow another name",
         )
 
@@ -36,10 +37,10 @@ def _check_same(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> None:
     """No topic was made anew. Raises SourceError."""
     now = {i.partition for i in (*task.inputs, *task.shared)}
     for gone in ends.keys() - now:
-        if any((p.topic, p.partition) == (gone.topic, gone.partition) for p in now):
+        if any(p.place == gone.place for p in now):
             raise SourceError(
-                f"topic {gone.topic!r} was deleted and made anew: its offsets mean other records now",
-                where=f"task {task.task.id}, which had read {gone.topic}[{gone.partition}] up to {ends[gone]}",
+                f"topic {gone.place.topic!r} was deleted and made anew: its offsets mean other records now",
+                where=f"task {task.task.id}, which had read {gone.place.topic}[{gone.partition}] up to {ends[gone]}",
                 hint="give the flow another name to begin again on the new topic",
             )
 
@@ -53,7 +54,7 @@ def start_offsets(
     behind = ends_of(read)
     if behind:
         own = {i.place for i in task.inputs if i.input.kind == "source"}
-        _check_same(task, {p: end for p, end in behind.items() if TopicPartition(p.topic, p.partition) in own})
+        _check_same(task, {p: end for p, end in behind.items() if p.place in own})
     for i in task.inputs:
         if i.partition in behind:
             found[i.partition] = _still_there(i, behind[i.partition], topics, "the backfill read up to", ANOTHER_NAME)

@@ -258,10 +258,12 @@ def _inputs(
 ) -> list[list[InputStatus]]:
     """Where each task is in its own inputs, and what is left of them. (Broadcast tables are its worker's.)"""
     divisions = [
-        [r for r in step.division if r.partition.topic in inputs] if (step := last_step(records)) is not None else []
+        [r for r in step.division if r.partition.place.topic in inputs]
+        if (step := last_step(records)) is not None
+        else []
         for records, inputs in zip(histories, own, strict=True)
     ]
-    places = [[TopicPartition(r.partition.topic, r.partition.partition) for r in division] for division in divisions]
+    places = [[r.partition.place for r in division] for division in divisions]
     marks = topics.offsets({p for some in places for p in some}, "latest")
     left = [
         [Left(p, r.end, marks[p]) for p, r in zip(some, division, strict=True)]

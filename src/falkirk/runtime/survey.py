@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from falkirk.checkpoint.ids import cluster_of
 from falkirk.connectors.kafka.control import ControlTopic
 from falkirk.connectors.kafka.topics import COMPACTED, FOREVER, TABLE, TopicInfo, Topics
 from falkirk.errors import ClusterError, SourceError
@@ -54,6 +55,8 @@ class Survey:
 def survey(plan: Plan, settings: Settings, topics: Topics, record: ControlTopic, *, backfill: bool = False) -> Survey:
     """Look at the cluster, and check what the flow reads there. Raises ClusterError, SourceError and StateError."""
     topics.check_reachable()
+    for cluster in others(plan):
+        topics.of(cluster).check_reachable()
     fills = backfill_topic(settings.prefix, plan.app)
     control = control_topic(settings.prefix, plan.app)
     past = layout.read_known(record) if topics.describe([control]) else Known()
@@ -121,6 +124,12 @@ def patterns_of(stage: Stage) -> dict[str, Pattern]:
 def parts(plan: Plan) -> tuple[Stage | BatchStage, ...]:
     """All of a flow, streamed or not."""
     return (*plan.stages, *plan.batches)
+
+
+def others(plan: Plan) -> list[str]:
+    """The clusters that the flow reads from, beside the app's own."""
+    read = {i.topic for part in parts(plan) for i in part.inputs} | {table.source.topic for table in plan.shared}
+    return sorted({cluster_of(topic) for topic in read} - {""})
 
 
 def roles_of(plan: Plan, settings: Settings) -> dict[str, layout.Role]:

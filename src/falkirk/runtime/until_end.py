@@ -16,6 +16,7 @@ from falkirk.checkpoint.ids import Offset, TaskId, TopicPartition
 from falkirk.checkpoint.reading import decoded
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.tasks import ends
+from falkirk.connectors.kafka.committed import CommittedReader
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
@@ -35,7 +36,7 @@ class UntilEnd:
     ) -> None:
         """`targets`: where the sources end, if that was asked before."""
         self._app, self._topics = app, topics
-        self._reader = BoundedReader(cluster)
+        self._reader, self._inputs = BoundedReader(cluster), CommittedReader(cluster)
         self._targets: dict[TopicPartition, Offset] = {}
         self._done: set[TaskId] = set()
         self._last: dict[TaskId, StepRecord] = {}
@@ -112,10 +113,10 @@ class UntilEnd:
         if left and now - self._moved[bound.task.id] < QUIET:
             return False
         return not left or all(
-            not read.records and read.position >= left[p][1]
-            for p, read in self._reader.read(left, committed=True).items()
+            not read.records and read.position >= left[p][1] for p, read in self._inputs.read(left).items()
         )
 
     def close(self) -> None:
         """Let go of the connections."""
         self._reader.close()
+        self._inputs.close()

@@ -10,6 +10,9 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+import msgspec
+
+from falkirk.checkpoint.ids import cluster_of
 from falkirk.connectors.kafka.config import logger
 from falkirk.connectors.kafka.topics import Asked, TopicInfo, Topics
 from falkirk.errors import OutgrownError, UnreachableError
@@ -25,14 +28,27 @@ AGAIN = 30.0
 """Seconds after which it is said again that nobody answers."""
 
 
+def vigils(layout: LayoutRecord, topics: Topics, patterns: Sequence[Pattern], prefix: str) -> list[Vigil]:
+    """One for each cluster that an app's topics are in, so that none waits for another."""
+    others = sorted({*map(cluster_of, layout.topics)} - {""})
+    return [Vigil(layout, topics, patterns, prefix), *(Vigil(layout, topics, cluster=name) for name in others)]
+
+
 class Vigil:
-    """Asks every few seconds, without waiting, whether the app's topics are still what its layout says, and whether its
-    patterns match others by now."""
+    """Asks every few seconds, without waiting, whether the app's topics in one cluster are still what its layout says, and
+    whether its patterns match others by now."""
 
     def __init__(
-        self, layout: LayoutRecord, topics: Topics, patterns: Sequence[Pattern] = (), prefix: str = ""
+        self,
+        layout: LayoutRecord,
+        topics: Topics,
+        patterns: Sequence[Pattern] = (),
+        prefix: str = "",
+        cluster: str = "",
     ) -> None:
-        self._layout, self._topics = layout, topics
+        here = {name: topic for name, topic in layout.topics.items() if cluster_of(name) == cluster}
+        self._layout, self._topics = msgspec.structs.replace(layout, topics=here), topics
+        self._brokers = topics.of(cluster).brokers if cluster else topics.brokers
         self._patterns, self._prefix = patterns, prefix
         self._names: Asked[list[str]] | None = None
         self._coming: set[str] = set()
@@ -89,9 +105,9 @@ class Vigil:
             self._said = now
             seconds = now - self._heard
             logger.warning("%s has not answered for %.0f s; nothing is lost, trying on: %s",
-                           self._topics.brokers, seconds, error.what)  # fmt: skip
+                           self._brokers, seconds, error.what)  # fmt: skip
 
     def _answered(self, now: float) -> None:
         if self._said is not None:
-            logger.warning("%s answers again, after %.0f s", self._topics.brokers, now - self._heard)
+            logger.warning("%s answers again, after %.0f s", self._brokers, now - self._heard)
         self._said, self._heard = None, now

@@ -145,7 +145,7 @@ class Whence:
             for opened in known:
                 if opened.epoch == number and any(o.topic == topic for o in opened.outputs):
                     reads = [
-                        Read(topic=r.partition.topic, partition=r.partition.partition, start=r.start, end=r.end)
+                        Read(topic=r.partition.place.topic, partition=r.partition.partition, start=r.start, end=r.end)
                         for r in opened.division
                     ]
                     stage = name.removeprefix(begins)

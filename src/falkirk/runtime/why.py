@@ -112,7 +112,7 @@ class Tracer:
         )
 
     def _range(self, r: Range, start: int, end: int) -> Read:
-        topic, partition = r.partition.topic, r.partition.partition
+        topic, partition = r.partition.place
         role = self.layout.topics[topic].role if topic in self.layout.topics else "source"
         return Read(topic=topic, partition=partition, start=start, end=end, kind="edge" if role == "edge" else "source")
 

@@ -42,7 +42,7 @@ from falkirk.runtime.stores import TaskStores
 from falkirk.runtime.survey import patterns_of
 from falkirk.runtime.task import RunningTask, check_sizes
 from falkirk.runtime.traces import SILENT, Traces
-from falkirk.runtime.vigil import Vigil
+from falkirk.runtime.vigil import vigils
 from falkirk.state.engine import Memory
 from falkirk.stream.circuit import Circuit
 
@@ -100,7 +100,7 @@ class Worker:
         self.maintenance = Maintenance(self._stores, topics, settings.keep_steps_ms / 1000, traces)
         self._inputs = Inputs(app, cluster, topics, identity.folder, memory)
         patterns = [pattern for stage in app.plan.stages for pattern in patterns_of(stage).values()]
-        self._vigil = Vigil(app.recorded, topics, patterns, settings.prefix)
+        self._vigils = vigils(app.recorded, topics, patterns, settings.prefix)
         self.outgrown: OutgrownError | None = None
         """Why it left before it was told to."""
         self._ear = Ear(cluster, app.control)
@@ -146,7 +146,8 @@ class Worker:
                 self._close_steps(drained)
         self._start_commit()
         self.maintenance.tick(list(self.tasks.values()), asked.checkpoint.id if asked and asked.checkpoint else "")
-        self._vigil.tick()
+        for vigil in self._vigils:
+            vigil.tick()
 
     def leave(self) -> None:
         """Hand the tasks over: their last steps committed, a version made of each, `released` written."""
@@ -285,7 +286,7 @@ class Worker:
                 del self._recovering[owned.task.steps.partition]
             return
         circuits = {o.task.id: self._circuit(o) for o in tasks}
-        replays = Replays(self.settings.cluster(), self._bound, circuits)
+        replays = Replays(self.settings.cluster(), self._bound, circuits, {o.task.id: o for o in tasks})
         recovered = self._committer.recover(tasks, self._stores, replays)
         self._recoveries.append((tasks, circuits, recovered))
         self.traces.taking_over(tasks, recovered)

@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from falkirk.checkpoint.ids import CLUSTER, address
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.blame import did_you_mean, user_line
@@ -18,7 +19,7 @@ from falkirk.stream.keys import checked_format, checked_key
 from falkirk.stream.lookups import Table, table_of
 from falkirk.stream.metadata import METADATA
 from falkirk.stream.on_error import OnError, checked_on_error
-from falkirk.stream.pattern import TopicLike, checked_topics
+from falkirk.stream.pattern import Pattern, TopicLike, Topics, checked_topics
 from falkirk.stream.plan import PREFIX, Plan
 from falkirk.stream.regimes import EagerCheckpoint, Regime, checked_regime
 from falkirk.stream.streams import Stream
@@ -62,6 +63,7 @@ class Flow:
         value: Format,
         key: KeyLike | None = None,
         topic: TopicLike | None = None,
+        cluster: str = "",
         start: str | datetime | Mapping[int, int] = "earliest",
         metadata: Sequence[str] | Mapping[str, str] = (),
         time: str | None = None,
@@ -72,6 +74,8 @@ class Flow:
 
         `topic` is the topic, if it has another name than the source; or a list of topics; or `fk.Pattern("orders-.*")`, all
         those whose names match, also those that are made while the app runs.
+        `cluster` is the name of the Kafka cluster that has the topic, if that is another than the app's; where it is, the
+        settings of a run say.
         `key` names the column by which the topic is keyed and partitioned; grouping by it needs no exchange. With
         `repartition`, rows are sent to the task of their key first, however the topic is partitioned.
         `start` is where an app that never ran begins: "earliest", "latest", a time, or an offset for each partition.
@@ -111,8 +115,9 @@ class Flow:
             raise DefinitionError("repartition=True needs to know by what", where=where, hint='give key="auction"')
         source = op.Source(
             id=name, line=line, inputs=(), schema=schema, partitioned=spelt, root="", regime=self.graph.regime,
-            topics=topics, key=spelt, value=value, start=_start(start, where), metadata=columns, time=time,
-            checked=spelt is not None and not repartition, on_error=checked_on_error(on_error, where),
+            topics=in_cluster(cluster, topics, where), key=spelt, value=value, start=_start(start, where),
+            metadata=columns, time=time, checked=spelt is not None and not repartition,
+            on_error=checked_on_error(on_error, where),
         )  # fmt: skip
         stream = Stream(self.graph, self.graph.add(source))
         return stream.repartition(spelt) if repartition and spelt is not None else stream
@@ -124,6 +129,7 @@ class Flow:
         key: KeyLike,
         value: Format | None = None,
         topic: str | None = None,
+        cluster: str = "",
         broadcast: bool = False,
         on_error: OnError | None = None,
     ) -> Table:
@@ -132,7 +138,7 @@ class Flow:
         Of a topic, the last record of each key counts, and a tombstone takes the key's row away. The key's columns are read
         from the records' keys: text, unless `key` names a format, of the type that `value` gives the column, or String.
         With `broadcast`, every worker has all of the topic, and streams look it up without an exchange. `on_error` says what
-        becomes of records that do not decode. Raises DefinitionError.
+        becomes of records that do not decode. `cluster` is that of the topic, as a source's. Raises DefinitionError.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("named")
@@ -144,9 +150,9 @@ class Flow:
         line = user_line()
         if isinstance(of, Stream):
             where = f"table of {of!r} ({line})"
-            if value is not None or topic is not None or broadcast or on_error is not None:
+            if value is not None or topic is not None or cluster or broadcast or on_error is not None:
                 raise DefinitionError(
-                    "value=, topic=, broadcast= and on_error= are for a table of a topic", where=where
+                    "value=, topic=, cluster=, broadcast= and on_error= are for a table of a topic", where=where
                 )
             return table_of(self.graph, of._op, checked_key(key, of.schema, where), where)
         where = f"table {of!r} ({line})"
@@ -168,9 +174,9 @@ class Flow:
         schema = pl.Schema({**keys, **value.schema})
         source = op.TableSource(
             id=of, line=line, inputs=(), schema=schema, changes=True, unique=frozenset(spelt.columns),
-            partitioned=checked_key(spelt, schema, where), root="", regime=self.graph.regime, topics=topic or of, key=spelt,
-            value=value, start="earliest", metadata={}, checked=False, broadcast=broadcast,
-            on_error=checked_on_error(on_error, where),
+            partitioned=checked_key(spelt, schema, where), root="", regime=self.graph.regime,
+            topics=in_cluster(cluster, topic or of, where), key=spelt, value=value, start="earliest",
+            metadata={}, checked=False, broadcast=broadcast, on_error=checked_on_error(on_error, where),
         )  # fmt: skip
         return Table(self.graph, self.graph.add(source), spelt)
 
@@ -226,6 +232,30 @@ def _check_time(column: str, schema: pl.Schema, where: str) -> None:
             where=where,
             hint="use a datetime (fk.Datetime), or an integer of milliseconds since 1970",
         )
+
+
+def in_cluster(cluster: str, topics: Topics, where: str) -> Topics:
+    """The addresses of topics that are read. Raises DefinitionError."""
+    if cluster and not CLUSTER.fullmatch(cluster):
+        raise DefinitionError(
+            f"{cluster!r} is no name for a cluster",
+            where=where,
+            hint="use up to 50 small letters, digits and dashes. Its address is no part of the flow: the run is given that, "
+            "by --cluster NAME=HOST:PORT or below [cluster.NAME] in falkirk.toml",
+        )
+    if isinstance(topics, Pattern):
+        if cluster:
+            raise DefinitionError(
+                f"a pattern matches topics of the app's own cluster, and {cluster!r} is another",
+                where=where,
+                hint='list them: topic=["orders-eu", "orders-us"]',
+            )
+        return topics
+    if wrong := next((name for name in ([topics] if isinstance(topics, str) else topics) if ":" in name), None):
+        raise DefinitionError(
+            f"no topic can be called {wrong!r}", where=where, hint='to read one of another cluster: cluster="NAME"'
+        )
+    return address(cluster, topics) if isinstance(topics, str) else tuple(address(cluster, name) for name in topics)
 
 
 def _metadata(wanted: Sequence[str] | Mapping[str, str], where: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from falkirk.checkpoint.ids import name_of
 from falkirk.stream.circuit import Slice
 
 _HEADERS = pl.List(pl.Struct({"key": pl.String(), "value": pl.Binary()}))
@@ -25,7 +26,7 @@ def metadata_column(what: str, piece: Slice) -> pl.Series:
     records = piece.records
     match what:
         case "topic":
-            return pl.repeat(piece.topic, len(records), dtype=pl.String(), eager=True)
+            return pl.repeat(name_of(piece.topic), len(records), dtype=pl.String(), eager=True)
         case "key":
             return pl.Series(records.keys, dtype=pl.Binary)
         case "timestamp":

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from falkirk.checkpoint.ids import cluster_of
 from falkirk.errors import DefinitionError
 from falkirk.stream.blame import user_line
 
@@ -16,7 +17,8 @@ from falkirk.stream.blame import user_line
 class Pattern:
     """Topics by their names, each of which the regular expression must match in full.
 
-    Kafka's own topics, whose names begin with two underscores, and those of apps of the run's prefix never match.
+    Kafka's own topics, whose names begin with two underscores, those of apps of the run's prefix, and those of other clusters
+    than the app's never match.
 
     >>> orders = Pattern("orders-[a-z]+")
     >>> orders.among(["orders-eu", "orders-us", "orders-2", "old-orders-eu", "falkirk.stats.steps"], "falkirk")
@@ -45,7 +47,7 @@ class Pattern:
 
     def matches(self, name: str) -> bool:
         """Whether a topic's name does."""
-        return self._expression.fullmatch(name) is not None and not name.startswith("__")
+        return self._expression.fullmatch(name) is not None and not name.startswith("__") and not cluster_of(name)
 
     def among(self, names: Iterable[str], prefix: str) -> list[str]:
         """Those of the names that match, in order. `prefix` is the run's."""

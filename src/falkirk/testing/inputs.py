@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import polars as pl
 
+from falkirk.checkpoint.ids import name_of
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.state.shards import murmur2_of
 from falkirk.stream.blame import did_you_mean, in_brief
@@ -132,7 +133,8 @@ def _of_frame(source: Source, frame: pl.DataFrame, records: Sequence[Record], cl
             for c, dtype in columns.items()
         )
         # A registered schema belongs to a topic.
-        written = source.value.for_sink(source.topic, value) if isinstance(source.value, Registering) else source.value
+        subject, of = name_of(source.topic), source.value
+        written = of.for_sink(subject, value) if isinstance(of, Registering) else of
         values = written.encode(whole.select(value.names()))
         keys = [None] * whole.height if source.key is None else source.key.encode(whole)
     except pl.exceptions.PolarsError as error:

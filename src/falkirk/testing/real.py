@@ -14,7 +14,7 @@ from uuid import uuid4
 import msgspec
 from confluent_kafka import Message, Producer
 
-from falkirk.checkpoint.ids import Millis
+from falkirk.checkpoint.ids import Millis, name_of
 from falkirk.connectors.kafka.config import Cluster, client
 from falkirk.connectors.kafka.glance import ALL, Glance
 from falkirk.connectors.kafka.topics import FOREVER, Topics
@@ -22,6 +22,7 @@ from falkirk.errors import ClusterError, ConfigError
 from falkirk.runtime.app import prepare
 from falkirk.runtime.draining import Following
 from falkirk.runtime.settings import Settings
+from falkirk.runtime.sources import with_stand_ins
 from falkirk.runtime.survey import matched, parts
 from falkirk.runtime.until_end import UntilEnd
 from falkirk.runtime.work import work
@@ -53,14 +54,14 @@ def run(
     plan = matched(flow.plan(prefix), prefix, inputs.keys())
     if plan.batches:
         raise ConfigError(f"flow {flow.name!r} has batch parts, which need a driver", hint="try them with falkirk dev")
-    settings = Settings(brokers, str(folder / prefix), prefix=prefix)
+    settings = with_stand_ins(plan, Settings(brokers, str(folder / prefix), prefix=prefix))
     topics = Topics(settings.cluster())
     read = {i.topic for stage in plan.stages for i in stage.inputs if i.kind == "source"}
     read |= {table.source.topic for table in plan.shared}
     counts = {t: partitions if isinstance(partitions, int) else partitions.get(t, 1) for t in read}
-    topics.delete(sorted(read | {o.topic for part in parts(plan) for o in part.outputs}))
+    topics.delete(sorted({name_of(t) for t in read} | {o.topic for part in parts(plan) for o in part.outputs}))
     for topic, count in counts.items():
-        topics.create(topic, count, -1, FOREVER)  # records of a test may be as old as it likes
+        topics.create(name_of(topic), count, -1, FOREVER)  # records of a test may be as old as it likes
     _write(settings.cluster(), plan, inputs, counts)
     app = prepare(plan, settings, topics)
     end = Following(lambda: UntilEnd(app, settings.cluster(), topics))
@@ -74,8 +75,8 @@ def _write(cluster: Cluster, plan: Plan, inputs: Mapping[str, Rows], counts: Map
         source = source_named(plan, name)
         topic = topic_of(source, name)
         for sent in encoded(source, rows, Millis(int(time.time() * 1000))):
-            partition = placed(sent, topic, counts[topic], unkeyed)
-            producer.produce(topic, sent.value, sent.key, partition, timestamp=sent.millis, headers=list(sent.headers))
+            partition, to = placed(sent, topic, counts[topic], unkeyed), name_of(topic)
+            producer.produce(to, sent.value, sent.key, partition, timestamp=sent.millis, headers=list(sent.headers))
             producer.poll(0)
     if producer.flush(30):
         raise ClusterError("the input could not be written within 30 s", where=f"brokers {cluster.brokers}")

@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException
@@ -75,7 +75,8 @@ def client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _Client
             guess = "which sasl.mechanism is it, SCRAM-SHA-512 perhaps? GSSAPI is what it is otherwise. "
         raise ConfigError(
             f"Kafka's client refuses its settings: {said}",
-            hint=f"{guess}check what is given with --set KEY=VALUE or under [kafka], and --session-timeout",
+            hint=f"{guess}check what is given with --set KEY=VALUE or under [kafka], of another cluster under "
+            "[cluster.NAME.kafka]; and --session-timeout",
         ) from None
 
 
@@ -89,6 +90,15 @@ def hidden(text: str, settings: Mapping[str, Any]) -> str:
         if SECRET.search(name) and str(value):
             text = text.replace(str(value), "***")
     return text
+
+
+def cluster_env(name: str) -> str:
+    """How environment variables begin that are about another cluster.
+
+    >>> cluster_env("sales-eu")
+    'FALKIRK_CLUSTER_SALES_EU_'
+    """
+    return f"FALKIRK_CLUSTER_{name.upper().replace('-', '_')}_"
 
 
 def meet(consumer: Consumer, topic: str) -> None:
@@ -112,15 +122,52 @@ class Cluster:
     client: Mapping[str, str | int | float | bool] = field(default_factory=dict, repr=False)
     """The user's own librdkafka settings (security, addresses); they win over all that is not the protocol's. They hold
     secrets: no repr shows them."""
+    name: str = ""
+    """What flows call it; the app's own has no name."""
+    others: Mapping[str, Cluster] = field(default_factory=dict)
+    """Those that sources may lie in, by name."""
 
     def __post_init__(self) -> None:
         """Raises ConfigError for a setting that is not the user's to give."""
         if taken := sorted(OWN & self.client.keys()):
+            place = f"[cluster.{self.name}.kafka]" if self.name else "--set and [kafka]"
             raise ConfigError(
                 f"{taken[0]} is not yours to set: what is exactly once rests on it",
-                hint="leave it out of --set and [kafka]"
+                hint=f"leave it out of {place}"
                 + ("; say --session-timeout" if taken[0] == "session.timeout.ms" else ""),
             )
+
+    def of(self, name: str) -> Cluster:
+        """The cluster of a name, "" being this one. Raises ConfigError.
+
+        >>> Cluster("here:9092", others={"sales": Cluster("there:9092", name="sales")}).of("sales").brokers
+        'there:9092'
+        """
+        if name == self.name:
+            return self
+        if name in self.others:
+            return self.others[name]
+        near = difflib.get_close_matches(name, self.others, 1)
+        known = f"; those that are given: {', '.join(sorted(self.others))}" if self.others else ""
+        raise ConfigError(
+            f"the flow reads from a cluster {name!r}, and nothing says where that is",
+            where=f"cluster={name!r} of a source or table{known}",
+            hint=f"{f'did you mean {near[0]!r}? ' if near else ''}give its addresses: --cluster {name}=HOST:PORT,… (or "
+            f'{cluster_env(name)}BROKERS, or brokers = "HOST:PORT" below [cluster.{name}] in falkirk.toml)',
+        )
+
+    def also(self, settings: Mapping[str, str | int | float | bool]) -> Cluster:
+        """The same, with settings that the user's own come before."""
+        return replace(self, client={**settings, **self.client})
+
+    @property
+    def shown(self) -> str:
+        """For people.
+
+        >>> Cluster("there:9092", name="sales").shown
+        'there:9092 (cluster sales)'
+        """
+        return f"{self.brokers} (cluster {self.name})" if self.name else self.brokers
 
     def settings(self) -> Settings:
         """What every client needs."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from confluent_kafka import Consumer, Message
-from confluent_kafka import TopicPartition as KafkaPartition
 
-from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.checkpoint.ids import Offset, TopicPartition, name_of
 from falkirk.checkpoint.ports import Ranges
 from falkirk.connectors.kafka.config import Cluster, client, meet
 from falkirk.connectors.kafka.errors import Words
+from falkirk.connectors.kafka.places import ours, theirs
 from falkirk.connectors.kafka.reader import ended, taken, trimmed
 from falkirk.errors import UnreachableError
 
@@ -23,13 +23,14 @@ BATCH = 5_000
 
 
 class DivisionReader:
-    """A read_committed consumer without a group, for divisions in order.
+    """A read_committed consumer without a group, for divisions in order, as far as they lie in one cluster.
 
     division(n+1).start = division(n).end, so the consumer is assigned once and what it read too far is kept for the next.
     """
 
     def __init__(self, cluster: Cluster, lost: Words, patience: float = math.inf) -> None:
         """`lost` is what to say where records are gone; `patience` is in seconds without any progress."""
+        self._cluster = cluster
         self._consumer = client(Consumer, cluster.reader(committed=True))
         self._lost, self._patience = lost, patience
         self._ahead: dict[TopicPartition, list[Message]] = {}
@@ -37,17 +38,20 @@ class DivisionReader:
         self._ends: dict[TopicPartition, Offset] = {}
         """Where the consumer last met the readable end of a partition."""
 
-    def read(self, ranges: Ranges) -> dict[TopicPartition, list[Message]]:
+    def read(self, ranges: Ranges, go_on: Callable[[], None] = lambda: None) -> dict[TopicPartition, list[Message]]:
         """The messages of the ranges, in order.
 
-        Raises `lost` where a range begins below the topic's retention, and UnreachableError when patience ends.
+        Raises `lost` where a range begins below the topic's retention, UnreachableError when patience ends, and what `go_on`
+        raises, which is called while nothing comes.
         """
         self._begin({p: start for p, (start, _) in ranges.items() if p not in self._ahead})
         deadline = time.monotonic() + self._patience
         while waiting := [p for p, (_, end) in ranges.items() if self._position[p] < end]:
             if self._fill():
                 deadline = time.monotonic() + self._patience
-            elif time.monotonic() > deadline:
+                continue
+            go_on()
+            if time.monotonic() > deadline:
                 raise self._stuck(waiting[0])
         found = {}
         for place, (_, end) in ranges.items():
@@ -60,8 +64,8 @@ class DivisionReader:
         if not starts:
             return
         for topic in {p.topic for p in starts}:
-            meet(self._consumer, topic)
-        self._consumer.incremental_assign([KafkaPartition(p.topic, p.partition, o) for p, o in starts.items()])
+            meet(self._consumer, name_of(topic))
+        self._consumer.incremental_assign([theirs(p, o) for p, o in starts.items()])
         self._ahead |= {p: [] for p in starts}
         self._position |= starts
 
@@ -75,7 +79,7 @@ class DivisionReader:
             (place,) = self._ahead
             self._keep(place, messages)
         else:
-            for place, run in groupby(messages, key=_place):
+            for place, run in groupby(messages, key=self._place):
                 self._keep(place, list(run))
         return self._position != before
 
@@ -86,7 +90,7 @@ class DivisionReader:
 
     def _note(self, message: Message) -> bool:
         """What a message that is no record says of its partition; never true. Raises what no waiting will mend."""
-        place = _place(message)
+        place = self._place(message)
         if trimmed(message):
             raise self._lost.kind(
                 f"{self._lost.what}: {message.error().str()}",  # type: ignore[union-attr]
@@ -113,9 +117,8 @@ class DivisionReader:
         """Close the consumer."""
         self._consumer.close()
 
-
-def _place(message: Message) -> TopicPartition:
-    return TopicPartition(message.topic() or "", message.partition() or 0)
+    def _place(self, message: Message) -> TopicPartition:
+        return ours(self._cluster, message)
 
 
 def _offset(message: Message) -> Offset:

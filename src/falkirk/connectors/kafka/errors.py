@@ -22,7 +22,7 @@ OLDEST = "2.8"
 
 _TOO_OLD = Words("the broker is too old", f"Falkirk needs Kafka {OLDEST} or later")
 _CREDENTIALS = Words(
-    "the broker refused the credentials", "check sasl.username, sasl.password and sasl.mechanism (--set, or [kafka])"
+    "the broker refused the credentials", "check sasl.username, sasl.password and sasl.mechanism ({given})"
 )
 _RIGHTS = "falkirk check APP:FLOW says which right is missing; falkirk topics APP:FLOW --acls --user NAME prints all"
 _GONE = "was it deleted while the app ran?"
@@ -45,7 +45,7 @@ _WORDS: dict[int, Words] = {
     KafkaError._AUTHENTICATION: _CREDENTIALS,
     KafkaError._SSL: Words(
         "no secure connection to the broker",
-        "check security.protocol, ssl.ca.location (--set, or [kafka]) and the address's port",
+        "check security.protocol, ssl.ca.location ({given}) and the address's port",
     ),
     KafkaError.UNSUPPORTED_VERSION: _TOO_OLD,
     KafkaError._UNSUPPORTED_FEATURE: _TOO_OLD,
@@ -77,7 +77,14 @@ _WORDS: dict[int, Words] = {
 }
 
 
-def translate(error: KafkaError, where: str = "") -> FalkirkError | None:
-    """An error in words for what cannot be mended by trying again, else None."""
+def translate(error: KafkaError, where: str = "", cluster: str = "") -> FalkirkError | None:
+    """An error in words for what cannot be mended by trying again, else None. `cluster`: the name of that which says so."""
     words = _WORDS.get(error.code())
-    return words.kind(f"{words.what}: {error.str()}", where=where, hint=words.hint) if words else None
+    if words is None:
+        return None
+    return words.kind(f"{words.what}: {error.str()}", where=where, hint=words.hint.format(given=given(cluster)))
+
+
+def given(cluster: str) -> str:
+    """Where a client's settings are given, by the name of its cluster."""
+    return f"[cluster.{cluster}.kafka]" if cluster else "--set, or [kafka]"

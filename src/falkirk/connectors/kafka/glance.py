@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator, Mapping
 
 from confluent_kafka import Consumer, Message
-from confluent_kafka import TopicPartition as KafkaPartition
 
-from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of, name_of
 from falkirk.connectors.kafka.config import Cluster, client, meet
+from falkirk.connectors.kafka.places import ours, theirs
 from falkirk.connectors.kafka.reader import STUCK_AFTER, ended, taken, trimmed
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
 
@@ -28,12 +28,13 @@ class Glance:
     """Looks at one topic."""
 
     def __init__(self, cluster: Cluster, topics: Topics, topic: TopicInfo) -> None:
-        self._consumer = client(Consumer, {**cluster.reader(committed=True), **_LITTLE})
+        self._cluster = cluster.of(cluster_of(topic.name))
+        self._consumer = client(Consumer, {**self._cluster.reader(committed=True), **_LITTLE})
         self._topics = topics
         self._places = [TopicPartition(topic.name, p) for p in range(topic.partitions)]
         self._at: dict[TopicPartition, Offset] = {}
         """Where what comes begins: behind all that was read."""
-        meet(self._consumer, topic.name)
+        meet(self._consumer, name_of(topic.name))
 
     def first(self, count: int, start: int = 0) -> list[Message]:
         """The first `count` records of those that are there from an offset on (of each partition)."""
@@ -82,6 +83,10 @@ class Glance:
                 self._check(message)
             yield [m for m in messages if m.error() is None]
 
+    def place(self, message: Message) -> TopicPartition:
+        """Where a record of the topic is."""
+        return ours(self._cluster, message)
+
     def close(self) -> None:
         """Let go of the connections."""
         self._consumer.close()
@@ -100,7 +105,7 @@ class Glance:
         self._assign({p: self._at[p] for p in left})
         while left:
             for message in taken(self._consumer, 1000):
-                place, offset = _place(message), Offset(message.offset() or 0)
+                place, offset = self.place(message), Offset(message.offset() or 0)
                 if message.error() is None:
                     stopped.pop(place, None)
                     if offset < left.get(place, 0):
@@ -121,18 +126,14 @@ class Glance:
         consumer goes on behind them."""
         if not trimmed(message):
             return message.error() is not None and ended(message)
-        place = _place(message)
+        place = self.place(message)
         first = self._topics.offsets([place], "earliest")[place]
-        self._consumer.incremental_unassign([KafkaPartition(place.topic, place.partition)])
-        self._consumer.incremental_assign([KafkaPartition(place.topic, place.partition, first)])
+        self._consumer.incremental_unassign([theirs(place)])
+        self._consumer.incremental_assign([theirs(place, first)])
         return False
 
     def _assign(self, at: Mapping[TopicPartition, Offset]) -> None:
-        self._consumer.assign([KafkaPartition(p.topic, p.partition, offset) for p, offset in at.items()])
-
-
-def _place(message: Message) -> TopicPartition:
-    return TopicPartition(message.topic() or "", message.partition() or 0)
+        self._consumer.assign([theirs(p, offset) for p, offset in at.items()])
 
 
 def _millis(message: Message) -> int:

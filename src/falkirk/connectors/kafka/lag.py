@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.connectors.kafka.committed import CommittedReader
 from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.reader import BoundedReader
 
 FEW = 10
 """So few offsets are looked at one by one."""
@@ -40,7 +40,7 @@ class Counts:
     """Counts the records of short ranges, each once."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._reader = BoundedReader(cluster)
+        self._reader = CommittedReader(cluster)
         self._counted: dict[Left, int] = {}
 
     def of(self, all_left: Iterable[Left]) -> Mapping[Left, int]:
@@ -48,7 +48,7 @@ class Counts:
         few = {left for left in all_left if 0 < left.mark - left.position <= FEW}
         counted = {left: n for left, n in self._counted.items() if left in few}
         for left in few - counted.keys():
-            read = self._reader.read({left.place: (left.position, left.mark)}, committed=True)[left.place]
+            read = self._reader.read({left.place: (left.position, left.mark)})[left.place]
             if read.position >= left.mark:  # else a transaction is open, and nobody knows yet
                 counted[left] = len(read.records)
         self._counted = counted

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 
 from confluent_kafka import Consumer, KafkaError, Message
-from confluent_kafka import TopicPartition as KafkaPartition
 
-from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.checkpoint.ids import Offset, TopicPartition, address, name_of
 from falkirk.connectors.kafka.config import SOURCE, Cluster, client, logger, meet
 from falkirk.connectors.kafka.errors import translate
+from falkirk.connectors.kafka.places import ours, theirs
 from falkirk.connectors.kafka.reader import place_of
 from falkirk.errors import SourceError
 
@@ -20,10 +20,11 @@ BATCH = 5_000
 
 
 class SourceReader:
-    """Messages of the assigned partitions, in the order of offsets within each."""
+    """Messages of the assigned partitions of one cluster, in the order of offsets within each."""
 
     def __init__(self, cluster: Cluster, *, ends: bool = False) -> None:
         """`ends`: whether `at_end` will be asked."""
+        self._cluster = cluster
         self._consumer = client(Consumer, cluster.source(ends=ends))
         self.ends: dict[TopicPartition, Offset] = {}
         """Where the end of a partition was last reached, since it was added."""
@@ -35,8 +36,8 @@ class SourceReader:
         """Begin to read partitions at the given offsets."""
         if positions:
             for topic in {p.topic for p in positions} - {p.topic for p in self._assigned}:
-                meet(self._consumer, topic)
-            self._consumer.incremental_assign([KafkaPartition(p.topic, p.partition, o) for p, o in positions.items()])
+                meet(self._consumer, name_of(topic))
+            self._consumer.incremental_assign([theirs(p, o) for p, o in positions.items()])
             self._assigned |= positions.keys()
             for place in positions:
                 self.ends.pop(place, None)
@@ -46,7 +47,7 @@ class SourceReader:
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Read partitions no longer; what was fetched of them ahead is dropped."""
         if gone := self._assigned & set(partitions):
-            self._consumer.incremental_unassign([KafkaPartition(p.topic, p.partition) for p in gone])
+            self._consumer.incremental_unassign([theirs(p) for p in gone])
             self._assigned -= gone
 
     def poll(self, timeout: float) -> tuple[list[tuple[TopicPartition, list[Message]]], int]:
@@ -69,7 +70,8 @@ class SourceReader:
                 taken = [m for m in taken if self._sound(m)]
             for topic, same in [(self._topic, taken)] if self._topic else groupby(taken, key=Message.topic):
                 if same := list(same):
-                    runs.append((TopicPartition(topic or "", partition or 0), same))
+                    place = TopicPartition(address(self._cluster.name, name_of(topic or "")), partition or 0)
+                    runs.append((place, same))
         return runs, len(messages)
 
     def at_end(self, partitions: Iterable[TopicPartition]) -> bool:
@@ -80,7 +82,7 @@ class SourceReader:
         """The ends of partitions as of the last fetch, where there was one: nobody is asked."""
         found = {}
         for p in partitions:
-            _, high = self._consumer.get_watermark_offsets(KafkaPartition(p.topic, p.partition), cached=True)
+            _, high = self._consumer.get_watermark_offsets(theirs(p), cached=True)
             if high >= 0:
                 found[p] = Offset(high)
         return found
@@ -90,9 +92,9 @@ class SourceReader:
         if error is None:
             return True
         if error.code() == KafkaError._PARTITION_EOF:
-            self.ends[TopicPartition(message.topic() or "", message.partition() or 0)] = Offset(message.offset() or 0)
+            self.ends[ours(self._cluster, message)] = Offset(message.offset() or 0)
             return False
-        where = place_of(message, SOURCE)
+        where = address(self._cluster.name, place_of(message, SOURCE))
         if error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
             raise self._out_of_range(message, where)
         if known := translate(error, where):
@@ -102,9 +104,7 @@ class SourceReader:
 
     def _out_of_range(self, message: Message, where: str) -> SourceError:
         at = message.offset() or 0
-        first, end = self._consumer.get_watermark_offsets(
-            KafkaPartition(message.topic() or "", message.partition() or 0), timeout=5
-        )
+        first, end = self._consumer.get_watermark_offsets(theirs(ours(self._cluster, message)), timeout=5)
         if at >= first:  # a topic that was made anew may have grown past the offset by now
             return SourceError(
                 f"the topic has ended before offset {at}, up to which the app has read it; it ends at {end} now",

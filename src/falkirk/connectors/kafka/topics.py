@@ -20,11 +20,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.checkpoint.ids import Offset, TopicPartition, address, cluster_of, name_of
 from falkirk.connectors.kafka.certificates import distrust
 from falkirk.connectors.kafka.config import Cluster, client, logger
-from falkirk.connectors.kafka.errors import OLDEST, translate
+from falkirk.connectors.kafka.errors import OLDEST, given, translate
 from falkirk.connectors.kafka.members import Group, group_of
+from falkirk.connectors.kafka.places import parted, theirs
 from falkirk.errors import ClusterError, ConfigError, FalkirkError, UnreachableError
 
 T = TypeVar("T")
@@ -90,10 +91,13 @@ class Asked(Generic[T]):
 
 
 class Topics:
-    """The cluster's topics. Every call blocks; ClusterError says what is wrong in words."""
+    """The cluster's topics, and where it is only asked, those of the clusters beside it too: by their addresses. Every call
+    blocks; ClusterError says what is wrong in words."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.brokers = cluster.brokers
+        self.brokers = cluster.shown
+        self._cluster = cluster
+        self._by_cluster: dict[str, Topics] = {cluster.name: self}
         self._trouble: KafkaError | None = None
         self._aside = ThreadPoolExecutor(1, "falkirk-topics")
         self._settings = {**cluster.settings(), "log_level": 3, "error_cb": self._troubled}
@@ -104,6 +108,12 @@ class Topics:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._trouble = error
 
+    def of(self, cluster: str) -> Topics:
+        """Those of another cluster, to which no others are known. Raises ConfigError where its brokers are not given."""
+        if cluster not in self._by_cluster:
+            self._by_cluster[cluster] = Topics(self._cluster.of(cluster))
+        return self._by_cluster[cluster]
+
     def check_reachable(self, timeout: float = 8.0) -> None:
         """Raises UnreachableError if no broker answers, ClusterError if it will have nothing to do with us."""
         try:
@@ -112,15 +122,17 @@ class Topics:
             self._admin.poll(0)
             cause = self._trouble or error.args[0]
             where = f"brokers {self.brokers}"
-            if "SSL" in cause.str() and (why := distrust(self.brokers, self._settings)):
+            if "SSL" in cause.str() and (why := distrust(self._cluster.brokers, self._settings)):
                 raise ClusterError(
                     f"the broker's certificate is not to be trusted: {why}",
                     where=where,
-                    hint="is it certified by whom ssl.ca.location names (--set, or [kafka]), for this address, and in date?",
+                    hint=f"is it certified by whom ssl.ca.location names ({given(self._cluster.name)}), for this address, "
+                    "and in date?",
                 ) from error
-            raise translate(cause, where) or UnreachableError(
+            hint = "is Kafka running, and is the address right?"
+            raise translate(cause, where, self._cluster.name) or UnreachableError(
                 f"no broker answers at {self.brokers}: {cause.str()}",
-                hint="is Kafka running, and is the address right? For a broker of your own: falkirk kafka start",
+                hint=hint if self._cluster.name else f"{hint} For a broker of your own: falkirk kafka start",
             ) from error
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicInfo]:
@@ -129,8 +141,10 @@ class Topics:
 
     def ask(self, names: Iterable[str], timeout: float) -> Asked[dict[str, TopicInfo]]:
         """The same, without waiting for the answer."""
-        wanted = sorted(set(names))
-        futures = self._admin.describe_topics(TopicCollection(wanted), request_timeout=timeout) if wanted else {}
+        futures: dict[str, Future[Any]] = {}
+        for cluster, wanted in _by_cluster(names).items():
+            asked = self.of(cluster)._admin.describe_topics(TopicCollection(wanted), request_timeout=timeout)
+            futures |= {address(cluster, name): future for name, future in asked.items()}
         return Asked(futures.values(), lambda: described(futures))
 
     def names(self) -> list[str]:
@@ -181,7 +195,8 @@ class Topics:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise _in_words(error, f"topic {name}") from error
-        _wait(lambda: [] if self.describe([name]) else [name], "topic {!r} was made, but the cluster does not show it")
+        known = address(self._cluster.name, name)
+        _wait(lambda: [] if self.describe([known]) else [name], "topic {!r} was made, but the cluster does not show it")
 
     def delete(self, names: Collection[str]) -> None:
         """Delete topics, and wait until the cluster does not show them. One that is not there is fine."""
@@ -221,15 +236,15 @@ class Topics:
 
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """The settings of topics."""
-        asked = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))]
-        if not asked:
-            return {}
         found = {}
-        for resource, future in self._admin.describe_configs(asked, request_timeout=10).items():
-            try:
-                found[resource.name] = {key: entry.value for key, entry in future.result().items()}
-            except KafkaException as error:
-                raise _in_words(error, f"topic {resource.name}") from error
+        for cluster, wanted in _by_cluster(names).items():
+            asked = [ConfigResource(ResourceType.TOPIC, name) for name in wanted]
+            for resource, future in self.of(cluster)._admin.describe_configs(asked, request_timeout=10).items():
+                topic = address(cluster, resource.name)
+                try:
+                    found[topic] = {key: entry.value for key, entry in future.result().items()}
+                except KafkaException as error:
+                    raise _in_words(error, f"topic {topic}") from error
         return found
 
     def offsets(self, partitions: Iterable[TopicPartition], at: str | int) -> dict[TopicPartition, Offset]:
@@ -241,25 +256,31 @@ class Topics:
             if at == "latest"
             else OffsetSpec.for_timestamp(int(at))
         )
-        asked = {KafkaPartition(p.topic, p.partition): spec for p in partitions}
-        if not asked:
-            return {}
+        found: dict[TopicPartition, Offset] = {}
+        for cluster, some in parted(dict.fromkeys(partitions, spec)).items():
+            found |= self.of(cluster)._offsets(some)
+        late = [p for p, offset in found.items() if offset < 0]  # no record is that late: begin at the end
+        return {**found, **(self.offsets(late, "latest") if late else {})}
+
+    def _offsets(self, specs: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, Offset]:
+        """Of partitions of this cluster."""
+        asked = {theirs(p): spec for p, spec in specs.items()}
         found: dict[TopicPartition, Offset] = {}
         deadline = time.monotonic() + PATIENCE
         while asked:
             level = IsolationLevel.READ_UNCOMMITTED
             for p, future in self._admin.list_offsets(asked, isolation_level=level, request_timeout=10).items():
+                topic = address(self._cluster.name, p.topic)
                 try:
-                    found[TopicPartition(p.topic, p.partition)] = Offset(future.result().offset)
+                    found[TopicPartition(topic, p.partition)] = Offset(future.result().offset)
                 except KafkaException as error:
                     if error.args[0].code() not in _MOVED or time.monotonic() > deadline:
-                        raise _in_words(error, f"topic {p.topic}") from error
-            asked = {p: spec for p in asked if TopicPartition(p.topic, p.partition) not in found}
+                        raise _in_words(error, f"topic {topic}") from error
+            asked = {theirs(p): spec for p, spec in specs.items() if p not in found}
             if asked:
                 time.sleep(0.1)
                 self._admin = client(AdminClient, self._settings)
-        late = [p for p, offset in found.items() if offset < 0]  # no record is that late: begin at the end
-        return {**found, **(self.offsets(late, "latest") if late else {})}
+        return found
 
     def trim(self, below: Mapping[TopicPartition, Offset]) -> None:
         """Delete records below the offsets. What fails now is deleted the next time."""
@@ -272,6 +293,18 @@ class Topics:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.OFFSET_OUT_OF_RANGE:
                     logger.warning("cannot trim %s[%s] below %s yet: %s", p.topic, p.partition, p.offset, error.args[0])
+
+
+def _by_cluster(topics: Iterable[str]) -> dict[str, list[str]]:
+    """The names of topics by those of their clusters.
+
+    >>> _by_cluster(["steps", "sales:bids", "sales:asks"])
+    {'sales': ['asks', 'bids'], '': ['steps']}
+    """
+    found: dict[str, list[str]] = {}
+    for topic in sorted(set(topics)):
+        found.setdefault(cluster_of(topic), []).append(name_of(topic))
+    return found
 
 
 def _wait(left: Callable[[], Collection[str]], words: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.division import DivisionReader
 from falkirk.connectors.kafka.errors import Words
@@ -40,7 +40,7 @@ def chunks(
     Raises `lost` where records are gone, SourceError if the topic is not the one of that id, and UnreachableError after
     `patience` seconds without any progress.
     """
-    reading = Cluster(cluster.brokers, {**_FETCH, **cluster.client})
+    reading = cluster.of(cluster_of(place.topic)).also(_FETCH)
     try:
         with closing(DivisionReader(reading, lost, patience)) as reader:
             size = FIRST

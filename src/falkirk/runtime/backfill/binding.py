@@ -48,14 +48,14 @@ class BoundBackfill(BoundBatch):
         return [*(sink.changes for sink in self.stage.sinks), *[False] * letters]
 
     def _pieces(self, stage: BackfillStage, opened: Opened) -> Mapping[tuple[int, int], Sequence[Piece]]:
-        ranges = {(r.partition.topic, r.partition.partition): r for r in opened.division}
+        ranges = {r.partition.place: r for r in opened.division}
         found: dict[tuple[int, int], Sequence[Piece]] = {}
         first = 0
         for n, (one, tasks) in enumerate(zip(stage.stages, stage.tasks(self.layout.partitions), strict=True)):
             sources = [i.topic for i in one.inputs if i.kind == "source"]
             for p in range(tasks):
-                reads = [(first + i, ranges[topic, p]) for i, topic in enumerate(sources)]
-                found[n, p] = [Piece(i, r.partition.topic, p, r.start, r.end) for i, r in reads if r.start < r.end]
+                reads = [(first + i, ranges[TopicPartition(topic, p)]) for i, topic in enumerate(sources)]
+                found[n, p] = [Piece(i, *r.partition.place, r.start, r.end) for i, r in reads if r.start < r.end]
             first += len(sources)
         return found
 
@@ -69,9 +69,10 @@ def bind_backfill(app: App) -> BoundBackfill:
         app.backfill,
         app.layout.partitions[app.backfill] - 1,
         {
-            InputPartition("", i.topic, app.topics[i.topic].id, p): TopicPartition(i.topic, p)
+            InputPartition.at(place, app.topics[i.topic].id): place
             for i in stage.inputs
             for p in range(app.layout.partitions[i.topic])
+            for place in [TopicPartition(i.topic, p)]
         },
         tuple(replace(app.topics[o.topic], partitions=app.layout.partitions[o.topic]) for o in stage.outputs),
         app.layout,

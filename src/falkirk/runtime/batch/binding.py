@@ -97,7 +97,7 @@ class BoundBatch:
         number = {source.topic: i for i, source in enumerate(self.stage.inputs)}
         cut = []
         for read in opened.division:
-            topic, partition = read.partition.topic, read.partition.partition
+            topic, partition = read.partition.place
             for start in range(read.start, read.end, PIECE):
                 piece = Piece(number[topic], topic, partition, start, min(start + PIECE, read.end))
                 cut.append((start - read.start, piece))
@@ -105,7 +105,7 @@ class BoundBatch:
 
     def buried(self, epochs: Epochs) -> dict[tuple[str, int], int]:
         """Up to where records that do not decode are buried already: the ends of the newest complete epoch."""
-        return {(p.topic, p.partition): int(end) for p, end in epochs.read.items()}
+        return {p.place: int(end) for p, end in epochs.read.items()}
 
     def replaced(self, epochs: Epochs) -> Iterator[tuple[int, TopicPartition, Offset, Offset]]:
         """Where rows lie that the open epoch replaces: the sink's number, and a range of one of its partitions."""
@@ -134,9 +134,10 @@ def bind(
             epochs[stage.id],
             infos[epochs[stage.id]].partitions - 1,
             {
-                InputPartition("", i.topic, infos[i.topic].id, p): TopicPartition(i.topic, p)
+                InputPartition.at(place, infos[i.topic].id): place
                 for i in stage.inputs
                 for p in range(infos[i.topic].partitions)
+                for place in [TopicPartition(i.topic, p)]
             },
             tuple(infos[o.topic] for o in stage.outputs),
         )

@@ -62,7 +62,7 @@ class SparkCompute:
                 job,
                 cluster=self._settings.cluster(),
                 pieces=batch.pieces(epochs.opened),
-                topic_ids={r.partition.topic: r.partition.topic_id for r in epochs.opened.division},
+                topic_ids={r.partition.place.topic: r.partition.topic_id for r in epochs.opened.division},
                 headers=[i.headers for i in batch.stage.inputs],
                 ghosts=[Ghosts(n, p.topic, p.partition, start, end) for n, p, start, end in batch.replaced(epochs)],
                 publishing=publishing,

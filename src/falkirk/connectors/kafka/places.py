@@ -1,0 +1,41 @@
+"""Partitions of several clusters: an app knows topics by their addresses, and a client, which knows one cluster, by names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from confluent_kafka import OFFSET_INVALID, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from falkirk.checkpoint.ids import TopicPartition, address, cluster_of, name_of
+from falkirk.connectors.kafka.config import Cluster
+
+Value = TypeVar("Value")
+
+
+def theirs(place: TopicPartition, offset: int = OFFSET_INVALID) -> KafkaPartition:
+    """A partition, as the client of its cluster knows it."""
+    return KafkaPartition(name_of(place.topic), place.partition, offset)
+
+
+def ours(cluster: Cluster, message: Message) -> TopicPartition:
+    """Where a message of that cluster's client is from."""
+    return TopicPartition(address(cluster.name, message.topic() or ""), message.partition() or 0)
+
+
+def by_cluster(places: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    """Partitions by the names of their clusters.
+
+    >>> by_cluster([TopicPartition("bids", 0), TopicPartition("sales:bids", 0), TopicPartition("bids", 1)])["sales"]
+    [TopicPartition(topic='sales:bids', partition=0)]
+    """
+    found: dict[str, list[TopicPartition]] = {}
+    for place in places:
+        found.setdefault(cluster_of(place.topic), []).append(place)
+    return found
+
+
+def parted(values: Mapping[TopicPartition, Value]) -> dict[str, dict[TopicPartition, Value]]:
+    """What is known of partitions, by the names of their clusters."""
+    return {name: {place: values[place] for place in some} for name, some in by_cluster(values).items()}

@@ -1,0 +1,75 @@
+"""Reading inputs that may lie in several clusters: a consumer for each, as none can be of two."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka import Message
+
+from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.places import by_cluster, parted
+from falkirk.connectors.kafka.source import SourceReader
+
+Runs = list[tuple[TopicPartition, list[Message]]]
+
+
+class SourceReaders:
+    """As one `SourceReader`, whatever the clusters of its partitions; it connects to those that it is given some of."""
+
+    def __init__(self, cluster: Cluster, *, ends: bool = False) -> None:
+        """`cluster` is the app's own, which knows the others; `ends`: whether `at_end` will be asked."""
+        self._cluster, self._ends = cluster, ends
+        self._readers: dict[str, SourceReader] = {}
+        """By the clusters' names, that which gave something last before the others."""
+
+    def add(self, positions: Mapping[TopicPartition, Offset]) -> None:
+        """Begin to read partitions at the given offsets. Raises ConfigError where a cluster of them is not known."""
+        for name, some in parted(positions).items():
+            if name not in self._readers:
+                self._readers[name] = SourceReader(self._cluster.of(name), ends=self._ends)
+            self._readers[name].add(some)
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read partitions no longer; what was fetched of them ahead is dropped."""
+        for name, some in by_cluster(partitions).items():
+            if name in self._readers:
+                self._readers[name].remove(some)
+
+    def poll(self, timeout: float) -> tuple[Runs, int]:
+        """Runs of messages of one partition each, and how many in all; see `SourceReader.poll`.
+
+        Of several consumers, that is waited for first which gave something last, and none once there is something: one that
+        has nothing does not hold up the others.
+        """
+        if not self._readers:
+            time.sleep(timeout)
+        found: Runs = []
+        total, share = 0, timeout / max(len(self._readers), 1)
+        for name, reader in list(self._readers.items()):
+            runs, count = reader.poll(0 if total else share)
+            if count and not total:
+                self._readers = {name: reader, **self._readers}
+            found += runs
+            total += count
+        return found, total
+
+    @property
+    def ends(self) -> Mapping[TopicPartition, Offset]:
+        """Where the end of a partition was last reached, since it was added."""
+        return {place: at for reader in self._readers.values() for place, at in reader.ends.items()}
+
+    def at_end(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether the end of each of these partitions has been reached since it was added."""
+        return self.ends.keys() >= set(partitions)
+
+    def marks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
+        """The ends of partitions as of the last fetch, where there was one: nobody is asked."""
+        asked = [place for place in partitions if cluster_of(place.topic) in self._readers]
+        return {p: at for name, some in by_cluster(asked).items() for p, at in self._readers[name].marks(some).items()}
+
+    def close(self) -> None:
+        """Close the consumers."""
+        for reader in self._readers.values():
+            reader.close()

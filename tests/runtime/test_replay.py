@@ -1,0 +1,36 @@
+"""Recorded steps that are to be run again while a cluster that they read from is away."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+import falkirk as fk
+from falkirk.checkpoint import driver
+from falkirk.checkpoint.ids import Offset
+from falkirk.checkpoint.overlay import EmptyReader, Overlay
+from falkirk.checkpoint.records import Range, StepRecord, decode
+from falkirk.checkpoint.tasks import Owned, Revoked
+from falkirk.connectors.kafka import config, division
+from falkirk.runtime.replay import Replays
+from falkirk.testing.cluster import Cluster
+
+STEP = b'{"type":"step","task":"sums/0","step":3,"nonce":"n","owner":"o","clock":7,"division":[],"outputs":[],"digest":"d"}'
+
+
+def test_a_replay_that_waits_for_a_cluster_ends_when_its_task_is_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group asks the worker to hand over, and must not wait for a cluster that is not its own."""
+    flow = fk.Flow("away", regime=fk.LazyCheckpoint())
+    bids = flow.source("bids", cluster="sales", key="auction", value=fk.Json({"auction": fk.Int64}))
+    bids.group_by("auction", id="sums").agg(n=fk.len()).sink("sums", key="auction", value=fk.Json())
+    [bound] = Cluster(flow.plan(), 1).tasks
+    record = decode(STEP)
+    assert isinstance(record, StepRecord)
+    record = msgspec.structs.replace(record, division=(Range(bound.inputs[0].partition, Offset(0), Offset(9)),))
+    monkeypatch.setattr(division, "meet", lambda consumer, topic: None)  # it would look for brokers for a while
+    others = {"sales": config.Cluster("127.0.0.1:1", name="sales")}
+    owned = Owned(bound.task, revoked=True)
+    replays = Replays(config.Cluster("127.0.0.1:2", others=others), {bound.task.id: bound}, {}, {bound.task.id: owned})
+    with pytest.raises(Revoked):
+        driver.run(replays.replay(bound.task.id, record, Overlay(EmptyReader())))
+    replays.close()
