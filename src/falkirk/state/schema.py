@@ -160,6 +160,8 @@ def follows(before: str, now: str) -> bool:
 
     >>> follows("1: a v1", "1: a v1\\n2: b v1"), follows("1: a v1\\n2: b v1", "1: a v1"), follows("~1: a v1", "1: a v1")
     (True, False, False)
+    >>> follows("1: a v1", ">1: a v1\\n2: a v2"), follows(">1: a v1", "1: a v1"), follows(">1: a v1", "~1: a v1")
+    (True, False, True)
     """
     there = {line.numbers: line for line in lines(now)}
     taken = {n for line in lines(before) for n in line.numbers}
