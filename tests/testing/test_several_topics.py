@@ -96,6 +96,7 @@ def test_a_topic_joins_at_a_steps_boundary_which_says_where_it_begins() -> None:
     assert app.step()
     joining = lasts(app)
     assert all(start == end for last in joining for (topic, _), (start, end) in read(last).items() if "asia" in topic)
+    assert all(last.rows == sum(end - start for start, end in read(last).values()) for last in joining)
     # There were two tasks, and there are: the third partition goes round.
     assert [sorted(p for t, p in read(last) if t == "orders-asia") for last in joining] == [[0, 2], [1]]
     app.run()
