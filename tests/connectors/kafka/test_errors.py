@@ -38,6 +38,13 @@ def test_what_no_retry_mends_is_told_with_what_to_do(code: int, kind: type[Clust
     assert says in error.what
     assert hint in error.hint
     assert error.where == "topic bids"
+
+
+@pytest.mark.parametrize(("cluster", "given"), [("", "(--set, or [kafka])"), ("sales", "([cluster.sales.kafka])")])
+def test_wrong_credentials_are_said_with_the_place_where_they_are_given(cluster: str, given: str) -> None:
+    error = translate(KafkaError(KafkaError._AUTHENTICATION), "brokers", cluster)
+    assert error is not None
+    assert given in error.hint
     assert error.exit_code
 
 
