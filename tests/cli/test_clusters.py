@@ -14,6 +14,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partialmethod
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
@@ -229,6 +230,19 @@ def test_status_says_how_far_the_app_is_in_each_cluster(ran: Trial) -> None:
     producer.produce(ran.bids, b"not read yet", b"1")
     producer.flush()
     assert lags() == {f"sales:{ran.bids}": before[f"sales:{ran.bids}"] + 1}
+
+
+def test_status_says_what_it_can_while_the_other_cluster_is_away(ran: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Topics, "_offsets", partialmethod(Topics._offsets, timeout=1))
+    monkeypatch.setattr(ran, "sales", "127.0.0.1:1")
+    code, out = ran.ask("status", ran.name, "--json")
+    assert code == 0, out
+    status = json.loads(out)
+    assert status["silent"] == ["sales"]
+    lags = {i["topic"]: i["lag"] for task in status["tasks"] for i in task["inputs"]}
+    assert lags == {ran.bids: 0, f"sales:{ran.bids}": None}
+    assert status["lag"] == 0
+    assert "cluster sales does not answer" in ran.ask("status", ran.name)[1]
 
 
 def test_the_input_behind_a_record_is_found_in_the_other_cluster(ran: Trial) -> None:

@@ -39,10 +39,11 @@ def status(app: str, as_json: bool, **options: Any) -> None:
                               inputs[]: topic, partition, position, lag
       workers[]               worker, host, pid, member (of the group), tasks, records_per_s, step_ms, commit_ms,
                               commits_per_s, reported_s_ago
+      silent[]                clusters beside the app's own that do not answer; lag is without what is left there
       batches[]               stage, epoch, state ("none", "open", "complete", "abandoned"), opened_s_ago, records (that it
                               reads), rows (published), published and partitions (result partitions), complete (the
                               newest epoch that is), driver, spark_ui (the address of Spark's page, while it runs)
-    The exit code is 0 whatever the state; 2: there is no such app; 3: the cluster does not answer.
+    The exit code is 0 whatever the state; 2: there is no such app; 3: the app's cluster does not answer.
     """
     settings = cluster_settings(**options)
     found = read_status(app, settings, Topics(settings.cluster()))
@@ -87,6 +88,7 @@ def shown(found: Status) -> RenderableType:
     title = Text.assemble(
         (found.app, "bold"), "  ", (found.state, COLOURS[found.state]), ("  layout ", "dim"), str(found.layout),
         ("  lag ", "dim"), f"{found.lag:,}", *((f"  {words}", "yellow") for words in paused_words(found.paused)),
+        *((f"  cluster {name} does not answer: without what is left there", "yellow") for name in found.silent),
     )  # fmt: skip
     nobody: RenderableType = Text("no workers", "dim")
     parts: list[RenderableType] = ["", stages, "", tasks, "", workers if found.workers else nobody]

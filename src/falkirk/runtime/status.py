@@ -8,7 +8,7 @@ workers     the app's group, and what they report on the control topic, partitio
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -18,8 +18,10 @@ from falkirk.checkpoint.records import Named, Released, StepRecord
 from falkirk.checkpoint.tasks import Phase
 from falkirk.connectors.kafka.lag import Counts, Left, lag
 from falkirk.connectors.kafka.members import Member
+from falkirk.connectors.kafka.places import by_cluster
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import UnreachableError
 from falkirk.runtime.announcing import hear
 from falkirk.runtime.asked import standing
 from falkirk.runtime.batch.asking import EpochStatus, batch_part
@@ -44,8 +46,9 @@ class InputStatus(msgspec.Struct, frozen=True):
     topic: str
     partition: int
     position: int
-    lag: int
-    """Records that are left; an upper bound where they are more than a few."""
+    lag: int | None
+    """Records that are left; an upper bound where they are more than a few. None: they are in another cluster than the app's,
+    which does not answer."""
 
 
 class TaskStatus(msgspec.Struct, frozen=True):
@@ -111,10 +114,12 @@ class Status(msgspec.Struct, frozen=True):
     batches: list[EpochStatus] = []
     paused: Asked | None = None
     """Who has paused the app, whether its workers run or not."""
+    silent: list[str] = []
+    """The clusters that do not answer, of those that the app reads from beside its own: what is left there counts as none."""
 
 
 def read_status(name: str, settings: Settings, topics: Topics) -> Status:
-    """Ask the cluster. Raises ClusterError where it does not answer, ConfigError where it has no such app."""
+    """Ask the clusters. Raises ClusterError where the app's own does not answer, ConfigError where it has no such app."""
     layout = layout_of(name, settings, topics)
     members = topics.group(name).members
     driving = bool(topics.group(drivers(name)).members)
@@ -126,9 +131,10 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
     histories = last_records(settings, [TopicPartition(steps, i) for i in range(len(names))])
     own = [stage.inputs for stage in layout.stages for _ in range(stage.tasks)]
     now = time.time_ns() // 1_000_000
+    read, silent = _inputs(histories, own, settings, topics)
     tasks = [
         _task(task, records, inputs, reported.get(task), now)
-        for task, records, inputs in zip(names, histories, _inputs(histories, own, settings, topics), strict=True)
+        for task, records, inputs in zip(names, histories, read, strict=True)
     ]
     stages = [_stage(s, [t for t in tasks if t.task.rpartition("/")[0] == s.id], reported) for s in layout.stages]
     running = all(s.running == s.tasks for s in stages)
@@ -147,6 +153,7 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
         [_worker(owner, members.get(owner), announced.get(owner), now) for owner in _workers(members, announced, now)],
         _batches(name, layout, settings, topics, heard.epochs, now),
         paused,
+        silent,
     )
 
 
@@ -187,7 +194,7 @@ def _task(task: str, records: Records, inputs: list[InputStatus], reported: Repo
         None if step is None else max(0, now - step.clock) / 1000,
         None if said is None or not said.version else said.version,
         None if said is None or not said.version else said.behind,
-        sum(i.lag for i in inputs),
+        sum(i.lag or 0 for i in inputs),
         inputs,
     )
 
@@ -255,23 +262,38 @@ def last_step(records: Records) -> StepRecord | None:
 
 def _inputs(
     histories: Sequence[Records], own: Sequence[Sequence[str]], settings: Settings, topics: Topics
-) -> list[list[InputStatus]]:
-    """Where each task is in its own inputs, and what is left of them. (Broadcast tables are its worker's.)"""
+) -> tuple[list[list[InputStatus]], list[str]]:
+    """Where each task is in its own inputs, and what is left of them; and the clusters that do not say so. (Broadcast tables
+    are its worker's.)"""
     divisions = [
         [r for r in step.division if r.partition.place.topic in inputs]
         if (step := last_step(records)) is not None
         else []
         for records, inputs in zip(histories, own, strict=True)
     ]
-    places = [[r.partition.place for r in division] for division in divisions]
-    marks = topics.offsets({p for some in places for p in some}, "latest")
-    left = [
-        [Left(p, r.end, marks[p]) for p, r in zip(some, division, strict=True)]
-        for some, division in zip(places, divisions, strict=True)
-    ]
+    marks, silent = _marks({r.partition.place for division in divisions for r in division}, topics)
+    left = [[(r.partition.place, r.end, marks.get(r.partition.place)) for r in division] for division in divisions]
     counts = Counts(settings.cluster())
     try:
-        counted = counts.of(x for some in left for x in some)
+        counted = counts.of(Left(place, end, mark) for some in left for place, end, mark in some if mark is not None)
     finally:
         counts.close()
-    return [[InputStatus(x.place.topic, x.place.partition, x.position, lag(x, counted)) for x in some] for some in left]
+
+    def status(place: TopicPartition, end: Offset, mark: Offset | None) -> InputStatus:
+        return InputStatus(*place, end, None if mark is None else lag(Left(place, end, mark), counted))
+
+    return [[status(*one) for one in some] for some in left], silent
+
+
+def _marks(places: Iterable[TopicPartition], topics: Topics) -> tuple[dict[TopicPartition, Offset], list[str]]:
+    """Where partitions end now; and the clusters, beside the app's own, that do not say it."""
+    marks: dict[TopicPartition, Offset] = {}
+    silent = []
+    for cluster, some in by_cluster(places).items():
+        try:
+            marks |= topics.offsets(some, "latest")
+        except UnreachableError:
+            if not cluster:
+                raise
+            silent.append(cluster)
+    return marks, silent

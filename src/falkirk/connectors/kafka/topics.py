@@ -262,14 +262,14 @@ class Topics:
         late = [p for p, offset in found.items() if offset < 0]  # no record is that late: begin at the end
         return {**found, **(self.offsets(late, "latest") if late else {})}
 
-    def _offsets(self, specs: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, Offset]:
+    def _offsets(self, specs: Mapping[TopicPartition, OffsetSpec], timeout: float = 10) -> dict[TopicPartition, Offset]:
         """Of partitions of this cluster."""
         asked = {theirs(p): spec for p, spec in specs.items()}
         found: dict[TopicPartition, Offset] = {}
         deadline = time.monotonic() + PATIENCE
         while asked:
             level = IsolationLevel.READ_UNCOMMITTED
-            for p, future in self._admin.list_offsets(asked, isolation_level=level, request_timeout=10).items():
+            for p, future in self._admin.list_offsets(asked, isolation_level=level, request_timeout=timeout).items():
                 topic = address(self._cluster.name, p.topic)
                 try:
                     found[TopicPartition(topic, p.partition)] = Offset(future.result().offset)
