@@ -118,14 +118,16 @@ class Protobuf(Registering):
         """Rows from records; the frame is one contiguous chunk. With a registry raises UnreachableError and ConfigError,
         where it cannot say what it should know."""
         bad: dict[int, str] = {}
-        frames, rows = [pl.DataFrame(schema=self.schema)], []
+        frames, rows = [pl.DataFrame(schema=self.schema)], list[int]()
         for reader, places, messages in self._groups(values, bad):
             wrong: dict[int, str] = {}
             frame = reader.read(messages, wrong)
-            bad |= {places[i]: why for i, why in wrong.items()}
-            kept = [i not in wrong for i in range(len(places))]
-            frames.append(frame.filter(pl.Series(kept, dtype=pl.Boolean)) if wrong else frame)
-            rows += [place for place, keep in zip(places, kept, strict=True) if keep]
+            if wrong:
+                bad |= {places[i]: why for i, why in wrong.items()}
+                frame = frame.filter(pl.Series([i not in wrong for i in range(len(places))], dtype=pl.Boolean))
+                places = [place for i, place in enumerate(places) if i not in wrong]
+            frames.append(frame)
+            rows += places
         frame = pl.concat(frames, rechunk=True)
         if len(frames) > 2:
             frame = frame[np.argsort(rows, kind="stable")].rechunk()
@@ -154,21 +156,21 @@ class Protobuf(Registering):
         self, values: Sequence[bytes | None], bad: dict[int, str]
     ) -> Iterator[tuple[Reader, list[int], list[bytes]]]:
         """The messages by the schema that they were written by, with their numbers. Others are bad."""
+        bad |= {i: "null value" for i, value in enumerate(values) if value is None}
         groups: dict[_Writer, tuple[list[int], list[bytes]]] = {}
-        for i, value in enumerate(values):
-            if value is None:
-                bad[i] = "null value"
-                continue
-            writer, start = _PLAIN, 0
-            if self.registry is not None:
+        if self.registry is None and len(bad) < len(values):
+            places = [i for i, value in enumerate(values) if value is not None]
+            groups[_PLAIN] = (places, [value for value in values if value is not None])
+        for i, value in enumerate(values if self.registry is not None else ()):
+            if value is not None:
                 try:
                     writer, start = _writer_of(value)
                 except ValueError as error:
                     bad[i] = str(error)
                     continue
-            places, messages = groups.setdefault(writer, ([], []))
-            places.append(i)
-            messages.append(value[start:])
+                places, messages = groups.setdefault(writer, ([], []))
+                places.append(i)
+                messages.append(value[start:])
         for writer, reader in self._met(groups).items():
             places, messages = groups[writer]
             if isinstance(reader, str):

@@ -61,14 +61,10 @@ class Reader:
 
     def read(self, messages: Sequence[bytes], bad: dict[int, str]) -> pl.DataFrame:
         """A row for each message. Into `bad` come those that cannot be read, with the reason; their rows mean nothing."""
-        parse, empty = self._writer.made.FromString, self._writer.made()
-        parsed, failed = [], library().message.DecodeError
-        for i, message in enumerate(messages):
-            try:
-                parsed.append(parse(message))
-            except failed as error:
-                parsed.append(empty)
-                bad[i] = f"not a {self._writer.message}: {str(error).rpartition(': ')[2]}"
+        try:
+            parsed = list(map(self._writer.made.FromString, messages))
+        except library().message.DecodeError:
+            parsed = [self._parsed(message, i, bad) for i, message in enumerate(messages)]
         series = []
         for name, get in self._gets.items():
             try:
@@ -77,6 +73,13 @@ class Reader:
                 values = [_tried(get, message, i, bad) for i, message in enumerate(parsed)]
             series.append(pl.Series(name, values, dtype=self._columns[name].dtype))
         return pl.DataFrame(series)
+
+    def _parsed(self, message: bytes, row: int, bad: dict[int, str]) -> Any:
+        try:
+            return self._writer.made.FromString(message)
+        except library().message.DecodeError as error:
+            bad[row] = f"not a {self._writer.message}: {str(error).rpartition(': ')[2]}"
+            return self._writer.made()
 
 
 def _tried(get: Get, message: Any, row: int, bad: dict[int, str]) -> Any:
@@ -101,10 +104,7 @@ def _gets(message: Any, columns: Mapping[str, Column], where: str) -> dict[str, 
 def _get(field: Any, column: Column, where: str) -> Get:
     name = field.name
     if not field.is_repeated:
-        value: Get = attrgetter(name)
-        if (convert := _convert(field, column.dtype, column.fields, where)) is not None:
-            value = _after(value, convert)
-        return (lambda message: value(message) if message.HasField(name) else None) if field.has_presence else value
+        return _single(field, _convert(field, column.dtype, column.fields, where))
     if not isinstance(column.dtype, pl.List):
         raise _unfit(field, column.dtype, where)
     inner = instance(column.dtype.inner)
@@ -112,6 +112,15 @@ def _get(field: Any, column: Column, where: str) -> Get:
         return _pairs(field, inner, column.fields, where)
     convert = _convert(field, inner, column.fields, f"{where}[]") or _same
     return lambda message: [convert(value) for value in getattr(message, name)]
+
+
+def _single(field: Any, convert: Get | None) -> Get:
+    name, value = field.name, attrgetter(field.name)
+    if convert is None:
+        return (lambda message: value(message) if message.HasField(name) else None) if field.has_presence else value
+    if field.has_presence:
+        return lambda message: convert(value(message)) if message.HasField(name) else None
+    return lambda message: convert(value(message))
 
 
 def _pairs(field: Any, inner: pl.DataType, fields: Mapping[str, Column], where: str) -> Get:
@@ -200,12 +209,13 @@ def _symbol(enum: Any, where: str) -> Get:
 
 def _moment(dtype: pl.Datetime, where: str) -> Get:
     per = _PER_SECOND[dtype.time_unit]
+    step = _NANOS // per
 
-    def moment(value: Any) -> int:
+    def moment(value: Any) -> Any:
         seconds, nanos = value.seconds, value.nanos
         if not (_FIRST <= seconds <= _LAST and 0 <= nanos < _NANOS):
             raise Misfit(f"field {where!r}: cannot read {seconds} s and {nanos} ns as {type_name(dtype)}")
-        return int(seconds * per + nanos * per // _NANOS)
+        return seconds * per + nanos // step
 
     return moment
 
@@ -227,10 +237,6 @@ _KINDS = (
 
 def _constant(value: Any) -> Get:
     return lambda _: value
-
-
-def _after(get: Get, convert: Get) -> Get:
-    return lambda message: convert(get(message))
 
 
 def _same(value: Any) -> Any:
