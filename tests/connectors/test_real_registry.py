@@ -15,6 +15,7 @@ import falkirk as fk
 from falkirk.connectors import registry as connector
 from falkirk.errors import ConfigError
 from falkirk.runtime.registries import meet_registries
+from falkirk.stream.formats.protobuf.schemas import schema_from
 from falkirk.testing.memory import MemoryApp
 
 URL = os.environ.get("FALKIRK_TEST_REGISTRY", "")
@@ -96,3 +97,65 @@ def test_confluents_serializer_writes_what_is_read(registry: fk.Registry, topic:
     value = serializer({"price": {"cents": 17}}, SerializationContext(topic, MessageField.VALUE))
     read = fk.Avro({"price": fk.Struct({"cents": fk.Int64})}, registry=registry).decode([value])
     assert (read.bad, read.frame.rows()) == ([], [({"cents": 17},)])
+
+
+BID = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+message Lot { int64 n = 1; }
+message Bid { int64 auction = 1; optional int64 price = 2; google.protobuf.Timestamp at = 3; }
+"""
+
+
+def proto_flow(topic: str, registry: fk.Registry, schema: Any, **more: Any) -> fk.Flow:
+    flow = fk.Flow("sums")
+    bids = flow.source("bids", key="auction", value=fk.Json({"auction": fk.Int64, "price": fk.Int64}))
+    bids.sink(topic, key="auction", value=fk.Protobuf(schema, message="Bid", registry=registry, **more))
+    return flow
+
+
+def test_protobuf_that_one_flow_writes_another_reads(registry: fk.Registry, topic: str) -> None:
+    flow = proto_flow(topic, registry, BID)
+    for _ in range(2):
+        meet_registries(flow.plan())
+    app = MemoryApp(flow)
+    app.append("bids", b"1", b'{"auction":1,"price":5}')
+    app.run()
+    (written,) = [r.value() for r in app.records(topic)]
+    columns = fk.Protobuf({"price": fk.Int64, "at": fk.Datetime}, registry=fk.Registry(URL))
+    assert columns.decode([written]).frame.rows() == [(5, None)]
+    lots = (written or b"")[:5] + b"\0\x08\x07"
+    assert fk.Protobuf({"n": fk.Int64}, registry=registry).decode([lots]).frame.rows() == [(7,)]
+
+
+def test_protobuf_that_is_incompatible_is_refused(registry: fk.Registry, topic: str) -> None:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    meet_registries(proto_flow(topic, registry, BID).plan())
+    SchemaRegistryClient({"url": URL}).set_compatibility(f"{topic}-value", "BACKWARD")
+    with pytest.raises(ConfigError, match="refuses the schema as incompatible: "):
+        meet_registries(proto_flow(topic, registry, BID.replace("optional int64 price = 2", "double price = 2")).plan())
+
+
+def test_protobuf_that_must_be_there_already(registry: fk.Registry, topic: str) -> None:
+    flow = proto_flow(topic, registry, BID, register=False)
+    with pytest.raises(ConfigError, match="not registered, and register=False") as caught:
+        meet_registries(flow.plan())
+    registry.register(f"{topic}-value", caught.value.hint.removeprefix("register it: "), "PROTOBUF")
+    meet_registries(flow.plan())
+
+
+def test_confluents_protobuf_serializer_writes_what_is_read(registry: fk.Registry, topic: str) -> None:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    made = schema_from(BID, "Bid").made
+    serializer = ProtobufSerializer(made, SchemaRegistryClient({"url": URL}), {"use.deprecated.format": False})
+    value = serializer(made(auction=7, price=5), SerializationContext(topic, MessageField.VALUE))
+    for given in ({"auction": fk.Int64, "price": fk.Int64}, made):
+        decoded = fk.Protobuf(given, registry=fk.Registry(URL)).decode([value])
+        assert (decoded.bad, decoded.frame.row(0)[:2]) == ([], (7, 5))
+    ours = fk.Protobuf(made, registry=registry).for_sink(topic, decoded.frame.schema)
+    assert ours.encode(decoded.frame) == [value]
