@@ -60,3 +60,19 @@ def test_tables_are_given_tombstones(topics: dict[str, list[Any]]) -> None:
             known[row["id"]] = row["name"]
     for row in result.sinks["looked-up"].rows:
         assert row["name"] == known.get(row["id"])
+
+
+BID = """
+syntax = "proto3";
+message Bid { int64 id = 1; optional string by = 2; repeated int32 ns = 3; message In { int32 z = 1; } repeated In ins = 4; }
+"""
+strict = fk.Flow("strict")
+strict.source("bids", key="id", value=fk.Protobuf(BID)).sink("same", key="id", value=fk.Protobuf(BID))
+
+
+@settings(max_examples=10, deadline=None)
+@given(fk.testing.strategies.topics(strict, broken=False))
+def test_a_schema_without_nulls_is_given_none(topics: dict[str, list[Any]]) -> None:
+    result = fk.testing.run(strict, topics)
+    assert result.dead_letters == []
+    assert result.sinks["same"].rows == topics["bids"]

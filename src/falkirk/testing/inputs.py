@@ -13,7 +13,7 @@ from falkirk.checkpoint.ids import name_of
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.state.shards import murmur2_of
 from falkirk.stream.blame import did_you_mean, in_brief
-from falkirk.stream.formats import Registering
+from falkirk.stream.formats import Format, Registering
 from falkirk.stream.operators import Source, TableSource
 from falkirk.stream.pattern import reads
 from falkirk.stream.plan import Plan
@@ -104,6 +104,13 @@ def _record(source: Source, row: Any) -> Record:
     )
 
 
+def written_as(source: Source) -> Format:
+    """The format that writes what a source reads: a registered schema belongs to a topic."""
+    value, schema = source.value, source.value.schema
+    assert schema is not None
+    return value.for_sink(name_of(source.topic), schema) if isinstance(value, Registering) else value
+
+
 def columns_of(source: Source) -> dict[str, pl.DataType]:
     """What a row may have: the columns of value and key, and that of the timestamp."""
     assert source.value.schema is not None
@@ -132,10 +139,7 @@ def _of_frame(source: Source, frame: pl.DataFrame, records: Sequence[Record], cl
             (pl.col(c).cast(dtype) if c in frame.columns else pl.lit(None, dtype).alias(c))
             for c, dtype in columns.items()
         )
-        # A registered schema belongs to a topic.
-        subject, of = name_of(source.topic), source.value
-        written = of.for_sink(subject, value) if isinstance(of, Registering) else of
-        values = written.encode(whole.select(value.names()))
+        values = written_as(source).encode(whole.select(value.names()))
         keys = [None] * whole.height if source.key is None else source.key.encode(whole)
     except pl.exceptions.PolarsError as error:
         raise _misfit(source, error) from error

@@ -18,11 +18,11 @@ from typing import Any
 
 import polars as pl
 
-from falkirk.errors import ConfigError
+from falkirk.errors import ConfigError, DefinitionError
 from falkirk.stream.flow import Flow
 from falkirk.stream.formats.types import instance, type_name
 from falkirk.stream.operators import Source, TableSource
-from falkirk.testing.inputs import columns_of, source_named, sources_of
+from falkirk.testing.inputs import columns_of, source_named, sources_of, written_as
 from falkirk.testing.records import Record
 
 try:
@@ -74,26 +74,37 @@ def _key(source: Source, row: Mapping[str, Any]) -> Any:
 def _row(source: Source) -> SearchStrategy[dict[str, Any]]:
     keys, columns = () if source.key is None else source.key.columns, columns_of(source)
     assert source.value.schema is not None
-    # A format of one value writes a null as no value at all, which is a tombstone and no row.
-    (nothing,) = source.value.encode(pl.DataFrame({c: [None] for c in source.value.schema}, schema=source.value.schema))
-    never = {*keys, *(source.value.schema if nothing is None else ())}
+    nulls = _takes_nulls(source)
+    never = {*keys, *(() if nulls else source.value.schema)}
     return st.fixed_dictionaries(
-        {c: _values(dtype, key=c in keys) if c in never else st.none() | _values(dtype) for c, dtype in columns.items()}
+        {
+            c: _values(dtype, nulls, key=c in keys) if c in never else st.none() | _values(dtype, nulls)
+            for c, dtype in columns.items()
+        }
     )
 
 
-def _values(dtype: pl.DataType, *, key: bool = False) -> SearchStrategy[Any]:
-    """Values of a type, but no null; of keys, few and far between."""
+def _takes_nulls(source: Source) -> bool:
+    """Whether every column may be null. A schema may say that some may not; and a format of one value writes a null as no
+    value at all, which is a tombstone and no row."""
+    columns = source.value.schema or pl.Schema()
+    try:
+        (nothing,) = written_as(source).encode(pl.DataFrame({c: [None] for c in columns}, schema=columns))
+    except DefinitionError:
+        return False
+    return nothing is not None
+
+
+def _values(dtype: pl.DataType, nulls: bool, *, key: bool = False) -> SearchStrategy[Any]:
+    """Values of a type, but no null, within it neither unless there may be `nulls`; of keys, few and far between."""
+    if dtype.is_nested():
+        return _nested(dtype, nulls)
     if dtype.is_integer():
         least, most = (int(pl.select(bound).item()) for bound in (dtype.min(), dtype.max()))  # type: ignore[attr-defined]
         some = st.integers(0, min(most, 5))
         return some | st.integers(least, most) if key else st.integers(least, most) | st.sampled_from([least, most])
     if dtype.is_float():
         return st.floats(allow_nan=False, allow_infinity=False, width=32 if dtype == pl.Float32() else 64)
-    if isinstance(dtype, pl.List):
-        return st.lists(st.none() | _values(instance(dtype.inner)), max_size=3)
-    if isinstance(dtype, pl.Struct):
-        return st.fixed_dictionaries({f.name: st.none() | _values(instance(f.dtype)) for f in dtype.fields})
     if isinstance(dtype, pl.Datetime):
         times, unit = st.datetimes(FIRST, LAST, timezones=st.just(UTC)), 1 if dtype.time_unit == "us" else 1000
         return times.map(lambda at: at.replace(microsecond=at.microsecond // unit * unit))
@@ -111,3 +122,11 @@ def _values(dtype: pl.DataType, *, key: bool = False) -> SearchStrategy[Any]:
             f"there is no strategy for columns of type {type_name(dtype)}", hint="write the rows yourself"
         )
     return plain[dtype]
+
+
+def _nested(dtype: pl.DataType, nulls: bool) -> SearchStrategy[Any]:
+    nothing = st.none() if nulls else st.nothing()
+    if isinstance(dtype, pl.List):
+        return st.lists(nothing | _values(instance(dtype.inner), nulls), max_size=3)
+    fields: list[pl.Field] = dtype.fields  # type: ignore[attr-defined]
+    return st.fixed_dictionaries({f.name: nothing | _values(instance(f.dtype), nulls) for f in fields})

@@ -104,8 +104,8 @@ class Protobuf(Registering):
         """The format that writes to this topic. Raises DefinitionError where there is no schema to write by."""
         if self._given is None:
             raise DefinitionError(
-                "columns have no numbers, by which Protobuf tells fields apart",
-                hint='give the sink a .proto, or a generated class: fk.Protobuf("total.proto", registry=…)',
+                "columns have no numbers, by which Protobuf tells fields apart: they can be read, and not written",
+                hint='give a .proto, or a generated class: fk.Protobuf("total.proto", registry=…)',
             )
         if self.registry is not None and self._given.imports:
             raise DefinitionError(
