@@ -9,12 +9,16 @@ import msgspec
 import pytest
 
 import falkirk as fk
-from falkirk.checkpoint.ids import TaskId
-from falkirk.checkpoint.records import StepRecord, decode, encode
+from falkirk.checkpoint.epochs import Opened
+from falkirk.checkpoint.ids import Epoch, InputPartition, Millis, Offset, TaskId
+from falkirk.checkpoint.records import Range, StepRecord, decode, encode
+from falkirk.connectors.kafka.topics import TopicInfo
 from falkirk.errors import ConfigError, DefinitionError
+from falkirk.runtime.batch.binding import bind
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.sources import with_stand_ins
 from falkirk.runtime.survey import others
+from falkirk.stream.batch import Piece
 from falkirk.stream.explain import explain
 
 BID = fk.Json({"auction": fk.Int64, "price": fk.Int64})
@@ -83,6 +87,20 @@ def test_a_record_of_before_is_read_and_one_of_now_reads_the_same() -> None:
     )
     now = msgspec.structs.replace(record, division=(*record.division, there))
     assert decode(encode(now)) == now
+
+
+def test_an_epoch_records_the_cluster_and_its_tasks_read_there() -> None:
+    flow = fk.Flow("epochs")
+    sold = flow.source("sold", cluster="sales", key="auction", value=BID).with_regime(fk.Batch())
+    sold.group_by("auction", id="daily").agg(n=fk.len()).sink("daily", key="auction", value=fk.Json())
+    counts = {"sales:sold": 2, "daily": 1, "falkirk.epochs.dead-letters": 1, "epochs": 2}
+    infos = {topic: TopicInfo(topic, f"id of {topic}", count) for topic, count in counts.items()}
+    [part] = bind(flow.plan().batches, {"daily": "epochs"}, infos)
+    division = tuple(Range(partition, Offset(3), Offset(9)) for partition in sorted(part.places))
+    opened = Opened(Epoch(0), Millis(0), division, (), "")
+    assert [r.partition for r in division] == [InputPartition("sales", "sold", "id of sales:sold", p) for p in (0, 1)]
+    pieces = [piece for piece in part.pieces(opened) if isinstance(piece, Piece)]
+    assert [(p.topic, p.partition, p.start, p.end) for p in pieces] == [("sales:sold", p, 3, 9) for p in (0, 1)]
 
 
 def test_what_does_not_decode_is_buried_with_its_clusters_name() -> None:
