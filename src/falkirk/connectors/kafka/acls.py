@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple
@@ -20,6 +21,9 @@ from falkirk.checkpoint.ids import OwnerId
 from falkirk.connectors.kafka.config import Cluster, client
 from falkirk.connectors.kafka.errors import translate
 from falkirk.errors import ClusterError
+
+LOADING_S = 10.0
+"""How long a group's coordinator is given to load what it knows."""
 
 _RESOURCES = {
     "topic": ResourceType.TOPIC,
@@ -78,8 +82,13 @@ def rights_on_groups(cluster: Cluster, names: Iterable[str]) -> dict[str, set[st
     """What this user may do with groups; of those that nobody has joined yet, a cluster may know nothing. Raises
     ClusterError."""
     admin = client(AdminClient, cluster.settings())
-    asked = admin.describe_consumer_groups(sorted(names), include_authorized_operations=True, request_timeout=5)
-    return _rights(asked, "group")
+    deadline = time.monotonic() + LOADING_S
+    while True:
+        asked = admin.describe_consumer_groups(sorted(names), include_authorized_operations=True, request_timeout=5)
+        failed = [e for future in asked.values() if isinstance(e := future.exception(), KafkaException)]
+        if not any(e.args[0].code() in _LOADING for e in failed) or time.monotonic() > deadline:
+            return _rights(asked, "group")
+        time.sleep(0.1)
 
 
 def _rights(asked: Mapping[str, Future[Any]], kind: str) -> dict[str, set[str]]:
@@ -91,7 +100,9 @@ def _rights(asked: Mapping[str, Future[Any]], kind: str) -> dict[str, set[str]]:
             if error.args[0].code() in _UNKNOWN and kind == "group":
                 continue
             if error.args[0].code() not in _REFUSED:
-                raise translate(error.args[0], f"{kind} {name}") or ClusterError(error.args[0].str()) from error
+                where = f"{kind} {name}"
+                words = f"{error.args[0].name()} {error.args[0].str()}"
+                raise translate(error.args[0], where) or ClusterError(words, where=where) from error
             found[name] = set()
     return found
 
@@ -106,5 +117,7 @@ def may_write_as(cluster: Cluster, owner: OwnerId) -> None:
         raise translate(error.args[0], where) or ClusterError(error.args[0].str(), where=where) from error
 
 
+_LOADING = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR)
+"""A broker that has just started, or is to take a group over, does not know it yet."""
 _UNKNOWN = (KafkaError._TIMED_OUT, KafkaError.GROUP_ID_NOT_FOUND, KafkaError.COORDINATOR_NOT_AVAILABLE)
 _REFUSED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
