@@ -75,8 +75,9 @@ class Around:
 
 def turned(heard: Standing | None) -> tuple[Worker, list[str]]:
     worker, around = Worker.__new__(Worker), Around(heard)
-    parts = ("_membership", "_orphans", "_vigil", "maintenance", "_ear")
+    parts = ("_membership", "_orphans", "maintenance", "_ear")
     worker.__dict__ |= dict.fromkeys(parts, around) | {
+        "_vigils": [around],
         "pipeline": SimpleNamespace(staged={}), "_commit": None, "tasks": {},
         "_take_over": around.take_over, "_settle": lambda *, wait: None, "_read": around.read,
         "_close_steps": around.close_steps, "_start_commit": around.start_commit,

@@ -43,7 +43,7 @@ class Memory:
     """What the stores of one process may use together, in bytes.
 
     Index and filter blocks lie in the cache too. Beyond `write_buffers` a store that is written to flushes; what is
-    being flushed comes on top, at most a quarter of it for each store.
+    being flushed comes on top, for each store at most a quarter of it and one write.
     """
 
     def __init__(self, cache: int = 128 * MIB, write_buffers: int = 64 * MIB) -> None:

@@ -86,7 +86,10 @@ def branched(s: fk.Stream) -> fk.Stream:
     return high.select("k", "g").concat(low.select("k", "g"), id="both")
 
 
-FLOWS: dict[str, Callable[[fk.Stream], tuple[fk.Stream, Any]]] = {
+Built = tuple[fk.Stream, Any] | tuple[fk.Stream, Any, dict[str, Any]]
+"""A stream, its sink's key, and what else its sink is told."""
+
+FLOWS: dict[str, Callable[[fk.Stream], Built]] = {
     "source": lambda s: (s, "k"),
     "no key": lambda s: (s, None),
     "filter": lambda s: (s.filter(fk.col("x") > 0), "k"),
@@ -97,6 +100,10 @@ FLOWS: dict[str, Callable[[fk.Stream], tuple[fk.Stream, Any]]] = {
     "map_batches": lambda s: (s.map_batches(lambda frame: frame.drop_nulls("x")), "k"),
     "branch, concat": lambda s: (branched(s), "k"),
     "repartition": lambda s: (s.repartition("g"), "g"),
+    "sink by column": lambda s: (
+        s.with_columns(to=fk.when(fk.col("x") > 0).then(fk.lit("out")).otherwise(fk.lit("nowhere"))), "k",
+        {"topic": ["out"], "topic_by": "to", "on_error": fk.Skip()},
+    ),
     "with_regime": lambda s: (s.with_regime(s._op.regime), "k"),
     "group_by": lambda s: (grouped(s), "g"),
     "group_by several": lambda s: (s.group_by("k", "g").agg(n=fk.len()), ["k", "g"]),
@@ -125,10 +132,10 @@ FLOWS: dict[str, Callable[[fk.Stream], tuple[fk.Stream, Any]]] = {
 }  # fmt: skip
 
 
-def app_of(build: Callable[[fk.Stream], tuple[fk.Stream, Any]], regime: Any, given: list[dict[str, Any]]) -> MemoryApp:
+def app_of(build: Callable[[fk.Stream], Built], regime: Any, given: list[dict[str, Any]]) -> MemoryApp:
     flow = fk.Flow("f", regime=regime)
-    out, key = build(flow.source("in", key="k", value=FORMAT))
-    out.sink("out", key=key, value=JSON)
+    out, key, *more = build(flow.source("in", key="k", value=FORMAT))
+    out.sink("out", key=key, value=JSON, **(more[0] if more else {}))
     app = MemoryApp(flow, {"in": 3, "out": 2}, tasks=2)
     for i, row in enumerate(given):
         app.append("in", row["k"].encode(), msgspec.json.encode(row), timestamp=i)
