@@ -24,7 +24,7 @@ from tests.soak.system import Helper, now
 from falkirk.connectors.embedded.recovery import FENCING
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.errors import FalkirkError, IdentityError
+from falkirk.errors import ClusterError, FalkirkError, IdentityError
 
 SPEC = specs.mixed
 PARTITIONS = 2
@@ -219,8 +219,10 @@ class Trial:
 
     def _look(self, name: str) -> None:
         code = self.containers.ended(name)
-        # A broker that was away answers what a worker asked before it asked anew, and takes it for its own rival.
-        if code == IdentityError.exit_code and name in WORKERS:
+        # A broker that was away answers what a worker asked before it asked anew, and takes it for its own rival. One that
+        # starts again while the broker is away finds none, and says so. Whoever runs containers starts both again.
+        by_chance = code == IdentityError.exit_code or (code == ClusterError.exit_code and name in self.started_again)
+        if by_chance and name in WORKERS:
             self.started_again.append(name)
             self.containers.start(name)
         else:
