@@ -100,11 +100,8 @@ def try_out(url: str) -> None:
         same = bytes(obstore.get(store, path).bytes()) == b"x"
         obstore.delete(store, path)
     except (BaseError, OSError) as error:
-        raise DiskError(
-            f"the checkpoint store cannot be used: {_first_line(error)}",
-            where=url,
-            hint="is it there, and do the credentials in the environment let you write, read and delete?",
-        ) from error
+        hint = "is it there, and do the credentials in the environment let you write, read and delete?"
+        raise _unusable(error, url, hint) from error
     if not same:
         raise DiskError("the checkpoint store gives back something else than was written", where=url)
 
@@ -117,11 +114,12 @@ def in_words(where: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except (BaseError, OSError) as error:
-        raise DiskError(
-            f"the checkpoint store cannot be used: {_first_line(error)}",
-            where=where,
-            hint="check its address, credentials and space: nothing is lost, and the copy is tried again",
-        ) from error
+        hint = "check its address, credentials and space: nothing is lost, and the copy is tried again"
+        raise _unusable(error, where, hint) from error
+
+
+def _unusable(error: Exception, where: str, hint: str) -> DiskError:
+    return DiskError(f"the checkpoint store cannot be used: {_first_line(error)}", where=where, hint=hint)
 
 
 def place(store: ObjectStore, path: str) -> str:

@@ -21,6 +21,19 @@ def frame_of(rows: Sequence[Mapping[str, Any]], schema: pl.Schema) -> pl.DataFra
     return pl.DataFrame([pl.Series(n, [r.get(n) for r in rows], dtype=t, strict=True) for n, t in schema.items()])
 
 
+def frame_if_all_fit(rows: Sequence[Any], schema: pl.Schema) -> pl.DataFrame | None:
+    """The same of what may be no rows at all; None where one of them does not fit, or has columns of its own.
+
+    >>> frame_if_all_fit([{"n": 1}, {"m": 2}], pl.Schema({"n": pl.Int64}))
+    """
+    if all(isinstance(row, Mapping) and not row.keys() - schema.keys() for row in rows):
+        try:
+            return frame_of(rows, schema)
+        except MISFITS:
+            pass
+    return None
+
+
 def misfits(rows: Sequence[Any], schema: pl.Schema) -> list[int]:
     """Which of these are no rows of the schema.
 
@@ -30,13 +43,8 @@ def misfits(rows: Sequence[Any], schema: pl.Schema) -> list[int]:
     found, waiting = [], [range(len(rows))] if rows else []
     while waiting:
         piece = waiting.pop()
-        part = rows[piece.start : piece.stop]
-        try:
-            if all(isinstance(row, Mapping) and not row.keys() - schema.keys() for row in part):
-                frame_of(part, schema)
-                continue
-        except MISFITS:
-            pass
+        if frame_if_all_fit(rows[piece.start : piece.stop], schema) is not None:
+            continue
         middle = piece.start + len(piece) // 2
         if len(piece) == 1:
             found.append(piece.start)

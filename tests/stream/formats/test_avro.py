@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal
 from pathlib import Path
@@ -16,11 +16,11 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.stream.formats.known import Known
 
 import falkirk as fk
 from falkirk.errors import DefinitionError
 from falkirk.stream.formats.avro import Avro
-from falkirk.stream.formats.registry import Registered
 from falkirk.stream.formats.spoken import format_of
 from falkirk.testing.memory import MemoryApp
 
@@ -257,27 +257,6 @@ def test_a_reader_has_its_own_schema() -> None:
     decoded = with_registry.decode([b"\0\0\0\0\5" + value for value in values])
     assert decoded.bad == []
     assert decoded.frame.rows(named=True) == [oracle(value, writer, reader) for value in values]
-
-
-class Known:
-    """A registry that knows some schemas."""
-
-    def __init__(self, schemas: Mapping[int, str]) -> None:
-        self._schemas = {number: Registered(text) for number, text in schemas.items()}
-
-    def __repr__(self) -> str:
-        return "Known()"
-
-    def schemas(self, ids: Collection[int]) -> Mapping[int, Registered | None]:
-        return {number: self._schemas.get(number) for number in ids}
-
-    def register(self, subject: str, schema: str, kind: str) -> int:
-        raise NotImplementedError
-
-    registered = register
-
-    def check(self) -> None:
-        raise NotImplementedError
 
 
 @pytest.mark.parametrize(

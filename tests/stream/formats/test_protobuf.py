@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.stream.formats.known import Known
 
 import falkirk as fk
 from falkirk.errors import DefinitionError
@@ -195,22 +196,7 @@ def test_what_is_not_set_is_null_where_the_message_can_tell_and_a_default_where_
 # -- two schemas -------------------------------------------------------------------------------------------------------
 
 
-class Known:
-    """A registry that knows some schemas."""
-
-    def __init__(self, schemas: Mapping[int, str | Registered]) -> None:
-        self._schemas = {n: Registered(s, "PROTOBUF") if isinstance(s, str) else s for n, s in schemas.items()}
-
-    def schemas(self, ids: Collection[int]) -> Mapping[int, Registered | None]:
-        return {number: self._schemas.get(number) for number in ids}
-
-    def register(self, subject: str, schema: str, kind: str) -> int:
-        raise NotImplementedError
-
-    registered = register
-
-    def check(self) -> None:
-        raise NotImplementedError
+knowing = partial(Known, kind="PROTOBUF")
 
 
 def head(number: int, path: bytes = b"\0") -> bytes:
@@ -223,7 +209,7 @@ def test_a_reader_with_a_schema_goes_by_numbers() -> None:
     new = proto(
         "int64 m = 1; double now = 2; string k = 3; optional string note = 5; repeated int32 ns = 6; int64 z = 7;"
     )
-    form = Protobuf(new, registry=Known({1: old}))
+    form = Protobuf(new, registry=knowing({1: old}))
     decoded = form.decode([head(1) + message(old, n=-7, old=0.5, k="A", gone="x")])
     assert decoded.bad == []
     assert decoded.frame.rows(named=True) == [{"m": -7, "now": 0.5, "k": "A", "note": None, "ns": [], "z": 0}]
@@ -237,7 +223,7 @@ def test_a_reader_of_columns_goes_by_names() -> None:
         "n": fk.Float64,
         "x": fk.Date,
     }
-    form = Protobuf(columns, registry=Known({1: old}))
+    form = Protobuf(columns, registry=knowing({1: old}))
     values = [head(1) + message(old, n=5, at=1500, ins=[{"z": 1, "y": 2}]), head(1) + message(old, ins=[{"y": 300}])]
     decoded = form.decode(values)
     assert decoded.bad == [(1, "field 'ins[].y': cannot read 300 as Int8")]
@@ -260,13 +246,13 @@ def test_a_reader_of_columns_goes_by_names() -> None:
     ],
 )
 def test_a_schema_that_does_not_fit_is_the_records_fault(fields: str, column: Any, reason: str) -> None:
-    form = Protobuf({"x": column}, registry=Known({1: proto(fields)}))
+    form = Protobuf({"x": column}, registry=knowing({1: proto(fields)}))
     assert form.decode([head(1)]).bad == [(0, f"schema 1: field 'x': {reason}")]
 
 
 def test_an_integer_that_does_not_fit_is_the_records_fault() -> None:
     text = proto("uint64 x = 1;")
-    form = Protobuf({"x": fk.Int64}, registry=Known({1: text}))
+    form = Protobuf({"x": fk.Int64}, registry=knowing({1: text}))
     decoded = form.decode([head(1) + message(text, x=n) for n in (1 << 63, (1 << 63) - 1)])
     assert decoded.bad == [(0, "field 'x': cannot read 9223372036854775808 as Int64")]
     assert decoded.frame.item() == (1 << 63) - 1
@@ -274,7 +260,7 @@ def test_an_integer_that_does_not_fit_is_the_records_fault() -> None:
 
 def test_records_of_several_schemas_keep_their_order() -> None:
     schemas = {1: proto("int32 x = 1;"), 2: proto("string y = 1; int64 x = 2;"), 3: proto("string x = 1;")}
-    known = Known({**schemas, 4: Registered("{}", "AVRO"), 5: "message Bid { in64 x = 1; }"})
+    known = knowing({**schemas, 4: Registered("{}", "AVRO"), 5: "message Bid { in64 x = 1; }"})
     form = Protobuf({"x": fk.Int64}, registry=known)
     values = [head(n) + message(schemas[n], x=x) for n, x in [(2, 5), (1, 6), (2, 7), (3, "8")]]
     decoded = form.decode([*values, None, b"", b"\1" + values[0][1:], head(9), head(4), head(5)])
@@ -293,7 +279,7 @@ def test_records_of_several_schemas_keep_their_order() -> None:
 
 def test_a_record_says_which_message_of_its_schema_it_is() -> None:
     """As Confluent's serializer writes it: how many numbers, and these, zigzag; one 0 for the first message."""
-    form = Protobuf({"n": fk.Int64, "a": fk.Int64}, registry=Known({1: ALL}))
+    form = Protobuf({"n": fk.Int64, "a": fk.Int64}, registry=knowing({1: ALL}))
     paths = {b"\x04\x02\x00": (5, None), b"\x02\x00": (None, 5), b"\x00": (None, 5)}
     for path, row in paths.items():
         assert form.decode([head(1, path) + b"\x08\x05"]).frame.rows() == [row]
@@ -343,7 +329,7 @@ def test_a_file_may_import_others_beside_it(tmp_path: Path) -> None:
     assert form.schema == pl.Schema({"price": pl.Struct({"cents": pl.Int64})})
     assert form.decode(form.encode(pl.DataFrame({"price": [{"cents": 5}]}))).frame.item() == {"cents": 5}
     with pytest.raises(DefinitionError, match=r"imports money\.proto, which would have to be registered apart"):
-        Protobuf(file, registry=Known({})).for_sink("bids", form.schema)
+        Protobuf(file, registry=knowing({})).for_sink("bids", form.schema)
 
 
 @pytest.mark.parametrize(
@@ -436,9 +422,9 @@ def test_the_order_of_a_maps_pairs_changes_no_byte() -> None:
 
 
 def test_columns_alone_are_not_written() -> None:
-    bids = fk.Flow("x").source("bids", value=Protobuf({"n": fk.Int64}, registry=Known({})))
+    bids = fk.Flow("x").source("bids", value=Protobuf({"n": fk.Int64}, registry=knowing({})))
     with pytest.raises(DefinitionError, match="columns have no numbers"):
-        bids.sink("out", value=Protobuf({"n": fk.Int64}, registry=Known({})))
+        bids.sink("out", value=Protobuf({"n": fk.Int64}, registry=knowing({})))
 
 
 def test_a_group_that_is_gone_needs_no_row() -> None:

@@ -13,7 +13,7 @@ from falkirk.stream.aggregates.bound import Bound, Context, GroupError, new
 from falkirk.stream.blame import MEND, raised
 from falkirk.stream.expressions import IntoExpr, evaluate, words
 from falkirk.stream.formats.types import SchemaLike, schema_of
-from falkirk.stream.frames import MISFITS, fits, frame_of
+from falkirk.stream.frames import MISFITS, fits, frame_if_all_fit, frame_of
 
 
 class Aggregate:
@@ -138,11 +138,8 @@ class BoundUser(Bound):
 
     def _frame(self, states: list[Any]) -> pl.DataFrame:
         rows = [{} if state is None else state for state in states]
-        if all(isinstance(row, Mapping) and not row.keys() - self.schema.keys() for row in rows):
-            try:
-                return frame_of(rows, self.schema)
-            except MISFITS:
-                pass
+        if (frame := frame_if_all_fit(rows, self.schema)) is not None:
+            return frame
         wrong = next(i for i, row in enumerate(rows) if not fits(row, self.schema))
         raise GroupError(
             wrong,

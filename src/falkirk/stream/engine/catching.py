@@ -17,7 +17,7 @@ from falkirk.stream.engine.batch import ORIGIN, TS, WEIGHT, Batch
 from falkirk.stream.engine.failures import Failed, worded
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.expressions import words
-from falkirk.stream.frames import MISFITS, frame_of, misfits
+from falkirk.stream.frames import frame_if_all_fit, frame_of, misfits
 
 T = TypeVar("T")
 
@@ -86,11 +86,8 @@ def fitting(catching: Catching, made: Sequence[Any], origins: Sequence[int]) -> 
     """What a function gave as a frame of the operator's schema, and of which row of the batch each is: the `origins`, if all
     of it fits. A row of which one does not fit gives none. Raises UserCodeError if the app is to stop."""
     schema = catching.operator.schema
-    if all(isinstance(row, Mapping) and not row.keys() - schema.keys() for row in made):
-        try:
-            return frame_of(made, schema), origins
-        except MISFITS:
-            pass
+    if (frame := frame_if_all_fit(made, schema)) is not None:
+        return frame, origins
     for i in misfits(made, schema):
         catching.row(origins[i], no_row(made[i], schema))
     kept = [i for i, origin in enumerate(origins) if origin not in catching.failed]
@@ -101,11 +98,8 @@ def made_frame(operator: op.Operator, made: Sequence[Any], wheres: Sequence[Call
     """Dicts as a frame of the operator's schema. Raises UserCodeError, from a Misfit, with where the one is that does not
     fit."""
     schema = operator.schema
-    if all(isinstance(row, Mapping) and not row.keys() - schema.keys() for row in made):
-        try:
-            return frame_of(made, schema)
-        except MISFITS:
-            pass
+    if (frame := frame_if_all_fit(made, schema)) is not None:
+        return frame
     wrong = misfits(made, schema)[0]
     error = no_row(made[wrong], schema)
     raise UserCodeError(error.what, where=wheres[wrong](), hint=error.hint) from error

@@ -29,7 +29,7 @@ from falkirk.stream.circuit import State
 from falkirk.stream.earlier import Function
 from falkirk.stream.engine.partitioners import EVERYTHING
 from falkirk.stream.expressions import words
-from falkirk.stream.frames import MISFITS, frame_of, misfits
+from falkirk.stream.frames import frame_if_all_fit, frame_of, misfits
 from falkirk.stream.migrating import kept_aggregates
 from falkirk.stream.stage import PhysicalStage
 from falkirk.stream.tables import GROUPS, MOVED, ROWS, group_schema, state_words, tables_of
@@ -198,11 +198,8 @@ def _changed(
         except Exception as error:
             name = getattr(function, "__name__", type(function).__name__)
             raise _failed(was, raised(f"{name}({row})", error), of[i][0]) from error
-    if all(isinstance(row, Mapping) and not row.keys() - schema.keys() for row in made):
-        try:
-            return frame_of(made, schema)
-        except MISFITS:
-            pass
+    if (frame := frame_if_all_fit(made, schema)) is not None:
+        return frame
     wrong = misfits(made, schema)[0]
     what = f"`by` gave {made[wrong]!r}, which is no row of the version after it: {words(schema)}"
     raise _failed(was, what, of[wrong][0])
