@@ -102,7 +102,7 @@ def overtaken(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> bool:
 
     not overtaken  ⇔  the steps read after the store's are store.step + 1, store.step + 2, …
     """
-    if owned.task.changelog is not None or not owned.task.stateful:
+    if not owned.task.replayed:
         return False
     at = owned.opened().progress.step
     after = [record.step for _, record in steps if record.step > at]

@@ -62,9 +62,13 @@ async def name(
 
 async def recover(log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned]) -> None:
     """Clauses 5b and 5c. Each task is rolled forward afterwards, or IDLE: another was named, and it is lost."""
-    by_partition = {owned.task.steps: owned for owned in tasks}
-    await fence_rivals(log, list(by_partition))
+    await fence_rivals(log, [owned.task.steps for owned in tasks])
+    await roll(log, stores, replayer, clock, tasks)
 
+
+async def roll(log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned]) -> None:
+    """Clause 5c. Tasks that were fenced together may be rolled one part after the other: each part's marks are asked after
+    all fences."""
     for owned in tasks:
         owned.enter(Phase.ROLLING)
         owned.store = await current_store(stores, clock, owned.task)

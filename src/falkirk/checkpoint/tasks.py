@@ -66,6 +66,11 @@ class Task:
     layout: int = 0
     """The number of the app's layout that its owner runs."""
 
+    @property
+    def replayed(self) -> bool:
+        """Its store is rolled forward by running recorded steps again."""
+        return self.stateful and self.changelog is None
+
 
 @dataclass(slots=True)
 class Owned:

@@ -9,7 +9,8 @@ from secrets import token_hex
 from falkirk.checkpoint import driver
 from falkirk.checkpoint.ids import Nonce
 from falkirk.checkpoint.ports import Log
-from falkirk.checkpoint.takeover import admit, name, recover
+from falkirk.checkpoint.reading import fence_rivals
+from falkirk.checkpoint.takeover import admit, name, roll
 from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase
 from falkirk.checkpoint.transaction import Fate, commit_steps, release
 from falkirk.runtime.clock import WallClock
@@ -40,17 +41,21 @@ class Committer:
 
         return self._transactions.submit(work)
 
-    def recover(self, tasks: Sequence[Owned], stores: TaskStores, replays: Replays) -> Future[None]:
-        """Clauses 5b to 5d: each task is RUNNING afterwards, or IDLE."""
+    def recover(self, parts: Sequence[Sequence[Owned]], stores: TaskStores, replays: Replays) -> list[Future[None]]:
+        """Clauses 5b to 5d, the second and third part by part: each task of a part is RUNNING after its end, or IDLE."""
 
-        def work() -> None:
-            try:
-                driver.run(recover(self._log, stores, replays, WallClock(), tasks))
-            finally:
-                replays.close()
-            self._transactions.submit(lambda: [admit(owned) for owned in tasks]).result()
+        def fence() -> None:
+            driver.run(fence_rivals(self._log, [owned.task.steps for part in parts for owned in part]))
 
-        return self._recoveries.submit(work)
+        def work(part: Sequence[Owned]) -> None:
+            fenced.result()
+            driver.run(roll(self._log, stores, replays, WallClock(), part))
+            self._transactions.submit(lambda: [admit(owned) for owned in part]).result()
+
+        fenced = self._recoveries.submit(fence)
+        rolled = [self._recoveries.submit(work, part) for part in parts]
+        self._recoveries.submit(replays.close)
+        return rolled
 
     def commit(self, steps: Sequence[ClosedStep]) -> Future[list[Fate]]:
         """Clauses 3 and 4."""

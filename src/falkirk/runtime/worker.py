@@ -287,9 +287,12 @@ class Worker:
             return
         circuits = {o.task.id: self._circuit(o) for o in tasks}
         replays = Replays(self.settings.cluster(), self._bound, circuits, {o.task.id: o for o in tasks})
-        recovered = self._committer.recover(tasks, self._stores, replays)
-        self._recoveries.append((tasks, circuits, recovered))
-        self.traces.taking_over(tasks, recovered)
+        # Who runs recorded steps again may take a while: others do not wait for that, nor they for each other.
+        parts = [[o for o in tasks if not o.task.replayed], *([o] for o in tasks if o.task.replayed)]
+        parts = [part for part in parts if part]
+        for part, recovered in zip(parts, self._committer.recover(parts, self._stores, replays), strict=True):
+            self._recoveries.append((part, circuits, recovered))
+            self.traces.taking_over(part, recovered)
 
     def _recovered(self, tasks: list[Owned], circuits: dict[TaskId, Circuit], recovered: Future[None]) -> None:
         recovered.result()
