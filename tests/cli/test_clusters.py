@@ -52,6 +52,14 @@ both.group_by("auction", id="counts").agg(n=fk.len()).sink("counts", topic="{pre
 lazy = there.with_regime(fk.LazyCheckpoint(step="20ms", every="1s"), id="lazy")
 lazy.group_by("auction", id="sums").agg(sum=fk.sum("id")).sink("sums", topic="{prefix}sums", key="auction", value=fk.Json())
 """
+MATCHED = """
+from __future__ import annotations
+import falkirk as fk
+
+flow = fk.Flow("{name}", regime=fk.EagerCheckpoint(step="20ms", every="1s"))
+there = flow.source("there", topic=fk.Pattern("{prefix}bids.*"), cluster="sales", value=fk.Json({{"id": fk.Int64}}))
+there.sink("copied", topic="{prefix}copied", key="id", value=fk.Json())
+"""
 AUCTIONS = 7
 IDEMPOTENT = {"enable.idempotence": True, "partitioner": "murmur2", "linger.ms": 5}
 """A producer that outlives its broker, and writes each record once all the same."""
@@ -60,22 +68,22 @@ IDEMPOTENT = {"enable.idempotence": True, "partitioner": "murmur2", "linger.ms":
 class Trial:
     """The app, what it was sent, and the commands on it."""
 
-    def __init__(self, own: str, sales: str, prefix: str, folder: Path) -> None:
+    def __init__(self, own: str, sales: str, prefix: str, folder: Path, flow: str = FLOW) -> None:
         self.own, self.sales, self.prefix, self.folder, self.name = own, sales, prefix, folder, f"{prefix}app"
         self.bids, self.target = f"{prefix}bids", f"{folder / 'app.py'}:flow"
-        (folder / "app.py").write_text(FLOW.format(name=self.name, prefix=prefix))
+        (folder / "app.py").write_text(flow.format(name=self.name, prefix=prefix))
         self.sent: dict[str, list[int]] = {own: [], sales: []}
         self.processes: list[subprocess.Popen[str]] = []
         self._ids, self._producers = itertools.count(), dict[str, Producer]()
         for brokers in (own, sales):
             Topics(Cluster(brokers)).create(self.bids, 2, 1, {})
 
-    def feed(self, brokers: str, count: int) -> None:
+    def feed(self, brokers: str, count: int, topic: str = "") -> None:
         """Bids with numbers of their own, into one cluster."""
         self._producers.setdefault(brokers, Producer({"bootstrap.servers": brokers, **IDEMPOTENT}))
         for i in itertools.islice(self._ids, count):
             bid = {"id": i, "auction": i % AUCTIONS}
-            self._producers[brokers].produce(self.bids, json.dumps(bid), str(i % AUCTIONS))
+            self._producers[brokers].produce(topic or self.bids, json.dumps(bid), str(i % AUCTIONS))
             self.sent[brokers].append(i)
 
     def flush(self) -> None:
@@ -300,6 +308,26 @@ def test_what_is_wrong_with_the_other_cluster_is_said_before_anything_is_made(
     with pytest.raises(ClusterError, match=f"topic 'sales:{trial.bids}' does not exist"):
         trial.prepared(sales=Cluster(sales, name="sales"))
     assert not any(name.startswith(f"falkirk.{trial.name}") for name in Topics(Cluster(kafka)).names())
+
+
+def test_topics_of_another_cluster_join_a_pattern_while_the_app_is_killed(
+    kafka: str, sales: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    trial = Trial(kafka, sales, topic_prefix, tmp_path, MATCHED)
+    try:
+        trial.feed(sales, 400)
+        trial.moved(sales, run := trial.run("--workers", "2"))
+        Topics(Cluster(sales)).create(joining := f"{trial.bids}-too", 3, 1, {})
+        trial.feed(sales, 400, joining)
+        trial.moved(sales, run)
+        run.kill()
+        trial.feed(sales, 100, joining)
+        trial.flush()
+        run = trial.run("--until", "end")
+        assert run.wait(120) == 0
+        assert Counter(row["id"] for row in trial.records("copied")) == Counter(trial.sent[sales])
+    finally:
+        trial.close()
 
 
 @pytest.mark.slow

@@ -152,6 +152,33 @@ def test_a_topic_that_a_pattern_matches_is_told_once_the_cluster_describes_it(cl
         look(over)
 
 
+class Elsewhere(Cluster):
+    """Has the topics of cluster sales."""
+
+    def of(self, cluster: str) -> Cluster:
+        assert cluster == "sales"
+        return self
+
+    def ask(self, names: Iterable[str], timeout: float) -> Cluster:
+        assert set(names) <= {"sales:bids", "sales:bids-more"}
+        return self
+
+
+def test_a_pattern_of_another_cluster_matches_what_that_cluster_has() -> None:
+    there = Elsewhere()
+    bids = {"sales:bids": TopicRecord("c", 2, "source")}
+    layout = msgspec.structs.replace(LAYOUT, topics={**LAYOUT.topics, **bids})
+    patterns = [Pattern("bids.*").within("sales")]
+    _, over = vigils(layout, there, patterns, "falkirk")  # type: ignore[arg-type]
+    there.names = ["bids", "bids-more"]
+    there.answer = {
+        "sales:bids": TopicInfo("sales:bids", "c", 2),
+        "sales:bids-more": TopicInfo("sales:bids-more", "d", 1),
+    }
+    with pytest.raises(OutgrownError, match="sales:bids-more"):
+        look(over)
+
+
 class Two(Cluster):
     """Its app reads from cluster sales too, which does not answer."""
 

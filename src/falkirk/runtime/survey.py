@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from falkirk.checkpoint.ids import cluster_of
+from falkirk.checkpoint.ids import address, cluster_of
 from falkirk.connectors.kafka.control import ControlTopic
 from falkirk.connectors.kafka.topics import COMPACTED, FOREVER, TABLE, TopicInfo, Topics
 from falkirk.errors import ClusterError, SourceError
@@ -14,17 +14,9 @@ from falkirk.runtime.continuity import as_recorded, check_topics, stage_records
 from falkirk.runtime.layout import Known, LayoutRecord, StageRecord
 from falkirk.runtime.settings import Settings
 from falkirk.stream.batch import BatchStage
+from falkirk.stream.names import backfill_topic, changelog_topic, control_topic, epochs_topic, steps_topic
 from falkirk.stream.pattern import Pattern
-from falkirk.stream.plan import (
-    Input,
-    Plan,
-    Stage,
-    backfill_topic,
-    changelog_topic,
-    control_topic,
-    epochs_topic,
-    steps_topic,
-)
+from falkirk.stream.plan import Input, Plan, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +79,12 @@ def survey(plan: Plan, settings: Settings, topics: Topics, record: ControlTopic,
 def resolved(plan: Plan, settings: Settings, topics: Topics, known: LayoutRecord | None = None) -> Plan:
     """The flow with the topics that its patterns match by now in the place of the patterns. Those of the layout are among
     them, whatever the broker that is asked has heard of. Raises ClusterError."""
-    if not any(patterns_of(stage) for stage in plan.stages):
+    patterns = [pattern for stage in plan.stages for pattern in patterns_of(stage).values()]
+    if not patterns:
         return plan
     had = {name for name, topic in known.topics.items() if topic.role == "source"} if known is not None else set()
-    names = {*topics.names(), *had}
-    wanted = {
-        name
-        for s in plan.stages
-        for pattern in patterns_of(s).values()
-        for name in pattern.among(names, settings.prefix)
-    }
+    there = {address(cluster, name) for cluster in {p.cluster for p in patterns} for name in topics.of(cluster).names()}
+    wanted = {topic for pattern in patterns for topic in pattern.among({*there, *had}, settings.prefix)}
     # One that was made just now may not be shown by every broker: it is for a later look.
     return matched(plan, settings.prefix, {*topics.describe(wanted), *had})
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import msgspec
 
-from falkirk.checkpoint.ids import cluster_of
+from falkirk.checkpoint.ids import address, cluster_of
 from falkirk.connectors.kafka.config import logger
 from falkirk.connectors.kafka.topics import Asked, TopicInfo, Topics
 from falkirk.errors import OutgrownError, UnreachableError
@@ -30,8 +30,8 @@ AGAIN = 30.0
 
 def vigils(layout: LayoutRecord, topics: Topics, patterns: Sequence[Pattern], prefix: str) -> list[Vigil]:
     """One for each cluster that an app's topics are in, so that none waits for another."""
-    others = sorted({*map(cluster_of, layout.topics)} - {""})
-    return [Vigil(layout, topics, patterns, prefix), *(Vigil(layout, topics, cluster=name) for name in others)]
+    clusters = sorted({"", *map(cluster_of, layout.topics)})
+    return [Vigil(layout, topics, [p for p in patterns if p.cluster == c], prefix, c) for c in clusters]
 
 
 class Vigil:
@@ -48,7 +48,7 @@ class Vigil:
     ) -> None:
         here = {name: topic for name, topic in layout.topics.items() if cluster_of(name) == cluster}
         self._layout, self._topics = msgspec.structs.replace(layout, topics=here), topics
-        self._brokers = topics.of(cluster).brokers if cluster else topics.brokers
+        self._cluster, self._there = cluster, topics.of(cluster) if cluster else topics
         self._patterns, self._prefix = patterns, prefix
         self._names: Asked[list[str]] | None = None
         self._coming: set[str] = set()
@@ -67,7 +67,7 @@ class Vigil:
         if self._asked is None:
             if now >= self._next:
                 self._asked = self._topics.ask({*self._layout.topics, *self._coming}, TIMEOUT)
-                self._names = self._topics.ask_names() if self._patterns and self._names is None else self._names
+                self._names = self._there.ask_names() if self._patterns and self._names is None else self._names
         elif self._asked.done():
             asked, self._asked, self._next = self._asked, None, now + EVERY
             try:
@@ -95,7 +95,8 @@ class Vigil:
             raise OutgrownError(f"{len(new)} more topics match: {', '.join(new)}", where=f"app {self._layout.app}")
 
     def _match(self, names: list[str], now: float) -> None:
-        matching = {name for pattern in self._patterns for name in pattern.among(names, self._prefix)}
+        there = [address(self._cluster, name) for name in names]
+        matching = {topic for pattern in self._patterns for topic in pattern.among(there, self._prefix)}
         self._coming = matching - self._layout.topics.keys()
         if self._coming:
             self._next = now
@@ -105,9 +106,9 @@ class Vigil:
             self._said = now
             seconds = now - self._heard
             logger.warning("%s has not answered for %.0f s; nothing is lost, trying on: %s",
-                           self._brokers, seconds, error.what)  # fmt: skip
+                           self._there.brokers, seconds, error.what)  # fmt: skip
 
     def _answered(self, now: float) -> None:
         if self._said is not None:
-            logger.warning("%s answers again, after %.0f s", self._brokers, now - self._heard)
+            logger.warning("%s answers again, after %.0f s", self._there.brokers, now - self._heard)
         self._said, self._heard = None, now

@@ -18,9 +18,10 @@ from falkirk.stream.formats import Format, KeyLike, key_of
 from falkirk.stream.keys import checked_format, checked_key
 from falkirk.stream.lookups import Table, table_of
 from falkirk.stream.metadata import METADATA
+from falkirk.stream.names import PREFIX
 from falkirk.stream.on_error import OnError, checked_on_error
 from falkirk.stream.pattern import Pattern, TopicLike, Topics, checked_topics
-from falkirk.stream.plan import PREFIX, Plan
+from falkirk.stream.plan import Plan
 from falkirk.stream.regimes import EagerCheckpoint, Regime, checked_regime
 from falkirk.stream.streams import Stream
 
@@ -244,13 +245,7 @@ def in_cluster(cluster: str, topics: Topics, where: str) -> Topics:
             "by --cluster NAME=HOST:PORT or below [cluster.NAME] in falkirk.toml",
         )
     if isinstance(topics, Pattern):
-        if cluster:
-            raise DefinitionError(
-                f"a pattern matches topics of the app's own cluster, and {cluster!r} is another",
-                where=where,
-                hint='list them: topic=["orders-eu", "orders-us"]',
-            )
-        return topics
+        return topics.within(cluster)
     if wrong := next((name for name in ([topics] if isinstance(topics, str) else topics) if ":" in name), None):
         raise DefinitionError(
             f"no topic can be called {wrong!r}", where=where, hint='to read one of another cluster: cluster="NAME"'

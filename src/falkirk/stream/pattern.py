@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from falkirk.checkpoint.ids import cluster_of
+from falkirk.checkpoint.ids import address, cluster_of, name_of
 from falkirk.errors import DefinitionError
 from falkirk.stream.blame import user_line
 
@@ -17,8 +17,8 @@ from falkirk.stream.blame import user_line
 class Pattern:
     """Topics by their names, each of which the regular expression must match in full.
 
-    Kafka's own topics, whose names begin with two underscores, those of apps of the run's prefix, and those of other clusters
-    than the app's never match.
+    Kafka's own topics, whose names begin with two underscores, and those of apps of the run's prefix never match; nor do
+    those of another cluster than the source's.
 
     >>> orders = Pattern("orders-[a-z]+")
     >>> orders.among(["orders-eu", "orders-us", "orders-2", "old-orders-eu", "falkirk.stats.steps"], "falkirk")
@@ -30,6 +30,8 @@ class Pattern:
     """
 
     text: str
+    cluster: str = field(default="", init=False)
+    """The source's."""
 
     def __post_init__(self) -> None:
         try:
@@ -45,17 +47,30 @@ class Pattern:
     def _expression(self) -> re.Pattern[str]:
         return re.compile(self.text)
 
-    def matches(self, name: str) -> bool:
-        """Whether a topic's name does."""
-        return self._expression.fullmatch(name) is not None and not name.startswith("__") and not cluster_of(name)
+    def within(self, cluster: str) -> Pattern:
+        """The same in another cluster.
 
-    def among(self, names: Iterable[str], prefix: str) -> list[str]:
-        """Those of the names that match, in order. `prefix` is the run's."""
-        return sorted(name for name in set(names) if self.matches(name) and not name.startswith(f"{prefix}."))
+        >>> str(Pattern("orders-.*").within("sales")), Pattern("a.*").within("sales").matches("sales:ab")
+        ('sales:/orders-.*/', True)
+        """
+        there = Pattern(self.text)
+        object.__setattr__(there, "cluster", cluster)
+        return there
+
+    def matches(self, topic: str) -> bool:
+        """Whether a topic of this address does."""
+        name = name_of(topic)
+        found = self._expression.fullmatch(name) is not None and not name.startswith("__")
+        return found and cluster_of(topic) == self.cluster
+
+    def among(self, topics: Iterable[str], prefix: str) -> list[str]:
+        """Those of the addresses that match, in order. `prefix` is the run's."""
+        own = f"{prefix}."
+        return sorted(topic for topic in set(topics) if self.matches(topic) and not name_of(topic).startswith(own))
 
     def __str__(self) -> str:
         # No topic has a name like this one: what is not resolved yet is taken for none.
-        return f"/{self.text}/"
+        return address(self.cluster, f"/{self.text}/")
 
 
 TopicLike: TypeAlias = str | Sequence[str] | Pattern
