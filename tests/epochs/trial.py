@@ -59,7 +59,7 @@ class Trial:
         broker = EmbeddedKafka(self.folder / "kafka", console=Console(quiet=True))
         brokers = broker.start()
         _topics(brokers)
-        run = Run(f"{FLOW}:flow", brokers, 1, 6.0, self.folder.absolute())
+        run = Run(f"{FLOW}:flow", ("--brokers", brokers), 1, 6.0, self.folder.absolute())
         run.command += ["--spark", "local[2]", "--spark-set", "spark.speculation=true"]
         load = Helper(
             "tests.soak.load",

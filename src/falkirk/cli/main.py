@@ -30,6 +30,7 @@ SECTIONS: dict[str, dict[str, LazyCommand]] = {
         "plan": LazyCommand("falkirk.cli.plan", "plan", "Show what a changed flow does to its app."),
         "check": LazyCommand("falkirk.cli.check", "check_command", "Try all that a flow needs, before it runs."),
         "topics": LazyCommand("falkirk.cli.topics", "topics", "Print or make the topics and rights that a flow needs."),
+        "send": LazyCommand("falkirk.cli.send", "send_command", "Write rows to a topic that a flow reads, to try it."),
         "kafka": LazyCommand("falkirk.cli.kafka", "kafka", "Start, stop or look at the embedded Kafka."),
     },
     "Run a flow": {

@@ -85,7 +85,7 @@ def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
         settings = with_stand_ins(plan, given)
         for topic in make_missing_sources(plan, Topics(settings.cluster())):
             say(f"made topic {topic}, which the flow reads")
-        say(f"Kafka at {kafka.bootstrap}")
+        say(f"Kafka at {kafka.bootstrap} (--brokers of falkirk send and peek)")
         _run(target, settings, until)
 
 

@@ -8,12 +8,11 @@ from typing import Literal
 
 from confluent_kafka import Message
 
-from falkirk.checkpoint.ids import cluster_of
 from falkirk.connectors.kafka.glance import ALL, Glance
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
-from falkirk.errors import ClusterError, ConfigError
+from falkirk.errors import ConfigError
 from falkirk.runtime.settings import Settings
-from falkirk.stream.plan import epochs_topic
+from falkirk.stream.names import epochs_topic
 from falkirk.stream.views import Row, View
 
 Start = int | Literal["earliest", "latest"]
@@ -60,12 +59,5 @@ def _rows(view: View, messages: Sequence[Message]) -> list[Row]:
 
 
 def _topic(view: View, topics: Topics) -> TopicInfo:
-    topics.of(cluster_of(view.topic)).check_reachable(timeout=5.0)
-    found = topics.describe([view.topic]).get(view.topic)
-    if found is None:
-        raise ClusterError(
-            f"topic {view.topic!r} does not exist",
-            where=f"brokers {topics.of(cluster_of(view.topic)).brokers}",
-            hint="is its name right?" if view.kind == "topic" else "has the app run here, under this --prefix?",
-        )
-    return found
+    hint = "is its name right?" if view.kind == "topic" else "has the app run here, under this --prefix?"
+    return topics.there(view.topic, hint)

@@ -14,8 +14,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from falkirk.stream.producing import Record
 from falkirk.testing.app import App
-from falkirk.testing.records import Record, Sink
+from falkirk.testing.records import Sink
 from falkirk.testing.running import run
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from falkirk.state.codec import prefix_end
 from falkirk.stream.flow import Flow
 from falkirk.stream.plan import Plan
 from falkirk.stream.process import moment
+from falkirk.stream.producing import Rows, Sent, encoded, placed, source_named, topic_of
 from falkirk.stream.stored import table_of
 from falkirk.stream.views import views_of
 from falkirk.testing.cluster import Cluster, Message
 from falkirk.testing.epochs import EpochRuns
-from falkirk.testing.inputs import Rows, Sent, encoded, placed, source_named, topic_of
 from falkirk.testing.process import Deaths, Ending, Killed, Process
 from falkirk.testing.records import Sink, sink_of
 from falkirk.testing.simulator.plan import FOREVER

@@ -20,7 +20,8 @@ from falkirk.runtime.survey import matched, parts, topics_to_make
 from falkirk.runtime.task import outputs_of
 from falkirk.stream.circuit import SharedRows, Slice, StepInput
 from falkirk.stream.engine.shared import NEVER, Keeper, Run
-from falkirk.stream.plan import Layout, Plan, steps_topic
+from falkirk.stream.names import steps_topic
+from falkirk.stream.plan import Layout, Plan
 from falkirk.stream.records import Headers, Records
 from falkirk.testing.simulator.broker import SimBroker
 from falkirk.testing.simulator.disk import Copies, Disk

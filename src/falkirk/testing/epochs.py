@@ -9,9 +9,9 @@ from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.publishing import HEADER
 from falkirk.stream.batch.stage import BatchStage
 from falkirk.stream.plan import Plan
+from falkirk.stream.producing import Sent
 from falkirk.testing.batch import epoch
 from falkirk.testing.cluster import Cluster, Message
-from falkirk.testing.inputs import Sent
 
 
 @dataclass(slots=True)

@@ -28,8 +28,8 @@ from falkirk.runtime.until_end import UntilEnd
 from falkirk.runtime.work import work
 from falkirk.stream.flow import Flow
 from falkirk.stream.plan import Plan
+from falkirk.stream.producing import Rows, encoded, placed, source_named, topic_of
 from falkirk.stream.views import views_of
-from falkirk.testing.inputs import Rows, encoded, placed, source_named, topic_of
 from falkirk.testing.records import Sink, sink_of
 
 

@@ -1,42 +1,17 @@
-"""What a test sends and what it gets back: records, and sinks full of them."""
+"""What a test gets back: sinks full of records."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import polars as pl
 
-from falkirk.checkpoint.steps import Maker
 from falkirk.stream.process import moment
-from falkirk.stream.records import Headers, Message
+from falkirk.stream.producing import Record
+from falkirk.stream.records import Message
 from falkirk.stream.views import View
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """One record of a topic, to be sent, or as a sink has it.
-
-    >>> Record(key="7", value={"auction": 7, "price": 120}).value
-    {'auction': 7, 'price': 120}
-    """
-
-    key: Any = None
-    """What the key's format reads: a scalar, or a list for a key of several columns. Sent: that, or bytes, or text; None
-    with a row as the value: the row's own."""
-    value: Any = None
-    """A row, as a dict; None is a tombstone. Sent: that, or bytes, or text. What cannot be read back is bytes."""
-    timestamp: datetime | None = None
-    """Sent without one: the clock's."""
-    headers: Headers | tuple[()] = ()
-    partition: int | None = None
-    """Sent without one: where Java's producers would put the key; those without a key go round."""
-    offset: int | None = None
-    """Not to be sent."""
-    maker: Maker | None = None
-    """The task, step and sequence number that wrote it; not to be sent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import Literal
 
 from falkirk.errors import ConfigError
 from falkirk.stream.flow import Flow
+from falkirk.stream.producing import Rows
 from falkirk.testing.app import App
-from falkirk.testing.inputs import Rows
 from falkirk.testing.process import Ending
 from falkirk.testing.records import Sink
 

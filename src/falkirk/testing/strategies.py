@@ -22,8 +22,7 @@ from falkirk.errors import ConfigError, DefinitionError
 from falkirk.stream.flow import Flow
 from falkirk.stream.formats.types import instance, type_name
 from falkirk.stream.operators import Source, TableSource
-from falkirk.testing.inputs import columns_of, source_named, sources_of, written_as
-from falkirk.testing.records import Record
+from falkirk.stream.producing import Record, columns_of, source_named, sources_of, written_as
 
 try:
     from hypothesis import strategies as st

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from falkirk.checkpoint.ids import Offset, TopicPartition, address, cluster_of, name_of
 from falkirk.connectors.kafka.certificates import distrust
-from falkirk.connectors.kafka.config import Cluster, client, logger
+from falkirk.connectors.kafka.config import Cluster, client, logger, meet
 from falkirk.connectors.kafka.errors import OLDEST, given, translate
 from falkirk.connectors.kafka.members import Group, group_of
 from falkirk.connectors.kafka.places import parted, theirs
@@ -146,6 +146,15 @@ class Topics:
             asked = self.of(cluster)._admin.describe_topics(TopicCollection(wanted), request_timeout=timeout)
             futures |= {address(cluster, name): future for name, future in asked.items()}
         return Asked(futures.values(), lambda: described(futures))
+
+    def there(self, topic: str, hint: str) -> TopicInfo:
+        """A topic that must be there. Raises ClusterError with this hint where it is not."""
+        cluster = self.of(cluster_of(topic))
+        cluster.check_reachable(timeout=5.0)
+        found = self.describe([topic]).get(topic)
+        if found is None:
+            raise ClusterError(f"topic {topic!r} does not exist", where=f"brokers {cluster.brokers}", hint=hint)
+        return found
 
     def names(self) -> list[str]:
         """All topics that this user may see."""
@@ -280,6 +289,8 @@ class Topics:
             if asked:
                 time.sleep(0.1)
                 self._admin = client(AdminClient, self._settings)
+                for topic in {p.topic for p in asked}:
+                    meet(self._admin, topic)
         return found
 
     def trim(self, below: Mapping[TopicPartition, Offset]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias
 
 import polars as pl
 
 from falkirk.checkpoint.ids import name_of
+from falkirk.checkpoint.steps import Maker
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.state.shards import murmur2_of
 from falkirk.stream.blame import did_you_mean, in_brief
@@ -19,7 +21,31 @@ from falkirk.stream.pattern import reads
 from falkirk.stream.plan import Plan
 from falkirk.stream.records import Headers
 from falkirk.stream.stage import PhysicalStage
-from falkirk.testing.records import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record of a topic, to be sent, or as a sink has it.
+
+    >>> Record(key="7", value={"auction": 7, "price": 120}).value
+    {'auction': 7, 'price': 120}
+    """
+
+    key: Any = None
+    """What the key's format reads: a scalar, or a list for a key of several columns. Sent: that, or bytes, or text; None
+    with a row as the value: the row's own."""
+    value: Any = None
+    """A row, as a dict; None is a tombstone. Sent: that, or bytes, or text. What cannot be read back is bytes."""
+    timestamp: datetime | None = None
+    """Sent without one: the clock's."""
+    headers: Headers | tuple[()] = ()
+    partition: int | None = None
+    """Sent without one: where Java's producers would put the key; those without a key go round."""
+    offset: int | None = None
+    """Not to be sent."""
+    maker: Maker | None = None
+    """The task, step and sequence number that wrote it; not to be sent."""
+
 
 Rows: TypeAlias = pl.DataFrame | Iterable[Mapping[str, Any] | Record | tuple[Any, Any]]
 """What can be sent."""
