@@ -49,6 +49,7 @@ class Secured:
     other: Path
     """Of one that has certified nothing here."""
     admin: AdminClient
+    node: EmbeddedKafka
 
     def user(self, name: str, password: str) -> None:
         """Make a user, who may do nothing yet."""
@@ -80,13 +81,12 @@ def secured(folder: Path) -> Iterator[Secured]:
     long_ago = {"not_before": datetime(2020, 1, 1, tzinfo=UTC), "not_after": datetime(2020, 2, 1, tzinfo=UTC)}
     _keystore(ours.issue_cert(HOST, **long_ago), folder / "expired.pem")
     back, front, expired, controller = free_ports(4)
-    doors = {"BROKER": back, "FRONT": front, "EXPIRED": expired}
-    listeners = [f"{name}://{HOST}:{port}" for name, port in doors.items()]
+    ports = {"BROKER": back, "FRONT": front, "EXPIRED": expired}
+    listeners = [f"{name}://{HOST}:{port}" for name, port in ports.items()]
     with EmbeddedKafka(folder / "kafka", back, settings=_settings(folder, listeners, controller)) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-        yield Secured(
-            kafka.bootstrap, f"{HOST}:{front}", f"{HOST}:{expired}", folder / "ours.pem", folder / "other.pem", admin
-        )
+        doors = kafka.bootstrap, f"{HOST}:{front}", f"{HOST}:{expired}"
+        yield Secured(*doors, folder / "ours.pem", folder / "other.pem", admin, kafka)
 
 
 def _settings(folder: Path, listeners: list[str], controller: int) -> Mapping[str, str]:

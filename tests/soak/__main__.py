@@ -72,7 +72,13 @@ def table(progress: Progress) -> Table:
 @click.command()
 @click.option("--kills", default=1000, show_default=True, help="How many kill -9.")
 @click.option("--seed", default=7, show_default=True, help="Decides load and faults.")
-@click.option("--flow", type=click.Choice(["mixed", "eager", "lazy"]), default="mixed", show_default=True)
+@click.option(
+    "--flow",
+    type=click.Choice(["mixed", "eager", "lazy", "daily"]),
+    default="mixed",
+    show_default=True,
+    help="daily: Avro under a registry, dead letters, two clusters, one of them guarded.",
+)
 @click.option("--rate", default=1000, show_default=True, help="Records a second of the load.")
 @click.option("--workers", default=2, show_default=True)
 @click.option("--partitions", default=4, show_default=True)

@@ -4,7 +4,7 @@
 
 Its producer is idempotent and never gives up, so that each record is in the topic exactly once whatever the broker goes
 through. It says every second, as JSON a line, how many were acknowledged; the last line says `done`. The end of its
-standard input is its end.
+standard input is its end. Where SOAK_REGISTRY names a registry, bids are in Avro, and some are none (see `daily`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import msgspec
 from confluent_kafka import KafkaError, Message, Producer
+from tests.soak import daily
 
 BURST_S = 0.01
 """What falls due within it is sent at once: to wait for each record alone costs a tenth of a core."""
@@ -51,8 +53,10 @@ def bids(seed: int, keys: int = KEYS) -> Iterator[dict[str, int]]:
 class Generator:
     """Sends bids and counts what was acknowledged."""
 
-    def __init__(self, brokers: str, topic: str) -> None:
-        self.topic, self.sent, self.acknowledged = topic, 0, 0
+    def __init__(
+        self, brokers: str, topic: str, encode: Callable[[dict[str, int]], bytes] = msgspec.json.encode
+    ) -> None:
+        self.topic, self.encode, self.sent, self.acknowledged = topic, encode, 0, 0
         self.failed: KafkaError | None = None
         self.producer = Producer(
             {
@@ -72,7 +76,7 @@ class Generator:
 
     def send(self, bid: dict[str, int]) -> None:
         """Put one bid into the queue, waiting for room."""
-        value, key = msgspec.json.encode(bid), str(bid["auction"]).encode()
+        value, key = self.encode(bid), str(bid["auction"]).encode()
         while True:
             try:
                 self.producer.produce(self.topic, value, key, on_delivery=self._delivered)
@@ -104,7 +108,7 @@ def main(brokers: str, topic: str, seed: int, rate: int, count: int = 0, keys: i
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     threading.Thread(target=_end_with_starter, daemon=True).start()
-    generator, began, told = Generator(brokers, topic), time.monotonic(), 0.0
+    generator, began, told = Generator(brokers, topic, _encoding()), time.monotonic(), 0.0
     for bid in bids(seed, keys):
         if stop.is_set() or (count and generator.sent >= count):
             break
@@ -121,6 +125,12 @@ def main(brokers: str, topic: str, seed: int, rate: int, count: int = 0, keys: i
             told = time.monotonic()
     generator.settle()
     _tell(Sent(generator.acknowledged, done=True))
+
+
+def _encoding() -> Callable[[dict[str, int]], bytes]:
+    if "SOAK_REGISTRY" not in os.environ:
+        return msgspec.json.encode
+    return partial(daily.encode, schema=daily.register("bids-value"))
 
 
 def _end_with_starter() -> None:

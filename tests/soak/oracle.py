@@ -6,10 +6,13 @@ for each output, the values of each key in their order.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 Row = dict[str, Any]
+UNREADABLE = "unreadable"
+"""Of a record that does not decode: its value. Its row has no columns."""
 
 
 class Arrived(NamedTuple):
@@ -61,7 +64,7 @@ class GroupBy:
 
     def fold(self, row: Row) -> None:
         """Count one row in."""
-        if row["price"] > self.above:
+        if UNREADABLE not in row and row["price"] > self.above:
             n, top, total = self.groups.get(row[self.column], (0, row["price"], 0))
             self.groups[row[self.column]] = [n + 1, max(top, row["price"]), total + row["price"]]
 
@@ -98,6 +101,37 @@ class Exchange:
                 due = Due({c: row[c] for c in self.columns}, timestamp)
                 sent.setdefault(_key(row[self.column]), []).append(due)
         return {self.output: sent} if sent else {}
+
+
+class Passed:
+    """`with_regime`: every row goes on to the task of the same partition, unchanged."""
+
+    def __init__(self, output: str, columns: Iterable[str]) -> None:
+        self.output, self.columns = output, tuple(columns)
+
+    def run(self, _clock: int, rows: Iterable[Arrived]) -> Emits:
+        """Every row, in one order."""
+        sent = [Due({c: row[c] for c in self.columns}, timestamp) for _, timestamp, row in rows]
+        return {self.output: {b"": sent}} if sent else {}
+
+
+class Readable:
+    """An operator behind a source whose unreadable records are buried: `letters` is their output."""
+
+    def __init__(self, behind: Oracle, letters: str, topic: str, column: str) -> None:
+        self.behind, self.letters, self.topic, self.column = behind, letters, topic, column
+
+    def run(self, clock: int, rows: Iterable[Arrived]) -> Emits:
+        """What the operator makes of the others, and a letter for each of those."""
+        rows = list(rows)
+        emits = dict(self.behind.run(clock, [row for row in rows if UNREADABLE not in row.row]))
+        buried: dict[bytes, list[Due]] = {}
+        for offset, timestamp, row in rows:
+            if UNREADABLE in row:
+                payload = base64.b64encode(row[UNREADABLE]).decode()
+                due = Due({"topic": self.topic, "offset": offset, "payload": payload}, timestamp)
+                buried.setdefault(_key(row[self.column]), []).append(due)
+        return {**emits, self.letters: buried} if buried else emits
 
 
 class Together:

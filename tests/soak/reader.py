@@ -1,6 +1,6 @@
 """The reader: a process of its own that reads everything a flow reads and writes, at read_committed, and checks it.
 
-    python -m tests.soak.reader BROKERS SPEC        SPEC is MODULE:NAME of a `Spec`
+    python -m tests.soak.reader BROKERS SPEC [SOURCE]       SPEC is MODULE:NAME of a `Spec`; its sources may be at SOURCE
 
 It says on standard output, as JSON a line, how it goes (`Status`), and obeys lines on standard input:
 `drain {"bids": 1000}`: that many records were sent, say when the flow has settled them all; `finish`: nothing more will
@@ -67,31 +67,33 @@ class Status(msgspec.Struct):
 class Reader:
     """Reads until it is told that nothing more will come."""
 
-    def __init__(self, brokers: str, spec: Spec) -> None:
+    def __init__(self, brokers: str, spec: Spec, source: str = "") -> None:
         self.spec = spec
-        self.brokers = brokers
-        self.admin = self._admin()
-        self.consumer = _consumer(brokers)
-        counts = self._wait_for_topics()
+        own = Cluster(brokers)
+        of_sources = Cluster(source) if source not in ("", brokers) else own
+        self.clusters = list(dict.fromkeys([own, of_sources]))
+        counts = own.wait_for([topic for topic in spec.topics if topic not in spec.sources])
+        counts |= of_sources.wait_for(spec.sources)
         self.checker = Checker(spec, counts)
-        self.partitions = [Tp(topic, p) for topic, count in counts.items() for p in range(count)]
-        trimmed = [tp for tp in self.partitions if tp.topic in spec.trimmed]
-        kept = [tp for tp in self.partitions if tp not in trimmed]
-        self.consumer.assign([TopicPartition(*tp, OFFSET_BEGINNING) for tp in kept])
-        self._kept = set(kept)
-        self._ahead = Ahead(brokers, trimmed)
+        partitions = [Tp(topic, p) for topic, count in counts.items() for p in range(count)]
+        kept = [tp for tp in partitions if tp.topic not in spec.trimmed]
+        for cluster in self.clusters:
+            cluster.all = [tp for tp in partitions if (of_sources if tp.topic in spec.sources else own) is cluster]
+            cluster.read([tp for tp in cluster.all if tp in kept])
+        self._of_sources, self._kept = of_sources, set(kept)
+        self._ahead = Ahead(brokers, [tp for tp in partitions if tp.topic in spec.trimmed])
         self.read = 0
         self.troubles: list[str] = []
         self.settled: list[Settled] = []
         self._paused: set[Tp] = set()
-        self._asked: dict[TopicPartition, Future[Any]] | None = None
+        self._asked: list[Asked] | None = None
         self._ask_at = 0.0
 
     def turn(self) -> None:
         """Read a little, settle what can be settled."""
         now = time.time()
         checker = self.checker
-        for message in [*self._ahead.taken(), *self.consumer.consume(5000, 0.02)]:
+        for message in [*self._ahead.taken(), *(m for c in self.clusters for m in c.consumer.consume(5000, 0.02))]:
             error = message.error()
             # Where there is an address at all, the client's types allow for there being none.
             tp, offset = Tp(message.topic() or "", message.partition() or 0), message.offset() or 0
@@ -112,7 +114,7 @@ class Reader:
 
     def ends(self) -> dict[Tp, int] | None:
         """High watermarks of all partitions now; None while the broker does not answer."""
-        return self._result(self._ask())
+        return self._result([cluster.ask() for cluster in self.clusters])
 
     def finish(self, sent: Mapping[str, int], patience: float) -> None:
         """Read to the end of everything, and come to a verdict."""
@@ -127,35 +129,75 @@ class Reader:
     def close(self) -> None:
         """Let go of the connections."""
         self._ahead.close()
-        self.consumer.close()
+        for cluster in self.clusters:
+            cluster.consumer.close()
 
     @staticmethod
     def _in_time(deadline: float, what: str) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(what)
 
-    def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.brokers, **PATIENT})
+    def _result(self, asked: Sequence[Asked]) -> dict[Tp, int] | None:
+        answers = [cluster.answer(one) for cluster, one in zip(self.clusters, asked, strict=True)]
+        return None if None in answers else {tp: end for answer in answers for tp, end in (answer or {}).items()}
 
-    def _wait_for_topics(self) -> dict[str, int]:
+    def _barrier(self) -> None:
+        if self._asked is not None:
+            if all(future.done() for asked in self._asked for future in asked.values()):
+                self.checker.ends_are(self._result(self._asked))
+                self._asked = None
+        elif time.monotonic() >= self._ask_at and self.checker.barrier():
+            self._asked, self._ask_at = [cluster.ask() for cluster in self.clusters], time.monotonic() + BARRIER_S
+
+    def _hold_back(self) -> None:
+        hungry = self.checker.hungry()
+        inputs = [tp for tp in self._kept if self.checker.backlog(tp) > BACKLOG]
+        full = set(inputs) - hungry
+        if pause := full - self._paused:
+            self._of_sources.consumer.pause([TopicPartition(*tp) for tp in pause])
+        if resume := self._paused - full:
+            self._of_sources.consumer.resume([TopicPartition(*tp) for tp in resume])
+        self._paused = full
+
+
+Asked = dict[TopicPartition, Future[Any]]
+
+
+class Cluster:
+    """What is read of one cluster."""
+
+    def __init__(self, brokers: str) -> None:
+        self.brokers = brokers
+        self.admin = self._admin()
+        self.consumer = _consumer(brokers)
+        self.all: list[Tp] = []
+
+    def read(self, partitions: Iterable[Tp]) -> None:
+        """Read these from their beginnings."""
+        self.consumer.assign([TopicPartition(*tp, OFFSET_BEGINNING) for tp in partitions])
+
+    def wait_for(self, topics: Sequence[str]) -> dict[str, int]:
+        """How many partitions each has, once they are there."""
         while True:
             try:
                 found = self.admin.list_topics(timeout=5).topics
             except KafkaException:
                 found = {}
-            if all(topic in found and found[topic].partitions for topic in self.spec.topics):
-                return {topic: len(found[topic].partitions) for topic in self.spec.topics}
+            if all(topic in found and found[topic].partitions for topic in topics):
+                return {topic: len(found[topic].partitions) for topic in topics}
             time.sleep(0.1)
 
-    def _ask(self) -> dict[TopicPartition, Future[Any]]:
+    def ask(self) -> Asked:
+        """Ask for the ends of all partitions."""
         # At read_uncommitted: the last stable offset may lag behind a commit whose records have been read elsewhere.
-        wanted = {TopicPartition(*tp): OffsetSpec.latest() for tp in self.partitions}
-        asked: dict[TopicPartition, Future[Any]] = self.admin.list_offsets(
+        wanted = {TopicPartition(*tp): OffsetSpec.latest() for tp in self.all}
+        asked: Asked = self.admin.list_offsets(
             wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=5
         )
         return asked
 
-    def _result(self, asked: Mapping[TopicPartition, Future[Any]]) -> dict[Tp, int] | None:
+    def answer(self, asked: Asked) -> dict[Tp, int] | None:
+        """The high watermarks; None where the broker does not answer."""
         try:
             return {Tp(tp.topic, tp.partition): future.result().offset for tp, future in asked.items()}
         except KafkaException:
@@ -163,23 +205,8 @@ class Reader:
             self.admin = self._admin()
             return None
 
-    def _barrier(self) -> None:
-        if self._asked is not None:
-            if all(future.done() for future in self._asked.values()):
-                self.checker.ends_are(self._result(self._asked))
-                self._asked = None
-        elif time.monotonic() >= self._ask_at and self.checker.barrier():
-            self._asked, self._ask_at = self._ask(), time.monotonic() + BARRIER_S
-
-    def _hold_back(self) -> None:
-        hungry = self.checker.hungry()
-        inputs = [tp for tp in self._kept if self.checker.backlog(tp) > BACKLOG]
-        full = set(inputs) - hungry
-        if pause := full - self._paused:
-            self.consumer.pause([TopicPartition(*tp) for tp in pause])
-        if resume := self._paused - full:
-            self.consumer.resume([TopicPartition(*tp) for tp in resume])
-        self._paused = full
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.brokers, **PATIENT})
 
 
 class Ahead:
@@ -260,13 +287,13 @@ class Teller:
         self.at = time.monotonic()
 
 
-def main(brokers: str, where: str, patience: float = 120.0) -> None:
+def main(brokers: str, where: str, source: str = "", patience: float = 120.0) -> None:
     """Be the reader."""
     with contextlib.suppress(OSError):  # not everybody may; the logs that it reads are trimmed while it waits its turn
         os.nice(-5)
     module, name = where.split(":")
     commands = _commands(sys.stdin)
-    reader = Reader(brokers, getattr(importlib.import_module(module), name))
+    reader = Reader(brokers, getattr(importlib.import_module(module), name), source)
     teller = Teller(reader)
     sent: dict[str, int] | None = None
     while True:
@@ -296,4 +323,4 @@ def _drained(reader: Reader, sent: Mapping[str, int]) -> bool:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(*sys.argv[1:])

@@ -13,13 +13,12 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
-from confluent_kafka.admin import AdminClient, NewTopic
-from rich.console import Console
 from tests.soak import specs
 from tests.soak.findings import Findings, Kind
 from tests.soak.freeze import Freezer
@@ -27,9 +26,9 @@ from tests.soak.load import Sent
 from tests.soak.reader import Status
 from tests.soak.recovery import Recoveries
 from tests.soak.schedule import Fault, Harm, schedule
-from tests.soak.system import FLOWS, Helper, Run, now, signal_to
+from tests.soak.site import site
+from tests.soak.system import DAILY, FLOWS, Helper, Run, now, signal_to
 
-from falkirk.connectors.embedded import EmbeddedKafka
 from falkirk.errors import ClusterError
 
 TICK_S = 0.02
@@ -98,8 +97,7 @@ class Soak:
         folder = config.folder.absolute()
         (folder / "logs").mkdir(parents=True)
         self.actions = (folder / "actions.jsonl").open("w")
-        # Its words would break up the progress on the screen.
-        self.broker = EmbeddedKafka(folder / "kafka", console=Console(quiet=True))
+        self.stack = ExitStack()
         self.helpers: list[Helper[Any]] = []
         self.run: Run | None = None
 
@@ -116,22 +114,19 @@ class Soak:
         return self.report()
 
     def _go(self) -> None:
-        config = self.config
-        brokers = self.broker.start()
-        admin = AdminClient({"bootstrap.servers": brokers})
-        admin.create_topics([NewTopic("bids", config.partitions, 1)])["bids"].result()
-        run = self.run = Run(
-            f"{FLOWS}:{config.flow}", brokers, config.workers, config.session_s, config.folder.absolute()
-        )
+        config, folder = self.config, self.config.folder.absolute()
+        target = f"{DAILY if config.flow == 'daily' else FLOWS}:{config.flow}"
+        place = self.site = self.stack.enter_context(site(target, config.flow, folder, config.partitions))
+        run = self.run = Run(target, place.options, config.workers, config.session_s, folder)
         logs = config.folder / "logs"
         spec = f"tests.soak.specs:{config.flow}"
-        self.reader = Helper("tests.soak.reader", [brokers, spec], Status, logs / "reader.log")
+        self.reader = Helper("tests.soak.reader", [place.own, spec, place.source], Status, logs / "reader.log")
         self.load = Helper(
-            "tests.soak.load", [brokers, "bids", str(config.seed), str(config.rate)], Sent, logs / "load.log"
+            "tests.soak.load", [place.source, "bids", str(config.seed), str(config.rate)], Sent, logs / "load.log"
         )
         self.helpers = [self.reader, self.load]
         sinks = [stage.outputs[0].topic for stage in getattr(specs, config.flow).stages]
-        self.freezer = Freezer(brokers, sinks, config.partitions)
+        self.freezer = Freezer(place.own, sinks, config.partitions)
         self._act("start")
         run.start()
         self._until(lambda: len(self.recoveries.owners) >= config.partitions, "the first output of all tasks")
@@ -165,9 +160,10 @@ class Soak:
                 run.start()
                 self._hurt(fault, pid=pid)
             case Harm.BROKER:
+                node = dice.choice(self.site.nodes)
                 self.broker_down = now()
-                self.broker.kill()
-                self.broker.start()
+                node.kill()
+                node.start()
                 self.broker_up = now()
                 self._hurt(fault, down_s=round(self.broker_up - self.broker_down, 3))
             case Harm.PAUSE:
@@ -303,7 +299,7 @@ class Soak:
             helper.kill()
         if self.run is not None:
             self.run.kill_all()
-        self.broker.stop()
+        self.stack.close()
         self.actions.close()
         self.progress.counts[Kind.CONDUCT.value] = self.conduct.total
         report = self.report()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from io import BytesIO
 
 import pyarrow as pa
-from tests.soak.oracle import Arrived, Due, Emits, Exchange, Oracle, Together, group_by
+from tests.soak.daily import avro_entry, letter_entry, parse
+from tests.soak.oracle import Arrived, Due, Emits, Exchange, GroupBy, Oracle, Passed, Readable, Together, group_by
 from tests.soak.seen import Seen
 from tests.soak.spec import Entry, Output, Spec, Stage
 
@@ -61,6 +63,16 @@ def batch_of_bids(seen: Seen) -> list[Entry]:
     return [Entry(str(row["bidder"]).encode(), {c: row[c] for c in COLUMNS}, row[TIME]) for row in rows]
 
 
+def passed_bids(seen: Seen) -> list[Entry]:
+    """The same of an edge without an exchange: what a task sends goes to its own partition, whatever bidder it is of."""
+    return [entry._replace(key=b"") for entry in batch_of_bids(seen)]
+
+
+def avro(output: Output) -> Output:
+    """The same, in Avro."""
+    return replace(output, unpack=avro_entry)
+
+
 def counted(by: str, name: str) -> Output:
     """A sink of `count` in flows.py."""
     return Output(name, name, whole=group_by(by, name))
@@ -97,4 +109,24 @@ mixed = _spec(
         _APP, "lazy", group_by("auction", "lazy"), _sent("lazy-bidders"), outputs=(edge(_APP, "lazy-bidders"),)
     ),
     _bidders(_APP, "lazy-bidders"),
+)  # fmt: skip
+
+_APP = "soak-daily"
+_LETTERS = Output("dead letters", f"falkirk.{_APP}.dead-letters", unpack=letter_entry, place=None)
+_lazily = Output("lazily", f"falkirk.{_APP}.edge.lazily", unpack=passed_bids, place=None)
+daily = Spec(
+    _APP,
+    ("bids",),
+    (
+        Stage(
+            "eager", ("bids",), (avro(counted("auction", "eager")), _LETTERS, _lazily),
+            lambda: Readable(
+                Together(GroupBy("auction", "eager"), Passed("lazily", COLUMNS)), "dead letters", "sales:bids", "auction"
+            ),
+        ),
+        Stage("lazily", (_lazily.topic,), (edge(_APP, "lazy-bidders"),), _sent("lazy-bidders")),
+        replace(_bidders(_APP, "lazy-bidders"), outputs=(avro(counted("bidder", "lazy-bidders")),)),
+    ),
+    f"falkirk.{_APP}.steps",
+    parse,
 )  # fmt: skip

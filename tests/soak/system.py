@@ -18,6 +18,7 @@ import psutil
 
 ROOT = Path(__file__).parents[2]
 FLOWS = Path(__file__).with_name("flows.py").relative_to(ROOT)
+DAILY = FLOWS.with_name("daily_flow.py")
 ORPHANS_S = 5.0
 """How long workers may outlive their supervisor."""
 
@@ -72,9 +73,9 @@ class Helper(Generic[T]):
 class Run:
     """`falkirk run`, again and again on one state directory."""
 
-    def __init__(self, target: str, brokers: str, workers: int, session_s: float, folder: Path) -> None:
+    def __init__(self, target: str, options: Sequence[str], workers: int, session_s: float, folder: Path) -> None:
         self.command = [
-            sys.executable, "-m", "falkirk", "run", target, "--brokers", brokers, "--workers", str(workers),
+            sys.executable, "-m", "falkirk", "run", target, *options, "--workers", str(workers),
             "--state-dir", str(folder / "state"), "--session-timeout", f"{session_s:g}s", "--log-level", "info",
         ]  # fmt: skip
         self.logs = folder / "logs"

@@ -60,3 +60,12 @@ def test_a_zombie_woke_within_a_transaction_and_changed_nothing(outcome: Outcome
 def test_a_passed_soak_leaves_its_report_alone(outcome: Outcome) -> None:
     folder: Path = outcome.soak.config.folder
     assert {path.name for path in folder.iterdir()} == {"report.json", "actions.jsonl"}
+
+
+@pytest.mark.slow
+def test_avro_dead_letters_two_clusters_and_a_password_change_nothing(tmp_path: Path) -> None:
+    soak = Soak(Config(KILLS, SEED, tmp_path / "evidence", "daily", rate=300, partitions=2), show=lambda progress: None)
+    report = soak.go()
+    assert report["found"] == [], f"seed {SEED}; evidence in {soak.config.folder}"
+    assert report["exact"]
+    assert report["harms"].keys() == {"worker", "supervisor", "run", "broker", "pause"}

@@ -54,7 +54,8 @@ def grant(cluster: Cluster, acls: Iterable[Acl]) -> None:
         try:
             futures[binding].result()
         except KafkaException as error:
-            where = f"{acl.operation} on {acl.resource} {acl.name}"
+            place = f" of cluster {cluster.name}" if cluster.name else ""
+            where = f"{acl.operation} on {acl.resource} {acl.name}{place}"
             raise translate(error.args[0], where) or ClusterError(
                 f"the cluster does not take an ACL: {error.args[0].str()}",
                 where=where,
