@@ -12,6 +12,9 @@ BIN := $(VENV)/bin
 # Named after what it was built from, so that a changed lock or project file installs again.
 READY := $(VENV)/.ready-$(shell cat requirements.lock pyproject.toml | cksum | cut -d' ' -f1)
 
+# Processes are started by the hundred: where Python is told to keep nothing of what it compiles, each would compile it all.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Measuring takes half as long again: only what is asked about is measured.
 MEASURED := tests/checkpoint tests/state tests/simulator tests/connectors/kafka src/falkirk/checkpoint src/falkirk/state
 
@@ -49,9 +52,10 @@ demo: kafka ## The real flights of 2013, with workers killed on the way, compare
 	@$(BIN)/python examples/flights/demo.py
 
 .PHONY: soak
-soak: kafka ## 1,000 kill -9 over long runs, then 100 epochs under kills, every output checked (hours)
+soak: kafka ## 1,200 kill -9 over long runs, then 100 epochs under kills, every output checked (hours)
 	$(call say,Soak)
 	@$(BIN)/python -m tests.soak --kills 1000
+	@$(BIN)/python -m tests.soak --kills 200 --flow daily
 	@$(BIN)/python -m tests.epochs --epochs 100
 
 .PHONY: bench

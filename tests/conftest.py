@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,11 @@ SETTINGS = {"group.min.session.timeout.ms": "500"}
 # Spark's JVMs start for little work here: compiling it twice costs more than it saves.
 for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
     os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# A shell starts what runs in the background with SIGINT ignored, and children inherit that: what a test sends one of
+# them as a Ctrl-C would be lost.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The machine may be busy: how long one example takes says nothing.
 settings.register_profile("falkirk", deadline=None)

@@ -25,7 +25,7 @@ from falkirk.runtime.asked import standing
 from falkirk.runtime.deleting import belongings, delete, ending
 from falkirk.runtime.layout import Start
 from falkirk.runtime.resetting import reset
-from falkirk.stream.plan import control_topic, steps_topic
+from falkirk.stream.names import control_topic, steps_topic
 
 pytestmark = pytest.mark.kafka
 

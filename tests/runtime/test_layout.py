@@ -15,7 +15,8 @@ from falkirk.runtime import continuity, layout
 from falkirk.runtime.app import App, prepare
 from falkirk.runtime.layout import LayoutRecord, StageRecord, TopicRecord
 from falkirk.runtime.settings import Settings
-from falkirk.stream.plan import Stage, control_topic
+from falkirk.stream.names import control_topic
+from falkirk.stream.plan import Stage
 from falkirk.stream.stage import PhysicalStage
 
 STATS = StageRecord("stats", 4, "eager", True, "f00", "1: stats v1: n:Int64", ("bids",), ("out",))

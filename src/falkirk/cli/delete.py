@@ -11,7 +11,7 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.deleting import Belongings, belongings, check_stopped
 from falkirk.runtime.deleting import delete as delete_app
-from falkirk.stream.plan import control_topic
+from falkirk.stream.names import control_topic
 
 
 @click.command()

@@ -21,17 +21,8 @@ from falkirk.runtime.layout import LayoutRecord, Start
 from falkirk.runtime.registries import meet_registries
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import Survey, has_changelog, parts, survey
-from falkirk.stream.plan import (
-    Input,
-    Layout,
-    Plan,
-    Stage,
-    backfill_topic,
-    changelog_topic,
-    control_topic,
-    epochs_topic,
-    steps_topic,
-)
+from falkirk.stream.names import backfill_topic, changelog_topic, control_topic, epochs_topic, steps_topic
+from falkirk.stream.plan import Input, Layout, Plan, Stage
 
 
 @dataclass(frozen=True, slots=True)

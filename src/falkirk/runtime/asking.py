@@ -22,7 +22,7 @@ from falkirk.runtime.known import known_app
 from falkirk.runtime.layout import LayoutRecord, check_not_ending
 from falkirk.runtime.protocol import Asked, Report
 from falkirk.runtime.settings import Settings
-from falkirk.stream.plan import control_topic
+from falkirk.stream.names import control_topic
 
 LOOK = 0.5
 """Seconds between two looks."""

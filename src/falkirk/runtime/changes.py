@@ -14,7 +14,8 @@ from falkirk.runtime.layout import StageRecord
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import survey
 from falkirk.state import schema
-from falkirk.stream.plan import Plan, control_topic
+from falkirk.stream.names import control_topic
+from falkirk.stream.plan import Plan
 
 Fate = Literal["kept", "new", "migrated", "dropped"]
 

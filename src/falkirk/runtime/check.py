@@ -30,8 +30,9 @@ from falkirk.runtime.peek import peek
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import others, parts, resolved, survey
 from falkirk.state.objects import try_out
+from falkirk.stream.names import control_topic, steps_topic
 from falkirk.stream.pattern import Pattern
-from falkirk.stream.plan import Plan, control_topic, steps_topic
+from falkirk.stream.plan import Plan
 from falkirk.stream.views import View, view_of, views_of
 
 RECORDS = 100

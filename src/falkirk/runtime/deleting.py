@@ -33,7 +33,7 @@ from falkirk.runtime.layout import ENDING, Ending, Known
 from falkirk.runtime.settings import Settings
 from falkirk.state.files import remove_folder as remove_files
 from falkirk.state.objects import Leftovers, connect
-from falkirk.stream.plan import control_topic, replays_topic, steps_topic
+from falkirk.stream.names import control_topic, replays_topic, steps_topic
 
 Tell = Callable[[str], None]
 

@@ -31,7 +31,7 @@ from falkirk.stream.letters import (
     decoded,
     encode_mark,
 )
-from falkirk.stream.plan import replays_topic
+from falkirk.stream.names import replays_topic
 from falkirk.stream.records import Headers
 
 SLICE = 500

@@ -9,7 +9,7 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.layout import Known, LayoutRecord, check_not_ending, read_known
 from falkirk.runtime.settings import Settings
-from falkirk.stream.plan import control_topic
+from falkirk.stream.names import control_topic
 
 
 def known_app(app: str, settings: Settings, topics: Topics) -> Known:

@@ -21,7 +21,8 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.batch.election import drivers
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import others, parts, survey
-from falkirk.stream.plan import Plan, control_topic, own_topics
+from falkirk.stream.names import control_topic, own_topics
+from falkirk.stream.plan import Plan
 
 ASKED = ("DESCRIBE", "DESCRIBE_CONFIGS")
 """Of every topic its partitions, its id and its settings."""

@@ -100,7 +100,6 @@ def watch_supervisor() -> None:
 
 def tame_garbage_collector() -> None:
     """A step holds some hundred thousand messages, none of them in a cycle: looking for cycles among them costs a third."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(200_000, 50, 100)
 

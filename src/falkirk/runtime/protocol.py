@@ -94,6 +94,16 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
     """By whom; None while steps are opened, or one is still under way."""
 
 
+def at_work(report: Report) -> bool:
+    """Whether the group has given the worker tasks, or none, and all of them run.
+
+    >>> rolling, running = (TaskReport("stats/0", phase) for phase in ("rolling", "running"))
+    >>> [at_work(Report(0, "app.a", 1, [task], member=True)) for task in (rolling, running)]
+    [False, True]
+    """
+    return report.member and all(task.phase == "running" for task in report.tasks)
+
+
 def answers(report: Report) -> object:
     """What of it somebody waits for who has asked the app for something: when it changes, it is told at once."""
     return report.paused, [(t.task, t.answers) for t in report.tasks]

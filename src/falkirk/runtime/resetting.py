@@ -26,7 +26,7 @@ from falkirk.runtime.deleting import Belongings, Tell, ending, remove, remove_fo
 from falkirk.runtime.identity import person
 from falkirk.runtime.layout import BEGINS, ENDING, Begins, LayoutRecord, Start
 from falkirk.runtime.settings import Settings
-from falkirk.stream.plan import BACKFILL, control_topic, epochs_topic
+from falkirk.stream.names import BACKFILL, control_topic, epochs_topic
 
 To = str | int | Mapping[str, Mapping[int, int]]
 """earliest, latest, milliseconds since 1970, or offsets by topic and partition."""

@@ -29,7 +29,8 @@ from falkirk.runtime.status import last_records, last_step
 from falkirk.state.checkpoints import CheckpointStore, RemoteVersion
 from falkirk.state.engine import Engine
 from falkirk.state.objects import connect
-from falkirk.stream.plan import Plan, changelog_topic, steps_topic
+from falkirk.stream.names import changelog_topic, steps_topic
+from falkirk.stream.plan import Plan
 from falkirk.stream.stored import Pair, Table, opened, pairs_of, table_of
 
 

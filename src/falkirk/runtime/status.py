@@ -30,7 +30,7 @@ from falkirk.runtime.known import layout_of
 from falkirk.runtime.layout import LayoutRecord, StageRecord
 from falkirk.runtime.protocol import Announced, AnnouncedEpoch, Asked, Report, TaskReport
 from falkirk.runtime.settings import Settings
-from falkirk.stream.plan import control_topic, epochs_topic, steps_topic
+from falkirk.stream.names import control_topic, epochs_topic, steps_topic
 
 TAIL = 32
 """A task's last step and name are among so many of its last records, nearly always."""

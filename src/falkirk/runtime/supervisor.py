@@ -23,7 +23,17 @@ from typing import IO, Self
 from falkirk.errors import FalkirkError, IdentityError
 from falkirk.runtime.news import Ended, Line, News, Started
 from falkirk.runtime.parent import command
-from falkirk.runtime.protocol import BUG, Failed, FromWorker, Ready, Report, Work, decode_from_worker, encode
+from falkirk.runtime.protocol import (
+    BUG,
+    Failed,
+    FromWorker,
+    Ready,
+    Report,
+    Work,
+    at_work,
+    decode_from_worker,
+    encode,
+)
 from falkirk.runtime.settings import Settings
 
 CRASHES = 5
@@ -46,8 +56,8 @@ class Child:
     slot: int | None = None
     started: float = field(default_factory=time.monotonic)
     ready: bool = False
-    reported: bool = False
-    """It is a worker, and has begun to work."""
+    works: bool = False
+    """It is a worker, and has once had all its tasks running."""
     excused: bool = False
     """It ended for want of a broker: no fault of its own."""
 
@@ -128,7 +138,7 @@ class Supervisor:
             case Ready():
                 child.ready = True
             case Report() as report:
-                child.reported = True
+                child.works = child.works or at_work(report)
                 self._news(report)
                 self._quick_deaths = 0 if time.monotonic() - child.started > CRASH_WINDOW else self._quick_deaths
             case Failed(_, code, passing) as said:
@@ -156,8 +166,8 @@ class Supervisor:
 
     @property
     def working(self) -> bool:
-        """Whether all workers work, so that what else starts takes the processor from none that starts."""
-        return bool(self._workers) and all(child.reported for child in self._workers.values())
+        """Whether all workers work, so that what else starts takes the processor from none that starts or restores."""
+        return bool(self._workers) and all(child.works for child in self._workers.values())
 
     def _spawn_missing(self) -> None:
         """A process for each vacant slot; and a spare once all workers work, for a start takes the processor from others."""

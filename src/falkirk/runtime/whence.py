@@ -21,7 +21,7 @@ from falkirk.errors import ClusterError, ConfigError
 from falkirk.runtime.layout import LayoutRecord, read_layout
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.why import Made, Read, Tracer
-from falkirk.stream.plan import control_topic, epochs_topic
+from falkirk.stream.names import control_topic, epochs_topic
 from falkirk.stream.provenance import Provenance, provenance
 from falkirk.stream.records import Message
 

@@ -18,7 +18,7 @@ from falkirk.checkpoint import records as task_records
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.records import Range, StepRecord
 from falkirk.runtime.layout import LayoutRecord
-from falkirk.stream.plan import steps_topic
+from falkirk.stream.names import steps_topic
 from falkirk.stream.provenance import Provenance, provenance
 from falkirk.stream.records import Message
 

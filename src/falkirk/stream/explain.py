@@ -10,7 +10,8 @@ from falkirk.stream.batch.stage import BatchStage
 from falkirk.stream.describe import described
 from falkirk.stream.flow import Flow
 from falkirk.stream.formats import Format
-from falkirk.stream.plan import PREFIX, Layout, Output
+from falkirk.stream.names import PREFIX
+from falkirk.stream.plan import Layout, Output
 from falkirk.stream.stage import PhysicalStage, SharedTable
 
 

@@ -7,8 +7,9 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from falkirk.errors import ConfigError, DefinitionError, FalkirkError
 from falkirk.stream.blame import in_brief, raised_at
@@ -98,12 +99,20 @@ def _words(place: str, command: str) -> Iterator[None]:
         ) from error
 
 
+class _AsItIs(SourceFileLoader):
+    """Compiles the file each time. Kept bytecode counts as that of any file of its size and second, and a run may be started
+    again right after an edit."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _from_file(path: Path) -> ModuleType:
     """Import a file, with its folder importable as it would be for a script."""
     folder = str(path.parent.resolve())
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(path.stem, path, loader=_AsItIs(path.stem, str(path)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

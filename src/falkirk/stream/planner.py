@@ -19,8 +19,9 @@ from falkirk.stream.batch.plan import batch_stages
 from falkirk.stream.batch.stage import BatchStage
 from falkirk.stream.failing import handlings, letter_outputs
 from falkirk.stream.formats import Key
+from falkirk.stream.names import BACKFILL, epochs_topic
 from falkirk.stream.pattern import Pattern
-from falkirk.stream.plan import BACKFILL, Input, Output, Plan, epochs_topic
+from falkirk.stream.plan import Input, Output, Plan
 from falkirk.stream.projection import columns_needed, columns_read_by, projected
 from falkirk.stream.regimes import Checkpoint
 from falkirk.stream.stage import Edge, PhysicalStage, SharedTable, source_inputs, stage_name

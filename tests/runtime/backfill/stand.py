@@ -25,7 +25,7 @@ from falkirk.state.meta import META
 from falkirk.state.objects import connect
 from falkirk.state.store import Identity
 from falkirk.stream.load import load_flow
-from falkirk.stream.plan import steps_topic
+from falkirk.stream.names import steps_topic
 
 PARTITIONS = 3
 

@@ -18,7 +18,7 @@ from tests.connectors.spark.topics import Topic
 from falkirk.runtime.onspark.orders import order_to_leave
 from falkirk.runtime.onspark.parcel import Parcel
 from falkirk.runtime.onspark.task import Assignment
-from falkirk.stream.plan import PREFIX, control_topic
+from falkirk.stream.names import PREFIX, control_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

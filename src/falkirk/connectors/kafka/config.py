@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from falkirk.checkpoint.ids import OwnerId
 from falkirk.errors import ConfigError
@@ -101,13 +102,14 @@ def cluster_env(name: str) -> str:
     return f"FALKIRK_CLUSTER_{name.upper().replace('-', '_')}_"
 
 
-def meet(consumer: Consumer, topic: str) -> None:
-    """Let a consumer find the leaders of a topic that is new to it: one that was idle looks for them once a second.
+def meet(who: Consumer | AdminClient, topic: str) -> None:
+    """Let a client find the leaders of a topic that is new to it: a consumer that was idle looks for them once a second,
+    and `list_offsets` of one that has no connection yet may look again after three.
 
     It finds them by itself in the end, and where no broker answers, that is left to it.
     """
     with suppress(KafkaException):
-        consumer.list_topics(topic, 5)
+        who.list_topics(topic, timeout=5)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ class BoundedReader:
         self._consumers = {c: client(Consumer, cluster.reader(committed=c)) for c in levels}
         self._met: dict[bool, set[str]] = {False: set(), True: set()}
         self._admin = client(AdminClient, cluster.settings())
+        self._led: set[str] = set()
+        """Topics whose leaders the admin client has met."""
         self._lock = threading.Lock()
         self._cluster = cluster
         self._standing: tuple[TopicPartition, Offset] | None = None
@@ -46,6 +48,9 @@ class BoundedReader:
         spec = OffsetSpec.latest() if end else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         asked = {KafkaPartition(p.topic, p.partition): spec for p in partitions}
         while True:
+            for topic in {p.topic for p in partitions} - self._led:
+                meet(self._admin, topic)
+                self._led.add(topic)
             level, found = IsolationLevel.READ_UNCOMMITTED, dict[TopicPartition, Offset]()
             for p, future in self._admin.list_offsets(asked, isolation_level=level, request_timeout=5).items():
                 try:
@@ -55,7 +60,7 @@ class BoundedReader:
                         raise known from error
                     logger.info("cannot ask for offsets yet: %s", error.args[0])
                     # A client that knew the broker before it was restarted is answered FENCED_LEADER_EPOCH for ever.
-                    self._admin = client(AdminClient, self._cluster.settings())
+                    self._admin, self._led = client(AdminClient, self._cluster.settings()), set()
                     time.sleep(0.05)
                     break
             else:

@@ -17,7 +17,7 @@ from falkirk.stream.blame import did_you_mean
 from falkirk.stream.formats.base import Format
 from falkirk.stream.formats.scalar import Raw
 from falkirk.stream.formats.spoken import format_of
-from falkirk.stream.plan import PREFIX, epochs_topic, steps_topic
+from falkirk.stream.names import PREFIX, epochs_topic, steps_topic
 
 KNOWN = (
     "app", "brokers", "ending", "epoch", "malformed", "metadata", "patience", "prefix", "ranges", "slice", "stage",

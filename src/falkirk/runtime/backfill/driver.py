@@ -29,7 +29,8 @@ from falkirk.runtime.committer import fresh_nonce
 from falkirk.runtime.identity import host_name
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import parts
-from falkirk.stream.plan import BACKFILL, Plan
+from falkirk.stream.names import BACKFILL
+from falkirk.stream.plan import Plan
 
 ANOTHER = "give the flow another name: it then begins anew, beside this one, and can be backfilled"
 

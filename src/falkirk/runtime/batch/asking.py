@@ -18,7 +18,7 @@ from falkirk.errors import ConfigError
 from falkirk.runtime.batch.election import drivers
 from falkirk.runtime.clock import WallClock
 from falkirk.runtime.settings import Settings
-from falkirk.stream.plan import epochs_topic
+from falkirk.stream.names import epochs_topic
 
 
 class EpochStatus(msgspec.Struct, frozen=True):

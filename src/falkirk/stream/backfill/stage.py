@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from falkirk.errors import DefinitionError
 from falkirk.stream.describe import described
 from falkirk.stream.expressions import words
+from falkirk.stream.names import BACKFILL
 from falkirk.stream.operators import Operator, Sink
-from falkirk.stream.plan import BACKFILL, BatchPlan, Input, Output, Plan
+from falkirk.stream.plan import BatchPlan, Input, Output, Plan
 from falkirk.stream.stage import PhysicalStage
 
 

@@ -24,7 +24,7 @@ from falkirk.checkpoint.epochs import Epochs
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.batch.asking import BatchPart, EpochStatus
 from falkirk.runtime.settings import Settings
-from falkirk.stream.plan import PREFIX, epochs_topic
+from falkirk.stream.names import PREFIX, epochs_topic
 
 FLOW = Path(__file__).with_name("flow.py")
 PARTITIONS = 4
