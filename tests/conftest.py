@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import settings
 
 from falkirk.connectors.embedded import EmbeddedKafka
@@ -30,6 +32,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The machine may be busy: how long one example takes says nothing.
 settings.register_profile("falkirk", deadline=None)
 settings.load_profile("falkirk")
+
+TEARDOWN = 300.0
+"""Seconds that a test may take to clean up. Once it has failed, pytest watches over it no longer."""
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    """A run whose cleaning up stands still ends, and says where: it would hold the machine for as long as it is let."""
+    uncaptured = item.config.stash[fault_handler_stderr_fd_key]
+    faulthandler.dump_traceback_later(TEARDOWN, exit=True, file=uncaptured)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(scope="session")
