@@ -183,11 +183,13 @@ class MemoryApp:
         return {keeper.table.source.id: keeper.seen(state, NEVER) for keeper, state in self.tables}
 
     def run(self, rng: random.Random | None = None) -> None:
-        """Step until nothing waits: all that waits at once, or, with `rng`, any task and any number of records."""
+        """Step until nothing waits: all that waits at once, or, with `rng`, any task and any number of records but none."""
         while True:
             ready = [(s, t, counts) for s, t in self.tasks() if any((counts := self.waiting(s, t)).values())]
             if not ready:
                 return
             for stage, task, counts in [rng.choice(ready)] if rng else ready[:1]:
                 take = {i: rng.randint(0, n) for i, n in counts.items()} if rng else counts
+                if not any(take.values()):
+                    take = {next(i for i, n in counts.items() if n): 1}
                 self.step(stage, task, take, self.clock + 1)
