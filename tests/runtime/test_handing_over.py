@@ -85,28 +85,3 @@ def test_a_first_step_that_was_aborted_goes_with_its_task() -> None:
     assert leaves.owned.phase is Phase.IDLE
     assert set(worker.tasks) == {1}
     assert set(worker.pipeline.staged) == {stays.owned.task.id}, "the next commit would ask an idle task for its store"
-
-
-def test_tasks_that_run_no_step_again_do_not_wait_for_those_that_do() -> None:
-    """Named and fenced together, they are rolled in turn, each part with an end of its own."""
-
-    def recover(parts: Sequence[Sequence[Owned]], *_: object) -> list[Future[None]]:
-        return [Future() for _ in parts]
-
-    steps = [TopicPartition("steps", p) for p in range(4)]
-    lazy, other = Task(TaskId("lazy", 0), steps[0]), Task(TaskId("lazy", 1), steps[1])
-    eager = Task(TaskId("eager", 0), steps[2], TopicPartition("changelog", 0))
-    without = Task(TaskId("without", 0), steps[3], stateful=False)
-    owned = [Owned(task) for task in (lazy, other, eager, without)]
-    worker, _ = worker_of()
-    worker.__dict__ |= {
-        "_recovering": {o.task.steps.partition: o for o in owned}, "_committer": SimpleNamespace(recover=recover),
-        "_circuit": lambda o: None, "_bound": {}, "_stores": None, "settings": SimpleNamespace(cluster=lambda: None),
-    }  # fmt: skip
-    named: Future[bool] = Future()
-    named.set_result(True)
-
-    worker._named(owned, named)
-
-    parts = [[o.task for o in tasks] for tasks, _, _ in worker._recoveries]
-    assert parts == [[eager, without], [lazy], [other]]

@@ -48,12 +48,13 @@ async def read_to_marks(
     while behind := {p: (r.position, marks[p]) for p, r in reads.items() if r.position < marks[p] and p not in gone}:
         stuck = {}
         for p, more in (await log.read_committed(behind)).items():
-            if more.position == reads[p].position:
-                stuck[p] = (more.position, marks[p])
+            stands = more.position == reads[p].position
             reads[p].records += more.records
             reads[p].position = more.position
             if lost(p, decoded(reads[p])):
                 gone.add(p)
+            elif stands:
+                stuck[p] = (more.position, marks[p])
         if stuck and await fence_openers(log, stuck, reads):
             marks = await log.end(list(starts))
     return reads

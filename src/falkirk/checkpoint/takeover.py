@@ -9,6 +9,9 @@
        Where there is no step yet, ask what the first one follows on (`falkirk.checkpoint.backfill`)
     d  run, if the last name is ours
 
+Tasks that are named together are fenced together. Those whose stores follow their logs are rolled together too, and run;
+then each that runs recorded steps again, which may take a while, by itself, and runs while the next one is rolled.
+
 What breaks otherwise: fence → read → name doubled a step, for a worker that wakes makes a new producer of its old id and
 is not fenced any more; its next attempt must find a later name. Watermarks asked before the fences miss a commit that a
 sleeping worker's EndTxn was still to make. With the changelog's mark asked after the steps', a later owner's changes could
@@ -60,15 +63,30 @@ async def name(
     return True
 
 
-async def recover(log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned]) -> None:
-    """Clauses 5b and 5c. Each task is rolled forward afterwards, or IDLE: another was named, and it is lost."""
+def parts(tasks: Sequence[Owned]) -> list[list[Owned]]:
+    """The tasks that `recover` rolls together, in its order."""
+    together = [owned for owned in tasks if not owned.task.replayed]
+    return [*([together] if together else []), *([owned] for owned in tasks if owned.task.replayed)]
+
+
+async def recover(
+    log: Log,
+    stores: Stores,
+    replayer: Replayer,
+    clock: Clock,
+    tasks: Sequence[Owned],
+    rolled: Callable[[list[Owned]], object],
+) -> None:
+    """Clauses 5b and 5c. `rolled` is told each of the `parts` when it can be admitted: its tasks are rolled forward, or
+    IDLE, for another was named."""
     await fence_rivals(log, [owned.task.steps for owned in tasks])
-    await roll(log, stores, replayer, clock, tasks)
+    for part in parts(tasks):
+        await roll(log, stores, replayer, clock, part)
+        rolled(part)
 
 
 async def roll(log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned]) -> None:
-    """Clause 5c. Tasks that were fenced together may be rolled one part after the other: each part's marks are asked after
-    all fences."""
+    """Clause 5c. The marks are asked after the fences of all."""
     for owned in tasks:
         owned.enter(Phase.ROLLING)
         owned.store = await current_store(stores, clock, owned.task)
@@ -93,15 +111,14 @@ async def roll_forward(
     marks = await log.end(changelogs) if changelogs else {}
 
     def lost(p: TopicPartition, records: Records) -> bool:
-        nonces = [r.nonce for _, r in records if isinstance(r, Named)]
-        return by_partition[p].nonce in nonces[:-1]
+        return void(by_partition[p], records)
 
     # The store's own last step is read again: it says where the inputs are, and that store and log belong together.
     starts = {p: max(first[p], Offset(o.opened().progress.step_offset - 1)) for p, o in by_partition.items()}
     reads = await read_to_marks(log, starts, lost)
     for p, owned in by_partition.items():
         records = decoded(reads[p])
-        if last_named(records) != owned.nonce:
+        if owned.revoked or last_named(records) != owned.nonce:
             abandon(owned)
             continue
         owned.read_on = reads[p].position
@@ -128,6 +145,15 @@ async def roll_forward(
         owned.last = steps[-1][1] if steps else None
         invariants.prefix(owned.opened().progress, owned.last)
     return behind
+
+
+def void(owned: Owned, records: Records) -> bool:
+    """Whether a take-over has come to nothing: the group has given the task to another, or another is named.
+
+    Its fences would meet its successor: where both try in step, each naming is fenced, and neither ever ends.
+    """
+    nonces = [r.nonce for _, r in records if isinstance(r, Named)]
+    return owned.revoked or owned.nonce in nonces[:-1]
 
 
 async def reopen(stores: Stores, owned: Owned) -> None:

@@ -9,8 +9,7 @@ from secrets import token_hex
 from falkirk.checkpoint import driver
 from falkirk.checkpoint.ids import Nonce
 from falkirk.checkpoint.ports import Log
-from falkirk.checkpoint.reading import fence_rivals
-from falkirk.checkpoint.takeover import admit, name, roll
+from falkirk.checkpoint.takeover import admit, name, parts, recover
 from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase
 from falkirk.checkpoint.transaction import Fate, commit_steps, release
 from falkirk.runtime.clock import WallClock
@@ -41,21 +40,29 @@ class Committer:
 
         return self._transactions.submit(work)
 
-    def recover(self, parts: Sequence[Sequence[Owned]], stores: TaskStores, replays: Replays) -> list[Future[None]]:
-        """Clauses 5b to 5d, the second and third part by part: each task of a part is RUNNING after its end, or IDLE."""
+    def recover(
+        self, tasks: Sequence[Owned], stores: TaskStores, replays: Replays
+    ) -> list[tuple[list[Owned], Future[None]]]:
+        """Clauses 5b to 5d, part by part: each task of a part is RUNNING after its end, or IDLE."""
+        ends = [(part, Future[None]()) for part in parts(tasks)]
+        ahead = iter(ends)
 
-        def fence() -> None:
-            driver.run(fence_rivals(self._log, [owned.task.steps for part in parts for owned in part]))
-
-        def work(part: Sequence[Owned]) -> None:
-            fenced.result()
-            driver.run(roll(self._log, stores, replays, WallClock(), part))
+        def rolled(part: list[Owned]) -> None:
             self._transactions.submit(lambda: [admit(owned) for owned in part]).result()
+            next(ahead)[1].set_result(None)
 
-        fenced = self._recoveries.submit(fence)
-        rolled = [self._recoveries.submit(work, part) for part in parts]
-        self._recoveries.submit(replays.close)
-        return rolled
+        def work() -> None:
+            try:
+                driver.run(recover(self._log, stores, replays, WallClock(), tasks, rolled))
+            finally:
+                replays.close()
+
+        def failed(work: Future[None]) -> None:
+            for _, end in ahead:
+                end.set_exception(work.exception())
+
+        self._recoveries.submit(work).add_done_callback(failed)
+        return ends
 
     def commit(self, steps: Sequence[ClosedStep]) -> Future[list[Fate]]:
         """Clauses 3 and 4."""

@@ -287,10 +287,7 @@ class Worker:
             return
         circuits = {o.task.id: self._circuit(o) for o in tasks}
         replays = Replays(self.settings.cluster(), self._bound, circuits, {o.task.id: o for o in tasks})
-        # Who runs recorded steps again may take a while: others do not wait for that, nor they for each other.
-        parts = [[o for o in tasks if not o.task.replayed], *([o] for o in tasks if o.task.replayed)]
-        parts = [part for part in parts if part]
-        for part, recovered in zip(parts, self._committer.recover(parts, self._stores, replays), strict=True):
+        for part, recovered in self._committer.recover(tasks, self._stores, replays):
             self._recoveries.append((part, circuits, recovered))
             self.traces.taking_over(part, recovered)
 

@@ -6,7 +6,7 @@ are simulated. Every request to the cluster and every answer is a point at which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -42,6 +42,12 @@ class Ending(Enum):
     FLUSHED = "the process dies with the step in its store"
 
 
+def admit(part: Sequence[Owned]) -> None:
+    """The tasks run."""
+    for owned in part:
+        takeover.admit(owned)
+
+
 class Process:
     """One life of the worker: it begins with all tasks taken over, and running."""
 
@@ -60,9 +66,8 @@ class Process:
             return
         self._drive(self.log.renew())
         self._drive(takeover.name(self.log, owned, owned, cluster.nonce))
-        self._drive(takeover.recover(self.log, cluster.disk, Replays(cluster), cluster, owned))
+        self._drive(takeover.recover(self.log, cluster.disk, Replays(cluster), cluster, owned, admit))
         for bound, one in zip(cluster.tasks, owned, strict=True):
-            takeover.admit(one)
             circuit = bound.stage.circuit(bound.task.id.partition, cluster.layout)
             self.tasks.append(RunningTask(bound, one, circuit))
         for task in self.tasks:

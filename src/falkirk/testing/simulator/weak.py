@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from itertools import count
 from types import coroutine
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from falkirk.checkpoint import names, pipeline, reading, takeover, transaction
 from falkirk.checkpoint.ids import Millis, Nonce, Offset, OwnerId, TopicPartition
@@ -17,6 +17,8 @@ from falkirk.checkpoint.transaction import Fate
 from falkirk.testing.simulator.log import SimLog
 from falkirk.testing.simulator.points import Order, Point
 from falkirk.testing.simulator.worker import Worker
+
+Rolled: TypeAlias = Callable[[list[Owned]], object]
 
 _recover, _let_go, _commit_steps = takeover.recover, Worker.let_go, transaction.commit_steps
 _transact, _settle, _send_offsets = transaction.transact, pipeline.Pipeline.settle, SimLog.send_offsets
@@ -60,10 +62,12 @@ async def let_go_unfinished(self: Worker, tasks: Sequence[int], *, clean: bool) 
 
 
 async def recover_unless_revoked(
-    log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned]
+    log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned], rolled: Rolled
 ) -> None:
     """Give up at the first point after a task was revoked."""
-    await _until(_recover(log, stores, replayer, clock, tasks), lambda: any(o.revoked for o in tasks))
+    work = _recover(log, stores, replayer, clock, tasks, lambda _: None)
+    await _until(work, lambda: any(o.revoked for o in tasks))
+    rolled(list(tasks))
 
 
 @coroutine
@@ -92,9 +96,11 @@ async def name_nothing(_: Log, tasks: Sequence[Owned], __: Sequence[Owned], fres
     return True
 
 
-async def recover_then_name(log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned]) -> None:
+async def recover_then_name(
+    log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned], rolled: Rolled
+) -> None:
     """Fence, read, roll forward, and name then."""
-    await _recover(log, stores, replayer, clock, tasks)
+    await _recover(log, stores, replayer, clock, tasks, lambda _: None)
     writes = [transaction.record_of(owned, Named(owned.nonce, log.owner)) for owned in tasks]
     try:
         await transaction.transact(log, writes, {owned.task.steps: Offset(0) for owned in tasks})
@@ -103,6 +109,7 @@ async def recover_then_name(log: Log, stores: Stores, replayer: Replayer, clock:
             await log.renew()
         for owned in tasks:
             owned.revoked = True
+    rolled(list(tasks))
 
 
 class _Whoever:
@@ -127,6 +134,11 @@ def never(*_: object) -> bool:
     return False
 
 
+def void_when_another_is_named(owned: Owned, records: Records) -> bool:
+    """Not before: the group is not asked."""
+    return owned.nonce in [r.nonce for _, r in records if isinstance(r, Named)][:-1]
+
+
 async def read_to_marks_whoever_is_named(
     log: Log, starts: Mapping[TopicPartition, Offset], _: Callable[[TopicPartition, Records], bool]
 ) -> dict[TopicPartition, Read]:
@@ -149,13 +161,13 @@ class _Marked:
 
 
 async def recover_with_early_marks(
-    log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned]
+    log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned], rolled: Rolled
 ) -> None:
     """Take the high watermarks of before the fences for those of after."""
     marked = _Marked(log)
     marked.marks |= await log.end([o.task.steps for o in tasks])
     marked.marks |= await log.end([o.task.changelog for o in tasks if o.task.changelog is not None])
-    await _recover(marked, stores, replayer, clock, tasks)
+    await _recover(marked, stores, replayer, clock, tasks, rolled)
 
 
 class _LateChangelogMarks(_Marked):
@@ -178,11 +190,11 @@ class _LateChangelogMarks(_Marked):
 
 
 async def recover_with_late_changelog_marks(
-    log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned]
+    log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned], rolled: Rolled
 ) -> None:
     """Ask for the changelogs' marks when the steps have been read."""
     late = _LateChangelogMarks(log, [o.task.changelog for o in tasks if o.task.changelog is not None])
-    await _recover(late, stores, replayer, clock, tasks)
+    await _recover(late, stores, replayer, clock, tasks, rolled)
 
 
 async def read_everything_committed(log: Log, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Records]:

@@ -22,7 +22,7 @@ from falkirk.testing.simulator import weak
 from falkirk.testing.simulator import worker as worker_module
 from falkirk.testing.simulator.explore import Failure, attempt, crashes, naps, others, pauses, sample, smallest
 from falkirk.testing.simulator.log import SimLog
-from falkirk.testing.simulator.plan import Age, Doubt, Jump, Move, Pause, Plan, Turn
+from falkirk.testing.simulator.plan import Age, Doubt, Expel, Jump, Move, Pause, Plan, Turn
 from falkirk.testing.simulator.points import Order
 from falkirk.testing.simulator.toy import Toy
 from falkirk.testing.simulator.worker import Worker
@@ -228,6 +228,11 @@ WEAKENINGS: dict[str, Weakening] = {
         "whoever waits for an open transaction does not fence its owner",
         (Patch(reading, "fence_openers", weak.fence_nobody_while_waiting),),
         Schedule(ONE, Plan((Move(worker=0, on=OFFERED, task=0, to=1), Pause(worker=0, on=NAME, at=2)))),
+    ),
+    "fence-when-revoked": Weakening(
+        "whoever takes a task over fences on when the group has given it to another",
+        (Patch(takeover, "void", weak.void_when_another_is_named),),
+        Schedule(Toy(tasks=2, eager=False), Plan((Expel(worker=0, at=16),))),
     ),
     "no-released": Weakening(
         "leave without `released`",

@@ -57,6 +57,7 @@ class Worker:
     _pipeline: Pipeline = field(default_factory=Pipeline)
     _commit: tuple[list[ClosedStep], Thread] | None = None
     _recovery: tuple[list[Owned], Thread] | None = None
+    _rolled: list[Owned] = field(default_factory=list)
     _upkeep: dict[int, Thread] = field(default_factory=dict)
     _applied: int = 0
 
@@ -150,7 +151,7 @@ class Worker:
         self.owned |= dict(zip(idle, todo, strict=True))
         if await takeover.name(self.log, todo, mine, self.fresh):
             replayer = ToyReplayer(self.toy, self.broker)
-            work = takeover.recover(self.log, self.disk, replayer, self.clock, todo)
+            work = takeover.recover(self.log, self.disk, replayer, self.clock, todo, self._rolled.extend)
             self._recovery = todo, self.spawn("recovery", work)
         self.drop_lost()
         return True
@@ -202,10 +203,11 @@ class Worker:
             self.drop_lost()
             self.maintain()
             return True
-        if self._commit is None and self._recovery is not None and self._recovery[1].done:
-            (tasks, _), self._recovery = self._recovery, None
-            for owned in tasks:
-                takeover.admit(owned)
+        if self._commit is None and self._recovery is not None and (self._rolled or self._recovery[1].done):
+            while self._rolled:
+                takeover.admit(self._rolled.pop())
+            if self._recovery[1].done:
+                self._recovery = None
             return True
         return False
 
