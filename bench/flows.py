@@ -38,8 +38,21 @@ def stamps(*, grouped: bool) -> fk.Flow:
     return flow
 
 
+def computed(*, grouped: bool) -> fk.Flow:
+    """One epoch of a batch part: a row for each bid, or for each auction."""
+    flow = fk.Flow(APP)
+    value = fk.Json({"auction": fk.Int64, "bidder": fk.Int64, "price": fk.Int64})
+    bids = flow.source("bids", topic=SOURCE, key="auction", value=value).with_regime(fk.Batch(every=None))
+    if grouped:
+        bids = bids.group_by("auction", id="stats").agg(n=fk.len(), top=fk.max("price"))
+    bids.sink("computed", topic=TARGET, key="auction", value=fk.Json())
+    return flow
+
+
 eager = counts(EAGER, "auction")
 lazy = counts(LAZY, "auction")
 exchange = counts(EAGER, "bidder")
 echo = stamps(grouped=False)
 latest = stamps(grouped=True)
+copied = computed(grouped=False)
+totals = computed(grouped=True)

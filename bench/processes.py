@@ -72,10 +72,14 @@ class Process:
         self._listener.join(5)
         self.check()
 
-    def finish(self, timeout: float = 30) -> None:
-        """Close its standard input, which asks our own helpers to end, and wait."""
+    def go(self) -> None:
+        """Close its standard input: what a helper of ours waits for."""
         assert self._child.stdin is not None
         self._child.stdin.close()
+
+    def finish(self, timeout: float = 30) -> None:
+        """Close its standard input, which asks our own helpers to end, and wait."""
+        self.go()
         self.wait(timeout)
 
     def terminate(self, timeout: float = 90) -> None:

@@ -19,7 +19,7 @@ def write(results: Path, target: Path) -> None:
     parts = {path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))}
     writers = {
         "throughput": throughput, "latency": latency, "recovery": recovery, "restore": restore, "memory": memory,
-        "spark": spark,
+        "spark": spark, "epochs": epochs,
     }  # fmt: skip
     lines = ["# Results", "", "Written by `make bench`; [README.md](README.md) says what is measured, and how.", ""]
     if (results / "plot.svg").exists():
@@ -165,6 +165,33 @@ def spark(part: Part) -> list[str]:
     )
     skipped = (f"\nSkipped: {name} ({reason})." for name, reason in part["skipped"].items())
     return [title, "", *table(head, rows, right=range(2, 6)), *skipped]
+
+
+def epochs(part: Part) -> list[str]:
+    """What is published a second, and what a stream waits meanwhile."""
+    sizes, alone, beside = part["sizes"], part["latency"]["alone"], part["latency"]["beside"]
+    rows = [
+        [
+            title,
+            f"{rate['median']:,}",
+            f"{rate['min']:,} to {rate['max']:,}",
+            f"{rate['median'] / part['bare']['median']:.2f}",
+        ]
+        for title, rate in (("bare transactional producers", part["bare"]), ("an epoch", part["epoch"]))
+    ]
+    waits = [
+        [title, *(f"{found[share]:.1f}" for share in ("median", "p90", "p99"))]
+        for title, found in (("alone", alone), ("beside an epoch", beside))
+    ]
+    return [
+        f"## Published by an epoch: {part['rows']:,} rows, {sizes['rounds']} rounds",
+        "",
+        *table(["", "rows/s", "spread", "divided by bare producers"], rows, right=range(1, 4)),
+        "",
+        f"A stream on the same cores, 1,000 records a second, while Spark counts {sizes['scanned']:,} bids:",
+        "",
+        *table(["ms", "median", "p90", "p99"], waits, right=range(1, 4)),
+    ]
 
 
 def doubts(part: Part) -> list[str]:

@@ -29,6 +29,7 @@ PARTS = {
     "restore": "restore",
     "memory": "growth",
     "spark": "batch",
+    "epochs": "epochs",
 }
 """What can be measured, and the module that does it."""
 
@@ -41,6 +42,7 @@ PARTS = {
 @click.option("--keys", type=int, help="Keys of the throughput job.  [default: 10,000]")
 @click.option("--rounds", type=int, help="Rounds of throughput and latency.  [default: 3]")
 @click.option("--scanned", type=int, help="Records that Spark reads.  [default: 10,000,000]")
+@click.option("--published", type=int, help="Rows that an epoch publishes.  [default: 1,000,000]")
 @click.option("--kills", type=int, help="Kills for each state measured.  [default: 10]")
 @click.option(
     "--states", type=int, multiple=True, help="Keys in a recovered state; may be repeated.  [default: 10⁴, 10⁶]"

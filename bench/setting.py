@@ -31,10 +31,12 @@ class Sizes:
     """Records, each of a key of its own, that go through while memory and disk are watched."""
     scanned: int = 10_000_000
     """Records that Spark reads."""
+    published: int = 1_000_000
+    """Rows that an epoch publishes."""
 
 
 FULL_STATES, FULL_GROWN = (10_000, 1_000_000, 10_000_000), 10_000_000
-QUICK = Sizes(500_000, 10_000, 1, 4.0, (10_000,), 2, 100_000, 500_000)
+QUICK = Sizes(500_000, 10_000, 1, 4.0, (10_000,), 2, 100_000, 500_000, 100_000)
 
 
 class Screen:

@@ -1,0 +1,138 @@
+"""What an epoch of a batch part publishes a second, beside bare transactional producers; and what a stream waits beside one.
+
+Publishing: from the first row that the broker appended to the last. As many bare producers as Spark has cores write the same
+keys and values, in transactions of as many rows, from memory. The stream is that of the latency benchmark, while Spark
+counts the bids of each auction on the same cores.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+
+import bids
+import latency
+from app import App
+from broker import BROKER_TIME, PARTITIONS
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from processes import BENCH, Failed
+from setting import Results, Setting, quantile, summary
+
+CORES = 2
+SPARK = ("--spark", f"local[{CORES}]")
+SLICE = 20_000
+"""Rows of a transaction, in Falkirk as in the bare producers."""
+STARTS_S = 12.0
+"""Until Spark has started, and computes."""
+
+
+def measure(setting: Setting) -> Results:
+    """Publishing, round after round; then latency, without an epoch and beside one."""
+    sizes, screen = setting.sizes, setting.screen
+    bare, epoch = list[float](), list[float]()
+    with screen.part(2 * sizes.rounds + 2):
+        setting.kafka.make("offered")
+        bids.send(setting.kafka.brokers, "offered", bids.job(sizes.published, sizes.keys))
+        for round_ in range(sizes.rounds):
+            screen.doing(f"round {round_ + 1} of {sizes.rounds}: an epoch of {sizes.published:,} rows")
+            target = published(setting)
+            epoch.append(rate(setting, target))
+            screen.done(f"{'published by an epoch':<44}[bold]{epoch[-1]:>11,.0f}[/] rows/s")
+            screen.doing(f"round {round_ + 1} of {sizes.rounds}: {CORES} bare transactional producers, the same rows")
+            bare.append(produced(setting, target))
+            screen.done(f"{f'{CORES} bare transactional producers':<44}[bold]{bare[-1]:>11,.0f}[/] rows/s")
+        setting.kafka.delete("offered")
+        beside = {name: beside_an_epoch(setting, runs=name == "beside") for name in ("alone", "beside")}
+    return {"rows": sizes.published, "epoch": summary(epoch), "bare": summary(bare), "latency": beside}
+
+
+def published(setting: Setting) -> str:
+    """The topic of an epoch that writes a row for each bid. Raises Failed."""
+    setting.rest()
+    name = setting.name("published")
+    target = f"{name}.out"
+    setting.kafka.make(target, BROKER_TIME)
+    app = App(setting.processes, setting.kafka.brokers, setting.folder, "copied", name, "offered", target)
+    app.start("--until", "end", *SPARK)
+    app.run.wait(300)
+    shutil.rmtree(app.state, ignore_errors=True)
+    return target
+
+
+def rate(setting: Setting, target: str) -> float:
+    """Rows a second, by the broker's clock. Raises Failed if any is missing or there twice."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": setting.kafka.brokers,
+            "group.id": "bench-published",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(target, p, 0) for p in range(PARTITIONS)])
+    times: list[int] = []
+    left = set(range(PARTITIONS))
+    while left:
+        for message in consumer.consume(20_000, 0.2):
+            error = message.error()
+            if error is None:
+                times.append(message.timestamp()[1])
+            elif error.code() == KafkaError._PARTITION_EOF:
+                left.discard(message.partition())
+            else:
+                raise Failed(f"{target} cannot be read: {error}")
+    consumer.close()
+    if len(times) != setting.sizes.published:
+        raise Failed(f"{len(times):,} rows are in {target}, and not {setting.sizes.published:,}")
+    return 1000 * len(times) / max(1, max(times) - min(times))
+
+
+def produced(setting: Setting, rows: str) -> float:
+    """What bare producers make of the same rows, each of a part of the partitions. Raises Failed."""
+    setting.rest()
+    target = f"{setting.name('bare')}.out"
+    setting.kafka.make(target, BROKER_TIME)
+    script = [sys.executable, str(BENCH / "peers" / "publish.py"), setting.kafka.brokers, rows, target, str(SLICE)]
+    started = [
+        setting.processes.start(f"{target}-{core}", [*script, *map(str, range(core, PARTITIONS, CORES))])
+        for core in range(CORES)
+    ]
+    if any(process.said(120) is None for process in started):
+        raise Failed("the rows cannot be read")
+    for process in started:
+        process.go()
+    for process in started:
+        process.wait(300)
+    found = rate(setting, target)
+    setting.kafka.delete(target)
+    setting.kafka.delete(rows)
+    return found
+
+
+def beside_an_epoch(setting: Setting, *, runs: bool) -> Results:
+    """Latency of records that are passed through, with or without an epoch that runs meanwhile. Raises Failed."""
+    name, source = setting.name("beside"), "counted"
+    app = App(setting.processes, setting.kafka.brokers, setting.folder, "totals", name, source, f"{name}.out")
+    if runs:
+        setting.screen.doing("latency of a stream beside an epoch")
+        setting.kafka.make(source)
+        setting.kafka.make(f"{name}.out")
+        bids.send(setting.kafka.brokers, source, bids.job(setting.sizes.scanned, setting.sizes.keys))
+        app.start("--until", "end", *SPARK)
+        time.sleep(STARTS_S)
+    else:
+        setting.screen.doing("latency of a stream without an epoch")
+    ages = latency.run(setting, "echo")
+    figures = {share: round(quantile(ages, value), 2) for share, value in latency.SHARES.items()}
+    words = "beside an epoch" if runs else "without an epoch"
+    if runs:
+        if not app.run.alive:
+            setting.screen.warn("the epoch ended before the latency was measured: have more records scanned")
+        app.kill_all()
+        setting.kafka.delete(source)
+        setting.kafka.delete(name)
+        shutil.rmtree(app.state, ignore_errors=True)
+    setting.screen.done(f"latency {words:<20}median {figures['median']:6.1f} ms   p99 {figures['p99']:6.1f} ms")
+    return figures
