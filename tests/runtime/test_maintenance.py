@@ -37,7 +37,7 @@ def versions(keep: float, monkeypatch: pytest.MonkeyPatch) -> list[dict[TopicPar
         stage=SimpleNamespace(regime=SimpleNamespace(every=SimpleNamespace(total_seconds=lambda: 10.0))),
     )
     task: Any = SimpleNamespace(bound=bound, begun=True, owned=SimpleNamespace(
-        task=SimpleNamespace(id=TaskId("stats", 0), steps=STEPS), opened=lambda: store, last=None
+        task=SimpleNamespace(id=TaskId("stats", 0), steps=STEPS), opened=lambda: store, last=None, correction=None
     ))  # fmt: skip
     trimmed: Any = Trimmed()
     kept = Maintenance(None, trimmed, keep)  # type: ignore[arg-type]  # no store of files, so no copies

@@ -90,3 +90,23 @@ def test_what_is_trimmed_is_said_with_what_is_known_without_it(through: fk.testi
     never = trace.trace(fk.Provenance(task=oldest.task, step=10_000, sequence=0))
     assert (never.known, never.upto) == (made.known, [])
     assert trace.trace(fk.Provenance(task="nobody/0", step=1, sequence=0)) == Made(task="nobody/0", step=1)
+
+
+def test_what_a_correction_wrote_comes_from_what_the_steps_have_read_that_it_corrects() -> None:
+    def flow(least: int) -> fk.Flow:
+        flow = fk.Flow("through", regime=fk.LazyCheckpoint())
+        bids = flow.source("bids", key="auction", value=fk.Json({"auction": int})).filter(fk.col("auction") >= least)
+        bids.group_by("auction", id="counts").agg(n=fk.len()).sink("counts", key="auction", value=fk.Json())
+        return flow
+
+    app = fk.testing.App(flow(0), step_rows=2, on_divergence="correct")
+    app.send("bids", [{"auction": i % 4} for i in range(8)])
+    app.run()
+    app.change(flow(3), host=True)
+    last = app.sinks["counts"].records[-1]
+    assert last.value is None
+    origin = provenance(last.headers)
+    assert origin is not None
+    made = tracer(app).trace(origin)
+    assert made.corrects == (1, 4)
+    assert [(r.topic, r.start, r.end) for r in sources_of(made)] == [("bids", 0, 8)]

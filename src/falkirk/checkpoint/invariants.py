@@ -35,6 +35,8 @@ def follows(record: StepRecord, last: StepRecord) -> None:
         raise InvariantError(f"task {record.task}, step {record.step}: its clock goes back")
     if record.layout < last.layout:
         raise InvariantError(f"task {record.task}, step {record.step}: an older flow's than step {last.step}")
+    if record.corrects >= 0 and (record.corrects > last.step or any(r.start != r.end for r in record.division)):
+        raise InvariantError(f"task {record.task}, step {record.step}: a correction corrects nothing, or reads")
     if record.base != last.base:
         raise InvariantError(f"task {record.task}, step {record.step}: its base is {record.base}, and was {last.base}")
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from falkirk.checkpoint.ids import Millis, Offset, OwnerId, TaskId, TopicPartition
+from falkirk.checkpoint.ids import Millis, Offset, OwnerId, Step, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.records import Division, StepRecord
 from falkirk.state.store import Changes, Store
@@ -44,6 +44,14 @@ class Writes:
 
     def __len__(self) -> int:
         return len(self.values)
+
+
+@dataclass(slots=True)
+class Output:
+    """What a step writes to one output: the output's name and its records."""
+
+    name: str
+    writes: Writes
 
 
 class LogRecord(NamedTuple):
@@ -162,6 +170,10 @@ class Stores(Protocol):
         """
         ...
 
+    async def before(self, task: TaskId, step: Step) -> Store:
+        """The newest version that is of no step from this one on, else an empty store, in the place of what this host has."""
+        ...
+
     async def backfilled(self) -> Backfilled | None:
         """The app's backfill; None where there is none. Asked when a task has been named. Raises StateError while it
         is open."""
@@ -171,8 +183,22 @@ class Stores(Protocol):
 class Replayer(Protocol):
     """Runs a recorded step again (lazy regime)."""
 
-    async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> str:
-        """Read the division, run the circuit at the record's clock, stage its changes; return the output's digest."""
+    @property
+    def corrects(self) -> bool:
+        """Whether steps that give another output now are corrected. If not, they stop their task."""
+        ...
+
+    async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> list[Output]:
+        """Read the division, run the circuit at the record's clock, stage its changes; return what it emits."""
+        ...
+
+    async def difference(
+        self, task: TaskId, records: Sequence[StepRecord], should: Sequence[Output], state: Overlay
+    ) -> list[Output]:
+        """Read back what the steps of these records have said; what to write so that it comes to what they `should` have.
+
+        `state` is that after all of them. Raises DivergenceError where it cannot be known.
+        """
         ...
 
 

@@ -72,6 +72,8 @@ class StepRecord(msgspec.Struct, frozen=True, tag="step", omit_defaults=True):
     """Records and rows that failed and were left out."""
     layout: int = 0
     """The number of the app's layout that it ran under: which flow it is that has made of its division what it says."""
+    corrects: Step = Step(-1)
+    """Of a correction: the first of the steps that it corrects, the last being the one before it. −1: it is none."""
 
 
 TaskRecord = Named | Released | StepRecord

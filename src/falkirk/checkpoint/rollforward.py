@@ -3,17 +3,19 @@
 eager    changelog      state(n) = state(v) overwritten by every change since
 lazy     divisions      state(n) = fold of the circuit over the recorded divisions since; each output's digest is
                         compared with the record's, and the output itself dropped: it is published already
+                        (another digest: `falkirk.checkpoint.correction`)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from falkirk.checkpoint.correction import together, units, word
 from falkirk.checkpoint.ids import Millis, Offset
 from falkirk.checkpoint.overlay import Overlay
-from falkirk.checkpoint.ports import Clock, Log, Replayer, Stores
+from falkirk.checkpoint.ports import Clock, Log, Output, Replayer, Stores
 from falkirk.checkpoint.records import StepRecord
-from falkirk.checkpoint.tasks import Owned, Task
+from falkirk.checkpoint.tasks import Correction, Owned, Task
 from falkirk.errors import DivergenceError, StateError
 from falkirk.state.store import Store
 
@@ -110,21 +112,51 @@ def overtaken(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> bool:
 
 
 async def roll_divisions(replayer: Replayer, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> None:
-    """Run the recorded steps again. Raises DivergenceError where one gives another output than it published."""
+    """Run the recorded steps again. Where they give another output than they published, a correction is left to be committed;
+    raises DivergenceError where they are not to be corrected."""
     task, store = owned.task, owned.opened()
     todo = [(offset, record) for offset, record in steps if record.step > store.progress.step]
-    for i, (offset, record) in enumerate(todo):
+    owned.rolled = (0, len(todo))
+    for unit in units(todo):
+        state = Overlay(store)
+        ran = await run_again(replayer, owned, [record for _, record in unit], state)
+        offset, last = unit[-1]
+        if word(ran, last) == last.digest:
+            store.write(state.changes, store.progress.at(last.step, offset + 1, 0, last.clock))
+            continue
+        first = unit[0][1]
+        if not replayer.corrects:
+            raise diverged(task, first, last)
+        ran += await run_again(replayer, owned, [record for _, record in todo if record.step > last.step], state)
+        records = [record for _, record in todo if record.step >= first.step]
+        outputs = await replayer.difference(task.id, records, [o for step in ran for o in step], state)
+        owned.correction = Correction(first.step, outputs, together(ran), dict(state.changes))
+        return
+
+
+async def run_again(
+    replayer: Replayer, owned: Owned, records: Sequence[StepRecord], state: Overlay
+) -> list[list[Output]]:
+    """What recorded steps emit now, each over the state that those before it leave. A correction is none that runs."""
+    ran = []
+    for record in records:
         owned.go_on()
-        owned.rolled = (i, len(todo))
-        overlay = Overlay(store)
-        found = await replayer.replay(task.id, record, overlay)
-        if found != record.digest:
-            raise DivergenceError(
-                f"task {task.id}: step {record.step}, run again, gives another output than the one it published",
-                where=", ".join(
-                    f"{r.partition.place.topic}[{r.partition.partition}] {r.start}..{r.end}" for r in record.division
-                ),
-                hint="under the lazy regime every operator must be a function of its input, its state and ctx.now(): look "
-                f"for random numbers, clocks, or calls to other services in the operators of stage {task.id.stage!r}",
-            )
-        store.write(overlay.changes, store.progress.at(record.step, offset + 1, 0, record.clock))
+        if record.corrects < 0:
+            ran.append(await replayer.replay(owned.task.id, record, state))
+        owned.rolled = (owned.rolled[0] + 1, owned.rolled[1])
+    return ran
+
+
+def diverged(task: Task, first: StepRecord, last: StepRecord) -> DivergenceError:
+    """That recorded steps give another output now."""
+    which = f"step {last.step}" if first is last else f"what step {last.step} corrected from step {first.step} on"
+    return DivergenceError(
+        f"task {task.id}: {which}, run again, gives another output than the one it published",
+        where=", ".join(
+            f"{r.partition.place.topic}[{r.partition.partition}] {r.start}..{r.end}" for r in first.division
+        ),
+        hint="if the code was changed, or what it runs on, and the app had not ended cleanly: start it with --on-divergence "
+        "correct, which publishes the difference; or run what was there before, end it, and change it then. If nothing "
+        "was changed: under the lazy regime every operator must be a function of its input, its state and ctx.now(); look "
+        f"for random numbers, clocks, or calls to other services in the operators of stage {task.id.stage!r}",
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from falkirk.checkpoint.digest import digest
 from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId
 from falkirk.checkpoint.overlay import Overlay
-from falkirk.checkpoint.ports import Writes
+from falkirk.checkpoint.ports import Output
 from falkirk.checkpoint.records import OutputRange, StepRecord
 from falkirk.checkpoint.tasks import ClosedStep, Owned, next_division, next_step
 
@@ -39,14 +38,6 @@ def maker(header: bytes) -> Maker | None:
         return Maker(task, int(step), int(sequence))
     except ValueError:
         return None
-
-
-@dataclass(slots=True)
-class Output:
-    """What a step writes to one output: the output's name and its records."""
-
-    name: str
-    writes: Writes
 
 
 def close_step(

@@ -5,7 +5,8 @@
        (none, after a clean hand-over)
     c  open the store; ask for the high watermarks, of the changelog first and then of the steps, after the fences; read
        the steps at read_committed to the mark; roll the store forward along its log. If that log begins after the store,
-       because a worker that slept has trimmed it below a version of its own meanwhile: open that version, and again.
+       because a worker that slept has trimmed it below a version of its own meanwhile: open that version, and again. If
+       the store stands among steps that were corrected: open a version before them, and again.
        Where there is no step yet, ask what the first one follows on (`falkirk.checkpoint.backfill`)
     d  run, if the last name is ours
 
@@ -23,7 +24,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from falkirk.checkpoint import backfill, invariants
-from falkirk.checkpoint.ids import Nonce, Offset, TopicPartition
+from falkirk.checkpoint.correction import covered
+from falkirk.checkpoint.ids import Nonce, Offset, Step, TopicPartition
 from falkirk.checkpoint.names import last_named
 from falkirk.checkpoint.ports import Aborted, Clock, Log, Replayer, Stores, Unknown
 from falkirk.checkpoint.reading import Records, decoded, fence_rivals, read_to_marks
@@ -90,21 +92,23 @@ async def roll(log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks
     for owned in tasks:
         owned.enter(Phase.ROLLING)
         owned.store = await current_store(stores, clock, owned.task)
-    behind = tasks
-    while behind:
-        behind = await roll_forward(log, stores, replayer, clock, behind)
-        for owned in behind:
-            await reopen(stores, owned)
+    todo = tasks
+    while todo:
+        behind = await roll_forward(log, stores, replayer, clock, todo)
+        for owned, below in behind:
+            await reopen(stores, owned, below)
+        todo = [owned for owned, _ in behind]
     first = [o for o in tasks if o.phase is Phase.ROLLING and o.last is None and not o.revoked]
     await backfill.begin(stores, first)
 
 
 async def roll_forward(
     log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned]
-) -> list[Owned]:
-    """Read the logs and apply them to the open stores. Returns the tasks whose log no longer reaches back to their store."""
+) -> list[tuple[Owned, Step | None]]:
+    """Read the logs and apply them to the open stores. Returns the tasks whose store is of no use: the log no longer reaches
+    back to it; or it is no older than the step that is named, from which on it was corrected."""
     by_partition = {owned.task.steps: owned for owned in tasks}
-    behind = []
+    behind: list[tuple[Owned, Step | None]] = []
     first = await log.start(list(by_partition))
     changelogs = [c for owned in tasks if (c := owned.task.changelog) is not None]
     begins = await log.start(changelogs) if changelogs else {}
@@ -125,8 +129,8 @@ async def roll_forward(
         steps = [(offset, r) for offset, r in records if isinstance(r, StepRecord)]
         if steps and owned.task.stateful and steps[-1][1].base != owned.opened().progress.base:
             await backfill.replace(stores, owned, steps[-1][1].base)
-        if overtaken(owned, steps):
-            behind.append(owned)
+        if (below := covered(owned, steps)) is not None or overtaken(owned, steps):
+            behind.append((owned, below))
             continue
         check_history(owned, steps)
         check_layout(owned, steps)
@@ -156,12 +160,17 @@ def void(owned: Owned, records: Records) -> bool:
     return owned.revoked or owned.nonce in nonces[:-1]
 
 
-async def reopen(stores: Stores, owned: Owned) -> None:
-    """The newest version in the place of the open store. Raises StateError if it is not newer."""
+async def reopen(stores: Stores, owned: Owned, below: Step | None = None) -> None:
+    """The newest version in the place of the open store, or the newest one `below` a step. Raises StateError if it is not
+    newer, or was to be older and the steps after it are gone."""
     task, at = owned.task, owned.opened().progress.step
     owned.opened().close()
-    owned.store = await stores.open(task.id)
-    if owned.store.progress.step <= at:
+    if below is not None:
+        owned.store, owned.before = await stores.before(task.id, below), below
+        return
+    if owned.before is None:
+        owned.store = await stores.open(task.id)
+    if owned.before is not None or owned.opened().progress.step <= at:
         raise StateError(
             f"task {task.id}: its store is at step {at}, and the steps after it are deleted already",
             where=f"{task.steps.topic}[{task.steps.partition}]",

@@ -8,7 +8,7 @@ from enum import Enum
 
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
-from falkirk.checkpoint.ports import Writes
+from falkirk.checkpoint.ports import Output, Writes
 from falkirk.checkpoint.records import Division, Range, StepRecord
 from falkirk.errors import FalkirkError
 from falkirk.state.store import Store
@@ -72,6 +72,20 @@ class Task:
         return self.stateful and self.changelog is None
 
 
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What a task commits before any new step, for its recorded steps gave another output when they were run again."""
+
+    first: Step
+    """Of the steps that are corrected; the last is the task's last."""
+    outputs: Sequence[Output]
+    """The difference between what they should have said and what they have said."""
+    digest: str
+    """Of what they should have said."""
+    changes: Mapping[bytes, bytes | None]
+    """Theirs, all together: the store is where it was before them, until the correction is committed."""
+
+
 @dataclass(slots=True)
 class Owned:
     """One ownership of one task: from its name to its release or loss."""
@@ -84,6 +98,10 @@ class Owned:
     """The last committed step; None before the first."""
     begins: Division = ()
     """Of a task without a step, after a backfill: what that read."""
+    correction: Correction | None = None
+    """What is to be committed before any new step."""
+    before: Step | None = None
+    """The store was given up for one before this step, where a correction of others begins."""
     read_on: Offset = Offset(0)
     """The steps partition is known up to here."""
     rolled: tuple[int, int] = (0, 0)
@@ -109,6 +127,13 @@ class Owned:
         if self.store is None:
             raise InvariantError(f"task {self.task.id} has no open store in phase {self.phase.value}")
         return self.store
+
+    def state(self) -> Overlay:
+        """The state after its last step: the store, and over it what is to be committed with a correction."""
+        state = Overlay(self.opened())
+        if self.correction is not None:
+            state.changes.update(self.correction.changes)
+        return state
 
 
 @dataclass(slots=True)

@@ -154,6 +154,8 @@ def apply(step: ClosedStep, read_on: Offset, written: Mapping[TopicPartition, Of
     if changelog is not None and changelog in written:
         log_offset = written[changelog] + 1
     store.write(step.overlay.changes, store.progress.at(step.record.step, read_on, log_offset, step.record.clock))
+    if step.record.corrects >= 0:
+        owned.correction = None
 
 
 def record_of(owned: Owned, record: TaskRecord) -> Writes:

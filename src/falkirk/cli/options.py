@@ -157,6 +157,9 @@ _RUN: list[Decorator] = [
     replication_option,
     setting("--keep-steps", metavar="DURATION", default="", help="How long steps stay on record that no task needs any more, "
             "so that falkirk why can look back.  [default: not at all]"),
+    setting("--on-divergence", type=click.Choice(["stop", "correct"]), default="stop", show_default=True,
+            help="What to do where recorded steps of a lazy task, run again after a crash, give another output than they "
+            "published, for the code is another now: end with an error, or publish the difference and go on."),
     setting("--memory", metavar="SIZE", default="256MiB", show_default=True,
             help="Block cache and write buffers of each worker's stores."),
     setting("--spark", metavar="MASTER", default="local[*]", show_default=True,
@@ -211,6 +214,7 @@ def settings_from(**options: Any) -> Settings:
         keep_steps_ms=int(parse_duration(keep, where="--keep-steps").total_seconds() * 1000)
         if (keep := options["keep_steps"])
         else 0,
+        on_divergence=options["on_divergence"],
         cache_bytes=parse_size(options["memory"], where="--memory"),
         spark=options["spark"],
         spark_settings=options["config"].of_spark() | _pairs("--spark-set", options["spark_settings"]),

@@ -134,7 +134,10 @@ def _grow(tree: Tree, made: Made) -> None:
         f"{made.dead:,} dead letters" if made.dead else None,
     ]
     tree.add(Text(", ".join(fact for fact in facts if fact), "dim"))
-    if not made.reads:
+    if made.corrects is not None:
+        first, last = made.corrects
+        tree.add(Text(f"it corrects steps {first:,} to {last:,}, which other code had run: they read"))
+    elif not made.reads:
         tree.add(Text("it read nothing: a timer was due"))
     for r in made.reads:
         branch = tree.add(Text.assemble(("edge " if r.kind == "edge" else "", "dim"), _range(r)))

@@ -9,6 +9,7 @@ records and edge records below it go. The last step record stays, whatever happe
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -69,6 +70,8 @@ class Maintenance:
             upkeep = self.known(step.owned.task.id)
             upkeep.changes += len(step.overlay.changes)
             upkeep.stepped = True
+            if step.record.corrects >= 0:  # until there is a version behind it, each recovery runs its steps again
+                upkeep.versioned = -math.inf
 
     def known(self, task: TaskId) -> Upkeep:
         """What is known of a task."""
@@ -81,6 +84,8 @@ class Maintenance:
         """Begin what is due. `asked`: the `falkirk checkpoint` that waits for a version of each."""
         now = time.monotonic()
         for task in tasks:
+            if task.owned.correction is not None:
+                continue  # the store is not where its last step is
             upkeep = self.known(task.owned.task.id)
             if upkeep.busy is not None:
                 if not upkeep.busy.done():

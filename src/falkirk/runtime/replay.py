@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from confluent_kafka import Message
 
-from falkirk.checkpoint.digest import digest
 from falkirk.checkpoint.ids import TaskId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
+from falkirk.checkpoint.ports import Output
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.tasks import Owned
-from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.config import Cluster, logger
 from falkirk.connectors.kafka.division import DivisionReader
 from falkirk.connectors.kafka.errors import Words
 from falkirk.connectors.kafka.places import parted
 from falkirk.errors import SourceError
 from falkirk.runtime.app import BoundTask
+from falkirk.runtime.said import KafkaTopics, Topics, said
 from falkirk.runtime.task import outputs_of
-from falkirk.stream.circuit import Circuit, Slice, StepInput
+from falkirk.stream.circuit import Circuit, Said, Slice, Speech, StepInput
+from falkirk.stream.plan import Stage
 from falkirk.stream.records import Records
 
 LOST = Words(
@@ -39,11 +41,12 @@ class Replays:
     circuits: Mapping[TaskId, Circuit]
     owned: Mapping[TaskId, Owned]
     """Who waits for a cluster that is away must not hold up the group when it takes the task away: the group is the app's."""
+    corrects: bool = False
     _readers: dict[tuple[TaskId, str], DivisionReader] = field(default_factory=dict)
     """By the task and the cluster."""
 
-    async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> str:
-        """Read the division, run the circuit at the record's clock; return the output's digest."""
+    async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> list[Output]:
+        """Read the division, run the circuit at the record's clock; return what it emits."""
         bound = self.tasks[task]
         ranges = {r.partition.place: (r.start, r.end) for r in record.division if r.end > r.start}
         read: dict[TopicPartition, list[Message]] = {}
@@ -57,7 +60,7 @@ class Replays:
             if (messages := read.get(i.place))
         ]
         if record.step == 0 and not slices:
-            return digest([])
+            return []
         if record.rows != sum(len(s.records) for s in slices):
             raise SourceError(
                 f"step {record.step} of task {task} read {record.rows} records, but {sum(len(s.records) for s in slices)} "
@@ -70,9 +73,54 @@ class Replays:
         # What failed in the steps before may have been forgotten when this one ran: it must not be stopped for it now.
         circuit.rewind()
         result = circuit.run(StepInput(record.clock, slices), state)
-        return digest([o.writes for o in outputs_of(result.emitted)])
+        return outputs_of(result.emitted)
+
+    async def difference(
+        self, task: TaskId, records: Sequence[StepRecord], should: Sequence[Output], state: Overlay
+    ) -> list[Output]:
+        """What makes up for the difference between what the steps have said and what they should have."""
+        stage, circuit, topics = self.tasks[task].stage, self.circuits[task], KafkaTopics(self.cluster.of(""))
+        return difference(task, stage, circuit, topics, records, should, state, self.owned[task].go_on)
 
     def close(self) -> None:
         """Close the readers."""
         for reader in self._readers.values():
             reader.close()
+
+
+def difference(
+    task: TaskId,
+    stage: Stage,
+    circuit: Circuit,
+    topics: Topics,
+    records: Sequence[StepRecord],
+    should: Sequence[Output],
+    state: Overlay,
+    go_on: Callable[[], None] = lambda: None,
+) -> list[Output]:
+    """What to write so that what the steps of the records have said comes to what they should have. Says what it finds.
+    Raises DivergenceError where it cannot be known."""
+    names = {o.id: o.topic for o in stage.outputs}
+    have = said(topics, task, records, names, circuit.tables(), go_on)
+    corrected = circuit.correct(speech(should), have, records[-1].clock, state)
+    first, last = records[0].step, records[-1].step
+    told = {"task": str(task), "step": last}
+    written = ", ".join(f"{len(e.values):,} records to {e.output}" for e in corrected.emitted) or "nothing is written"
+    logger.warning("task %s: steps %s to %s give another output now than they published, which is corrected: %s",
+                   task, first, last, written, extra=told)  # fmt: skip
+    for output, count in corrected.left.items():
+        logger.warning("task %s: what steps %s to %s wrote to %s cannot be taken back: %s records of it are wrong, and stay",
+                       task, first, last, output, f"{count:,}", extra=told)  # fmt: skip
+    return outputs_of(corrected.emitted)
+
+
+def speech(outputs: Sequence[Output]) -> Speech:
+    """What steps emit, as what they say."""
+    found: dict[str, list[Said]] = {}
+    for output in outputs:
+        w = output.writes
+        times = w.timestamps or [0] * len(w)
+        headers: Sequence[list[tuple[str, bytes]] | None] = w.headers or [None] * len(w)
+        columns = zip(w.partitions, w.keys, w.values, times, headers, strict=True)
+        found.setdefault(output.name, []).extend(Said(*record) for record in columns)
+    return found

@@ -27,6 +27,9 @@ class Settings:
     """The app's own topics are called PREFIX.APP.NAME."""
     keep_steps_ms: int = 0
     """How long step records and edges stay that no task needs any more: so far back `falkirk why` can look."""
+    on_divergence: str = "stop"
+    """What becomes of recorded steps of a lazy task that give another output when they are run again: "stop", the task ends
+    with an error; "correct", the difference is published."""
     cache_bytes: int = 256 << 20
     """Block cache and write buffers of all stores of one worker together."""
     log_level: str = "warning"

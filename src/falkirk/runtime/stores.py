@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from falkirk.checkpoint.ids import Offset, TaskId
+from falkirk.checkpoint.ids import Offset, Step, TaskId
 from falkirk.checkpoint.ports import Backfilled
 from falkirk.errors import StateError
 from falkirk.runtime.app import App
@@ -74,6 +74,14 @@ class TaskStores:
     async def fresh(self, task: TaskId) -> Store:
         """An empty store in the place of what this host has."""
         shutil.rmtree(self._folder_of(task), ignore_errors=True)
+        return self._opened(task)
+
+    async def before(self, task: TaskId, step: Step) -> Store:
+        """The newest version before a step, or an empty store, in the place of what this host has."""
+        version = self.copies(task).newest(step - 1)
+        if version is None:
+            return await self.fresh(task)
+        self._install(task, version)
         return self._opened(task)
 
     async def based(self, task: TaskId, base: Offset) -> Store:

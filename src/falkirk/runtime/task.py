@@ -7,11 +7,12 @@ from typing import Protocol
 
 from confluent_kafka import Message
 
+from falkirk.checkpoint.correction import close_correction
 from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.pipeline import Pipeline
-from falkirk.checkpoint.ports import Writes
-from falkirk.checkpoint.steps import Output, close_step
+from falkirk.checkpoint.ports import Output, Writes
+from falkirk.checkpoint.steps import close_step
 from falkirk.checkpoint.tasks import ClosedStep, Owned, ends, next_clock
 from falkirk.checkpoint.transaction import changelog_of
 from falkirk.errors import SourceError, UserCodeError
@@ -71,7 +72,7 @@ class RunningTask:
         self._ends = {} if self.owned.last is None else ends(self.owned.last)
         self._clear()
         self.circuit.rewind()
-        state = Overlay(self.owned.opened())
+        state = self.owned.state()
         self.wake_at, self.moving = self.circuit.wake_at(state), self.circuit.moving(state)
         return self.positions()
 
@@ -127,6 +128,10 @@ class RunningTask:
         """Step 0, which reads nothing: its record says where the inputs begin."""
         self._ends = dict(starts)
         return close_step(self.owned, owner, None, starts, now, [], Overlay(self.owned.opened()))
+
+    def correct(self, owner: OwnerId, now: Millis) -> ClosedStep:
+        """The step that puts right what recorded steps have said, before any new one."""
+        return close_correction(self.owned, owner, now)
 
     def close(self, pipeline: Pipeline, owner: OwnerId, now: Millis, tables: Tables) -> ClosedStep:
         """Run the circuit over all that is pending. On an exception nothing has changed but the overlay, which is dropped."""

@@ -16,7 +16,7 @@ import msgspec
 
 from falkirk.checkpoint import records as task_records
 from falkirk.checkpoint.ids import TopicPartition
-from falkirk.checkpoint.records import Range, StepRecord
+from falkirk.checkpoint.records import Division, Range, StepRecord
 from falkirk.runtime.layout import LayoutRecord
 from falkirk.stream.names import steps_topic
 from falkirk.stream.provenance import Provenance, provenance
@@ -62,6 +62,8 @@ class Made(msgspec.Struct, kw_only=True, omit_defaults=True):
     owner: str | None = None
     rows: int | None = None
     dead: int | None = None
+    corrects: tuple[int, int] | None = None
+    """The first and the last of the steps that it corrects: what it makes up for, it made of what they read."""
     reads: list[Read] = []
     known: tuple[int, int] | None = None
     """Where the step's record is gone: the first and the last step of its task that are on record."""
@@ -97,7 +99,8 @@ class Tracer:
                 return Made(task=task, step=number)
             upto = [self._range(r, 0, r.start) for r in steps[first].division]
             return Made(task=task, step=number, known=(first, max(steps)), upto=upto if number < first else [])
-        reads = [self._range(r, r.start, r.end) for r in record.division if r.start < r.end]
+        division = record.division if record.corrects < 0 else _corrected(steps, record)
+        reads = [self._range(r, r.start, r.end) for r in division if r.start < r.end]
         for read in reads:
             if read.kind == "edge":
                 self._follow(read)
@@ -108,6 +111,7 @@ class Tracer:
             owner=record.owner,
             rows=record.rows,
             dead=record.dead,
+            corrects=(record.corrects, number - 1) if record.corrects >= 0 else None,
             reads=reads,
         )
 
@@ -131,6 +135,13 @@ class Tracer:
             decoded = [task_records.decode(m.value() or b"") for m in found]
             self._steps[task] = {r.step: r for r in decoded if isinstance(r, StepRecord)}
         return self._steps[task]
+
+
+def _corrected(steps: Mapping[int, StepRecord], record: StepRecord) -> Division:
+    """What the steps that a correction corrects have read, as far as they are on record."""
+    first = min(n for n in steps if n >= record.corrects)
+    starts = {r.partition: r.start for r in steps[first].division}
+    return tuple(Range(r.partition, starts.get(r.partition, r.start), r.end) for r in record.division)
 
 
 def place_of(layout: LayoutRecord, topic: str, task: str) -> TopicPartition | None:

@@ -243,6 +243,7 @@ class Worker:
                 task.rewind()
                 if not task.begun:
                     self._begin(task)
+                self._correct(task)
                 self._inputs.rewind(task)
         self._drop_lost()
 
@@ -286,7 +287,13 @@ class Worker:
                 del self._recovering[owned.task.steps.partition]
             return
         circuits = {o.task.id: self._circuit(o) for o in tasks}
-        replays = Replays(self.settings.cluster(), self._bound, circuits, {o.task.id: o for o in tasks})
+        replays = Replays(
+            self.settings.cluster(),
+            self._bound,
+            circuits,
+            {o.task.id: o for o in tasks},
+            corrects=self.settings.on_divergence == "correct",
+        )
         for part, recovered in self._committer.recover(tasks, self._stores, replays):
             self._recoveries.append((part, circuits, recovered))
             self.traces.taking_over(part, recovered)
@@ -308,6 +315,7 @@ class Worker:
             task.join(joining_offsets(bound, task.ends, self.topics))
             if not task.begun:
                 self._begin(task)
+            self._correct(task)
             self._inputs.add(task)
             step = -1 if owned.last is None else owned.last.step
             told = {"task": str(owned.task.id), "step": step}
@@ -319,6 +327,13 @@ class Worker:
         starts = start_offsets(task.bound, self.topics, task.owned.begins, self.app.starts)
         starts |= self._inputs.tables.positions(task.bound)
         self.pipeline.stage(task.begin(starts, self.owner, self.clock.now()))
+
+    def _correct(self, task: RunningTask) -> None:
+        """Stage the correction of recorded steps, if there is one; again, if it was aborted."""
+        if task.owned.correction is not None:
+            step = task.correct(self.owner, self.clock.now())
+            check_sizes(step, self.app.limits)
+            self.pipeline.stage(step)
 
     def _circuit(self, owned: Owned) -> Circuit:
         bound = self._bound[owned.task.id]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import polars as pl
 
@@ -74,6 +74,30 @@ class StepOutput:
     """Milliseconds: when the next timer is due; a step without input is run then."""
 
 
+class Said(NamedTuple):
+    """A record of an output: one that was read back, or one that should be there."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: list[tuple[str, bytes]] | None = None
+    hidden: bool = False
+    """Whether another than the task has written a record of the key since."""
+
+
+Speech = Mapping[str, Sequence[Said]]
+"""The records of several steps, in their order, by the output's name."""
+
+
+class Corrected(NamedTuple):
+    """What is to be emitted so that what was said comes to what should have been."""
+
+    emitted: list[Emitted]
+    left: Mapping[str, int]
+    """By output: records, or rows of an edge, that were said wrongly, and cannot be taken back."""
+
+
 class State(Protocol):
     """A task's state as its circuit sees it: the store, and over it what earlier steps and this one have staged."""
 
@@ -109,6 +133,15 @@ class Circuit(Protocol):
     def move(self, state: State) -> bool:
         """In a step of its own, which reads nothing, move some of it; say whether there may be more. Raises UserCodeError and
         StateError."""
+        ...
+
+    def tables(self) -> frozenset[str]:
+        """The outputs of which each key's last record is what counts."""
+        ...
+
+    def correct(self, should: Speech, said: Speech, clock: int, state: State) -> Corrected:
+        """What makes up for the difference between what steps should have said and what they have said. The state is that
+        after all of them. Raises DivergenceError where it cannot be told."""
         ...
 
     def rewind(self) -> None:

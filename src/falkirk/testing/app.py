@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 import polars as pl
@@ -27,6 +27,8 @@ from falkirk.testing.epochs import EpochRuns
 from falkirk.testing.process import Deaths, Ending, Killed, Process
 from falkirk.testing.records import Sink, sink_of
 from falkirk.testing.simulator.plan import FOREVER
+
+OnDivergence: TypeAlias = Literal["stop", "correct"]
 
 
 class App:
@@ -54,14 +56,16 @@ class App:
         partitions: int | Mapping[str, int] = 1,
         step_rows: int | None = None,
         topics: Collection[str] = (),
+        on_divergence: OnDivergence = "stop",
     ) -> None:
         """`partitions` is how many each topic has that the flow reads, and `topics` are those that there are of a pattern, if
-        they are not counted there. A step takes up to `step_rows` records of each partition, or all that wait. Raises
-        DefinitionError, ConfigError and SourceError."""
+        they are not counted there. A step takes up to `step_rows` records of each partition, or all that wait.
+        `on_divergence` is as the option of `falkirk run`. Raises DefinitionError, ConfigError and SourceError."""
         self.step_rows = step_rows
         self.steps = 0
         """How many steps it has run. All tasks that have something to do step together, in one transaction."""
         self._cluster = Cluster(flow.plan(), partitions, topics)
+        self._cluster.corrects = on_divergence == "correct"
         self._epochs = EpochRuns(self._plan, self._cluster)
         self._sinks = {view.name: view for view in views_of(self._plan) if view.kind == "sink"}
         self._written: dict[str, list[Message]] = {topic: [] for topic in self._outputs()}
@@ -139,11 +143,22 @@ class App:
         self._die(host=host)
         self._worker()
 
-    def change(self, flow: Flow, *, drop: Collection[str] = ()) -> None:
+    def change(
+        self,
+        flow: Flow,
+        *,
+        drop: Collection[str] = (),
+        host: bool = False,
+        on_divergence: OnDivergence | None = None,
+    ) -> None:
         """The worker ends, and one of another flow goes on under the app's name, as `falkirk run` would: with the state that
-        it keeps or migrates, and without that of the operators in `drop`. Raises StateError and SourceError."""
+        it keeps or migrates, and without that of the operators in `drop`. With `host`, its disk is lost too, and lazy steps
+        are run again by the new flow. Raises StateError and SourceError, and DivergenceError where they give something else
+        and `on_divergence`, from now on, is not "correct"."""
         self._cluster.change(flow.plan(), drop)
-        self._die()
+        if on_divergence is not None:
+            self._cluster.corrects = on_divergence == "correct"
+        self._die(host=host)
         self._epochs.change(self._plan)
         self._sinks = {view.name: view for view in views_of(self._plan) if view.kind == "sink"}
         self._written = {topic: [] for topic in self._outputs()} | self._written
@@ -176,6 +191,7 @@ class App:
         if self._process is None:
             self._process = Process(self._cluster)
             self._process.flush()  # or each death would have it all recovered again
+            self._look()
         return self._process
 
     def _die(self, *, keep: int = 0, host: bool = False) -> None:

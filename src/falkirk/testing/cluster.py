@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from falkirk.checkpoint.digest import digest
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import EmptyReader, Overlay
+from falkirk.checkpoint.ports import Output
 from falkirk.checkpoint.records import StepRecord
 from falkirk.connectors.kafka.topics import TopicInfo
 from falkirk.errors import ConfigError
 from falkirk.runtime.app import BoundTask, lay_out
 from falkirk.runtime.continuity import as_recorded, check_stages, stage_records
 from falkirk.runtime.layout import LayoutRecord
+from falkirk.runtime.replay import difference
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import matched, parts, topics_to_make
 from falkirk.runtime.task import outputs_of
@@ -72,6 +73,8 @@ class Cluster:
         """`names`: of topics that patterns match, beside those that `partitions` counts."""
         given = partitions.keys() if isinstance(partitions, Mapping) else ()
         self.clock = BEGINNING
+        self.corrects = False
+        """Whether recorded steps that give another output are corrected."""
         self.copies = Copies()
         self.disk = Disk(self.copies, lazy=False)
         self._nonces = 0
@@ -183,14 +186,19 @@ class Tables:
 
 
 class Replays:
-    """`falkirk.checkpoint.ports.Replayer`."""
+    """`falkirk.checkpoint.ports.Replayer`, and the topics that are read for it (`falkirk.runtime.said.Topics`)."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._tasks = {bound.task.id: bound for bound in cluster.tasks}
 
-    async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> str:
-        """Run a recorded step again; the digest of its output."""
+    @property
+    def corrects(self) -> bool:
+        """Whether steps that give another output now are corrected."""
+        return self._cluster.corrects
+
+    async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> list[Output]:
+        """Run a recorded step again; what it emits."""
         bound, ends = self._tasks[task], {r.partition: (r.start, r.end) for r in record.division}
         slices = []
         for i in bound.inputs:
@@ -200,7 +208,26 @@ class Replays:
                     Slice(i.input.id, i.place.topic, i.place.partition, Records.of(found, headers=i.input.headers))
                 )
         if record.step == 0:
-            return digest([])
+            return []
         circuit = bound.stage.circuit(bound.task.id.partition, self._cluster.layout)
-        result = circuit.run(StepInput(record.clock, slices), state)
-        return digest([o.writes for o in outputs_of(result.emitted)])
+        return outputs_of(circuit.run(StepInput(record.clock, slices), state).emitted)
+
+    async def difference(
+        self, task: TaskId, records: Sequence[StepRecord], should: Sequence[Output], state: Overlay
+    ) -> list[Output]:
+        """What makes up for the difference between what the steps have said and what they should have."""
+        stage = self._tasks[task].stage
+        return difference(
+            task, stage, stage.circuit(task.partition, self._cluster.layout), self, records, should, state
+        )
+
+    def bounds(self, places: Collection[TopicPartition]) -> dict[TopicPartition, tuple[Offset, Offset]]:
+        """Where the partitions begin and end."""
+        found = {place: self._cluster.broker[place] for place in places}
+        return {place: (Offset(p.start), Offset(p.end)) for place, p in found.items()}
+
+    def read(
+        self, ranges: Mapping[TopicPartition, tuple[Offset, Offset]], _: Callable[[], None]
+    ) -> dict[TopicPartition, list[Message]]:
+        """What is committed there."""
+        return {p: [m for m in self._cluster.read(p, start) if m.offset() < end] for p, (start, end) in ranges.items()}

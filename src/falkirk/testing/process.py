@@ -76,6 +76,8 @@ class Process:
             if not task.begun:
                 starts = {i.partition: Offset(0) for i in task.bound.inputs} | self.tables.positions(task.bound)
                 self.pipeline.stage(task.begin(starts, self.log.owner, cluster.now()))
+            elif task.owned.correction is not None:
+                self.pipeline.stage(task.correct(self.log.owner, cluster.now()))
             task.loaded()
             task.let_go()
         if self.pipeline.staged:

@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from falkirk.errors import SourceError
 from falkirk.state.shards import shard_range
 from falkirk.stream import operators as op
-from falkirk.stream.circuit import State, StepInput, StepOutput
+from falkirk.stream.circuit import Corrected, Speech, State, StepInput, StepOutput
 from falkirk.stream.engine import rows
 from falkirk.stream.engine.batch import Batch, Updates
+from falkirk.stream.engine.correcting import corrected_outputs
 from falkirk.stream.engine.edges import EdgeReader, EdgeWriter
 from falkirk.stream.engine.failures import Failures
+from falkirk.stream.engine.groups import GroupRunner
 from falkirk.stream.engine.lookups import Joining
 from falkirk.stream.engine.moving import Mover
 from falkirk.stream.engine.partitioners import Partitioners
@@ -51,6 +53,7 @@ class StageCircuit:
         self.mover = Mover(stage, self._first_shard())
         self.processes: dict[op.Operator, ProcessRunner] = {}
         self.lookups: dict[op.Operator, Joining] = {}
+        self.groups: dict[op.Operator, GroupRunner] = {}
         self.runners: dict[op.Operator, Runner] = {}
         partitioners = self._partitioners()
         for o in stage.operators:
@@ -64,6 +67,8 @@ class StageCircuit:
                     self.lookups[o] = runner
                 else:
                     self.runners[o] = runner.run
+                    if isinstance(runner, GroupRunner):
+                        self.groups[o] = runner
 
     def run(self, step: StepInput, state: State) -> StepOutput:
         """Run one step."""
@@ -95,6 +100,34 @@ class StageCircuit:
             if batch is not None:
                 writer.run(run, batch)
         return StepOutput(run.emitted, run.starts[-1], run.dead, run.skipped, self.wake_at(state))
+
+    def tables(self) -> frozenset[str]:
+        """The sinks of grouped results."""
+        return frozenset(sink.id for sink in self.sinks if sink.inputs[0].changes)
+
+    def correct(self, should: Speech, said: Speech, clock: int, state: State) -> Corrected:
+        """What makes up for the difference between what was said and what should have been."""
+        run = StepRun(StepInput(clock, []), state, self.failures)
+        corrected = corrected_outputs(self.stage, should, said, lambda sink, keys: self._visible(run, sink, keys))
+        self.failures.rewind()
+        return corrected
+
+    def _visible(self, run: StepRun, sink: op.Sink, keys: Sequence[bytes | None]) -> Batch | None:
+        """The rows that a sink of a grouped result has now under these keys; None where it cannot be told from the state."""
+        path: list[op.Operator] = []
+        after: op.Operator = sink
+        before = sink.inputs[0]
+        while (before, after) not in self.incoming and type(before) in ROW_WISE and len(before.inputs) == 1:
+            path.append(before)
+            before, after = before.inputs[0], before
+        group = self.groups.get(before)
+        if group is None or (before, after) in self.incoming:
+            return None
+        batch = group.visible(run.state, sink, keys)
+        for operator in reversed(path):
+            found = None if batch is None else self.runners[operator](run, batch)
+            batch = found.zset() if isinstance(found, Updates) else found
+        return batch
 
     def rewind(self) -> None:
         """Forget what failed in steps that may not count."""

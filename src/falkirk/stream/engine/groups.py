@@ -8,7 +8,7 @@ rows ──▶ group_by, in order of first appearance ──▶ one get for all 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import polars as pl
@@ -17,13 +17,13 @@ from falkirk.state.codec import decode_keys, decode_values, encode_keys, encode_
 from falkirk.state.shards import murmur2, shard_of
 from falkirk.stream.aggregates.bound import old
 from falkirk.stream.circuit import State
-from falkirk.stream.engine.batch import ORIGIN, Batch, Updates, everywhere
+from falkirk.stream.engine.batch import ORIGIN, TS, WEIGHT, Batch, Updates, chosen, everywhere
 from falkirk.stream.engine.folding import Folding
 from falkirk.stream.engine.multiset import Multiset, check_counts
 from falkirk.stream.engine.partitioners import Partitioners, some_keys
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.frames import frame_of
-from falkirk.stream.operators import Group
+from falkirk.stream.operators import Group, Sink
 from falkirk.stream.tables import GROUPS, ROWS, bounds, group_schema, multiset_bounds
 
 
@@ -82,6 +82,24 @@ class GroupRunner:
             key=spelling,
             key_bytes=key_bytes,
             hashes=hashes,
+        )
+
+    def visible(self, state: State, sink: Sink, keys: Sequence[bytes | None]) -> Batch | None:
+        """The rows that these keys of a sink have now; None where the sink is not keyed by the groups."""
+        group, key = self.group, sink.key
+        columns = frozenset(group.columns)
+        if key is None or sink.inputs[0].unique != columns or set(key.columns) != columns:
+            return None
+        decoded = key.decode(keys, {c: group.schema[c] for c in group.columns})
+        if decoded.bad:
+            return None
+        frame = decoded.frame.select(group.columns)
+        assert group.partitioned is not None
+        shards = shard_of(murmur2([k or b"" for k in group.partitioned.encode(frame)]))
+        states, had = self._states(state.get(encode_keys(self.table, shards, frame.get_columns())))
+        rows = chosen(frame.hstack(self.folding.results(states)), had)
+        return Batch(
+            rows, pl.DataFrame({TS: [0] * rows.height, WEIGHT: [1] * rows.height}, {TS: pl.Int64, WEIGHT: pl.Int8})
         )
 
     def _states(self, found: list[bytes | None]) -> tuple[pl.DataFrame, pl.Series]:

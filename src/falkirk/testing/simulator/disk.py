@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from falkirk.checkpoint.ids import Offset, TaskId
+from falkirk.checkpoint.ids import Offset, Step, TaskId
 from falkirk.checkpoint.ports import Backfilled
 from falkirk.errors import StateError
 from falkirk.state.store import EMPTY, Changes, Progress
@@ -167,6 +167,13 @@ class Disk:
     async def fresh(self, task: TaskId) -> SimStore:
         """An empty store."""
         self.stores[task] = SimStore(self._watch(task))
+        return self.stores[task]
+
+    async def before(self, task: TaskId, step: Step) -> SimStore:
+        """The newest copy before a step, or an empty store."""
+        known = {at: copy for at, copy in self.copies.versions.get(task, {}).items() if at < step}
+        self.stores[task] = SimStore(self._watch(task), kept={1: known[max(known)]} if known else {0: ({}, EMPTY)})
+        self.stores[task].open(1 if known else 0)
         return self.stores[task]
 
     async def based(self, task: TaskId, base: Offset) -> SimStore:

@@ -93,6 +93,19 @@ class Age(At):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Change(At):
+    """Every process dies, and what is started from then on runs other code: this worker's `back_after` turns later."""
+
+    new: bool = True
+    """Whether it is other code; if not, only the option changes."""
+    corrects: bool = True
+    """Whether it is started with `--on-divergence correct`."""
+    keep: int = 0
+    """Of this worker's writes that its stores had not flushed, so many survive. The others' all do."""
+    back_after: int = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """At the `at`-th choice of the run, take `choice` where there are so many, and not the first."""
 
@@ -100,7 +113,7 @@ class Turn:
     choice: int
 
 
-Fault = Crash | Pause | Doubt | Expel | Move | Leave | TimeOut | Jump | Age
+Fault = Crash | Pause | Doubt | Expel | Move | Leave | TimeOut | Jump | Age | Change
 Item = Fault | Turn
 
 

@@ -3,25 +3,29 @@
 Task t reads two partitions of the topic `in`, keeps how often it has seen each key, and for every record writes the
 key's new count to the topic `out`. The third record of a key deletes a companion of the count, so that the changes hold
 tombstones. A record lost, doubled or swapped shows in the counts; a run at another clock in state and output.
+
+Later versions of its code count the keys of one kind double, threefold, and so on. A correction takes a record back by
+writing it again with a minus sign before it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from falkirk.checkpoint.digest import digest
 from falkirk.checkpoint.ids import InputPartition, Offset, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
-from falkirk.checkpoint.ports import Writes
+from falkirk.checkpoint.ports import Output, Writes
 from falkirk.checkpoint.records import StepRecord
-from falkirk.checkpoint.steps import Output
+from falkirk.checkpoint.steps import HEADER, maker
 from falkirk.checkpoint.tasks import Task
 from falkirk.stream.circuit import Emitted, Slice, State, StepInput, StepOutput
 from falkirk.stream.records import Records
 from falkirk.testing.simulator.broker import SimBroker
+from falkirk.testing.simulator.points import Point, reach
 
 STAGE = "counts"
 INPUTS_PER_TASK = 2
@@ -40,6 +44,9 @@ class Counted(msgspec.Struct, frozen=True, array_like=True):
 class Counts:
     """The circuit."""
 
+    code = 0
+    """Which version of the code it is."""
+
     def run(self, step: StepInput, state: State) -> StepOutput:
         """Count."""
         out = Emitted("out", "out", [], [], [], [])
@@ -48,7 +55,7 @@ class Counts:
             for found, offset in zip(piece.records.keys, piece.records.offsets, strict=True):
                 key = found or b""
                 found = state.get([b"n" + key])[0]
-                n = int(found or b"0") + 1
+                n = int(found or b"0") + 1 + self.code * key.startswith(KEYS[0])
                 state.put([b"n" + key, b"new" + key], [b"%d" % n, b"1" if n <= 2 else None])
                 state.put([b"at %s %d" % (key, n)], [b"%d" % step.clock])
                 partitions.append(key == KEYS[0])
@@ -75,6 +82,12 @@ class Toy:
     inputs: int = 2
     circuit: Counts = field(default_factory=Counts)
 
+    def running(self, code: int) -> Toy:
+        """The same application with another version of its code."""
+        circuit = Counts()
+        circuit.code = code
+        return replace(self, circuit=circuit) if code else self
+
     def create(self, broker: SimBroker) -> None:
         """Make the topics and write the input."""
         broker.create("in", self.tasks * INPUTS_PER_TASK)
@@ -92,7 +105,7 @@ class Toy:
     def task(self, t: int) -> Task:
         """Task t."""
         changelog = TopicPartition("changes", t) if self.eager else None
-        return Task(TaskId(STAGE, t), TopicPartition("steps", t), changelog)
+        return Task(TaskId(STAGE, t), TopicPartition("steps", t), changelog, layout=self.circuit.code)
 
     def reads(self, t: int) -> list[InputPartition]:
         """What task t reads."""
@@ -125,9 +138,39 @@ class ToyReplayer:
 
     toy: Toy
     broker: SimBroker
+    corrects: bool = False
 
-    async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> str:
-        """Run a recorded step again; the digest of its output."""
+    async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> list[Output]:
+        """Run a recorded step again; what it emits."""
         ranges = [(r.partition.partition, int(r.start), int(r.end)) for r in record.division]
         outputs, _ = self.toy.run(self.broker, ranges, record.clock, state)
-        return digest([o.writes for o in outputs])
+        return outputs
+
+    async def difference(
+        self, task: TaskId, records: Sequence[StepRecord], should: Sequence[Output], state: Overlay
+    ) -> list[Output]:
+        """What was said that should not have been, with a minus sign; and what was not."""
+        columns = [zip(o.writes.partitions, o.writes.keys, o.writes.values, strict=True) for o in should]
+        net = Counter(record for column in columns for record in column)
+        for p in self.broker.partitions("out"):
+            found, position = p.committed(p.start, p.end)
+            while position < p.end:
+                await reach(Point("waits for open transactions among what was said", waits=True))
+                found, position = p.committed(p.start, p.end)
+            for e in found:
+                made = maker(dict(e.headers)[HEADER])
+                if made is not None and made.task == str(task) and made.step >= records[0].step:
+                    value, weight = signed(e.value or b"")
+                    net[p.name.partition, e.key, value] -= weight
+        rows = [
+            (p, key, (b"-" if weight < 0 else b"") + (value or b""))
+            for (p, key, value), weight in net.items()
+            for _ in range(abs(weight))
+        ]
+        partitions, keys, values = zip(*rows, strict=True) if rows else ((), (), ())
+        return [Output("out", Writes("out", partitions, keys, values))] if rows else []
+
+
+def signed(value: bytes) -> tuple[bytes, int]:
+    """A record of the output without its sign, and that."""
+    return (value[1:], -1) if value.startswith(b"-") else (value, 1)

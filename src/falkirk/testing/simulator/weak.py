@@ -7,8 +7,11 @@ from itertools import count
 from types import coroutine
 from typing import Any, Literal, TypeAlias
 
-from falkirk.checkpoint import names, pipeline, reading, takeover, transaction
-from falkirk.checkpoint.ids import Millis, Nonce, Offset, OwnerId, TopicPartition
+import msgspec
+
+from falkirk.checkpoint import correction, names, pipeline, reading, rollforward, takeover, transaction
+from falkirk.checkpoint.correction import Recorded
+from falkirk.checkpoint.ids import Millis, Nonce, Offset, OwnerId, Step, TopicPartition
 from falkirk.checkpoint.ports import Aborted, Clock, Log, Read, Replayer, Stores, Unknown, Writes
 from falkirk.checkpoint.reading import Records, decoded
 from falkirk.checkpoint.records import Named, Released, StepRecord, TaskRecord
@@ -22,7 +25,7 @@ Rolled: TypeAlias = Callable[[list[Owned]], object]
 
 _recover, _let_go, _commit_steps = takeover.recover, Worker.let_go, transaction.commit_steps
 _transact, _settle, _send_offsets = transaction.transact, pipeline.Pipeline.settle, SimLog.send_offsets
-_read_to_marks = reading.read_to_marks
+_read_to_marks, _roll_divisions = reading.read_to_marks, rollforward.roll_divisions
 
 
 # names, releases, fences
@@ -327,3 +330,31 @@ def fresh_owner_id() -> Callable[[str], OwnerId]:
     """Ids that never come again."""
     numbers = count()
     return lambda name: OwnerId(f"{name}.{next(numbers)}")
+
+
+# corrections
+
+
+def each_alone(steps: Sequence[Recorded]) -> list[list[Recorded]]:
+    """Every step is compared by itself, corrections too."""
+    return [[step] for step in steps]
+
+
+def close_as_any_step(owned: Owned, owner: OwnerId, now: Millis) -> ClosedStep:
+    """A correction that looks like a step of its own."""
+    step = correction.close_correction(owned, owner, now)
+    step.record = msgspec.structs.replace(step.record, corrects=Step(-1))
+    return step
+
+
+async def roll_written_along(replayer: Replayer, owned: Owned, steps: Sequence[Recorded]) -> None:
+    """Roll forward, and write what is to be committed with a correction to the store at once."""
+    await _roll_divisions(replayer, owned, steps)
+    if owned.correction is not None:
+        offset, last = steps[-1]
+        store = owned.opened()
+        store.write(owned.correction.changes, store.progress.at(last.step, offset + 1, 0, last.clock))
+
+
+def nowhere(*_: object) -> None:
+    """The store stands in no correction."""

@@ -22,7 +22,7 @@ from falkirk.testing.simulator import weak
 from falkirk.testing.simulator import worker as worker_module
 from falkirk.testing.simulator.explore import Failure, attempt, crashes, naps, others, pauses, sample, smallest
 from falkirk.testing.simulator.log import SimLog
-from falkirk.testing.simulator.plan import Age, Doubt, Expel, Jump, Move, Pause, Plan, Turn
+from falkirk.testing.simulator.plan import FOREVER, Age, Change, Crash, Doubt, Expel, Jump, Move, Pause, Plan, Turn
 from falkirk.testing.simulator.points import Order
 from falkirk.testing.simulator.toy import Toy
 from falkirk.testing.simulator.worker import Worker
@@ -78,6 +78,7 @@ ONE = Toy(tasks=1, eager=True, inputs=4)
 ONE_LAZY = Toy(tasks=1, eager=False, inputs=9)
 COMMIT, NAME = "committer: sends EndTxn(commit)", "main: sends EndTxn(commit)"
 OFFERED = "committer: sends offsets: done"
+CHANGED = Change(worker=0, on=COMMIT + ": done", at=5)
 
 WEAKENINGS: dict[str, Weakening] = {
     "anonymous-released": Weakening(
@@ -278,6 +279,34 @@ WEAKENINGS: dict[str, Weakening] = {
                     Move(worker=0, on=COMMIT + ": done", at=2, task=0, to=1),
                     Move(worker=1, on=COMMIT + ": done", task=0, to=0),
                     Age(worker=1, on="main: is told: revoked"),
+                )
+            ),
+        ),
+    ),
+    "corrected-digests": Weakening(
+        "steps that were corrected are compared one by one, with what they said at first",
+        (Patch(rollforward, "units", weak.each_alone),),
+        Schedule(ONE_LAZY, Plan((CHANGED, Change(worker=0, on=COMMIT + ": done", at=6, new=False, corrects=False)))),
+    ),
+    "nameless-correction": Weakening(
+        "a correction does not say what it corrects",
+        (Patch(worker_module, "close_correction", weak.close_as_any_step),),
+        Schedule(ONE_LAZY, Plan((CHANGED, Change(worker=0, on=COMMIT + ": done", at=6, new=False, corrects=False)))),
+    ),
+    "store-before-correction": Weakening(
+        "the store takes the steps that are run again before their correction is committed",
+        (Patch(takeover, "roll_divisions", weak.roll_written_along),),
+        Schedule(ONE_LAZY, Plan((CHANGED, Crash(worker=0, on=COMMIT, at=12, keep=FOREVER)))),
+    ),
+    "corrected-store": Weakening(
+        "a store in the middle of what was corrected is rolled forward",
+        (Patch(takeover, "covered", weak.nowhere),),
+        Schedule(
+            ONE_LAZY,
+            Plan(
+                (
+                    Change(worker=0, on=COMMIT + ": done", at=5, keep=FOREVER, back_after=150),
+                    Crash(worker=1, on=COMMIT + ": done", back_after=300),
                 )
             ),
         ),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from falkirk.checkpoint import takeover, transaction
+from falkirk.checkpoint.correction import close_correction
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.pipeline import Pipeline
@@ -53,6 +54,8 @@ class Worker:
     choose: Callable[[int], int]
     spawn: Callable[[str, Coroutine[Any, Any, Any]], Thread]
     owned: dict[int, Owned] = field(default_factory=dict)
+    corrects: bool = False
+    """Whether it was started with `--on-divergence correct`."""
     leaving: bool = False
     _pipeline: Pipeline = field(default_factory=Pipeline)
     _commit: tuple[list[ClosedStep], Thread] | None = None
@@ -150,7 +153,7 @@ class Worker:
         todo, mine = [Owned(self.toy.task(t)) for t in idle], self.mine()
         self.owned |= dict(zip(idle, todo, strict=True))
         if await takeover.name(self.log, todo, mine, self.fresh):
-            replayer = ToyReplayer(self.toy, self.broker)
+            replayer = ToyReplayer(self.toy, self.broker, self.corrects)
             work = takeover.recover(self.log, self.disk, replayer, self.clock, todo, self._rolled.extend)
             self._recovery = todo, self.spawn("recovery", work)
         self.drop_lost()
@@ -168,6 +171,9 @@ class Worker:
     def step(self, t: int, owned: Owned) -> bool:
         """Run one step of a task, if there is something to do."""
         last = self._pipeline.last(owned)
+        if owned.correction is not None and self._pipeline.newest(owned) is None:
+            self._pipeline.stage(close_correction(owned, self.log.owner, self.clock.now()))
+            return True
         at = self.division_end(t, {} if last is None else ends(last))
         if last is None:
             at |= {r.partition: r.end for r in owned.begins if r.partition in at}
@@ -215,7 +221,11 @@ class Worker:
         """Now and then make the stores durable, and less often a version."""
         self._applied += 1
         for t, owned in self.owned.items():
-            if owned.phase is Phase.RUNNING and (t not in self._upkeep or self._upkeep[t].done):
+            if (
+                owned.phase is Phase.RUNNING
+                and owned.correction is None
+                and (t not in self._upkeep or self._upkeep[t].done)
+            ):
                 if self._applied % VERSION_EVERY == 0:
                     self._upkeep[t] = self.spawn(f"upkeep of {t}", self.version(owned))
                 elif self._applied % FLUSH_EVERY == 0:

@@ -21,7 +21,7 @@ from falkirk.testing.simulator.disk import Copies, Disk
 from falkirk.testing.simulator.group import Group, Member
 from falkirk.testing.simulator.host import Host, Process, SimClock, Thread, befall
 from falkirk.testing.simulator.log import SimLog
-from falkirk.testing.simulator.plan import FOREVER, Chooser, Fault, Plan, Turn
+from falkirk.testing.simulator.plan import FOREVER, Change, Chooser, Fault, Plan, Turn
 from falkirk.testing.simulator.toy import Toy
 from falkirk.testing.simulator.worker import IDLE, Worker
 
@@ -53,6 +53,10 @@ class World:
     hosts: list[Host] = field(default_factory=list)
     copies: Copies = field(default_factory=Copies)
     turn: int = 0
+    code: int = 0
+    """The version of the code that is started now."""
+    corrects: bool = False
+    """Whether it is started with `--on-divergence correct`."""
     trace: list[str] = field(default_factory=list)
     on_write: Callable[[TaskId, Progress], None] = lambda _, __: None
     fences: list[tuple[str, str]] = field(default_factory=list)
@@ -93,8 +97,17 @@ class World:
             return threads[-1]
 
         worker = Worker(
-            self.toy, self.broker, log, member, host.disk, host.clock, self.nonce, self.chooser.choose, spawn
+            self.toy.running(self.code),
+            self.broker,
+            log,
+            member,
+            host.disk,
+            host.clock,
+            self.nonce,
+            self.chooser.choose,
+            spawn,
         )
+        worker.corrects = self.corrects
         spawn("main", worker.main())
         host.process = Process(worker, log, member, threads)
         member.heartbeat()
@@ -200,7 +213,17 @@ class World:
         for fault in self._due(host, place):
             if host.process is process:
                 self._note(f"      {fault}")
-                befall(host, thread, fault, self.broker, self.turn)
+                if isinstance(fault, Change):
+                    self._change(host, fault)
+                else:
+                    befall(host, thread, fault, self.broker, self.turn)
+
+    def _change(self, host: Host, change: Change) -> None:
+        self.code, self.corrects = self.code + change.new, change.corrects
+        for each in self.hosts:
+            if each.process is not None:
+                keep, back_after = (change.keep, change.back_after) if each is host else (FOREVER, 12)
+                each.end(self.turn, keep, back_after)
 
     def _due(self, host: Host, place: str) -> list[Fault]:
         """The faults that are to befall a worker at the point that it has just come to."""

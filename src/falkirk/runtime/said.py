@@ -1,0 +1,160 @@
+"""What recorded steps have said, read back from their topics: from the end backwards, for the topics may be long.
+
+    first ≤ step ≤ last      said, by the header of each record
+    step < first             what is further back is older, and not looked at
+
+Records of a table that are no longer there have been compacted away: each key's last is, and no more is needed of it. Of
+any other output all have to be there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from falkirk.checkpoint.ids import Offset, Step, TaskId, TopicPartition
+from falkirk.checkpoint.records import StepRecord
+from falkirk.checkpoint.steps import HEADER, maker
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.division import DivisionReader
+from falkirk.connectors.kafka.errors import Words
+from falkirk.connectors.kafka.reader import BoundedReader
+from falkirk.errors import DivergenceError
+from falkirk.stream.circuit import Said, Speech
+from falkirk.stream.records import Message
+
+WINDOW, WIDEST = 2_000, 100_000
+"""Offsets that one look back spans: the first, and at most."""
+
+GONE = "what recorded steps have said is no longer in its topic, so it is not known what differs from it"
+HINT = (
+    "run the code that was there before, end it cleanly, and change it then; for another time: let sinks keep what they were "
+    "told as long as the app may be down, and edges by --keep-steps"
+)
+
+
+class Topics(Protocol):
+    """Where it is read."""
+
+    def bounds(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, tuple[Offset, Offset]]:
+        """The first offset that is kept of each, and the high watermark."""
+        ...
+
+    def read(
+        self, ranges: Mapping[TopicPartition, tuple[Offset, Offset]], go_on: Callable[[], None]
+    ) -> Mapping[TopicPartition, Sequence[Message]]:
+        """All that is committed there, in order; waits where transactions are open."""
+        ...
+
+
+class KafkaTopics:
+    """`Topics` of a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def bounds(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, tuple[Offset, Offset]]:
+        """The first offset that is kept of each, and the high watermark."""
+        reader = BoundedReader(self._cluster, levels=())
+        first, end = (reader.watermarks(list(places), end=end) for end in (False, True))
+        return {place: (first[place], end[place]) for place in places}
+
+    def read(
+        self, ranges: Mapping[TopicPartition, tuple[Offset, Offset]], go_on: Callable[[], None]
+    ) -> Mapping[TopicPartition, Sequence[Message]]:
+        """All that is committed there. Raises DivergenceError where it is deleted meanwhile."""
+        reader = DivisionReader(self._cluster, Words(GONE, HINT, DivergenceError))
+        try:
+            return reader.read(ranges, go_on)  # type: ignore[return-value]  # of a record, nothing is None but what may be
+        finally:
+            reader.close()
+
+
+@dataclass(slots=True)
+class _Partition:
+    """One partition of an output, as far as it has been looked at."""
+
+    due: Counter[int]
+    """By step, how many records it has written there."""
+    at: Offset
+    """Looked at from here on."""
+    begins: Offset
+    newest_first: list[Said] = field(default_factory=list)
+    others: set[bytes | None] = field(default_factory=set)
+    """Keys of records that are not the steps', so far."""
+    lowest: int | None = None
+    older: bool = False
+    """Whether records of older steps have been met."""
+
+    @property
+    def missing(self) -> int:
+        return self.due.total()
+
+    @property
+    def done(self) -> bool:
+        return not self.missing or self.older or self.at <= self.begins
+
+    def take(self, task: str, first: Step, messages: Sequence[Message]) -> None:
+        """Look at the records that lie before those that were looked at."""
+        for m in reversed(messages):
+            header = dict(m.headers() or ()).get(HEADER)
+            made = maker(header) if header else None
+            if made is None or made.task != task:
+                self.others.add(m.key())
+                continue
+            # Steps that go up again, looking back, are of an earlier app of the name.
+            if made.step < first or (self.lowest is not None and made.step > self.lowest):
+                self.older = True
+                return
+            self.lowest = made.step
+            self.due[made.step] -= 1
+            own = [(name, value) for name, value in m.headers() or () if name != HEADER]
+            hidden = m.key() in self.others
+            self.newest_first.append(
+                Said(m.partition() or 0, m.key(), m.value(), m.timestamp()[1], own or None, hidden)
+            )
+
+
+def said(
+    topics: Topics,
+    task: TaskId,
+    records: Sequence[StepRecord],
+    outputs: Mapping[str, str],
+    tables: Collection[str],
+    go_on: Callable[[], None] = lambda: None,
+) -> Speech:
+    """What the steps of these records have said, by output.
+
+    `outputs` gives the topic of each, and `tables` are those of which each key's last record counts. Raises DivergenceError
+    where it is gone.
+    """
+    due: dict[tuple[str, TopicPartition], Counter[int]] = {}
+    for record in records:
+        for r in record.outputs:
+            if r.output not in outputs:
+                raise DivergenceError(f"task {task} wrote to {r.output!r}, which the flow does not have now", hint=HINT)
+            place = TopicPartition(outputs[r.output], r.partition)
+            due.setdefault((r.output, place), Counter())[record.step] += r.end
+    bounds = topics.bounds({place for _, place in due})
+    looks = {at: _Partition(counts, bounds[at[1]][1], bounds[at[1]][0]) for at, counts in due.items()}
+    width = WINDOW
+    while todo := {at[1]: look for at, look in looks.items() if not look.done}:
+        ranges = {place: (Offset(max(look.begins, look.at - width)), look.at) for place, look in todo.items()}
+        found = topics.read(ranges, go_on)
+        for place, look in todo.items():
+            look.take(str(task), records[0].step, found.get(place, ()))
+            look.at = ranges[place][0]
+        width = min(2 * width, WIDEST)
+    speech: dict[str, list[Said]] = {}
+    for (output, place), look in looks.items():
+        compacted = output in tables and (look.older or look.begins == 0)
+        if look.missing and not compacted:
+            raise DivergenceError(
+                f"{GONE}: of {task}, from step {records[0].step} on, {look.missing} records are missing",
+                where=f"{output}: {place.topic}[{place.partition}], which begins at offset {look.begins}",
+                hint=HINT,
+            )
+        speech.setdefault(output, []).extend(look.newest_first[::-1])
+    return speech
