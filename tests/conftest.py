@@ -6,6 +6,7 @@ import faulthandler
 import os
 import re
 import signal
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -73,3 +74,14 @@ def embedded(tmp_path: Path) -> Iterator[Callable[..., EmbeddedKafka]]:
 def topic_prefix(request: pytest.FixtureRequest) -> str:
     """What this test's topics begin with, so that tests can share a broker, and a test can run again on it."""
     return f"{re.sub('[^A-Za-z0-9]+', '-', request.node.name)[:60]}-{uuid4().hex[:8]}-"
+
+
+@pytest.fixture
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Temporary folders in memory where the system has such a place: thousands of syncs are minutes on a busy disk.
+
+    A copy of the files shows what a killed process leaves whether they were synced or not.
+    """
+    shared = Path("/dev/shm")
+    if os.access(shared, os.W_OK):
+        monkeypatch.setattr(tempfile, "tempdir", str(shared))

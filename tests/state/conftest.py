@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from pathlib import Path
-
 import pytest
 from rocksdict import Options
 
@@ -24,14 +20,3 @@ def still_files(monkeypatch: pytest.MonkeyPatch) -> None:
         return chosen
 
     monkeypatch.setattr(engine, "_options", still)
-
-
-@pytest.fixture
-def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Temporary folders in memory where the system has such a place: thousands of syncs are minutes on a busy disk.
-
-    A copy of the files shows what a killed process leaves whether they were synced or not.
-    """
-    shared = Path("/dev/shm")
-    if os.access(shared, os.W_OK):
-        monkeypatch.setattr(tempfile, "tempdir", str(shared))

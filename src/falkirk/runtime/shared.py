@@ -9,7 +9,6 @@ any task's state: each is a function of its topic and its positions, both writte
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from falkirk.connectors.kafka.sources import SourceReaders
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.runtime.app import App, BoundTask
 from falkirk.state.engine import Memory
+from falkirk.state.files import discard_folder
 from falkirk.state.rocks import RocksStore
 from falkirk.state.store import Identity, Progress
 from falkirk.stream.circuit import SharedRows
@@ -117,7 +117,7 @@ class _Table:
         own = folder / "tables" / name / fingerprint[:12]
         for other in own.parent.iterdir() if own.parent.exists() else ():
             if other != own:  # what an earlier version of the flow kept of it
-                shutil.rmtree(other, ignore_errors=True)
+                discard_folder(other)
         self.store = RocksStore(own, Identity(app, f"table {name}", fingerprint, kept), memory)
         self.arrivals = Arrivals(info.name, self._keeper.about(Overlay(self.store)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +14,7 @@ from falkirk.state.checkpoints import CheckpointStore, RemoteVersion
 from falkirk.state.engine import Memory
 from falkirk.state.memory import MemoryStore
 from falkirk.state.objects import connect
-from falkirk.state.rocks import RocksStore, install_version
+from falkirk.state.rocks import RocksStore, install_version, make_empty, next_version
 from falkirk.state.store import Identity, Store
 
 
@@ -73,7 +72,7 @@ class TaskStores:
 
     async def fresh(self, task: TaskId) -> Store:
         """An empty store in the place of what this host has."""
-        shutil.rmtree(self._folder_of(task), ignore_errors=True)
+        make_empty(self._folder_of(task), self._identity(task))
         return self._opened(task)
 
     async def before(self, task: TaskId, step: Step) -> Store:
@@ -110,14 +109,14 @@ class TaskStores:
 
     def _install(self, task: TaskId, version: RemoteVersion) -> None:
         copies, folder = self.copies(task), self._folder_of(task)
-        # What is here is older: the store begins anew with this version as its first.
-        shutil.rmtree(folder, ignore_errors=True)
 
         def fetch(target: Path) -> None:
             copies.download(version, target, lambda done, total: self.copying.update({task: (done, total)}))
 
         try:
-            install_version(folder, self._identity(task), 1, fetch, self._memory)
+            # What is here is older, and counts until the version does: of a store that was removed first, a kill would
+            # leave a part, which looks like a damaged one.
+            install_version(folder, self._identity(task), next_version(folder), fetch, self._memory)
         finally:
             self.copying.pop(task, None)
 

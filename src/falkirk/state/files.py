@@ -99,6 +99,14 @@ def copy_file(source: Path, target: Path) -> None:
     write_file(target, source.read_bytes())
 
 
+def discard_folder(path: Path) -> None:
+    """Remove a folder as a whole: a crash leaves all of it under its name, or nothing."""
+    gone = path.with_name(path.name + ".gone")
+    remove_folder(gone)
+    rename(path, gone)
+    remove_folder(gone)
+
+
 @_raises_disk_error
 def remove_folder(path: Path) -> None:
     """Remove a folder with all that is in it; one that is not there is fine."""

@@ -240,6 +240,21 @@ def install_version(
         lock.close()
 
 
+def next_version(folder: Path) -> int:
+    """The number of a version that is installed in a folder next. Raises StateError if what is there cannot be read."""
+    manifest = read_manifest(folder)
+    return 1 if manifest is None else manifest.versions[-1].number + 1
+
+
+def make_empty(folder: Path, identity: Identity) -> None:
+    """Give a store nothing, in place of all it has, which counts until then. Raises IdentityError if it is open."""
+    lock = _lock(folder)
+    try:
+        write_manifest(folder, Manifest(identity))
+    finally:
+        lock.close()
+
+
 def _lock(folder: Path) -> IO[bytes]:
     """The store's lock, held until the file is closed or the process ends."""
     files.make_folder(folder)
