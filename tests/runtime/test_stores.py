@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from falkirk.checkpoint.ids import TaskId, TopicPartition
+from falkirk.checkpoint.ids import Step, TaskId, TopicPartition
 from falkirk.checkpoint.tasks import Task
 from falkirk.runtime.stores import TaskStores
 from falkirk.state.engine import Memory
@@ -109,6 +109,26 @@ def test_a_store_is_emptied_whole(stores: Callable[[str], TaskStores], monkeypat
         assert left.progress in (EMPTY, Progress(step, step, step))
         left.close()
     assert kills > 5
+
+
+@pytest.mark.parametrize(("below", "found"), [(9, 6), (6, 3), (4, 3), (3, -1)])
+def test_a_store_among_corrected_steps_gives_way_to_a_version_before_them(
+    stores: Callable[[str], TaskStores], below: int, found: int
+) -> None:
+    advance(stores("worker-0"), 3)
+    advance(stores("worker-0"), 6)
+    here = stores("worker-0")
+    live = opened(here)
+    live.write({b"a": b"8"}, Progress(8, 8, 8))
+    live.close()
+    older = asyncio.run(here.before(LAZY.id, Step(below)))
+    assert older.progress.step == found
+    assert older.get([b"a"]) == [None if found < 0 else b"%d" % found]
+    older.write({b"a": b"9"}, Progress(9, 9, 9))
+    older.close()
+    again = opened(stores("worker-0"))
+    assert again.get([b"a"]) == [b"9"]
+    again.close()
 
 
 def test_a_folder_is_discarded_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

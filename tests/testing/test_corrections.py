@@ -189,3 +189,25 @@ def test_where_what_was_said_is_gone_nothing_is_corrected(topic: str) -> None:
         p.delete(p.end - 1)
     with pytest.raises(DivergenceError, match="no longer in its topic"):
         app.change(tables(30), host=True, on_divergence="correct")
+
+
+def named(least: int) -> fk.Flow:
+    """A sink behind a function: what it says of a key cannot be told from the group's state."""
+    flow = fk.Flow("named", regime=fk.LazyCheckpoint())
+    bids = flow.source("bids", key="auction", value=BID).filter(fk.col("price") >= least)
+    counts = bids.group_by("auction", id="counts").agg(n=fk.len())
+    words = counts.map(lambda row: {"name": f"a{row['auction']}", "n": row["n"]}, returns={"name": str, "n": int})
+    words.sink("named", key="name", value=fk.Json())
+    return flow
+
+
+def test_behind_a_function_keys_that_the_old_code_alone_spoke_of_stop_the_task() -> None:
+    app = running(named(0), ROWS[:7])
+    with pytest.raises(DivergenceError, match="cannot be told from the state"):
+        app.change(named(40), host=True, on_divergence="correct")
+    app.change(named(0), host=True, on_divergence="stop")
+    app.send("bids", ROWS[7:])
+    app.run()
+    app.change(named(40), host=True, on_divergence="correct")  # by now the new code speaks of each key, too
+    app.run()
+    assert held(app) == made_by(named(40), ROWS)
