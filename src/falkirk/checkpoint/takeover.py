@@ -165,7 +165,7 @@ async def reopen(stores: Stores, owned: Owned, below: Step | None = None) -> Non
     newer, or was to be older and the steps after it are gone."""
     task, at = owned.task, owned.opened().progress.step
     owned.opened().close()
-    if below is not None:
+    if below is not None and (owned.before is None or below < owned.before):
         owned.store, owned.before = await stores.before(task.id, below), below
         return
     if owned.before is None:
