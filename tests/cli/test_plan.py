@@ -9,14 +9,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
-from falkirk.checkpoint.records import StepRecord, decode
+from falkirk.checkpoint.records import Move, StepRecord, decode
 from falkirk.checkpoint.steps import maker
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.topics import Topics
@@ -48,6 +48,19 @@ moving.ROWS_A_STEP = 300
 was = fk.From(1, agg={{"n": fk.len()}}, by=lambda row: {{"top.best": 100 * row["n.rows"]}})
 flow = """,
 )
+
+REBUILT = """
+from __future__ import annotations
+import falkirk as fk
+from falkirk.runtime import task
+from falkirk.stream.engine import rebuilding
+
+task.FIRST_AGAIN = task.ROWS_AGAIN = rebuilding.ROWS_A_STEP = 100
+flow = fk.Flow("{name}", regime=fk.REGIME(step="50ms", every="1s", max_rows=500))
+bids = flow.source("{prefix}bids", key="auction", value=fk.Json({{"auction": fk.Int64, "bidder": fk.Int64}}))
+some = bids.filter(fk.col("bidder") >= LEAST).group_by("auction", id="counts", version=VERSION)
+some.agg(n=fk.len()MORE).sink("{prefix}counts", key="auction", value=fk.Json())
+"""
 
 Table = dict[int, int]
 
@@ -112,6 +125,19 @@ class App:
                 else:
                     assert m.error().code() == KafkaError._PARTITION_EOF
                     left.discard(m.partition())
+        consumer.close()
+        return found
+
+    def source_records(self) -> list[tuple[int, int, bytes]]:
+        """Partition, offset and value of all that was fed."""
+        consumer = Consumer({"bootstrap.servers": self.brokers, "group.id": "x", "enable.partition.eof": True})
+        consumer.assign([TopicPartition(self.source, p, OFFSET_BEGINNING) for p in range(2)])
+        found, ended = [], 0
+        while ended < 2:
+            for m in consumer.consume(1000, 0.2):
+                ended += m.error() is not None
+                if m.error() is None:
+                    found.append((m.partition(), m.offset(), m.value()))
         consumer.close()
         return found
 
@@ -235,3 +261,82 @@ def test_state_goes_on_in_another_schema_under_load_while_the_app_is_killed(app:
     code, out, err = app.call("state", "get", "app:flow", "counts", "17", "--state-dir", str(app.folder), "--json")
     assert code == 0, err
     assert json.loads(out)["value"] == {"n": {"rows": 3}, "top": {"best": 200}}
+
+
+@pytest.mark.parametrize("regime", ["EagerCheckpoint", "LazyCheckpoint"])
+def test_state_is_rebuilt_under_load_while_the_app_is_killed(app: App, regime: str) -> None:
+    """Twice: for a filter that was wrong, and for a column that is new."""
+    auctions, least = 500, {1: 4, 2: 2, 3: 6}
+    run = ["run", "app:flow", "--workers", "2", "--keep-steps", "1h"]
+
+    def write(layout: int, version: int, more: str = "") -> None:
+        begin = REBUILT.replace("LEAST", str(least[layout])).replace("VERSION", str(version))
+        app.write(begin=begin.replace("MORE", more).replace("REGIME", regime))
+
+    write(1, 1)
+    app.feed(8_000, auctions)
+    assert app.call(*run, "--until", "end")[0] == 0
+    changes = [(2, 2, "", "v2"), (3, 2, ", top=fk.max('bidder')", "top = max")]
+    for layout, version, more, sign in changes if regime == "EagerCheckpoint" else changes[:1]:
+        write(layout, version, more)
+        code, out, err = app.call("plan", "app:flow", "--rebuild", "counts")
+        assert code == 0, err
+        assert "↻ counts v2" in out
+        assert sign in out
+        app.feed(1_000, auctions)
+        running = app.start(*run, "--rebuild", "counts")
+        for start in (0, 1_000):
+            wait_for_move(app, layout, lambda move, start=start: move.again and move.again[0].start >= start)
+            app.feed(500, auctions)
+            kill_one(running)
+        wait_for_move(app, layout, lambda move: not move.again)
+        app.kill()
+        app.feed(500, auctions)
+        code, _, err = app.call(*run, "--until", "end", "--rebuild", "counts")
+        assert code == 0, err
+    check_each_record(app, least, layout)
+    code, out, _ = app.call("plan", "app:flow", "--rebuild", "counts")
+    assert code == 0
+    assert "as it was" in out
+
+
+def wait_for_move(app: App, layout: int, there: Callable[[Move], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not any(s.layout == layout and s.move and there(s.move) for steps in app.steps().values() for s in steps):
+        assert time.monotonic() < deadline
+
+
+def kill_one(process: subprocess.Popen[str]) -> None:
+    """kill -9 of a worker."""
+    workers = [c for c in psutil.Process(process.pid).children() if "falkirk.runtime.process" in " ".join(c.cmdline())]
+    workers[0].kill()
+
+
+def check_each_record(app: App, least: dict[int, int], newest: int) -> None:
+    """What is said of an auction is what the code of the record's step makes of all that the task has read by then; and the
+    last word on each is that of the newest."""
+    steps = {(task, step.step): step for task, found in app.steps().items() for step in found}
+    code, now = {}, {"counts/0": 1, "counts/1": 1}
+    for (task, number), step in sorted(steps.items()):
+        if step.move is not None and not step.move.again:
+            now[task] = step.layout
+        code[task, number] = now[task]
+    assert set(now.values()) == {newest}
+    read: dict[str, list[tuple[int, dict[str, int]]]] = {"counts/0": [], "counts/1": []}
+    for partition, offset, value in app.source_records():
+        read[f"counts/{partition}"].append((offset, json.loads(value)))
+    last: dict[int, dict[str, int] | None] = {}
+    for key, value, mark in app.records(f"{app.prefix}counts"):
+        made = maker(mark)
+        assert made is not None
+        assert key is not None
+        by, auction, end = code[made.task, made.step], int(key), steps[made.task, made.step].division[0].end
+        rows = [
+            r for offset, r in read[made.task] if offset < end and r["auction"] == auction and r["bidder"] >= least[by]
+        ]
+        last[auction] = expected = {"auction": auction, "n": len(rows)} if rows else None
+        if expected is not None and by == 3:
+            expected["top"] = max(r["bidder"] for r in rows)
+        assert (None if value is None else json.loads(value)) == expected
+    everything = Counter(r["auction"] for rows in read.values() for _, r in rows if r["bidder"] >= least[newest])
+    assert {auction: row["n"] for auction, row in last.items() if row is not None} == everything

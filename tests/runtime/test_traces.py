@@ -154,7 +154,7 @@ def test_what_fails_in_a_step_is_told_before_the_worker_ends(spans: Spans, memor
     worker, _ = worker_of(task)
     worker.traces, worker._first_row = spans, 0.0
     tables: Any = SimpleNamespace(positions=lambda bound: {}, seen=lambda bound: {})
-    worker._inputs = SimpleNamespace(tables=tables)  # type: ignore[assignment]
+    worker._inputs = SimpleNamespace(tables=tables, again=None)  # type: ignore[assignment]
     task.circuit.run = fails  # type: ignore[assignment]
     with pytest.raises(UserCodeError):
         worker._run_step(task, Millis(0), time.monotonic())

@@ -73,5 +73,7 @@ def close_correction(owned: Owned, owner: OwnerId, now: Millis) -> ClosedStep:
     # Each attempt numbers the records anew.
     outputs = [Output(o.name, replace(o.writes)) for o in correction.outputs]
     step = close_step(owned, owner, last, ends(last), next_clock(last, now), outputs, owned.state())
-    step.record = msgspec.structs.replace(step.record, digest=correction.digest, corrects=correction.first)
+    # What was to be moved still is: the next step goes on with it.
+    move = last.move and msgspec.structs.replace(last.move, again=())
+    step.record = msgspec.structs.replace(step.record, digest=correction.digest, corrects=correction.first, move=move)
     return step

@@ -52,6 +52,17 @@ class Released(msgspec.Struct, frozen=True, tag="released"):
     nonce: Nonce
 
 
+class Move(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The step has moved or rebuilt state of an earlier version of the flow, and read nothing new."""
+
+    again: Division = ()
+    """What it has read once more, of all partitions that are."""
+    left: bool = False
+    """Whether there may be more to do."""
+    since: Millis = Millis(0)
+    """The clock of the last step that did read."""
+
+
 class StepRecord(msgspec.Struct, frozen=True, tag="step", omit_defaults=True):
     """One committed step. The record and everything that the step wrote are visible together or not at all."""
 
@@ -74,6 +85,8 @@ class StepRecord(msgspec.Struct, frozen=True, tag="step", omit_defaults=True):
     """The number of the app's layout that it ran under: which flow it is that has made of its division what it says."""
     corrects: Step = Step(-1)
     """Of a correction: the first of the steps that it corrects, the last being the one before it. −1: it is none."""
+    move: Move | None = None
+    """What it has done in the place of reading on."""
 
 
 TaskRecord = Named | Released | StepRecord

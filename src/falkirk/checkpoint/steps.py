@@ -11,7 +11,7 @@ from falkirk.checkpoint.digest import digest
 from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Output
-from falkirk.checkpoint.records import OutputRange, StepRecord
+from falkirk.checkpoint.records import Move, OutputRange, StepRecord
 from falkirk.checkpoint.tasks import ClosedStep, Owned, next_division, next_step
 
 HEADER = "falkirk"
@@ -52,6 +52,7 @@ def close_step(
     rows: int = 0,
     dead: int = 0,
     skipped: int = 0,
+    move: Move | None = None,
 ) -> ClosedStep:
     """The step after `last`, ready to be committed. `ends` says where it stopped reading each input partition."""
     step = next_step(last)
@@ -62,7 +63,20 @@ def close_step(
     base = Offset(owned.opened().progress.base)
     task = owned.task
     record = StepRecord(
-        str(task.id), step, owned.nonce, owner, clock, division, ranges, word, rows, dead, base, skipped, task.layout
+        str(task.id),
+        step,
+        owned.nonce,
+        owner,
+        clock,
+        division,
+        ranges,
+        word,
+        rows,
+        dead,
+        base,
+        skipped,
+        task.layout,
+        move=move,
     )
     # The group is the own cluster's: of another's topics it knows nothing.
     own_cluster = {r.partition.place: r.end for r in division if not r.partition.cluster}

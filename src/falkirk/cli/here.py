@@ -83,11 +83,12 @@ def _place(name: str, known: Mapping[str, Any]) -> str:
 def _arguments(options: Mapping[str, Any]) -> Iterator[str]:
     """Options as a command line has them.
 
-    >>> list(_arguments({"workers": 4, "state_dir": Path("s"), "set": {"a.b": 1}, "until": None}))
-    ['--workers', '4', '--state-dir', 's', '--set', 'a.b=1']
+    >>> list(_arguments({"workers": 4, "state_dir": Path("s"), "set": {"a.b": 1}, "until": None, "rebuild": ["a", "b"]}))
+    ['--workers', '4', '--state-dir', 's', '--set', 'a.b=1', '--rebuild', 'a', '--rebuild', 'b']
     """
     for name, value in options.items():
-        values = [f"{k}={v}" for k, v in value.items()] if isinstance(value, Mapping) else [value]
+        values = [f"{k}={v}" for k, v in value.items()] if isinstance(value, Mapping) else value
+        values = list(values) if isinstance(values, list | tuple) else [values]
         for one in values:
             if one is not None:
                 text = duration_text(one) if isinstance(one, timedelta) else str(one)

@@ -148,10 +148,16 @@ _STATE: list[Decorator] = [
             "az://.  [default: a folder in the state directory]"),
 ]  # fmt: skip
 
+rebuild_option = click.option(
+    "--rebuild", metavar="ID", multiple=True, help="An operator that has changed, whose state is made anew from what its "
+    "inputs still have. May be given several times; once that is done it has no effect."
+)  # fmt: skip
+
 _RUN: list[Decorator] = [
     click.argument("target", metavar="APP:FLOW"),
     *_CLUSTER,
     *_STATE,
+    rebuild_option,
     setting("--session-timeout", metavar="DURATION", default="10s", show_default=True,
             help="How long a worker may be silent before others take its tasks."),
     replication_option,
@@ -206,6 +212,7 @@ def settings_from(**options: Any) -> Settings:
         **_reach(options),
         state_dir=str(options["state_dir"]),
         workers=options["workers"],
+        rebuild=tuple(options["rebuild"]),
         session_timeout_ms=int(
             parse_duration(options["session_timeout"], where="--session-timeout").total_seconds() * 1000
         ),
@@ -231,9 +238,9 @@ def state_settings(**options: Any) -> Settings:
     return Settings(**_reach(options), state_dir=str(options["state_dir"]), checkpoints=options["checkpoints"])
 
 
-def cluster_settings(*, replication: int = -1, **options: Any) -> Settings:
+def cluster_settings(*, replication: int = -1, rebuild: Sequence[str] = (), **options: Any) -> Settings:
     """Settings from `cluster_options`, for commands that run nothing. Raises ConfigError."""
-    return Settings(**_reach(options), state_dir="", replication=replication)
+    return Settings(**_reach(options), state_dir="", replication=replication, rebuild=tuple(rebuild))
 
 
 def _reach(options: dict[str, Any]) -> dict[str, Any]:

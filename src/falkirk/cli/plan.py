@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 import msgspec
 
 from falkirk.cli.main import tell
-from falkirk.cli.options import cluster_options, cluster_settings, replication_option
+from falkirk.cli.options import cluster_options, cluster_settings, rebuild_option, replication_option
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.app import prepare
 from falkirk.runtime.changes import Changes, Fate, StageChange, changes
 from falkirk.stream.load import load_flow
 
 SIGN: dict[Fate, tuple[str, str]] = {
-    "kept": ("=", ""), "new": ("+", "green"), "migrated": ("→", "cyan"), "dropped": ("−", "red"),
+    "kept": ("=", ""), "new": ("+", "green"), "migrated": ("→", "cyan"), "rebuilt": ("↻", "cyan"), "dropped": ("−", "red"),
 }  # fmt: skip
 
 
@@ -25,29 +25,32 @@ SIGN: dict[Fate, tuple[str, str]] = {
 @click.argument("target", metavar="APP:FLOW")
 @cluster_options
 @replication_option
+@rebuild_option
 @click.option("--apply", is_flag=True, help="Record the change, and make the topics that are missing.")
 @click.option("--drop", "losing", metavar="ID", multiple=True, help="An operator whose state need not be kept. May be "
               "given several times.")  # fmt: skip
 @click.option(
     "--json", "as_json", is_flag=True, help="Print JSON: the same, and `refused`, which is null if it would run."
 )
-def plan(target: str, apply: bool, losing: tuple[str, ...], as_json: bool, replication: int, **options: Any) -> None:
-    """Hold APP:FLOW against what is recorded of the app: what is kept (=), new (+), migrated (→) and dropped (−). Changes
-    nothing.
+def plan(target: str, apply: bool, losing: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Hold APP:FLOW against what is recorded of the app: what is kept (=), new (+), migrated (→), rebuilt (↻) and dropped
+    (−). Changes nothing.
 
     `falkirk run` makes by itself all changes that lose nothing. What keeps its id, version and schema goes on with its
     state, and with another schema if its migrate= says how: a task moves its rows before it reads on. A new operator in a
     stage that there is begins empty, with what is read from then on; a new stage begins where its sources' start= says.
-    What would lose state is refused until it was said that it may:
+    What would lose state is refused until it was said that it may; with --rebuild it is made anew instead, from what the
+    inputs still have:
 
     \b
     falkirk plan app:flow --brokers broker-1:9092
+    falkirk plan app:flow --brokers broker-1:9092 --rebuild totals
     falkirk plan app:flow --brokers broker-1:9092 --apply --drop daily-totals
 
     Workers of the old flow end once a new stage is there, and no task goes back to them: start them again with the new
     one. The exit code is 0 if `falkirk run` would accept the flow, else that of its error.
     """
-    settings = cluster_settings(replication=replication, **options)
+    settings = cluster_settings(**options)
     topics = Topics(settings.cluster())
     flow_plan = load_flow(target).plan(settings.prefix)
     found = changes(flow_plan, settings, topics, losing)
@@ -56,7 +59,7 @@ def plan(target: str, apply: bool, losing: tuple[str, ...], as_json: bool, repli
         shown = {name: getattr(found, name) for name in ("app", "layout", "stages", "topics", "left")}
         click.echo(msgspec.json.format(msgspec.json.encode({**shown, "refused": refused}), indent=2))
     else:
-        for line in _lines(found):
+        for line in _lines(found, settings.rebuild):
             click.echo(line)
     if found.refused is not None:
         tell(found.refused)
@@ -66,7 +69,7 @@ def plan(target: str, apply: bool, losing: tuple[str, ...], as_json: bool, repli
         click.echo(f"recorded: layout {app.recorded.number}", err=True)
 
 
-def _lines(found: Changes) -> Iterator[str]:
+def _lines(found: Changes, rebuild: Sequence[str] = ()) -> Iterator[str]:
     yield f"app {found.app}: {f'layout {found.layout}' if found.layout else 'never ran'}" + (
         "" if found.any else ", and nothing changes"
     )
@@ -77,6 +80,8 @@ def _lines(found: Changes) -> Iterator[str]:
         )
         for operator in stage.operators:
             note = " (begins empty, with what is read from now on)" if _late(stage, operator.fate) else ""
+            if operator.operator in rebuild and operator.fate == "kept":
+                note = " (as it was: to rebuild it all the same, raise its version=)"
             yield "  " + _signed(operator.fate, f"{operator.operator} {operator.state}{note}")
             if operator.before is not None:
                 yield f"      from {operator.before}"

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from falkirk.cli.options import cluster_options, cluster_settings
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.runtime.status import Status, read_status
+from falkirk.runtime.status import Status, TaskStatus, read_status
 from falkirk.runtime.view import paused_words, table
 
 COLOURS = {"running": "green", "recovering": "yellow", "paused": "yellow", "stopped": "red"}
@@ -36,7 +36,8 @@ def status(app: str, as_json: bool, **options: Any) -> None:
       lag                     records that are left, in all
       stages[]                stage, regime, stateful, tasks, running, lag, records_per_s
       tasks[]                 task, owner, host, phase, step, step_age_s, version, version_behind_s, lag,
-                              inputs[]: topic, partition, position, lag
+                              inputs[]: topic, partition, position, lag; done (0 to 1, of a phase that has an end:
+                              "rolling", "copying", "rebuilding")
       workers[]               worker, host, pid, member (of the group), tasks, records_per_s, step_ms, commit_ms,
                               commits_per_s, reported_s_ago
       silent[]                clusters beside the app's own that do not answer; lag is without what is left there
@@ -65,7 +66,7 @@ def shown(found: Status) -> RenderableType:
     tasks = table("task", "owner", "", "step:7", "age:8", "version:8", "behind:7", "lag:9")
     for t in found.tasks:
         tasks.add_row(
-            Text(t.task, "bold"), _short(found, t.owner), t.phase or "", _number(t.step), _seconds(t.step_age_s),
+            Text(t.task, "bold"), _short(found, t.owner), _phase(t), _number(t.step), _seconds(t.step_age_s),
             _number(t.version), _seconds(t.version_behind_s), f"{t.lag:,}",
         )  # fmt: skip
     workers = table(
@@ -94,6 +95,11 @@ def shown(found: Status) -> RenderableType:
     parts: list[RenderableType] = ["", stages, "", tasks, "", workers if found.workers else nobody]
     batches: list[RenderableType] = ["", epochs, *pages]
     return Group(title, *(parts if found.stages else []), *(batches if found.batches else []))
+
+
+def _phase(task: TaskStatus) -> str:
+    """With how far it is."""
+    return (task.phase or "") + ("" if task.done is None else f" {100 * task.done:.0f} %")
 
 
 def _short(found: Status, worker: str | None) -> str:

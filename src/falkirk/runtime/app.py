@@ -18,6 +18,7 @@ from falkirk.runtime import layout
 from falkirk.runtime.batch.binding import BoundBatch, bind
 from falkirk.runtime.continuity import check_stages, differ_in_topics, keep
 from falkirk.runtime.layout import LayoutRecord, Start
+from falkirk.runtime.rebuilds import check_rebuilds
 from falkirk.runtime.registries import meet_registries
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import Survey, has_changelog, parts, survey
@@ -91,6 +92,7 @@ def prepare(
         found = survey(plan, settings, topics, record, backfill=backfill)
         plan, roles, counts = found.plan, found.roles, dict(found.counts)
         check_fit(found, steps, losing)
+        check_rebuilds(found, settings, topics)
         meet_registries(plan)
         for name, (partitions, config) in found.missing.items():
             topics.create(name, partitions, settings.replication, config)
@@ -101,7 +103,8 @@ def prepare(
             topics.create(control, PARTITIONS, settings.replication, CONTROL)
         infos = topics.describe(roles)
         counts = {name: info.partitions for name, info in infos.items()} | counts
-        kept = {name: layout.TopicRecord(infos[name].id, counts[name], roles[name]) for name in sorted(roles)}
+        firsts = _firsts(found, counts, topics)
+        kept = {n: layout.TopicRecord(infos[n].id, counts[n], roles[n], firsts.get(n, ())) for n in sorted(roles)}
         known = keep(record, found.past, plan.app, found.stages, kept)
     finally:
         record.close()
@@ -121,6 +124,20 @@ def prepare(
     begins = found.past.begins
     starts = {} if begins is None else begins.starts
     return App(plan.app, plan, steps, control, Layout(counts), infos, tasks, limits, known, batches, filled, starts)
+
+
+def _firsts(found: Survey, counts: Mapping[str, int], topics: Topics) -> dict[str, tuple[int, ...]]:
+    """Where the partitions of sources began when the app first ran."""
+    known = {} if found.past.layout is None else found.past.layout.topics
+    sources = [name for name, role in found.roles.items() if role == "source"]
+    places = [TopicPartition(name, p) for name in sources if name not in known for p in range(counts[name])]
+    now = topics.offsets(places, "earliest") if places else {}
+    return {
+        name: known[name].first
+        if name in known
+        else tuple(int(now[TopicPartition(name, p)]) for p in range(counts[name]))
+        for name in sources
+    }
 
 
 def check_fit(found: Survey, steps: str, losing: Collection[str] = ()) -> None:

@@ -75,7 +75,7 @@ class StageState:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """One task that is being taken over."""
+    """One task that is being taken over, or whose operators are being rebuilt."""
 
     task: str
     phase: str
@@ -231,7 +231,7 @@ class Board:
         return found
 
     def recovering(self) -> list[Recovery]:
-        """The tasks that are being taken over, and how long that will take."""
+        """The tasks that are being taken over or rebuilt, and how long that will take."""
         found = []
         for worker in self.workers.values():
             for t in worker.tasks:

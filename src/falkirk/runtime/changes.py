@@ -11,13 +11,14 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError
 from falkirk.runtime.continuity import check_stages
 from falkirk.runtime.layout import StageRecord
+from falkirk.runtime.rebuilds import check_rebuilds
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import survey
 from falkirk.state import schema
 from falkirk.stream.names import control_topic
 from falkirk.stream.plan import Plan
 
-Fate = Literal["kept", "new", "migrated", "dropped"]
+Fate = Literal["kept", "new", "migrated", "rebuilt", "dropped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class OperatorChange:
     state: str
     """In words."""
     before: str | None = None
-    """What is migrated, likewise."""
+    """What is migrated or rebuilt, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,7 @@ def changes(plan: Plan, settings: Settings, topics: Topics, losing: Collection[s
     if known is not None:
         try:
             check_stages(known, found.stages, losing)
+            check_rebuilds(found, settings, topics)
         except FalkirkError as error:
             refused = error
     before = {stage.id: stage for stage in known.stages} if known else {}
@@ -102,10 +104,18 @@ def _operators(before: str, after: str) -> tuple[OperatorChange, ...]:
     was = {line.words: line for line in schema.lines(before) if line.kept}
     now = {line.words: line for line in schema.lines(after) if line.kept}
     change = schema.change(before, after)
-    old = {line.id: line.words for line in was.values() if line.id in change.moved}
+    old = {line.id: line.words for line in was.values() if line.id in change.moved | change.rebuilt}
     found = [_operator(words, "dropped") for words in was if words not in {*now, *old.values()}]
     for words, line in now.items():
-        fate: Fate = "kept" if line.id in change.kept else "migrated" if line.id in old else "new"
+        fate: Fate = (
+            "kept"
+            if line.id in change.kept
+            else "rebuilt"
+            if line.id in change.rebuilt
+            else "migrated"
+            if line.id in change.moved
+            else "new"
+        )
         found.append(_operator(words, fate, old.get(line.id)))
     return tuple(sorted(found, key=lambda o: (o.operator, o.state, o.fate)))
 

@@ -26,8 +26,18 @@ ANOTHER_NAME = (
 )
 
 
-def stage_records(stages: Sequence[Stage], sizes: Mapping[str, int]) -> tuple[StageRecord, ...]:
-    """The stages of a flow on a cluster."""
+def stage_records(
+    stages: Sequence[Stage], sizes: Mapping[str, int], known: LayoutRecord | None = None, number: int = 1
+) -> tuple[StageRecord, ...]:
+    """The stages of a flow on a cluster, as they are to be recorded behind `known`, in layout `number`."""
+    before = {} if known is None else {stage.id: stage for stage in known.stages}
+
+    def moving(stage: Stage) -> int:
+        if (was := before.get(stage.id)) is None:
+            return 0
+        change = schema.change(was.state, stage.state_schema)
+        return number if change.moved or change.rebuilt else was.moving
+
     return tuple(
         StageRecord(
             stage.id,
@@ -39,6 +49,7 @@ def stage_records(stages: Sequence[Stage], sizes: Mapping[str, int]) -> tuple[St
             inputs_of(stage),
             tuple(sorted(o.topic for o in stage.outputs)),
             tuple(sorted(i.topic for i in stage.inputs if i.among is not None)),
+            moving(stage),
         )
         for stage in stages
     )
@@ -73,9 +84,10 @@ def differ_in_topics(one: Sequence[StageRecord], other: Sequence[StageRecord]) -
     return list(one) != list(other) and fixed(one) == fixed(other)
 
 
-def as_recorded(known: LayoutRecord | None, stages: Sequence[Stage]) -> list[Stage]:
+def as_recorded(known: LayoutRecord | None, stages: Sequence[Stage], rebuilt: Collection[str] = ()) -> list[Stage]:
     """The stages in the order in which their tasks are numbered, called and keeping their tables as the layout says. What is
-    new comes last. A stage that has come by another name, for it begins to keep state, is known by what it reads."""
+    new comes last. A stage that has come by another name, for it begins to keep state, is known by what it reads. Operators
+    `rebuilt` begin anew where they keep something else than they did."""
     if known is None:
         return list(stages)
     by_id = {stage.id: stage for stage in stages}
@@ -84,7 +96,7 @@ def as_recorded(known: LayoutRecord | None, stages: Sequence[Stage]) -> list[Sta
     for was in known.stages:
         same = by_id.get(was.id) or next((s for s in strangers if _continues(was, s)), None)
         if same is not None:
-            found.append(same.known_as(was.id, was.state))
+            found.append(same.known_as(was.id, was.state, rebuilt))
             strangers = [s for s in strangers if s is not same]
     return [*found, *strangers]
 
@@ -212,14 +224,21 @@ def _check_stage(was: StageRecord, now: StageRecord, losing: Collection[str]) ->
 def _check_state(was: StageRecord, now: StageRecord, losing: Collection[str]) -> None:
     words = f"the state's schema has changed:\n{schema.difference(was.state, now.state)}"
     if now.regime == "lazy":
-        # Its steps are run again after a crash, those of before the change too, and what is new would take them in.
-        raise StateError(words, where=f"stage {now.id}, in the lazy regime", hint=ANOTHER_NAME)
+        # Its steps are run again after a crash, those of before the change too, and what is new would take them in. What is
+        # rebuilt takes no such step in: it begins where all of them have ended (`rebuilds`).
+        change = schema.change(was.state, now.state)
+        if not change.lost | change.moved | (schema.numbers(now.state).keys() - change.kept - change.rebuilt):
+            return
+        rebuilds = " ".join(f"--rebuild {id_}" for id_ in sorted(change.lost))
+        again = f"rebuild it from what its inputs still have: falkirk run APP:FLOW {rebuilds}; or " if rebuilds else ""
+        raise StateError(words, where=f"stage {now.id}, in the lazy regime", hint=again + ANOTHER_NAME)
     if lost := schema.change(was.state, now.state).lost - set(losing):
         drops = " ".join(f"--drop {id_}" for id_ in sorted(lost))
         raise StateError(
             words,
             where=f"stage {now.id}",
-            hint="undo the change; or say with migrate= how the state goes on; or, to go on without it: "
+            hint="undo the change; or say with migrate= how the state goes on; or rebuild it from what its inputs "
+            f"still have: falkirk run APP:FLOW {drops.replace('--drop', '--rebuild')}; or, to go on without it: "
             f"falkirk plan APP:FLOW --apply {drops}",
         )
 

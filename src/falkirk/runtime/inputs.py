@@ -1,6 +1,7 @@
 """What a worker reads for its tasks: their own inputs, by as many consumers as it takes, and the broadcast tables.
 
 taken over ──▶ held: the worker's tables are read as far as the task has seen them
+                 └──▶ moving: what it read before is read again, if operators are rebuilt
                  └──▶ loading: the task's own tables are read to their end
                         └──▶ all its inputs are read
 """
@@ -15,6 +16,7 @@ from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.sources import SourceReaders
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.app import App
+from falkirk.runtime.rereading import Rereads
 from falkirk.runtime.shared import SharedTables
 from falkirk.runtime.task import RunningTask
 from falkirk.state.engine import Memory
@@ -32,6 +34,7 @@ class Inputs:
         loading = {self._lanes[stage.id] for stage in app.plan.stages if any(i.table for i in stage.inputs)}
         self._readers = [SourceReaders(cluster, ends=n in loading) for n in range(1 + max(self._lanes.values()))]
         self.tables = SharedTables(app, cluster, topics, folder, memory)
+        self.again = Rereads(app, cluster, topics)
 
     def add(self, task: RunningTask) -> None:
         """Begin to read for a task, where it says."""
@@ -40,6 +43,7 @@ class Inputs:
     def remove(self, task: RunningTask) -> None:
         """Read for it no longer."""
         self._reader_of(task).remove(i.place for i in task.bound.inputs)
+        self.again.forget(task.owned.task.id)
 
     def rewind(self, task: RunningTask) -> None:
         """Read for it again, from where it says now. (A seek would leave what is fetched ahead in the queue for a while.)"""
@@ -58,7 +62,7 @@ class Inputs:
             drained &= count < DRAINED
         self.tables.tick()
         for task in tasks:
-            if new := task.joined():
+            if new := task.moved() or task.joined():
                 self._reader_of(task).add(new)
             if task.held and task.begun and self.tables.ready(task.bound, task.ends):
                 self._reader_of(task).add(task.let_go())
@@ -75,6 +79,7 @@ class Inputs:
         for reader in self._readers:
             reader.close()
         self.tables.close()
+        self.again.close()
 
     def _reader_of(self, task: RunningTask) -> SourceReaders:
         return self._readers[self._lanes[task.bound.stage.id]]

@@ -8,7 +8,8 @@ wrote it; each has a key of its own, for compaction would keep the last of equal
 
     same layout                              go on
     a change that loses no task's state      go on, recorded as layout n+1: code, sinks, new state, new stages
-    one that does                            refused, unless `falkirk plan --apply --drop` has said that it may
+    one that does                            refused, unless `falkirk plan --apply --drop` has said that it may, or
+                                             --rebuild that it is made anew
     any other                                refused, with what changed and what to do
 
 A step record names the layout it ran under, so that no step of an older flow follows one of a newer.
@@ -47,6 +48,8 @@ class TopicRecord(msgspec.Struct, frozen=True):
     id: str
     partitions: int
     role: Role
+    first: tuple[int, ...] = ()
+    """Of a source: where each partition began when the app first ran. Nothing: it ran before this was on record."""
 
 
 def incarnation_of(steps: str) -> str:
@@ -73,6 +76,8 @@ class StageRecord(msgspec.Struct, frozen=True):
     """Topics."""
     several: tuple[str, ...] = ()
     """Those inputs that are of sources of several topics: others may join them."""
+    moving: int = 0
+    """The number of the layout with which operators of it were last to be migrated or rebuilt; 0: none were."""
 
 
 class LayoutRecord(msgspec.Struct, frozen=True):

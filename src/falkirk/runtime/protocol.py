@@ -26,6 +26,10 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """From a spare: imported, planned and connected."""
 
 
+REBUILDING = "rebuilding"
+"""The phase of a task that runs, and reads again what it had read, for operators that are rebuilt."""
+
+
 class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """One task, as its worker sees it."""
 
@@ -49,7 +53,7 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """The topics and partitions of those inputs, where topics may join them while the app runs."""
     done: int = 0
     total: int = 0
-    """How far a recovery is: records of a changelog, steps, or bytes."""
+    """How far a recovery is, or a rebuild: records of a changelog, steps, bytes, or offsets."""
     skipped: int = 0
     """Of `rows`, what failed and was left out."""
     answers: str = ""
@@ -101,7 +105,7 @@ def at_work(report: Report) -> bool:
     >>> [at_work(Report(0, "app.a", 1, [task], member=True)) for task in (rolling, running)]
     [False, True]
     """
-    return report.member and all(task.phase == "running" for task in report.tasks)
+    return report.member and all(task.phase in ("running", REBUILDING) for task in report.tasks)
 
 
 def answers(report: Report) -> object:

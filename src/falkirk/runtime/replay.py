@@ -16,11 +16,11 @@ from falkirk.connectors.kafka.config import Cluster, logger
 from falkirk.connectors.kafka.division import DivisionReader
 from falkirk.connectors.kafka.errors import Words
 from falkirk.connectors.kafka.places import parted
-from falkirk.errors import SourceError
+from falkirk.errors import SourceError, StateError
 from falkirk.runtime.app import BoundTask
 from falkirk.runtime.said import KafkaTopics, Topics, said
-from falkirk.runtime.task import outputs_of
-from falkirk.stream.circuit import Circuit, Said, Slice, Speech, StepInput
+from falkirk.runtime.task import moving_of, outputs_of
+from falkirk.stream.circuit import Circuit, Said, Slice, Speech, StepInput, StepOutput
 from falkirk.stream.plan import Stage
 from falkirk.stream.records import Records
 
@@ -48,7 +48,8 @@ class Replays:
     async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> list[Output]:
         """Read the division, run the circuit at the record's clock; return what it emits."""
         bound = self.tasks[task]
-        ranges = {r.partition.place: (r.start, r.end) for r in record.division if r.end > r.start}
+        division = record.division if record.move is None else record.move.again
+        ranges = {r.partition.place: (r.start, r.end) for r in division if r.end > r.start}
         read: dict[TopicPartition, list[Message]] = {}
         for name, some in parted(ranges).items():
             if (task, name) not in self._readers:
@@ -61,7 +62,7 @@ class Replays:
         ]
         if record.step == 0 and not slices:
             return []
-        if record.rows != sum(len(s.records) for s in slices):
+        if record.move is None and record.rows != sum(len(s.records) for s in slices):
             raise SourceError(
                 f"step {record.step} of task {task} read {record.rows} records, but {sum(len(s.records) for s in slices)} "
                 "of them are left",
@@ -72,7 +73,7 @@ class Replays:
         circuit = self.circuits[task]
         # What failed in the steps before may have been forgotten when this one ran: it must not be stopped for it now.
         circuit.rewind()
-        result = circuit.run(StepInput(record.clock, slices), state)
+        result = again(circuit, record, StepInput(record.clock, slices), state)
         return outputs_of(result.emitted)
 
     async def difference(
@@ -124,3 +125,18 @@ def speech(outputs: Sequence[Output]) -> Speech:
         columns = zip(w.partitions, w.keys, w.values, times, headers, strict=True)
         found.setdefault(output.name, []).extend(Said(*record) for record in columns)
     return found
+
+
+def again(circuit: Circuit, record: StepRecord, step: StepInput, state: Overlay) -> StepOutput:
+    """What a recorded step does, once more. Raises StateError for one of a flow whose operators are rebuilt since: the new
+    one makes something else of it."""
+    if record.move is not None:
+        ends = {r.partition: r.end for r in record.division}
+        return circuit.move(step, state, moving_of(record.move, ends))
+    if circuit.moving(state):
+        raise StateError(
+            f"step {record.step} of task {record.task} is to be run again, and was made by the flow of before, whose "
+            "operators are being rebuilt",
+            hint="bring back the state directory or the checkpoint store that the flow of before ended with",
+        )
+    return circuit.run(step, state)

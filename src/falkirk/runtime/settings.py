@@ -25,6 +25,8 @@ class Settings:
     """Replication factor of the topics that the app makes; -1: the broker's default."""
     prefix: str = PREFIX
     """The app's own topics are called PREFIX.APP.NAME."""
+    rebuild: tuple[str, ...] = ()
+    """Operators that begin anew from what is retained of their inputs, where they keep something else than is recorded."""
     keep_steps_ms: int = 0
     """How long step records and edges stay that no task needs any more: so far back `falkirk why` can look."""
     on_divergence: str = "stop"

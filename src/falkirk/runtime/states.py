@@ -24,8 +24,8 @@ from falkirk.errors import ConfigError, StateError
 from falkirk.runtime.continuity import as_recorded
 from falkirk.runtime.known import known_app
 from falkirk.runtime.layout import LayoutRecord, check_not_ending
+from falkirk.runtime.progress import last_records, last_step
 from falkirk.runtime.settings import Settings
-from falkirk.runtime.status import last_records, last_step
 from falkirk.state.checkpoints import CheckpointStore, RemoteVersion
 from falkirk.state.engine import Engine
 from falkirk.state.objects import connect

@@ -13,13 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.checkpoint.reading import Records, decoded
-from falkirk.checkpoint.records import Named, Released, StepRecord
+from falkirk.checkpoint.reading import Records
+from falkirk.checkpoint.records import Named, Released
 from falkirk.checkpoint.tasks import Phase
 from falkirk.connectors.kafka.lag import Counts, Left, lag
 from falkirk.connectors.kafka.members import Member
 from falkirk.connectors.kafka.places import by_cluster
-from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import UnreachableError
 from falkirk.runtime.announcing import hear
@@ -28,12 +27,10 @@ from falkirk.runtime.batch.asking import EpochStatus, batch_part
 from falkirk.runtime.batch.election import drivers
 from falkirk.runtime.known import layout_of
 from falkirk.runtime.layout import LayoutRecord, StageRecord
+from falkirk.runtime.progress import last_records, last_step
 from falkirk.runtime.protocol import Announced, AnnouncedEpoch, Asked, Report, TaskReport
 from falkirk.runtime.settings import Settings
 from falkirk.stream.names import control_topic, epochs_topic, steps_topic
-
-TAIL = 32
-"""A task's last step and name are among so many of its last records, nearly always."""
 
 FRESH_MS = 20_000
 """A worker that reported within this time, but is no member of the group, is shown all the same: it may be joining. What
@@ -67,6 +64,8 @@ class TaskStatus(msgspec.Struct, frozen=True):
     """By how much the version is older than the last step."""
     lag: int
     inputs: list[InputStatus]
+    done: float | None = None
+    """Of a phase that has an end, which part is done: 0 to 1."""
 
 
 class StageStatus(msgspec.Struct, frozen=True):
@@ -196,6 +195,7 @@ def _task(task: str, records: Records, inputs: list[InputStatus], reported: Repo
         None if said is None or not said.version else said.behind,
         sum(i.lag or 0 for i in inputs),
         inputs,
+        None if said is None or not said.total else round(said.done / said.total, 3),
     )
 
 
@@ -231,33 +231,11 @@ def _worker(owner: str, member: Member | None, announced: Announced | None, now:
     )
 
 
-def last_records(settings: Settings, partitions: Sequence[TopicPartition]) -> list[Records]:
-    """The last committed records of each steps partition: a step among them, wherever there is one."""
-    reader = BoundedReader(settings.cluster())
-    try:
-        first, end = reader.watermarks(partitions, end=False), reader.watermarks(partitions, end=True)
-        begin = {p: max(first[p], Offset(end[p] - TAIL)) for p in partitions}
-        found: dict[TopicPartition, Records] = {p: [] for p in partitions}
-        while todo := {p: (begin[p], end[p]) for p in partitions if begin[p] < end[p] and last_step(found[p]) is None}:
-            for p, read in reader.read(todo, committed=True).items():
-                found[p] = decoded(read)
-                # Nothing there, for there were many names or aborted steps: then all of it, and then no more.
-                begin[p] = first[p] if begin[p] > first[p] else end[p]
-        return [found[p] for p in partitions]
-    finally:
-        reader.close()
-
-
 def _owner(records: Records) -> tuple[str | None, str | None]:
     """Who was named or stepped last, and on which host; nobody after a release."""
     hosts = {r.nonce: r.host for _, r in records if isinstance(r, Named)}
     last = records[-1][1] if records else None
     return (None, None) if last is None or isinstance(last, Released) else (last.owner, hosts.get(last.nonce))
-
-
-def last_step(records: Records) -> StepRecord | None:
-    """The last step among them."""
-    return next((r for _, r in reversed(records) if isinstance(r, StepRecord)), None)
 
 
 def _inputs(

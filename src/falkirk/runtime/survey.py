@@ -17,6 +17,7 @@ from falkirk.stream.batch import BatchStage
 from falkirk.stream.names import backfill_topic, changelog_topic, control_topic, epochs_topic, steps_topic
 from falkirk.stream.pattern import Pattern
 from falkirk.stream.plan import Input, Plan, Stage
+from falkirk.stream.rebuilding import check_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,10 @@ def survey(plan: Plan, settings: Settings, topics: Topics, record: ControlTopic,
     past = layout.read_known(record) if topics.describe([control]) else Known()
     layout.check_not_ending(plan.app, past)
     known = past.layout
+    check_known(plan, settings.rebuild)
     plan = resolved(plan, settings, topics, known)
     check_matched(plan)
-    plan = replace(plan, stages=tuple(as_recorded(known, plan.stages)))
+    plan = replace(plan, stages=tuple(as_recorded(known, plan.stages, settings.rebuild)))
     roles = roles_of(plan, settings)
     if backfill or (known is not None and fills in known.topics):
         roles[fills] = "epochs"
@@ -73,7 +75,7 @@ def survey(plan: Plan, settings: Settings, topics: Topics, record: ControlTopic,
     if fills in roles and fills not in counts:
         made = {name: partitions for name, (partitions, _) in missing.items()}
         missing[fills] = (1 + result_partitions(plan, {**counts, **made}), FOREVER)
-    return Survey(plan, past, roles, counts, missing, sizes, stage_records(plan.stages, sizes))
+    return Survey(plan, past, roles, counts, missing, sizes, stage_records(plan.stages, sizes, known, past.next))
 
 
 def resolved(plan: Plan, settings: Settings, topics: Topics, known: LayoutRecord | None = None) -> Plan:

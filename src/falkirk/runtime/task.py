@@ -6,20 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from confluent_kafka import Message
+from msgspec.structs import replace
 
 from falkirk.checkpoint.correction import close_correction
 from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.pipeline import Pipeline
 from falkirk.checkpoint.ports import Output, Writes
+from falkirk.checkpoint.records import Division, Move, Range
 from falkirk.checkpoint.steps import close_step
 from falkirk.checkpoint.tasks import ClosedStep, Owned, ends, next_clock
 from falkirk.checkpoint.transaction import changelog_of
 from falkirk.errors import SourceError, UserCodeError
-from falkirk.runtime.app import BoundTask
+from falkirk.runtime.app import BoundInput, BoundTask
 from falkirk.state.codec import decode_key
-from falkirk.stream.circuit import Circuit, Emitted, SharedRows, Slice, StepInput
+from falkirk.stream.circuit import Again, Circuit, Emitted, Moving, SharedRows, Slice, StepInput
 from falkirk.stream.records import Records
+
+FIRST_AGAIN, ROWS_AGAIN, BYTES_AGAIN = 5_000, 50_000, 16 << 20
+"""What a step reads again: records, in the first and in any, and bytes, about."""
 
 OVERHEAD = 512
 """Bytes that a record's headers and its batch add to key and value, at most."""
@@ -37,6 +42,18 @@ class Tables(Protocol):
         ...
 
 
+class Rereader(Protocol):
+    """Reads again what a task has read: `falkirk.runtime.rereading.Rereads`."""
+
+    def begins(self, inputs: Sequence[BoundInput]) -> Mapping[InputPartition, Offset]:
+        """Where they begin, as the app has read them. Raises SourceError where that is there no more."""
+        ...
+
+    def read(self, task: BoundTask, division: Division) -> list[Slice]:
+        """The records. Raises SourceError and UnreachableError."""
+        ...
+
+
 class RunningTask:
     """One task between its take-over and its loss."""
 
@@ -46,6 +63,10 @@ class RunningTask:
         self.wake_at: int | None = None
         self.moving = False
         """Whether there may be state of an earlier version of the flow: until it is moved, steps read nothing."""
+        self.rebuilt = (0, 0)
+        """How far the reading again is, for operators that are rebuilt, and how far it goes: offsets."""
+        self._begins: dict[InputPartition, Offset] = {}
+        self._budget = FIRST_AGAIN
         tables = {i.place for i in bound.inputs if i.input.table}
         self.loading = tables if len(tables) < len(bound.inputs) else set()
         """Inputs that are read to their end before the others begin: who looks up in a table finds what was there."""
@@ -74,12 +95,13 @@ class RunningTask:
         self.circuit.rewind()
         state = self.owned.state()
         self.wake_at, self.moving = self.circuit.wake_at(state), self.circuit.moving(state)
+        self._moves = self.moving
         return self.positions()
 
     def positions(self) -> dict[TopicPartition, Offset]:
-        """Where each input is read on, once what is pending has been stepped; while tables are loading, theirs alone. What is
-        joining is not read yet."""
-        if self._held:
+        """Where each input is read on, once what is pending has been stepped; while tables are loading, theirs alone; nothing
+        while it moves. What is joining is not read yet."""
+        if self._held or self._moves:
             return {}
         inputs = [i for i in self.bound.inputs if not self.loading or i.place in self.loading]
         return {i.place: self._ends[i.partition] for i in inputs if i.partition in self._ends}
@@ -124,6 +146,13 @@ class RunningTask:
         self._held = False
         return self.positions()
 
+    def moved(self) -> dict[TopicPartition, Offset]:
+        """It moves no more: where the inputs begin. Nothing when this is asked again."""
+        if self.moving or not self._moves:
+            return {}
+        self._moves = False
+        return self.positions()
+
     def begin(self, starts: dict[InputPartition, Offset], owner: OwnerId, now: Millis) -> ClosedStep:
         """Step 0, which reads nothing: its record says where the inputs begin."""
         self._ends = dict(starts)
@@ -133,15 +162,12 @@ class RunningTask:
         """The step that puts right what recorded steps have said, before any new one."""
         return close_correction(self.owned, owner, now)
 
-    def close(self, pipeline: Pipeline, owner: OwnerId, now: Millis, tables: Tables) -> ClosedStep:
+    def close(self, pipeline: Pipeline, owner: OwnerId, now: Millis, tables: Tables, rereader: Rereader) -> ClosedStep:
         """Run the circuit over all that is pending. On an exception nothing has changed but the overlay, which is dropped."""
         last = pipeline.last(self.owned)
         clock = next_clock(last, now)
         if self.moving:
-            state = Overlay(pipeline.top(self.owned))
-            self.moving = self.circuit.move(state)
-            self.wake_at = self.circuit.wake_at(state)
-            return close_step(self.owned, owner, last, self._ends, clock, [], state)
+            return self._move(pipeline, owner, clock, tables, rereader)
         slices = []
         for i in self.bound.inputs:
             if len(records := self._pending[i.place]):
@@ -168,6 +194,51 @@ class RunningTask:
         self._joined |= {i.place: new[i.partition] for i in self.bound.inputs if i.partition in new}
         return step
 
+    def _move(
+        self, pipeline: Pipeline, owner: OwnerId, clock: Millis, tables: Tables, rereader: Rereader
+    ) -> ClosedStep:
+        """A step that reads nothing new."""
+        state = Overlay(pipeline.top(self.owned))
+        again = self.circuit.again(state)
+        division = () if again is None else self._again(again, rereader)
+        slices = rereader.read(self.bound, division) if division else []
+        self._measure(slices)
+        self._ends |= tables.positions(self.bound)
+        step = StepInput(clock, slices, tables.seen(self.bound))
+        last = pipeline.last(self.owned)
+        assert last is not None
+        move = Move(division, since=last.clock if last.move is None else last.move.since)
+        result = self.circuit.move(step, state, moving_of(move, self._ends))
+        self.moving, self.wake_at = result.moving, result.wake_at
+        return close_step(
+            self.owned, owner, last, self._ends, clock, outputs_of(result.emitted), state,
+            dead=result.dead, skipped=result.skipped, move=replace(move, left=result.moving),
+        )  # fmt: skip
+
+    def _again(self, again: Again, rereader: Rereader) -> Division:
+        """What is read again next: a range for each partition that is, empty ones included; of tables first."""
+        inputs = [i for i in self.bound.inputs if i.input.id in again.inputs and i.partition in self._ends]
+        reached = {i.partition: Offset(again.reached[i.place]) for i in inputs if i.place in again.reached}
+        # What has been read again may be trimmed by now: it is not asked for where it began.
+        if unknown := [i for i in inputs if i.partition not in {**reached, **self._begins}]:
+            self._begins |= rereader.begins(unknown)
+        begins = {p: min(at, self._ends[p]) for p, at in self._begins.items() if p in self._ends}
+        starts = {i.partition: reached.get(i.partition, begins.get(i.partition, Offset(0))) for i in inputs}
+        todo = [i for i in inputs if starts[i.partition] < self._ends[i.partition]]
+        todo = [i for i in todo if i.input.table] or todo
+        share = max(1, self._budget // max(1, len(todo)))
+        ends = {i.partition: Offset(min(starts[i.partition] + share, self._ends[i.partition])) for i in todo}
+        division = tuple(Range(p, start, ends.get(p, start)) for p, start in sorted(starts.items()))
+        first = {p: begins.get(p, Offset(0)) for p in starts}
+        self.rebuilt = sum(r.end - first[r.partition] for r in division), sum(self._ends[p] - first[p] for p in starts)
+        return division
+
+    def _measure(self, slices: Sequence[Slice]) -> None:
+        """As many records in the next step as will be of a step's size, by the size of these."""
+        count, size = sum(len(s.records) for s in slices), sum(len(v or b"") for s in slices for v in s.records.values)
+        if count:
+            self._budget = max(1, min(ROWS_AGAIN, 2 * self._budget, BYTES_AGAIN * count // max(1, size)))
+
     def _clear(self) -> None:
         self._pending = {i.place: Records.of([], headers=i.input.headers) for i in self.bound.inputs}
         self.rows = self.bytes = 0
@@ -181,6 +252,12 @@ class RunningTask:
                 where=f"task {self.owned.task.id}",
                 hint="did the cluster lose committed data?",
             )
+
+
+def moving_of(move: Move, ends: Mapping[InputPartition, Offset]) -> Moving:
+    """For the circuit: what a step does that moves, of a task that has read up to `ends`."""
+    reached = {(r.partition.place.topic, r.partition.partition): r.end for r in move.again}
+    return Moving(move.since, reached, whole=all(r.end == ends[r.partition] for r in move.again))
 
 
 def check_sizes(step: ClosedStep, limits: Mapping[str, int]) -> None:

@@ -2,7 +2,8 @@
 
     target(source partition) = its high watermark at the start
     target(edge partition)   = its high watermark once all tasks that write the edge are done
-    done(task)               = no committed record is left between where its last step ended and its targets
+    done(task)               = no committed record is left between where its last step ended and its targets,
+                               and nothing to migrate or rebuild
 
 Control records count in watermarks but are never read, so the last part of the way is looked at, not computed.
 """
@@ -21,6 +22,7 @@ from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.app import App, BoundTask
+from falkirk.runtime.progress import is_moving
 
 PERIOD = 0.2
 """Seconds between two looks at the steps topic."""
@@ -37,6 +39,7 @@ class UntilEnd:
         """`targets`: where the sources end, if that was asked before."""
         self._app, self._topics = app, topics
         self._reader, self._inputs = BoundedReader(cluster), CommittedReader(cluster)
+        self._stages = {stage.id: stage for stage in app.recorded.stages}
         self._targets: dict[TopicPartition, Offset] = {}
         self._done: set[TaskId] = set()
         self._last: dict[TaskId, StepRecord] = {}
@@ -106,6 +109,8 @@ class UntilEnd:
         if last is None:
             return False
         at = ends(last)
+        if is_moving(self._stages[bound.stage.id], last):
+            return False  # what it has read is not in its state yet
         if any(i.partition not in at for i in bound.inputs):
             return False  # a topic is joining, and the next step says so
         left = {i.place: (at[i.partition], self._targets[i.place]) for i in bound.inputs}

@@ -18,7 +18,7 @@ from falkirk.runtime.continuity import differ_in_topics
 from falkirk.runtime.identity import hold, identity
 from falkirk.runtime.layout import read_layout
 from falkirk.runtime.logs import about
-from falkirk.runtime.protocol import Report, TaskReport
+from falkirk.runtime.protocol import REBUILDING, Report, TaskReport
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.stats import Stats
 from falkirk.runtime.task import RunningTask
@@ -127,9 +127,10 @@ class Reporter:
             behind = max(0, last.clock - owned.store.version_progress(version).clock) / 1000
         at, marks, upkeep = ends(last), self._worker.marks(task), self._worker.maintenance.known(owned.task.id)
         inputs = [i for i in task.bound.inputs if i.partition in at]  # a topic that is joining is in no step yet
+        rebuilds = task.moving and task.rebuilt[1] > 0
         return TaskReport(
             name,
-            owned.phase.value,
+            REBUILDING if rebuilds else owned.phase.value,
             last.step,
             stats.rows[name],
             stats.dead[name],
@@ -140,6 +141,8 @@ class Reporter:
             skipped=stats.skipped[name],
             answers=upkeep.answered,
             copied=upkeep.copied,
+            done=task.rebuilt[0] if rebuilds else 0,
+            total=task.rebuilt[1] if rebuilds else 0,
             places=tuple(i.place for i in inputs) if any(i.input.among is not None for i in inputs) else (),
         )
 

@@ -207,7 +207,7 @@ class Worker:
     def _run_step(self, task: RunningTask, now: Millis, closed: float) -> None:
         began = time.monotonic()
         try:
-            step = task.close(self.pipeline, self.owner, now, self._inputs.tables)
+            step = task.close(self.pipeline, self.owner, now, self._inputs.tables, self._inputs.again)
             check_sizes(step, self.app.limits)
         except Exception as error:
             self.traces.failed(task.owned, next_step(self.pipeline.last(task.owned)), began, error)
@@ -319,7 +319,9 @@ class Worker:
             self._inputs.add(task)
             step = -1 if owned.last is None else owned.last.step
             told = {"task": str(owned.task.id), "step": step}
-            after = ", and first moves what an earlier version of the flow has kept" if task.moving else ""
+            after = (
+                ", and first moves, or makes anew, what an earlier version of the flow has kept" if task.moving else ""
+            )
             logger.info("task %s runs from step %s%s", owned.task.id, step, after, extra=told)
 
     def _begin(self, task: RunningTask) -> None:

@@ -4,6 +4,7 @@
     2 3: alarm v2: door String → state [open Boolean]
     ~4: sums v1: auction Int64 → total = sum [Int64]       no longer kept
     >5 6: door v1: door String → state [opened Int64]      moved on: a later line of its operator has what was there
+    *7: tops v1: auction Int64 → top = max [Int64]         rebuilt: a later line of its operator has what the input gives
 
 A table's number is a byte of every key, so it is never another table's, not even when the operator is gone: rows of it
 may be left, here or in a log. From one schema to the next
@@ -11,13 +12,14 @@ may be left, here or in a log. From one schema to the next
     what is kept     the same words: it keeps its numbers, and goes on
     what is new      takes numbers that were nobody's, and begins empty
     what has moved   its line stays, with >; the operator's new line takes what its tasks find under the old numbers
+    what is rebuilt  its line stays, with *; the operator's new line begins empty, and takes what its tasks read again
     what is gone     its line stays, with ~, and so do those that had moved on to it
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -25,7 +27,9 @@ from falkirk.errors import StateError
 
 TABLES = 255
 """A table's number is one byte of a key in state."""
-SIGNS = "~>"
+SIGNS = "~>*"
+NOTHING = "nothing"
+"""What an operator has kept that is rebuilt and has kept nothing so far: a line of its own, with a number for the mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,11 @@ class Line:
     def moved(self) -> bool:
         """Whether a later line of the operator has taken over, or is about to, what there is of it."""
         return self.sign == ">"
+
+    @property
+    def rebuilt(self) -> bool:
+        """Whether a later line of the operator has taken over, or is about to, what the input makes of it anew."""
+        return self.sign == "*"
 
     @property
     def id(self) -> str:
@@ -71,9 +80,14 @@ def lines(schema: str) -> list[Line]:
     return found
 
 
-def evolved(before: str, now: Mapping[str, int], earlier: Mapping[str, int] = MappingProxyType({})) -> str:
+def evolved(
+    before: str,
+    now: Mapping[str, int],
+    earlier: Mapping[str, int] = MappingProxyType({}),
+    rebuilt: Collection[str] = (),
+) -> str:
     """The schema that follows on `before` when operators of these words keep so many tables each, and can take over what
-    was kept in the words of `earlier`. Raises StateError.
+    was kept in the words of `earlier`; those `rebuilt`, by id, begin anew where their words are others. Raises StateError.
 
     >>> first = evolved("", {"stats v1: n": 1, "alarm v1: s": 2})
     >>> print(first)
@@ -87,20 +101,33 @@ def evolved(before: str, now: Mapping[str, int], earlier: Mapping[str, int] = Ma
     1 2: alarm v1: s
     >3: stats v1: n
     4: stats v2: m
+    >>> print(evolved(first, {"stats v2: n": 1, "alarm v1: s": 2, "sums v1: t": 1}, rebuilt=["alarm", "stats", "sums"]))
+    1 2: alarm v1: s
+    *3: stats v1: n
+    4: stats v2: n
+    *5: sums nothing
+    6: sums v1: t
     """
     old = lines(before)
     kept = {line.words for line in old if line.kept and now.get(line.words) == len(line.numbers)}
-    moved = {line.words for line in old if line.kept and earlier.get(line.words) == len(line.numbers)} - kept
-    lasting = {line.id for line in old if line.kept and line.words in kept | moved}
+    anew = {id_of(words) for words in now.keys() - kept} & set(rebuilt)
+    again = {line.words for line in old if line.kept and line.id in anew}
+    moved = {line.words for line in old if line.kept and earlier.get(line.words) == len(line.numbers)} - kept - again
+    lasting = {line.id for line in old if line.kept and line.words in kept | moved | again}
 
     def sign(line: Line) -> str:
         if line.kept:
-            return "" if line.words in kept else ">" if line.words in moved else "~"
-        return ">" if line.moved and line.id in lasting else "~"
+            return "" if line.words in kept else "*" if line.words in again else ">" if line.words in moved else "~"
+        if line.id not in lasting or (line.moved and line.id in anew):
+            return "~"
+        return line.sign
 
     free = max((n for line in old for n in line.numbers), default=0) + 1
     new = []
     for words in sorted(now.keys() - kept):
+        if (id_ := id_of(words)) in anew and id_ not in lasting:
+            new.append(Line((free,), f"{id_} {NOTHING}", "*"))
+            free += 1
         new.append(Line(tuple(range(free, free + now[words])), words))
         free += now[words]
     if free > TABLES + 1:
@@ -112,6 +139,20 @@ def evolved(before: str, now: Mapping[str, int], earlier: Mapping[str, int] = Ma
     return "\n".join(map(str, [*(Line(o.numbers, o.words, sign(o)) for o in old), *new]))
 
 
+def id_of(words: str) -> str:
+    """The id of the operator that keeps what these words say."""
+    return words.partition(" ")[0]
+
+
+def same_but_for_version(words: str, others: str) -> bool:
+    """Whether rows are made of the same in both.
+
+    >>> same_but_for_version("stats v1: a → n", "stats v2: a → n"), same_but_for_version("stats v1: a → n", "stats v2: a → m")
+    (True, False)
+    """
+    return words.partition(": ")[2] == others.partition(": ")[2]
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """From one schema to one that was evolved from it: operators, by id."""
@@ -119,6 +160,8 @@ class Change:
     kept: frozenset[str]
     moved: frozenset[str]
     """Those that go on from what an earlier version of theirs kept."""
+    rebuilt: frozenset[str]
+    """Those that begin anew, and read again what there was."""
     lost: frozenset[str]
     """Those whose state is not what their owner may expect: gone, another now, or back without it."""
 
@@ -136,8 +179,11 @@ def change(before: str, after: str) -> Change:
     kept = {words for words, line in now.items() if words in was and was[words] == line}
     left = {words for words, line in was.items() if line.kept and words not in kept}
     moved = {words for words in left if (line := then.get(was[words].numbers)) is not None and line.moved}
-    back = {words for words in now.keys() & was.keys() - kept if now[words].id not in {was[w].id for w in moved}}
-    return Change(*(frozenset(w.partition(" ")[0] for w in some) for some in (kept, moved, left - moved | back)))
+    had = {line.numbers for line in lines(before) if line.rebuilt}
+    rebuilt = {line.words for line in then.values() if line.rebuilt and line.numbers not in had}
+    goes_on = {id_of(words) for words in moved | rebuilt}
+    back = {words for words in now.keys() & was.keys() - kept if now[words].id not in goes_on}
+    return Change(*(frozenset(map(id_of, some)) for some in (kept, moved, rebuilt, left - moved - rebuilt | back)))
 
 
 def numbers(schema: str) -> dict[str, tuple[int, ...]]:
@@ -154,6 +200,15 @@ def moved(schema: str) -> list[Line]:
     return [line for line in lines(schema) if line.moved]
 
 
+def rebuilt(schema: str) -> list[Line]:
+    """What operators kept that have been rebuilt since, or are being rebuilt.
+
+    >>> [line.words for line in rebuilt("*1: a v1\\n2: a v2\\n>3: b v1\\n4: b v2")]
+    ['a v1']
+    """
+    return [line for line in lines(schema) if line.rebuilt]
+
+
 def follows(before: str, now: str) -> bool:
     """Whether a store of one schema may be opened with another: no number means other rows than it did, and what has moved
     on is not kept again, nor what is no longer kept.
@@ -162,6 +217,8 @@ def follows(before: str, now: str) -> bool:
     (True, False, False)
     >>> follows("1: a v1", ">1: a v1\\n2: a v2"), follows(">1: a v1", "1: a v1"), follows(">1: a v1", "~1: a v1")
     (True, False, True)
+    >>> follows("1: a v1", "*1: a v1\\n2: a v2"), follows("*1: a v1\\n2: a v2", "*1: a v1\\n2: a v2\\n3: b v1")
+    (True, True)
     """
     there = {line.numbers: line for line in lines(now)}
     taken = {n for line in lines(before) for n in line.numbers}

@@ -46,6 +46,32 @@ class StepInput:
     """Broadcast tables as of the step, by the id of their source."""
 
 
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+@dataclass(slots=True)
+class Again:
+    """What is read again for operators that are rebuilt."""
+
+    inputs: frozenset[str]
+    """Ids of inputs of the stage."""
+    reached: Mapping[Place, int]
+    """Where each partition is read on; at its beginning where it is not named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """How far what is read again has come with a step."""
+
+    since: int
+    """The clock of the last step that read what was new: what was due by then has been done."""
+    reached: Mapping[Place, int]
+    """Where each partition is read on."""
+    whole: bool
+    """Whether all is read that the task had read."""
+
+
 @dataclass(slots=True)
 class Emitted:
     """Records for one output (a sink, an edge, or the dead letters), in columns and in order."""
@@ -72,6 +98,8 @@ class StepOutput:
     """What failed and was left out."""
     wake_at: int | None = None
     """Milliseconds: when the next timer is due; a step without input is run then."""
+    moving: bool = False
+    """Of a move: whether there may be more to do."""
 
 
 class Said(NamedTuple):
@@ -126,13 +154,17 @@ class Circuit(Protocol):
         ...
 
     def moving(self, state: State) -> bool:
-        """Whether there may be state of an earlier version of the flow, which is to be moved before anything is read: asked
-        when a task is taken over."""
+        """Whether there may be state of an earlier version of the flow, which is to be moved or rebuilt before anything is
+        read: asked when a task is taken over."""
         ...
 
-    def move(self, state: State) -> bool:
-        """In a step of its own, which reads nothing, move some of it; say whether there may be more. Raises UserCodeError and
-        StateError."""
+    def again(self, state: State) -> Again | None:
+        """What the next move reads again; None: nothing."""
+        ...
+
+    def move(self, step: StepInput, state: State, moving: Moving) -> StepOutput:
+        """In a step of its own, which reads nothing new, move some of it; or rebuild it from slices that were read before.
+        Raises UserCodeError and StateError."""
         ...
 
     def tables(self) -> frozenset[str]:

@@ -6,7 +6,7 @@ counts of topics come in with the `Layout`, when a worker has asked the broker.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
@@ -106,8 +106,9 @@ class Stage(Protocol):
         """The fingerprint in words (`falkirk.state.schema`)."""
         ...
 
-    def known_as(self, name: str, state_schema: str) -> Stage:
-        """The same stage, called as it has been, with the schema that follows on the one it had. Raises StateError."""
+    def known_as(self, name: str, state_schema: str, rebuilt: Collection[str] = ()) -> Stage:
+        """The same stage, called as it has been, with the schema that follows on the one it had; operators `rebuilt` begin
+        anew where they keep something else. Raises StateError."""
         ...
 
     def reading(self, inputs: tuple[Input, ...]) -> Stage:

@@ -78,5 +78,15 @@ class Records:
             self.headers += records.headers
         return self
 
+    def between(self, start: int, end: int) -> Records:
+        """Those from one place to another.
+
+        >>> Records([7, 9, 10], [None] * 3, [None] * 3, [1, 2, 3]).between(1, 3).offsets
+        [9, 10]
+        """
+        some = slice(start, end)
+        headers = None if self.headers is None else self.headers[some]
+        return Records(self.offsets[some], self.keys[some], self.values[some], self.times[some], headers)
+
     def __len__(self) -> int:
         return len(self.offsets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -115,8 +115,8 @@ class PhysicalStage:
     def fingerprint(self) -> str:
         return hashlib.blake2b(self.state_schema.encode(), digest_size=16).hexdigest()
 
-    def known_as(self, name: str, state_schema: str) -> PhysicalStage:
-        now = schema.evolved(state_schema, kept_by(self.keeping), kept_earlier(self.keeping))
+    def known_as(self, name: str, state_schema: str, rebuilt: Collection[str] = ()) -> PhysicalStage:
+        now = schema.evolved(state_schema, kept_by(self.keeping), kept_earlier(self.keeping), rebuilt)
         return replace(self, id=name, state_schema=now)
 
     def reading(self, inputs: tuple[Input, ...]) -> PhysicalStage:

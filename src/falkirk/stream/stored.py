@@ -21,7 +21,7 @@ from falkirk.state.checkpoints import CheckpointStore, RemoteVersion
 from falkirk.state.codec import decode_keys, decode_values, encode_key, encode_keys, prefix_end
 from falkirk.state.engine import MIB, Engine, Memory
 from falkirk.state.objects import incarnations, tasks_of
-from falkirk.state.schema import difference, lines, moved
+from falkirk.state.schema import difference, lines, moved, rebuilt
 from falkirk.state.shards import SHARDS
 from falkirk.state.store import Identity
 from falkirk.stream.blame import did_you_mean
@@ -81,9 +81,9 @@ class Table:
             if MOVED not in get([encode_key(number, shard, []) for shard in range(SHARDS)]):
                 raise StateError(
                     f"the state of {self.words.partition(' ')[0]!r} in task {task} is of an earlier version of it, in part "
-                    "or as a whole: it has not been migrated yet",
+                    "or as a whole: it has not been migrated yet, or is being rebuilt",
                     where=f"stage {self.stage}",
-                    hint="it is, before the task reads on, by a run of this flow: look again then",
+                    hint="it is made whole, before the task reads on, by a run of this flow: look again then",
                 )
 
     def frame(self, pairs: Sequence[Pair]) -> pl.DataFrame:
@@ -125,7 +125,7 @@ def table_of(plan: Plan, name: str) -> Table:
 
 
 def _earlier(schema: str, operator: str) -> tuple[int, ...]:
-    return tuple(line.numbers[0] for line in moved(schema) if line.id == operator)
+    return tuple(line.numbers[0] for line in [*moved(schema), *rebuilt(schema)] if line.id == operator)
 
 
 def _operator(plan: Plan, name: str) -> tuple[PhysicalStage, Operator]:

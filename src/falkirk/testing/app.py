@@ -148,14 +148,19 @@ class App:
         flow: Flow,
         *,
         drop: Collection[str] = (),
+        rebuild: Collection[str] = (),
         host: bool = False,
         on_divergence: OnDivergence | None = None,
     ) -> None:
         """The worker ends, and one of another flow goes on under the app's name, as `falkirk run` would: with the state that
-        it keeps or migrates, and without that of the operators in `drop`. With `host`, its disk is lost too, and lazy steps
-        are run again by the new flow. Raises StateError and SourceError, and DivergenceError where they give something else
-        and `on_divergence`, from now on, is not "correct"."""
-        self._cluster.change(flow.plan(), drop)
+        it keeps or migrates, with that of the operators in `rebuild` made anew from their inputs (it ends cleanly then), and
+        without that of those in `drop`. With `host`, its disk is lost too, and lazy steps are run again by the new flow.
+        Raises StateError, SourceError and ConfigError, and DivergenceError where they give something else and
+        `on_divergence`, from now on, is not "correct"."""
+        if rebuild:
+            self._worker().leave()
+            self._die()
+        self._cluster.change(flow.plan(), drop, rebuild)
         if on_divergence is not None:
             self._cluster.corrects = on_divergence == "correct"
         self._die(host=host)

@@ -9,13 +9,14 @@ from datetime import UTC, datetime
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import EmptyReader, Overlay
 from falkirk.checkpoint.ports import Output
-from falkirk.checkpoint.records import StepRecord
+from falkirk.checkpoint.records import Division, StepRecord, TaskRecord, decode
 from falkirk.connectors.kafka.topics import TopicInfo
 from falkirk.errors import ConfigError
-from falkirk.runtime.app import BoundTask, lay_out
+from falkirk.runtime.app import BoundInput, BoundTask, lay_out
 from falkirk.runtime.continuity import as_recorded, check_stages, stage_records
-from falkirk.runtime.layout import LayoutRecord
-from falkirk.runtime.replay import difference
+from falkirk.runtime.layout import LayoutRecord, StageRecord
+from falkirk.runtime.rebuilds import check_ended, check_stage
+from falkirk.runtime.replay import again, difference
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import matched, parts, topics_to_make
 from falkirk.runtime.task import outputs_of
@@ -23,6 +24,7 @@ from falkirk.stream.circuit import SharedRows, Slice, StepInput
 from falkirk.stream.engine.shared import NEVER, Keeper, Run
 from falkirk.stream.names import steps_topic
 from falkirk.stream.plan import Layout, Plan
+from falkirk.stream.rebuilding import check_known
 from falkirk.stream.records import Headers, Records
 from falkirk.testing.simulator.broker import SimBroker
 from falkirk.testing.simulator.disk import Copies, Disk
@@ -89,21 +91,23 @@ class Cluster:
         self.counts[topic] = partitions
         self.change(self.plan)
 
-    def change(self, plan: Plan, losing: Collection[str] = ()) -> None:
+    def change(self, plan: Plan, losing: Collection[str] = (), rebuilt: Collection[str] = ()) -> None:
         """Go on with another flow, as a run of it would: who runs must begin anew. Raises StateError and SourceError."""
-        self._lay_out(matched(plan, SETTINGS.prefix, self.counts.keys()), losing)
+        self._lay_out(matched(plan, SETTINGS.prefix, self.counts.keys()), losing, rebuilt)
 
-    def _lay_out(self, plan: Plan, losing: Collection[str] = ()) -> None:
+    def _lay_out(self, plan: Plan, losing: Collection[str] = (), rebuilt: Collection[str] = ()) -> None:
         known = self._recorded
-        plan = replace(plan, stages=tuple(as_recorded(known, plan.stages)))
+        check_known(plan, rebuilt)
+        plan = replace(plan, stages=tuple(as_recorded(known, plan.stages, rebuilt)))
         were = {} if known is None else {stage.id: stage.tasks for stage in known.stages}
         counts, sizes = _counts(plan, self._partitions, self.counts, were)
-        stages = stage_records(plan.stages, sizes)
+        number = 1 if known is None else known.number + 1
+        stages = stage_records(plan.stages, sizes, known, number)
         if known is not None:
             check_stages(known, stages, losing)
+            self._check_rebuilds(known, plan, stages)
         self.plan = plan
         self.counts |= counts
-        number = 1 if known is None else known.number + 1
         self._recorded = LayoutRecord(number, plan.app, stages, {})
         self.layout = Layout(self.counts)
         infos = {name: TopicInfo(name, name, count) for name, count in self.counts.items()}
@@ -115,6 +119,20 @@ class Cluster:
         for member in self.broker.group.members:
             self.broker.group.expire(member)
         self.broker.group.partitions = len(self.tasks)
+
+    def _check_rebuilds(self, known: LayoutRecord, plan: Plan, now: Sequence[StageRecord]) -> None:
+        """As `falkirk.runtime.rebuilds.check_rebuilds`, where no input is ever trimmed."""
+        place = 0
+        for was in known.stages:
+            here = [(stage, record) for stage, record in zip(plan.stages, now, strict=True) if record.id == was.id]
+            places = [TopicPartition(steps_topic(SETTINGS.prefix, plan.app), place + p) for p in range(was.tasks)]
+            place += was.tasks
+            for stage, record in here:
+                if check_stage(was, record, stage) is not None:
+                    check_ended(was, record, [self._records(p) for p in places])
+
+    def _records(self, place: TopicPartition) -> list[tuple[Offset, TaskRecord]]:
+        return [(Offset(m.offset()), decode(m.value() or b"")) for m in self.read(place, 0)]
 
     def now(self) -> Millis:
         """The port `Clock`."""
@@ -185,11 +203,33 @@ class Tables:
         return {keeper.table.source.id: keeper.seen(state, NEVER) for keeper, state in self._tables}
 
 
+class Rereads:
+    """`falkirk.runtime.task.Rereader`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def begins(self, inputs: Sequence[BoundInput]) -> dict[InputPartition, Offset]:
+        """All topics are whole."""
+        return {i.partition: Offset(0) for i in inputs}
+
+    def read(self, task: BoundTask, division: Division) -> list[Slice]:
+        """The records of a division, in the order of inputs."""
+        ranges = {r.partition: (r.start, r.end) for r in division}
+        slices = []
+        for i in task.inputs:
+            start, end = ranges.get(i.partition, (0, 0))  # what has joined since is not read
+            if found := [m for m in self._cluster.read(i.place, start) if m.offset() < end]:
+                records = Records.of(found, headers=i.input.headers)
+                slices.append(Slice(i.input.id, i.place.topic, i.place.partition, records))
+        return slices
+
+
 class Replays:
     """`falkirk.checkpoint.ports.Replayer`, and the topics that are read for it (`falkirk.runtime.said.Topics`)."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self._cluster, self._rereads = cluster, Rereads(cluster)
         self._tasks = {bound.task.id: bound for bound in cluster.tasks}
 
     @property
@@ -199,18 +239,12 @@ class Replays:
 
     async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> list[Output]:
         """Run a recorded step again; what it emits."""
-        bound, ends = self._tasks[task], {r.partition: (r.start, r.end) for r in record.division}
-        slices = []
-        for i in bound.inputs:
-            start, end = ends.get(i.partition, (0, 0))  # what has joined since is not read
-            if found := [m for m in self._cluster.read(i.place, start) if m.offset() < end]:
-                slices.append(
-                    Slice(i.input.id, i.place.topic, i.place.partition, Records.of(found, headers=i.input.headers))
-                )
+        bound = self._tasks[task]
+        slices = self._rereads.read(bound, record.division if record.move is None else record.move.again)
         if record.step == 0:
             return []
         circuit = bound.stage.circuit(bound.task.id.partition, self._cluster.layout)
-        return outputs_of(circuit.run(StepInput(record.clock, slices), state).emitted)
+        return outputs_of(again(circuit, record, StepInput(record.clock, slices), state).emitted)
 
     async def difference(
         self, task: TaskId, records: Sequence[StepRecord], should: Sequence[Output], state: Overlay

@@ -16,7 +16,7 @@ from falkirk.checkpoint.pipeline import Pipeline
 from falkirk.checkpoint.tasks import Owned
 from falkirk.checkpoint.transaction import Fate
 from falkirk.runtime.task import RunningTask, check_sizes
-from falkirk.testing.cluster import Cluster, Replays, Tables
+from falkirk.testing.cluster import Cluster, Replays, Rereads, Tables
 from falkirk.testing.simulator.broker import Pending
 from falkirk.testing.simulator.group import Member
 from falkirk.testing.simulator.log import SimLog
@@ -57,7 +57,7 @@ class Process:
         member = Member(group, NAME, group.join(NAME))
         self.log = SimLog(cluster.broker, OwnerId(NAME), member)
         self.pipeline = Pipeline()
-        self.tables = Tables(cluster)
+        self.tables, self.rereads = Tables(cluster), Rereads(cluster)
         self.tables.read()
         owned = [Owned(bound.task) for bound in cluster.tasks]
         self._owned = owned
@@ -96,7 +96,7 @@ class Process:
                 if found := self.cluster.read(i.place, at[i.place], None if i.input.table else rows):
                     task.offer(i.place, found)  # type: ignore[arg-type]  # as much of a message as is asked for
             if task.rows or task.due(self.cluster.now()):
-                step = task.close(self.pipeline, self.log.owner, self.cluster.now(), self.tables)
+                step = task.close(self.pipeline, self.log.owner, self.cluster.now(), self.tables, self.rereads)
                 check_sizes(step, self.cluster.limits)
                 self.pipeline.stage(step)
         return bool(self.pipeline.staged)
@@ -119,6 +119,15 @@ class Process:
         """What the stores have survives the process."""
         for owned in self._owned:
             owned.opened().flush()
+
+    def leave(self) -> None:
+        """Hand the tasks over, with a last version of what is lazy."""
+        for owned in self._owned:
+            if owned.task.replayed:
+                store = self.cluster.disk.stores[owned.task.id]
+                self.cluster.copies.upload(owned.task.id, store, store.commit())
+            owned.opened().flush()
+        self._drive(transaction.release(self.log, self._owned, self._owned))
 
     def _drive(self, work: Coroutine[Any, Any, T], at: Callable[[Point], Order] = lambda _: Order.GO) -> T:
         """Run a coroutine of the protocol to its end, through all its points."""

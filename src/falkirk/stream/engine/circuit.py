@@ -7,12 +7,12 @@ slices ──▶ decode ──▶ one frame an input ──▶ operators in the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from falkirk.errors import SourceError
 from falkirk.state.shards import shard_range
 from falkirk.stream import operators as op
-from falkirk.stream.circuit import Corrected, Speech, State, StepInput, StepOutput
+from falkirk.stream.circuit import Again, Corrected, Moving, Speech, State, StepInput, StepOutput
 from falkirk.stream.engine import rows
 from falkirk.stream.engine.batch import Batch, Updates
 from falkirk.stream.engine.correcting import corrected_outputs
@@ -23,6 +23,7 @@ from falkirk.stream.engine.lookups import Joining
 from falkirk.stream.engine.moving import Mover
 from falkirk.stream.engine.partitioners import Partitioners
 from falkirk.stream.engine.processes import ProcessRunner
+from falkirk.stream.engine.rebuilding import Flows, Rebuilder
 from falkirk.stream.engine.sinks import SinkRunner
 from falkirk.stream.engine.sources import SourceReader
 from falkirk.stream.engine.step import StepRun
@@ -51,6 +52,7 @@ class StageCircuit:
         self.writers = [EdgeWriter(e, partition, counts) for e in stage.edges_out]
         self.sinks = {o: SinkRunner(o, counts.get(o.topic, 1)) for o in stage.operators if isinstance(o, op.Sink)}
         self.mover = Mover(stage, self._first_shard())
+        self.rebuilder = Rebuilder(self, self._first_shard())
         self.processes: dict[op.Operator, ProcessRunner] = {}
         self.lookups: dict[op.Operator, Joining] = {}
         self.groups: dict[op.Operator, GroupRunner] = {}
@@ -66,15 +68,20 @@ class StageCircuit:
                 elif isinstance(runner, Joining):
                     self.lookups[o] = runner
                 else:
+                    self.groups[o] = runner
                     self.runners[o] = runner.run
-                    if isinstance(runner, GroupRunner):
-                        self.groups[o] = runner
 
     def run(self, step: StepInput, state: State) -> StepOutput:
         """Run one step."""
         run = StepRun(step, state, self.failures)
-        flowing: dict[op.Operator | Edge, Flowing | None] = {i: r.read(run) for i, r in self.readers.items()}
-        for operator in self.stage.operators:
+        flowing: Flows = {i: r.read(run) for i, r in self.readers.items()}
+        self.flow(run, self.stage.operators, flowing)
+        self.send(run, flowing)
+        return StepOutput(run.emitted, run.starts[-1], run.dead, run.skipped, self.wake_at(state))
+
+    def flow(self, run: StepRun, operators: Iterable[op.Operator], flowing: Flows) -> None:
+        """Run these operators over what flows into them."""
+        for operator in operators:
             # A broadcast table does not flow.
             inputs = [flowing.get(self.incoming.get((before, operator), before)) for before in operator.inputs]
             if isinstance(operator, op.Errors):
@@ -94,12 +101,14 @@ class StageCircuit:
                 flowing[operator] = self.processes[operator].run(run, batch)
             else:
                 flowing[operator] = None if batch is None else self.runners[operator](run, batch)
+
+    def send(self, run: StepRun, flowing: Flows) -> None:
+        """Write what goes to other stages."""
         for writer in self.writers:
-            out = flowing[writer.edge.before]
+            out = flowing.get(writer.edge.before)
             batch = None if out is None else _joined([out], weighted=writer.edge.changes)
             if batch is not None:
                 writer.run(run, batch)
-        return StepOutput(run.emitted, run.starts[-1], run.dead, run.skipped, self.wake_at(state))
 
     def tables(self) -> frozenset[str]:
         """The sinks of grouped results."""
@@ -135,11 +144,21 @@ class StageCircuit:
 
     def moving(self, state: State) -> bool:
         """Whether there may be state of an earlier version of the flow."""
-        return self.mover.moving(state)
+        return self.mover.moving(state) or self.rebuilder.rebuilding(state)
 
-    def move(self, state: State) -> bool:
-        """Move some of it; say whether there may be more."""
-        return self.mover.move(state)
+    def again(self, state: State) -> Again | None:
+        """What is read again next: not before all is moved that moves."""
+        return None if self.mover.moving(state) else self.rebuilder.again(state)
+
+    def move(self, step: StepInput, state: State, moving: Moving) -> StepOutput:
+        """Move some of it, or rebuild it."""
+        if self.mover.moving(state):
+            self.mover.move(state)
+            out = StepOutput()
+        else:
+            out = self.rebuilder.step(step, state, moving)
+        out.wake_at, out.moving = self.wake_at(state), self.moving(state)
+        return out
 
     def wake_at(self, state: State) -> int | None:
         """When the first timer is due."""

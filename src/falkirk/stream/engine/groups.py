@@ -102,6 +102,29 @@ class GroupRunner:
             rows, pl.DataFrame({TS: [0] * rows.height, WEIGHT: [1] * rows.height}, {TS: pl.Int64, WEIGHT: pl.Int8})
         )
 
+    def differences(
+        self, run: StepRun, full: Sequence[bytes], before: list[bytes | None], after: list[bytes | None]
+    ) -> Updates:
+        """From some groups' states to others, by their keys in state: what of them is seen behind the grouping."""
+        keys = decode_keys(pl.Schema({c: self.group.schema[c] for c in self.group.columns}), list(full))
+        spelling = self.group.partitioned
+        assert spelling is not None
+        key_bytes = spelling.encode(keys)
+        (old, had), (new, has) = self._states(before), self._states(after)
+        with self.folding.blaming(keys):
+            results = self.folding.results(old), self.folding.results(new)
+        return Updates(
+            old=keys.hstack(results[0]),
+            new=keys.hstack(results[1]),
+            had=had,
+            has=has,
+            meta=pl.DataFrame({TS: pl.Series([run.step.clock], dtype=pl.Int64).new_from_index(0, len(full))}),
+            columns=self.group.columns,
+            key=spelling,
+            key_bytes=key_bytes,
+            hashes=murmur2([k or b"" for k in key_bytes]),
+        )
+
     def _states(self, found: list[bytes | None]) -> tuple[pl.DataFrame, pl.Series]:
         """A row of state a group, null where there is none; and whether there is one."""
         if None not in found:

@@ -100,8 +100,8 @@ class Mover:
         found = zip(self.marks, state.get(self.marks), strict=True)
         return {mark: at or EVERYTHING[0] for mark, at in found if at != MOVED}
 
-    def move(self, state: State) -> bool:
-        """Move some rows; say whether there may be more. Raises UserCodeError and StateError."""
+    def move(self, state: State) -> None:
+        """Move some rows. Raises UserCodeError and StateError."""
         found: dict[int, list[tuple[bytes, bytes]]] = {}
         left = self._left(state)
         count, size, reached = 0, 0, MOVED
@@ -119,7 +119,6 @@ class Mover:
             puts = self.ways[number].puts(pairs)
             state.put(list(puts), list(puts.values()))
         state.put(list(left), [reached] * len(left))
-        return reached != MOVED
 
     def _no_way(self, was: str) -> StateError:
         return StateError(

@@ -1,0 +1,75 @@
+"""Where an app began to read, for operators that are rebuilt from there; and whether that is still there.
+
+edge       its first record: what its readers have passed is deleted at some time
+source     where a reset, or start=, had it begin; "earliest": where the topic began when the app first ran
+table      compacted: what there is, for that is what counts
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from falkirk.checkpoint.ids import InputPartition, Offset
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import SourceError
+from falkirk.runtime.layout import Start, TopicRecord
+from falkirk.stream.plan import Input
+
+WAYS = (
+    "migrate the state with migrate=, or go on without it: falkirk plan APP:FLOW --apply --drop ID; or give the flow another "
+    "name, under which it begins anew"
+)
+
+
+def beginnings(
+    inputs: Mapping[InputPartition, Input],
+    topics: Topics,
+    known: Mapping[str, TopicRecord],
+    starts: Mapping[str, Start],
+) -> dict[InputPartition, Offset]:
+    """Where partitions begin for an app that has read them. Raises SourceError where that is not known, or not there."""
+    first = topics.offsets([p.place for p in inputs], "earliest")
+    policies = topics.configs({p.place.topic for p in inputs})
+    found = {}
+    for partition, i in inputs.items():
+        topic = partition.place.topic
+        here, compacted = first[partition.place], "compact" in policies[topic].get("cleanup.policy", "")
+        if i.table and compacted:
+            found[partition] = here
+            continue
+        begin = _beginning(i, partition, here, topics, known.get(topic), starts.get(topic))
+        where = f"{i.kind} {i.id}, topic {topic}, partition {partition.partition}"
+        if compacted and i.kind == "source":
+            raise SourceError(
+                f"topic {topic!r} is compacted, so it no longer has all that was read of it", where=where, hint=WAYS
+            )
+        if begin is None or here > begin:
+            began = "it is not on record where the app began" if begin is None else f"the app began at offset {begin}"
+            raise SourceError(
+                f"{began}, and topic {topic!r} begins at {here} by now: what is left does not make the state anew",
+                where=where,
+                hint=WAYS,
+            )
+        found[partition] = begin
+    return found
+
+
+def _beginning(
+    i: Input, at: InputPartition, here: Offset, topics: Topics, known: TopicRecord | None, reset: Start | None
+) -> Offset | None:
+    """Where the app began to read a partition that begins `here` by now, or somewhat before; None: it is not known."""
+    place, start = at.place, i.start
+    if i.kind == "edge":
+        return Offset(0)
+    if reset is not None and reset.id == at.topic_id:
+        return Offset(reset.offsets[place.partition])
+    if isinstance(start, Mapping) and place.partition in start:
+        return Offset(start[place.partition])
+    if start == "latest":
+        return None
+    began = Offset(0)
+    if known is not None and place.partition < len(known.first):
+        began = Offset(known.first[place.partition])
+    if isinstance(start, int) and (since := topics.offsets([place], start)[place]) > here:
+        return since
+    return began

@@ -1,0 +1,88 @@
+"""Whether operators can be rebuilt: looked at before the layout says that they are, for then there is no way back.
+
+what their state is made of is there      their inputs, from where the app began
+nothing is half done                      what was last to be migrated or rebuilt in the stage is, in all its tasks
+no step of before is run again            a lazy stage has ended cleanly: its newest versions are of its last steps
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from falkirk.checkpoint.ids import InputPartition, TopicPartition
+from falkirk.checkpoint.reading import Records
+from falkirk.checkpoint.records import Released
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import StateError
+from falkirk.runtime.beginnings import beginnings
+from falkirk.runtime.layout import StageRecord
+from falkirk.runtime.progress import is_moving, last_records, last_step
+from falkirk.runtime.settings import Settings
+from falkirk.runtime.survey import Survey
+from falkirk.state import schema
+from falkirk.stream.names import backfill_topic, steps_topic
+from falkirk.stream.plan import Stage
+from falkirk.stream.rebuilding import Needed, check_rebuilt
+
+
+def check_rebuilds(found: Survey, settings: Settings, topics: Topics) -> None:
+    """Everything that a flow would rebuild can be. Raises StateError and SourceError."""
+    known = found.past.layout
+    if known is None:
+        return
+    before: dict[str, tuple[StageRecord, int]] = {}
+    first = 0
+    for recorded in known.stages:
+        before[recorded.id] = recorded, first
+        first += recorded.tasks
+    steps = steps_topic(settings.prefix, found.plan.app)
+    starts = {} if found.past.begins is None else found.past.begins.starts
+    for stage, now in zip(found.plan.stages, found.stages, strict=True):
+        if now.id not in before:
+            continue
+        was, place = before[now.id]
+        needed = check_stage(was, now, stage)
+        if needed is None:
+            continue
+        if backfill_topic(settings.prefix, found.plan.app) in known.topics:
+            raise StateError(
+                f"the state of stage {now.id!r} began with a backfill, and cannot be rebuilt from its inputs",
+                where="--rebuild",
+                hint="give the flow another name, and backfill it anew",
+            )
+        partitions = [TopicPartition(steps, place + p) for p in range(was.tasks)]
+        check_ended(was, now, last_records(settings, partitions))
+        inputs = {
+            InputPartition.at(TopicPartition(i.topic, p), known.topics[i.topic].id): i
+            for i in stage.inputs
+            if i.id in needed.inputs and i.topic in known.topics
+            for p in range(known.topics[i.topic].partitions)
+        }
+        beginnings(inputs, topics, known.topics, starts)
+
+
+def check_stage(was: StageRecord, now: StageRecord, stage: Stage) -> Needed | None:
+    """What it takes to rebuild what is to be of a stage; None: nothing is. Raises StateError."""
+    return check_rebuilt(stage, schema.change(was.state, now.state).rebuilt)
+
+
+def check_ended(was: StageRecord, now: StageRecord, last: Sequence[Records]) -> None:
+    """Nothing that a rebuild would begin from is under way, in the tasks that have these last records. Raises StateError."""
+    steps = [last_step(records) for records in last]
+    if left := [str(p) for p, step in enumerate(steps) if step is not None and is_moving(was, step)]:
+        raise StateError(
+            f"what layout {was.moving} is to migrate or rebuild in stage {was.id!r} is not done yet in its tasks "
+            f"{', '.join(left)}",
+            where="--rebuild",
+            hint="run the flow that the app ran last until it is: falkirk status shows when",
+        )
+    clean = all(
+        records and isinstance(records[-1][1], Released) for records, step in zip(last, steps, strict=True) if step
+    )
+    if now.regime == "lazy" and not clean:
+        raise StateError(
+            f"stage {was.id!r} is lazy and still runs, or has not ended cleanly: steps of the flow of before may have to be "
+            "run again, which the new one cannot",
+            where="--rebuild",
+            hint="run the flow of before, and end it with Ctrl-C, SIGTERM or falkirk drain; then rebuild",
+        )
