@@ -64,6 +64,8 @@ class Made(msgspec.Struct, kw_only=True, omit_defaults=True):
     dead: int | None = None
     corrects: tuple[int, int] | None = None
     """The first and the last of the steps that it corrects: what it makes up for, it made of what they read."""
+    moved: bool = False
+    """It migrated or rebuilt what an earlier version of the flow had kept, of all that the task had read by then."""
     reads: list[Read] = []
     known: tuple[int, int] | None = None
     """Where the step's record is gone: the first and the last step of its task that are on record."""
@@ -112,6 +114,7 @@ class Tracer:
             rows=record.rows,
             dead=record.dead,
             corrects=(record.corrects, number - 1) if record.corrects >= 0 else None,
+            moved=record.move is not None,
             reads=reads,
         )
 
