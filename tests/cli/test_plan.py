@@ -263,7 +263,7 @@ def test_state_goes_on_in_another_schema_under_load_while_the_app_is_killed(app:
     assert json.loads(out)["value"] == {"n": {"rows": 3}, "top": {"best": 200}}
 
 
-@pytest.mark.parametrize("regime", ["EagerCheckpoint", "LazyCheckpoint"])
+@pytest.mark.parametrize("regime", ["EagerCheckpoint", pytest.param("LazyCheckpoint", marks=pytest.mark.slow)])
 def test_state_is_rebuilt_under_load_while_the_app_is_killed(app: App, regime: str) -> None:
     """Twice: for a filter that was wrong, and for a column that is new."""
     auctions, least = 500, {1: 4, 2: 2, 3: 6}
