@@ -38,10 +38,10 @@ def stamps(*, grouped: bool) -> fk.Flow:
     return flow
 
 
-def computed(*, grouped: bool) -> fk.Flow:
-    """One epoch of a batch part: a row for each bid, or for each auction."""
+def computed(*, grouped: bool = False, **more: type) -> fk.Flow:
+    """One epoch of a batch part: a row for each bid, with all of its columns, or for each auction."""
     flow = fk.Flow(APP)
-    value = fk.Json({"auction": fk.Int64, "bidder": fk.Int64, "price": fk.Int64})
+    value = fk.Json({"auction": fk.Int64, "bidder": fk.Int64, "price": fk.Int64, **more})
     bids = flow.source("bids", topic=SOURCE, key="auction", value=value).with_regime(fk.Batch(every=None))
     if grouped:
         bids = bids.group_by("auction", id="stats").agg(n=fk.len(), top=fk.max("price"))
@@ -54,5 +54,6 @@ lazy = counts(LAZY, "auction")
 exchange = counts(EAGER, "bidder")
 echo = stamps(grouped=False)
 latest = stamps(grouped=True)
-copied = computed(grouped=False)
+copied = computed()
+padded = computed(pad=str)
 totals = computed(grouped=True)
