@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -14,7 +12,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from tests.cli.live import committed, kill_all
 
 from falkirk.checkpoint.records import Move, StepRecord, decode
 from falkirk.checkpoint.steps import maker
@@ -106,27 +105,11 @@ class App:
     def kill(self) -> None:
         """kill -9 of everything, at once."""
         assert self.process is not None
-        everyone = [self.process.pid, *(c.pid for c in psutil.Process(self.process.pid).children(recursive=True))]
-        for pid in everyone:
-            os.kill(pid, signal.SIGKILL)
-        self.process.communicate()
+        kill_all(self.process)
 
     def records(self, topic: str) -> list[tuple[bytes | None, bytes | None, bytes]]:
         """Key, value and the mark of who made it: what is committed, partition by partition."""
-        settings = {"bootstrap.servers": self.brokers, "group.id": "x", "isolation.level": "read_committed"}
-        consumer = Consumer({**settings, "enable.partition.eof": True})
-        left = set(consumer.list_topics(topic).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in left])
-        found = []
-        while left:
-            for m in consumer.consume(1000, 0.2):
-                if m.error() is None:
-                    found.append((m.key(), m.value(), dict(m.headers() or []).get("falkirk", b"")))
-                else:
-                    assert m.error().code() == KafkaError._PARTITION_EOF
-                    left.discard(m.partition())
-        consumer.close()
-        return found
+        return committed(self.brokers, topic)
 
     def source_records(self) -> list[tuple[int, int, bytes]]:
         """Partition, offset and value of all that was fed."""
