@@ -21,6 +21,10 @@ class Range(msgspec.Struct, frozen=True, array_like=True):
     start: Offset
     end: Offset
 
+    def __str__(self) -> str:
+        """As errors and traces name it: `bids[0] 10..20`."""
+        return f"{self.partition.place.topic}[{self.partition.partition}] {self.start}..{self.end}"
+
 
 Division = tuple[Range, ...]
 """What one step reads: a range for every input partition of the task, empty ones included, in the order of partitions."""

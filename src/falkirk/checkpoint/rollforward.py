@@ -152,9 +152,7 @@ def diverged(task: Task, first: StepRecord, last: StepRecord) -> DivergenceError
     which = f"step {last.step}" if first is last else f"what step {last.step} corrected from step {first.step} on"
     return DivergenceError(
         f"task {task.id}: {which}, run again, gives another output than the one it published",
-        where=", ".join(
-            f"{r.partition.place.topic}[{r.partition.partition}] {r.start}..{r.end}" for r in first.division
-        ),
+        where=", ".join(map(str, first.division)),
         hint="if the code was changed, or what it runs on, and the app had not ended cleanly: start it with --on-divergence "
         "correct, which publishes the difference; or run what was there before, end it, and change it then. If nothing "
         "was changed: under the lazy regime every operator must be a function of its input, its state and ctx.now(); look "

@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from confluent_kafka import Message
-
-from falkirk.checkpoint.ids import TaskId, TopicPartition
+from falkirk.checkpoint.ids import TaskId
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Output
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.tasks import Owned
 from falkirk.connectors.kafka.config import Cluster, logger
-from falkirk.connectors.kafka.division import DivisionReader
 from falkirk.connectors.kafka.errors import Words
-from falkirk.connectors.kafka.places import parted
 from falkirk.errors import SourceError, StateError
 from falkirk.runtime.app import BoundTask
+from falkirk.runtime.divisions import Divisions
 from falkirk.runtime.said import KafkaTopics, Topics, said
 from falkirk.runtime.task import moving_of, outputs_of
-from falkirk.stream.circuit import Circuit, Said, Slice, Speech, StepInput, StepOutput
+from falkirk.stream.circuit import Circuit, Said, Speech, StepInput, StepOutput
 from falkirk.stream.plan import Stage
-from falkirk.stream.records import Records
 
 LOST = Words(
     "the records of a recorded step are gone",
@@ -42,31 +38,23 @@ class Replays:
     owned: Mapping[TaskId, Owned]
     """Who waits for a cluster that is away must not hold up the group when it takes the task away: the group is the app's."""
     corrects: bool = False
-    _readers: dict[tuple[TaskId, str], DivisionReader] = field(default_factory=dict)
-    """By the task and the cluster."""
+    _divisions: Divisions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._divisions = Divisions(self.cluster, LOST)
 
     async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> list[Output]:
         """Read the division, run the circuit at the record's clock; return what it emits."""
         bound = self.tasks[task]
         division = record.division if record.move is None else record.move.again
-        ranges = {r.partition.place: (r.start, r.end) for r in division if r.end > r.start}
-        read: dict[TopicPartition, list[Message]] = {}
-        for name, some in parted(ranges).items():
-            if (task, name) not in self._readers:
-                self._readers[task, name] = DivisionReader(self.cluster.of(name), LOST)
-            read |= self._readers[task, name].read(some, self.owned[task].go_on)
-        slices = [
-            Slice(i.input.id, i.place.topic, i.place.partition, Records.of(messages, headers=i.input.headers))  # type: ignore[arg-type]
-            for i in bound.inputs
-            if (messages := read.get(i.place))
-        ]
+        slices = self._divisions.read(bound, division, self.owned[task].go_on)
         if record.step == 0 and not slices:
             return []
         if record.move is None and record.rows != sum(len(s.records) for s in slices):
             raise SourceError(
                 f"step {record.step} of task {task} read {record.rows} records, but {sum(len(s.records) for s in slices)} "
                 "of them are left",
-                where=", ".join(f"{p.topic}[{p.partition}] {a}..{b}" for p, (a, b) in ranges.items()),
+                where=", ".join(str(r) for r in division if r.end > r.start),
                 hint="the lazy regime reads its inputs again: bring back the state directory or the checkpoint store with "
                 "the newest version, or give the flow another name: it then begins anew",
             )
@@ -85,8 +73,7 @@ class Replays:
 
     def close(self) -> None:
         """Close the readers."""
-        for reader in self._readers.values():
-            reader.close()
+        self._divisions.close()
 
 
 def difference(

@@ -242,11 +242,7 @@ def _about(owned: Owned) -> dict[str, AttributeValue]:
 
 def _about_step(step: ClosedStep) -> dict[str, AttributeValue]:
     record = step.record
-    read = [
-        f"{r.partition.place.topic}[{r.partition.partition}] {r.start}..{r.end}"
-        for r in record.division
-        if r.end > r.start
-    ]
+    read = [str(r) for r in record.division if r.end > r.start]
     return {
         **_about(step.owned),
         "falkirk.step": record.step,

@@ -273,8 +273,8 @@ def _check_size(step: ClosedStep, writes: Writes, limit: int, what: str, in_word
     if not sizes or (largest := max(sizes)) <= limit - OVERHEAD:
         return
     key = writes.keys[sizes.index(largest)]
-    read = [f"{r.partition.place.topic}[{r.partition.partition}] {r.start}..{r.end}" for r in step.record.division]
-    where = [f"task {step.owned.task.id}", f"step {step.record.step}, which reads {', '.join(read)}"]
+    read = ", ".join(map(str, step.record.division))
+    where = [f"task {step.owned.task.id}", f"step {step.record.step}, which reads {read}"]
     raise UserCodeError(
         f"a {what} of {largest:,} bytes does not fit into topic {writes.topic!r}: its max.message.bytes, {limit:,}, is "
         "for key, value and headers together",
