@@ -41,6 +41,26 @@ while True:
 """Member a, which is killed when it has been told to give tasks up."""
 
 
+UNHEARD = """
+import sys, time
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.group import Membership
+
+brokers, group = sys.argv[1:]
+heard = []
+for _ in range(30):
+    membership = Membership(
+        Cluster(brokers), group=group, instance="a", topic=group, session_timeout_ms=60_000,
+        on_assigned=heard.extend, on_revoked=heard.extend, on_lost=heard.extend,
+    )
+    membership.join()
+    time.sleep(0.2)
+    membership.close()
+print(len(heard))
+"""
+"""Member a, over and over, which dies before it has heard what it is to own."""
+
+
 class One:
     """A member of the group, what it owns, and its eye on the others."""
 
@@ -98,6 +118,17 @@ def test_tasks_that_a_dead_member_was_giving_up_find_an_owner(
     assert not until(lambda: bool(b.owned), *polls, seconds=3.0), "the group needs no watching any more"
     assert until(lambda: len(a.owned | b.owned) == TASKS, *polls, a.orphans.tick, b.orphans.tick)
     assert not a.owned & b.owned
+
+
+@pytest.mark.kafka
+def test_a_member_that_dies_before_it_has_heard_of_its_tasks_hears_nothing_any_more(
+    kafka: str, topic_prefix: str
+) -> None:
+    """Nor does it wait for ever: what does, does so where no signal reaches it, so it is a process of its own."""
+    group = f"{topic_prefix}steps"
+    Topics(Cluster(kafka)).create(group, TASKS, 1, {})
+    command = [sys.executable, "-c", UNHEARD, kafka, group]
+    assert subprocess.run(command, stdout=subprocess.PIPE, timeout=60, check=True).stdout == b"0\n"
 
 
 @pytest.mark.kafka

@@ -6,6 +6,7 @@ The member fetches nothing. Being assigned partition t of the steps topic is own
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -94,7 +95,14 @@ class Membership:
         self.join()
 
     def close(self) -> None:
-        """Go without leaving."""
+        """Go as a process does that dies: nobody is told, and the group learns of it when the session ends.
+
+        What the group has said and nobody has heard is taken in first. If the client heard of an assignment while it is
+        closed, librdkafka would end its part in the group beside the handler, and might never answer what that asks of it.
+        """
+        self._on_assigned = self._on_revoked = self._on_lost = lambda partitions: None
+        with suppress(RuntimeError):  # closed already, by `leave`
+            self._consumer.poll(0)
         self._consumer.close()
 
     def _assigned(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
