@@ -18,6 +18,9 @@ export PYTHONDONTWRITEBYTECODE :=
 # Measuring takes half as long again: only what is asked about is measured.
 MEASURED := tests/checkpoint tests/state tests/simulator tests/connectors/kafka src/falkirk/checkpoint src/falkirk/state
 
+# A worker whose test stands still is ended. In its place another would run that test again, or wait for ever for a second.
+TWO := -n 2 --max-worker-restart 0
+
 comma := ,
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
@@ -29,12 +32,12 @@ help: ## What there is to make
 test: lint kafka ## Checks, types, import contract and all tests; 95 % branch coverage of checkpoint/ and state/
 	$(call say,Tests of the protocol and of state$(comma) measured$(comma) two at a time)
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -m "not slow" -n 2 --dist worksteal --durations=15 $(MEASURED)
+	@$(BIN)/coverage run -m pytest -m "not slow" $(TWO) --dist worksteal --durations=15 $(MEASURED)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under=95
 	$(call say,All other tests$(comma) two at a time)
 	@# In the order of the files: by the number of their tests the longest would come last, and one of the two would wait.
-	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations=40 $(addprefix --ignore=,$(MEASURED))
+	@$(BIN)/python -m pytest -m "not slow" $(TWO) --dist loadfile --no-loadscope-reorder --durations=40 $(addprefix --ignore=,$(MEASURED))
 
 .PHONY: lint
 lint: $(READY) ## Style, types, and who may import whom
