@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -29,13 +30,22 @@ from falkirk.runtime.identity import hold
 from falkirk.runtime.logs import about, print_trace, say, setup_logging, stamped
 from falkirk.runtime.protocol import BUG, EpochReport
 from falkirk.runtime.settings import Settings
+from falkirk.stream.backfill import History
+from falkirk.stream.backfill.stage import backfill_stage
 from falkirk.stream.load import load_flow
 
 
 @click.command()
 @run_options
+@click.option(
+    "--history",
+    "histories",
+    multiple=True,
+    metavar="SOURCE=FORMAT:PATH",
+    help="A table of Spark's (parquet:PATH, table:NAME …) that stands for a source's records below its start=.",
+)
 @click.option("--abandon", is_flag=True, help="Give an open backfill up.")
-def backfill(target: str, abandon: bool, **options: Any) -> None:
+def backfill(target: str, histories: tuple[str, ...], abandon: bool, **options: Any) -> None:
     """Let Spark compute the state and the results of a flow that has not run yet, from all that its sources hold now.
 
     falkirk run goes on from there, as if the flow had been streaming from the start. It needs the same checkpoint store
@@ -46,11 +56,16 @@ def backfill(target: str, abandon: bool, **options: Any) -> None:
     falkirk backfill app:flow --brokers broker-1:9092 --checkpoints s3://bucket/app
     falkirk run      app:flow --brokers broker-1:9092 --checkpoints s3://bucket/app
 
+    What Kafka holds no more may come from a table with the columns of the source, once (--history bids=parquet:s3a://lake/bids):
+    its rows count before all records of the source, in the order of their timestamps.
+
     The exit code is 0 when the backfill is complete (with --abandon: given up), 1 when it was stopped before.
     """
     settings = settings_from(workers=1, **options)
     setup_logging(settings.log_level, settings.log_format)
     plan = load_flow(target).plan(settings.prefix)
+    given = [History.parse(history) for history in histories]
+    backfill_stage(plan, given)
     about(app=plan.app)
     topics = Topics(settings.cluster())
     check_shared(settings)
@@ -64,7 +79,7 @@ def backfill(target: str, abandon: bool, **options: Any) -> None:
                 click.echo(f"{app.name}: the backfill is complete: {_words(known)}; falkirk run goes on from there")
                 return
             check_master(settings.spark)
-        code = _drive(app, settings, topics, abandon=abandon)
+        code = _drive(app, settings, topics, given, abandon=abandon)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # Spark's threads would hold up the interpreter's end
@@ -85,7 +100,7 @@ def check_shared(settings: Settings) -> None:
         click.secho(f"{where} must be a folder that all of Spark's executors share", fg="yellow", err=True)
 
 
-def _drive(app: App, settings: Settings, topics: Topics, *, abandon: bool) -> int:
+def _drive(app: App, settings: Settings, topics: Topics, histories: Sequence[History], *, abandon: bool) -> int:
     """Until it has ended, or is told to stop. Returns the exit code."""
     stop = stop_on_signals(lambda: say(f"{app.name}: stops; run it again to finish it"))
     said = ""
@@ -99,7 +114,7 @@ def _drive(app: App, settings: Settings, topics: Topics, *, abandon: bool) -> in
 
     compute = SparkCompute(app, settings)
     try:
-        driver = driving(app, settings, topics, compute, tell, stop.is_set, abandon=abandon)
+        driver = driving(app, settings, topics, compute, tell, stop.is_set, histories=histories, abandon=abandon)
     except FalkirkError as error:
         tell_error(error)
         return error.exit_code

@@ -13,13 +13,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import polars as pl
+
 from falkirk.state.memory import MemoryDisk, MemoryStore
 from falkirk.state.store import Identity, Store
-from falkirk.stream.backfill import BackfillJob
+from falkirk.stream.backfill import BackfillJob, History
 from falkirk.stream.backfill.stage import backfill_stage
 from falkirk.stream.batch import Piece
 from falkirk.stream.records import Records
@@ -49,10 +51,17 @@ class Backfill:
 
 
 def backfill(
-    app: MemoryApp, rng: random.Random | None = None, *, clock: int = 0, result_partitions: int = 3
+    app: MemoryApp,
+    rng: random.Random | None = None,
+    *,
+    clock: int = 0,
+    result_partitions: int = 3,
+    histories: Mapping[str, pl.DataFrame] | None = None,
 ) -> Backfill:
-    """Backfill all that is in the topics now. `rng` cuts chunks, frames and tasks; without it nothing is cut."""
-    stage = backfill_stage(app.plan)
+    """Backfill all that is in the topics now, and before that the tables that stand for the beginnings of sources, by the
+    names of these. `rng` cuts chunks, frames and tasks; without it nothing is cut."""
+    histories = histories or {}
+    stage = backfill_stage(app.plan, [History(source, "memory", source) for source in histories])
     pieces = {}
     first = 0
     for n, (one, tasks) in enumerate(zip(stage.stages, stage.tasks(app.layout.partitions), strict=True)):
@@ -70,7 +79,8 @@ def backfill(
             yield Records.of(part[at:end], headers=stage.inputs[piece.source].headers)
             at = end
 
-    frames = [job.marks(), *(frame for turn in job.turns for frame in job.head(turn, reads, made))]
+    frames = [p for source, rows in histories.items() for part in cut(rows, rng) for p in job.past(source, part)]
+    frames += [job.marks(), *(frame for turn in job.turns for frame in job.head(turn, reads, made))]
     for n in range(1, job.levels + 1):
         frames = [f for task in tasks_of(frames, rng) for f in job.level(n, cut(task, rng), reads, made)]
     last = {n for n, sink in enumerate(stage.sinks) if sink.changes}

@@ -119,5 +119,5 @@ def cut(frame: pl.DataFrame, rng: random.Random | None) -> Iterator[pl.DataFrame
 def sorted_rows(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """All rows of some frames, in the order of levels, exchanges, buckets and places."""
     whole = pl.concat([PARCELS.to_frame(), *frames])
-    assert not whole.select(SORTED).is_duplicated().any()
+    assert not whole.unique().select(SORTED).is_duplicated().any()
     return whole.sort(SORTED)

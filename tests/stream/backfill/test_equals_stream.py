@@ -9,12 +9,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import falkirk as fk
 from falkirk.stream.backfill import job as jobs
+from falkirk.stream.backfill.past import columns_read
+from falkirk.stream.producing import sources_of
 from falkirk.testing.backfill import Backfill, backfill
 from falkirk.testing.memory import MemoryApp
 
@@ -28,6 +31,11 @@ rows = st.lists(
     | st.just({"k": "bad", "g": "no number", "x": 1}),
     max_size=30,
 )
+
+
+def is_good(row: dict[str, Any]) -> bool:
+    """It decodes: a dead letter would tell where it was."""
+    return isinstance(row["g"], int)
 
 
 class Running(fk.Process):
@@ -97,9 +105,10 @@ def counted2(s: fk.Stream) -> fk.Stream:
     return s.group_by("g", id="by-g").agg(n=fk.len(), lo=fk.min("x"), last=fk.max("k"))
 
 
-def app_of(name: str, given: list[dict[str, Any]], more: list[dict[str, Any]]) -> MemoryApp:
+def app_of(name: str, given: list[dict[str, Any]], more: list[dict[str, Any]], **source: Any) -> MemoryApp:
     flow = fk.Flow("f")
-    outs = FLOWS[name](flow.source("in", key="k", value=FORMAT), flow.source("also", key="k", value=FORMAT))
+    source |= {"key": "k", "value": FORMAT}
+    outs = FLOWS[name](flow.source("in", **source), flow.source("also", **source))
     for i, (out, key) in enumerate(outs):
         out.sink(f"out{i}", key=key, value=JSON)
     app = MemoryApp(flow, {"in": 3, "also": 3, "out0": 2, "out1": 2}, tasks=2)
@@ -174,6 +183,49 @@ def test_streaming_goes_on_from_a_base_as_if_it_had_streamed_all_along(
     for sink in made.job.stage.sinks:
         if sink.changes:
             assert resumed.latest(sink.topic) == streamed.latest(sink.topic)
+
+
+@pytest.mark.parametrize("by", [{"metadata": ["timestamp"]}, {"time": "x"}])
+@pytest.mark.parametrize("name", FLOWS)
+@settings(max_examples=3)
+@given(given=rows, more=rows, rng=st.randoms(use_true_random=False))
+def test_a_table_stands_for_the_beginnings_of_sources(
+    name: str, by: dict[str, Any], given: list[dict[str, Any]], more: list[dict[str, Any]], rng: random.Random
+) -> None:
+    """A table, and the records that follow = all records, in the order of their times."""
+    first = int("time" in by)  # 0 is no time
+    given = [{**row, "x": i} for i, row in enumerate(filter(is_good, given), first)]
+    more = [{**row, "x": i} for i, row in enumerate(filter(is_good, more), first + len(given))]
+    streamed, resumed = app_of(name, given + more, more, **by), app_of(name, [], more, **by)
+    for i, row in enumerate(more, len(given)):
+        resumed.append("in", row["k"].encode(), msgspec.json.encode(row), timestamp=i)
+    table = pl.DataFrame(given, schema={"k": pl.String, "g": pl.Int64, "x": pl.Int64})
+    table = table.with_columns(timestamp=pl.from_epoch("x", "ms").dt.replace_time_zone("UTC"), beside=pl.lit(7))
+    table = table.sample(fraction=1.0, shuffle=True, seed=rng.randrange(100))
+    there = columns_read(sources_of(resumed.plan)["in"], table.columns, "here")
+    made = backfill(resumed, rng, histories={"in": table.select(there)})
+    streamed.run()
+    check(streamed, made)
+
+
+def test_rows_of_one_time_are_read_in_one_order_however_they_come() -> None:
+    class Listed(fk.Process):
+        state = {"seen": str}  # noqa: RUF012
+        returns = {"k": str, "seen": str}  # noqa: RUF012
+
+        def on_row(self, row: dict[str, Any], key: fk.KeyContext) -> dict[str, Any]:
+            seen = (key.get() or {"seen": ""})["seen"] + f" {row['x']}"
+            key.put({"seen": seen})
+            return {"k": row["k"], "seen": seen}
+
+    def seen(rows: pl.DataFrame) -> bytes | None:
+        flow = fk.Flow("f")
+        keyed = flow.source("in", key="k", value=FORMAT).key_by("k")
+        keyed.process(Listed(), id="listed").sink("out", key="k", value=JSON)
+        return backfill(MemoryApp(flow), histories={"in": rows}).written["out"][-1].value()
+
+    rows = pl.DataFrame({"k": "a", "g": 1, "x": [1, 2, 3, 4, 4]})
+    assert len({seen(rows.sample(fraction=1.0, shuffle=True, seed=seed)) for seed in range(10)}) == 1
 
 
 @pytest.mark.parametrize("exchanged", [False, True])

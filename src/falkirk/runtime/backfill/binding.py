@@ -9,7 +9,7 @@ from falkirk.checkpoint.epochs import Epochs, Opened
 from falkirk.checkpoint.ids import InputPartition, TopicPartition
 from falkirk.runtime.app import App
 from falkirk.runtime.batch.binding import BoundBatch
-from falkirk.stream.backfill import BackfillJob, BackfillStage, Turn
+from falkirk.stream.backfill import BackfillJob, BackfillStage, History, Turn
 from falkirk.stream.backfill.stage import backfill_stage
 from falkirk.stream.batch import Piece
 from falkirk.stream.plan import Layout
@@ -60,10 +60,10 @@ class BoundBackfill(BoundBatch):
         return found
 
 
-def bind_backfill(app: App) -> BoundBackfill:
-    """The backfill of an app whose layout has one. Raises DefinitionError."""
+def bind_backfill(app: App, histories: Sequence[History] = ()) -> BoundBackfill:
+    """The backfill of an app whose layout has one. Raises DefinitionError, and ConfigError."""
     assert app.backfill is not None
-    stage = backfill_stage(app.plan)
+    stage = backfill_stage(app.plan, histories)
     return BoundBackfill(
         stage,
         app.backfill,

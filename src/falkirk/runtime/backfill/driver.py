@@ -9,7 +9,7 @@ It goes by the log alone, like the driver of a batch part: one that dies is foll
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from falkirk.checkpoint.backfill import claim
@@ -29,6 +29,7 @@ from falkirk.runtime.committer import fresh_nonce
 from falkirk.runtime.identity import host_name
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import parts
+from falkirk.stream.backfill import History
 from falkirk.stream.names import BACKFILL
 from falkirk.stream.plan import Plan
 
@@ -39,10 +40,18 @@ class BackfillDriver(Driver):
     """Drives the backfill of an app until it is complete, or given up."""
 
     def __init__(
-        self, app: App, settings: Settings, topics: Topics, compute: Compute, tell: Tell, *, abandon: bool = False
+        self,
+        app: App,
+        settings: Settings,
+        topics: Topics,
+        compute: Compute,
+        tell: Tell,
+        *,
+        histories: Sequence[History] = (),
+        abandon: bool = False,
     ) -> None:
         """With `abandon` it opens none: one that is open was asked to be given up."""
-        self.bound, self.app, self.settings = bind_backfill(app), app, settings
+        self.bound, self.app, self.settings = bind_backfill(app, histories), app, settings
         self.abandoned = False
         self._begun, self._claimed = abandon, False
         timeout = settings.transaction_timeout_ms
@@ -150,10 +159,11 @@ def driving(
     tell: Tell,
     stopping: Callable[[], bool],
     *,
+    histories: Sequence[History] = (),
     abandon: bool = False,
 ) -> BackfillDriver:
     """Drive the app's backfill until it is complete, given up, or `stopping()`. Raises FalkirkError."""
-    driver = BackfillDriver(app, settings, topics, compute, tell, abandon=abandon)
+    driver = BackfillDriver(app, settings, topics, compute, tell, histories=histories, abandon=abandon)
     with closing(driver):
         driver.drive(stopping)
     return driver

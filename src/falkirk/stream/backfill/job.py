@@ -1,12 +1,14 @@
 """A backfill's work, cut into the histories of tasks.
 
 head(turn)        the task's sources ──steps──▶ circuit ──▶ parcels for tasks of later levels, result rows
+past(source)      a table in the place of records ──▶ parcels for the tasks that read the source
 level n           parcels, task by task ──steps──▶ circuit ──▶ the same
 
 Rows of PARCELS, as batch parts have them, with an edge's record in a parcel:
 
 level      exchange             bucket            order
 1…n        receiving stage      receiving task    edge · sending stage · sending task · step · number in it
+1…n        reading stage        reading task      history · 0 · 0 · time · what is in the row
 n + 1      sink                 result partition  0    · sending stage · sending task · step · number in it
 """
 
@@ -24,6 +26,7 @@ import polars as pl
 
 from falkirk.checkpoint.overlay import EmptyReader, Overlay
 from falkirk.state.store import Identity, Progress, Store
+from falkirk.stream.backfill.history import record
 from falkirk.stream.backfill.pile import Pile
 from falkirk.stream.backfill.stage import BackfillStage
 from falkirk.stream.batch.job import of_level
@@ -49,7 +52,7 @@ Reads = Callable[[Piece], Iterator[Records]]
 
 
 class Turn(NamedTuple):
-    """A task whose history is run in the head: one of a stage that reads sources alone."""
+    """A task whose history is run in the head: one of a stage that reads topics alone."""
 
     stage: int
     """Its number."""
@@ -88,7 +91,7 @@ class BackfillJob:
 
     @property
     def buckets(self) -> int:
-        """Tasks of the largest stage behind an edge."""
+        """Tasks of the largest stage that is sent parcels."""
         return max((n for n, level in zip(self._sizes, self._levels, strict=True) if level), default=1)
 
     @property
@@ -99,7 +102,7 @@ class BackfillJob:
         return sorted(turns, key=lambda turn: -sum(piece.end - piece.start for piece in self.pieces[turn]))
 
     def marks(self) -> pl.DataFrame:
-        """A row for each task behind an edge, before all its parcels: a task that nobody sends anything has a base too."""
+        """A row for each task that is sent parcels, before them all: one that nobody sends anything has a base too."""
         rows = [(level, n, p) for n, level in enumerate(self._levels) if level for p in range(self._sizes[n])]
         empty = dict.fromkeys(PARCELS)
         level, exchange, bucket = zip(*rows, strict=True) if rows else ((), (), ())
@@ -107,8 +110,21 @@ class BackfillJob:
         return pl.DataFrame({**empty, **marked}, schema=PARCELS)
 
     def head(self, turn: Turn, reads: Reads, keeper: Keeper) -> Iterator[pl.DataFrame]:
-        """The history of a task that reads sources alone. Raises UserCodeError and SourceError."""
+        """The history of a task that reads topics alone. Raises UserCodeError and SourceError."""
         return self._history(turn, iter(()), reads, keeper)
+
+    def past(self, source: str, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+        """Some rows of a table that stands for the beginnings of a source, as parcels. Raises ConfigError."""
+        # Workers know of backfills, and start without what encodes.
+        from falkirk.stream.backfill.past import Past
+
+        of, topics = self.stage.source(source), {i.topic for i in self.stage.inputs if i.id == source}
+        (partitions,) = (self.layout.partitions[topic] for topic in topics)
+        made = Past.of(of, rows, partitions, self.clock)
+        for n, stage in enumerate(self.stage.stages):
+            for number, (read, before) in enumerate(self._sent(stage)):
+                if before and read.id == source:
+                    yield parcels(self._levels[n], n, made.partitions, made.orders(number), made.payloads)
 
     def level(self, n: int, frames: Iterable[pl.DataFrame], reads: Reads, keeper: Keeper) -> Iterator[pl.DataFrame]:
         """The histories of some tasks of level n, whose parcels come sorted; frames may be cut anywhere. Rows of later levels
@@ -135,17 +151,19 @@ class BackfillJob:
     def _steps(
         self, turn: Turn, rows: Iterator[tuple[int, int, bytes, bytes | None]], reads: Reads
     ) -> Iterator[list[Slice]]:
-        """What the task reads, cut: source by source, then edge by edge; but tables before what is looked up in them."""
-        edges = edges_of(self.stage.stages[turn.stage])
+        """What the task reads, cut: source by source, then edge by edge, and before a source the table that stands for its
+        beginnings; but what is looked up in before all that looks it up."""
+        sends = self._sent(self.stage.stages[turn.stage])
         sent = ((Place.of(order).level, value) for _, _, order, value in rows if value is not None)
-        by_kind = groupby(sent, key=lambda row: edges[row[0]].table)
-        kind, group = next(by_kind, (False, iter(())))
-        yield from self._sources(turn, reads, tables=True)
-        if kind:
-            yield from _edges(edges, turn.partition, group)
-            kind, group = next(by_kind, (False, iter(())))
-        yield from self._sources(turn, reads, tables=False)
-        yield from _edges(edges, turn.partition, group)
+        by_kind = groupby(sent, key=lambda row: (sends[row[0]][0].table, sends[row[0]][1]))
+        following = next(by_kind, None)
+        for tables in (True, False):
+            for before in (True, False):
+                if following is not None and following[0] == (tables, before):
+                    yield from _sent_records(sends, turn.partition, following[1])
+                    following = next(by_kind, None)
+                if before:
+                    yield from self._sources(turn, reads, tables=tables)
 
     def _sources(self, turn: Turn, reads: Reads, *, tables: bool) -> Iterator[list[Slice]]:
         for piece in self.pieces[turn]:
@@ -163,12 +181,18 @@ class BackfillJob:
         return self.stage.tasks(self.layout.partitions)
 
     def receiver(self, edge: str) -> tuple[int, int]:
-        """The number of the stage that reads an edge, and which of its edges it is."""
+        """The number of the stage that reads an edge, and which it is of all that the stage is sent."""
         for n, stage in enumerate(self.stage.stages):
-            ids = [i.id for i in edges_of(stage)]
-            if edge in ids:
-                return n, ids.index(edge)
+            for number, (read, before) in enumerate(self._sent(stage)):
+                if read.id == edge and not before:
+                    return n, number
         raise KeyError(edge)
+
+    def _sent(self, stage: PhysicalStage) -> list[tuple[Input, bool]]:
+        """What reaches a stage as parcels, in the order in which it is read: edges, and (True) what stands for the beginnings
+        of sources."""
+        found = [(i, i.kind == "source") for i in stage.inputs if i.kind == "edge" or self.stage.begins(i)]
+        return sorted(found, key=lambda one: (not one[0].table, not one[1]))
 
     def level_of(self, stage: int) -> int:
         """Of a stage, by its number."""
@@ -240,24 +264,22 @@ class _History:
         return Place(edge, self.turn.stage, self.turn.partition, self.number).orders(0, count)
 
 
-def edges_of(stage: PhysicalStage) -> list[Input]:
-    """In the order in which a history reads them: tables first."""
-    return sorted((i for i in stage.inputs if i.kind == "edge"), key=lambda i: not i.table)
-
-
-def _edges(edges: Sequence[Input], partition: int, sent: Iterable[tuple[int, bytes]]) -> Iterator[list[Slice]]:
-    """The records of edges, cut into steps."""
+def _sent_records(
+    sends: Sequence[tuple[Input, bool]], partition: int, sent: Iterable[tuple[int, bytes]]
+) -> Iterator[list[Slice]]:
+    """What a task was sent, cut into steps."""
     held: dict[int, Records] = {}
     size = offset = 0
-    for edge, value in sent:
-        one = Records([offset], [None], [value], [0])
-        held[edge] = held[edge].followed_by(one) if edge in held else one
+    for number, value in sent:
+        read, before = sends[number]
+        one = record(value, offset, headers=read.headers) if before else Records([offset], [None], [value], [0])
+        held[number] = held[number].followed_by(one) if number in held else one
         size, offset = size + len(value), offset + 1
-        if size >= SIZE:
-            yield [Slice(edges[e].id, edges[e].topic, partition, records) for e, records in held.items()]
+        if size >= SIZE or (before and len(held[number]) >= ROWS):
+            yield [Slice(sends[n][0].id, sends[n][0].topic, partition, records) for n, records in held.items()]
             held, size = {}, 0
     if held:
-        yield [Slice(edges[e].id, edges[e].topic, partition, records) for e, records in held.items()]
+        yield [Slice(sends[n][0].id, sends[n][0].topic, partition, records) for n, records in held.items()]
 
 
 def _cut(chunks: Iterator[Records]) -> Iterator[Records]:

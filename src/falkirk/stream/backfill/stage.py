@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from falkirk.errors import DefinitionError
+from falkirk.errors import ConfigError, DefinitionError
+from falkirk.stream.backfill.history import History
+from falkirk.stream.blame import did_you_mean
 from falkirk.stream.describe import described
 from falkirk.stream.expressions import words
 from falkirk.stream.names import BACKFILL
-from falkirk.stream.operators import Operator, Sink
+from falkirk.stream.operators import Operator, Sink, Source
 from falkirk.stream.plan import BatchPlan, Input, Output, Plan
 from falkirk.stream.stage import PhysicalStage
 
@@ -28,20 +31,31 @@ class BackfillStage:
     """In the order of their numbers."""
     outputs: tuple[Output, ...]
     """The sinks, in the order of their numbers, then the dead letters."""
+    histories: tuple[History, ...] = ()
+    """Tables that stand for the beginnings of sources."""
 
     id = BACKFILL
     regime = BatchPlan(None, "whole")
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """Of each stage: 0 where it reads sources alone, else one more than the highest of those whose edges it reads."""
+        """Of each stage: 0 where it reads topics alone, else one more than the highest of those whose edges it reads; a
+        history, too, is sorted before it is read."""
         found: list[int] = []
         for stage in self.stages:
             before = [
                 found[n] for n, s in enumerate(self.stages[: len(found)]) if set(s.edges_out) & set(stage.edges_in)
             ]
-            found.append(1 + max(before) if before else 0)
+            found.append(1 + max(before) if before else int(any(map(self.begins, stage.inputs))))
         return tuple(found)
+
+    def begins(self, read: Input) -> bool:
+        """Whether it is a source's, and a table stands for the beginnings of that."""
+        return read.kind == "source" and any(h.source == read.id for h in self.histories)
+
+    def source(self, name: str) -> Source:
+        """The source of this name."""
+        return next(s for stage in self.stages for s in stage.sources if s.id == name)
 
     @property
     def fingerprint(self) -> str:
@@ -55,6 +69,7 @@ class BackfillStage:
             f"{','.join(number.get(i, '?') for i in o.inputs)} → {described(o, exactly=True)}: {words(o.schema)}"
             for o in everything
         ]
+        lines += map(str, self.histories)
         return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
 
     def tasks(self, counts: Mapping[str, int]) -> tuple[int, ...]:
@@ -62,8 +77,9 @@ class BackfillStage:
         return tuple(counts[stage.inputs[0].topic] for stage in self.stages)
 
 
-def backfill_stage(plan: Plan) -> BackfillStage:
-    """The backfill of a flow. Raises DefinitionError where there is nothing to backfill, or no one place to begin at."""
+def backfill_stage(plan: Plan, histories: Sequence[History] = ()) -> BackfillStage:
+    """The backfill of a flow. Raises DefinitionError where there is nothing to backfill, or no one place to begin at, and
+    ConfigError for a history of what it does not read."""
     stages = tuple(stage for stage in plan.stages if isinstance(stage, PhysicalStage))
     if not stages:
         raise DefinitionError(
@@ -90,7 +106,19 @@ def backfill_stage(plan: Plan) -> BackfillStage:
             where=f"sources {', '.join(i.id for i in inputs if i.topic == other.topic)}",
             hint="give both the same start=",
         )
+    check_histories(histories, {i.id for i in inputs})
     sinks = tuple(o for stage in stages for o in stage.operators if isinstance(o, Sink))
     letters = dict.fromkeys(o for stage in stages for o in stage.outputs if o.kind == "dead_letters")
     outputs = (*(Output(o.id, o.topic, "sink") for o in sinks), *letters)
-    return BackfillStage(plan.app, stages, inputs, sinks, outputs)
+    return BackfillStage(plan.app, stages, inputs, sinks, outputs, tuple(histories))
+
+
+def check_histories(histories: Sequence[History], sources: set[str]) -> None:
+    """Each is of a source, and of each there is one at most. Raises ConfigError."""
+    for name, times in Counter(h.source for h in histories).items():
+        if name not in sources:
+            raise ConfigError(
+                f"the flow has no source {name!r}", where="--history", hint=did_you_mean(name, sorted(sources))
+            )
+        if times > 1:
+            raise ConfigError(f"source {name!r} has two histories", where="--history", hint="make one table of them")

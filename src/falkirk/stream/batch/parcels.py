@@ -5,7 +5,7 @@
     n + 1      sink's number      result partition     where it comes from                  of the record
 
 Sorted by (level, exchange, bucket, order), rows of one key are in the order in which a stream sees them: piece by piece,
-partition by partition. No two rows have the same four.
+partition by partition. No two rows have the same four, unless all of them is the same.
 """
 
 from __future__ import annotations

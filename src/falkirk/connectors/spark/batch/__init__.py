@@ -6,6 +6,7 @@ a piece a task     buckets, in order         result partitions, in order
 work.py        what is to be done, in plain values: it travels to every task
 tasks.py       what tasks do, in Spark's Python workers
 results.py     result rows in their final order, on disk, cut into slices
+histories.py   tables in the place of records, for a backfill
 epoch.py       the chain of Spark's stages, and its run
 failures.py    what a task said, in one line
 """

@@ -1,7 +1,7 @@
 """The chain of Spark's stages that an epoch is, and its run.
 
-    range(shares)                             a share a task
-      └ mapInArrow(head)
+    range(shares)          tables              a share a task; histories of a backfill
+      └ mapInArrow(head)     └ mapInArrow(past)
           └ by bucket, sorted └ mapInArrow(level 1)
               └ …
                   └ by result partition, sorted └ mapInArrow(publication)
@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from falkirk.checkpoint.ids import Offset
 from falkirk.checkpoint.publishing import Outcome
 from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.spark.batch.histories import table_of
 from falkirk.connectors.spark.batch.tasks import OUTCOME
 from falkirk.connectors.spark.batch.watching import OnProgress, watched
 from falkirk.connectors.spark.batch.work import ARROW, Buried, Ghosts, Published, Publishing, Work
@@ -78,6 +79,10 @@ def run_epoch(
     for name, value in SETTINGS.items():
         own.conf.set(name, value)
     rows = own.range(0, len(shares), 1, len(shares)).mapInArrow(_task("head", work), _parcels())
+    if isinstance(job, BackfillJob):
+        for history in job.stage.histories:
+            read = table_of(own, history, job.stage.source(history.source))
+            rows = rows.unionAll(read.mapInArrow(_task("past", work, history.source), _parcels()))
     for number in range(1, job.levels + 1):
         rows = _shuffled(rows, min(job.buckets, TASKS), ["level", "exchange", "bucket", "order"])
         rows = rows.mapInArrow(_task("level", work, number), _parcels())

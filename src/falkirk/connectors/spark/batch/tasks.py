@@ -65,6 +65,15 @@ def head(data: bytes, numbers: Batches) -> Batches:
             yield from _batches(_share(work, work.shares[number]))
 
 
+def past(data: bytes, source: str, rows: Batches) -> Batches:
+    """Take rows of a table that stands for the beginnings of a source: from its columns to parcels."""
+    job = _loaded(data).job
+    assert isinstance(job, BackfillJob)
+    for batch in rows:
+        if batch.num_rows:
+            yield from _batches(job.past(source, pl.DataFrame(batch)))
+
+
 def level(data: bytes, number: int, parcels: Batches) -> Batches:
     """Take the parcels of some buckets, sorted, through one level."""
     work = _loaded(data)
