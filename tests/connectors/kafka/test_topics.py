@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.connectors.embedded import EmbeddedKafka
 from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.members import Group
 from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import UnreachableError
 
 
 def test_offsets_are_told_again_by_a_broker_that_was_restarted(embedded: Callable[..., EmbeddedKafka]) -> None:
@@ -20,3 +27,22 @@ def test_offsets_are_told_again_by_a_broker_that_was_restarted(embedded: Callabl
     broker.stop()
     broker.start()
     assert topics.offsets(places, "earliest") == dict.fromkeys(places, 0)
+
+
+@pytest.mark.kafka
+def test_a_coordinator_that_only_begins_is_asked_again(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As brokers answer for seconds after they were started, where many offsets are to be read."""
+    topics, told = Topics(Cluster(kafka)), [KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR]
+    ask = topics._admin.list_groups
+
+    def begins(*asked: Any) -> Any:
+        if told:
+            raise KafkaException(KafkaError(told.pop()))
+        return ask(*asked)
+
+    monkeypatch.setattr(topics, "_admin", SimpleNamespace(list_groups=begins))
+    assert topics.group("nobody's") == Group(False, {})
+    assert not told
+    told += [KafkaError.COORDINATOR_LOAD_IN_PROGRESS] * 100
+    with pytest.raises(UnreachableError, match="consumer group nobody's"):
+        topics.group("nobody's", timeout=0.2)

@@ -61,6 +61,9 @@ answered so for ever: a new one asks again."""
 PATIENCE = 10.0
 """Seconds within which a partition ought to have a leader again."""
 
+_BEGINS = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR)
+"""What a broker says that has been started: it reads first what it is to coordinate."""
+
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
 _SILENCE = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT)
@@ -168,15 +171,20 @@ class Topics:
         future = self._aside.submit(self.names)
         return Asked([future], future.result)
 
-    def group(self, name: str, timeout: float = 10) -> Group:
-        """A consumer group. Its coordinator may be any broker: all are asked."""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # what is to be called instead: see `members`
-                found = self._admin.list_groups(name, timeout)
-        except KafkaException as error:
-            raise _in_words(error, f"consumer group {name}") from error
-        return group_of(found[0]) if found else Group(False, {})
+    def group(self, name: str, timeout: float = 30) -> Group:
+        """A consumer group. Its coordinator may be any broker: all are asked, and again while one has only begun to be it."""
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", DeprecationWarning)  # what is to be called instead: see `members`
+                    found = self._admin.list_groups(name, min(timeout, 10))
+            except KafkaException as error:
+                if error.args[0].code() not in _BEGINS or time.monotonic() > deadline:
+                    raise _in_words(error, f"consumer group {name}") from error
+                time.sleep(0.1)
+            else:
+                return group_of(found[0]) if found else Group(False, {})
 
     def ask_group(self, name: str, timeout: float) -> Asked[Group]:
         """The same, without waiting for the answer."""
@@ -349,6 +357,6 @@ def described(futures: Mapping[str, Future[Any]]) -> dict[str, TopicInfo]:
 
 def _in_words(error: KafkaException, where: str) -> FalkirkError:
     cause: KafkaError = error.args[0]
-    if cause.retriable() or cause.code() in (*_SILENCE, *_MOVED):
+    if cause.retriable() or cause.code() in (*_SILENCE, *_MOVED, *_BEGINS):
         return UnreachableError(f"no broker answers: {cause.str()}", where=where)
     return translate(cause, where) or ClusterError(f"the cluster refused a request: {cause.str()}", where=where)
