@@ -59,8 +59,8 @@ def worker_of(*tasks: RunningTask) -> tuple[Worker, Refusing]:
     worker.__dict__ |= {
         "tasks": {t.owned.task.steps.partition: t for t in tasks}, "pipeline": Pipeline(), "owner": OwnerId("me"),
         "stats": Stats(), "traces": SILENT, "pacer": refusing, "maintenance": refusing, "_committer": refusing,
-        "_commit": None, "_commit_began": 0.0, "_assigned": {t.owned.task.steps.partition for t in tasks}, "_recovering": {},
-        "_naming": [], "_recoveries": [], "_inputs": refusing,
+        "_commit": None, "_commit_began": 0.0, "_assigned": {t.owned.task.steps.partition for t in tasks},
+        "_inputs": refusing, "_take_overs": SimpleNamespace(give_up=lambda partitions: None),
         "clock": SimpleNamespace(now=lambda: Millis(0)),
     }  # fmt: skip
 

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from falkirk.checkpoint.ids import Millis, Offset, OwnerId, TaskId, TopicPartition
 from falkirk.checkpoint.pipeline import Pipeline
 from falkirk.checkpoint.takeover import abandon
-from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase, ends, next_step
+from falkirk.checkpoint.tasks import ClosedStep, Owned, ends, next_step
 from falkirk.checkpoint.transaction import Fate
 from falkirk.connectors.kafka.config import logger
 from falkirk.connectors.kafka.group import Membership
@@ -24,7 +24,7 @@ from falkirk.connectors.kafka.log import KafkaLog
 from falkirk.connectors.kafka.orphans import Orphans
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError, OutgrownError
-from falkirk.runtime.app import App, BoundTask
+from falkirk.runtime.app import App
 from falkirk.runtime.asked import Ear
 from falkirk.runtime.backfill.look import look
 from falkirk.runtime.clock import WallClock
@@ -34,12 +34,12 @@ from falkirk.runtime.inputs import Inputs
 from falkirk.runtime.maintenance import Maintenance
 from falkirk.runtime.pacing import Pacer
 from falkirk.runtime.protocol import Asked
-from falkirk.runtime.replay import Replays
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.starts import check_division, joining_offsets, start_offsets
 from falkirk.runtime.stats import Stats
 from falkirk.runtime.stores import TaskStores
 from falkirk.runtime.survey import patterns_of
+from falkirk.runtime.takeovers import TakeOvers
 from falkirk.runtime.task import RunningTask, check_sizes
 from falkirk.runtime.traces import SILENT, Traces
 from falkirk.runtime.vigil import vigils
@@ -62,13 +62,9 @@ class Worker:
         self.tasks: dict[int, RunningTask] = {}
         self.pipeline = Pipeline()
         self.pacer = pacer_of(app)
-        self._bound: dict[TaskId, BoundTask] = {b.task.id: b for b in app.tasks}
         self._assigned: set[int] = set()
         self.member = False
         """Whether the group has given it tasks, or none."""
-        self._recovering: dict[int, Owned] = {}
-        self._naming: list[tuple[list[Owned], Future[bool]]] = []
-        self._recoveries: list[tuple[list[Owned], dict[TaskId, Circuit], Future[None]]] = []
         self._commit: tuple[list[ClosedStep], Future[list[Fate]]] | None = None
         self._first_row = 0.0
         self._commit_began = 0.0
@@ -98,6 +94,7 @@ class Worker:
         url = settings.checkpoint_url()
         self._stores = TaskStores(app, identity.folder, url, memory, lambda: look(app, cluster))
         self.maintenance = Maintenance(self._stores, topics, settings.keep_steps_ms / 1000, traces)
+        self._take_overs = TakeOvers(app, settings, self._committer, self._stores, traces)
         self._inputs = Inputs(app, cluster, topics, identity.folder, memory)
         patterns = [pattern for stage in app.plan.stages for pattern in patterns_of(stage).values()]
         self._vigils = vigils(app.recorded, topics, patterns, settings.prefix)
@@ -163,7 +160,7 @@ class Worker:
 
     def recovering(self) -> list[Owned]:
         """The tasks that are being taken over."""
-        return list(self._recovering.values())
+        return list(self._take_overs.under_way.values())
 
     def marks(self, task: RunningTask) -> dict[TopicPartition, Offset]:
         """Where the task's inputs end, as far as is known here."""
@@ -261,68 +258,31 @@ class Worker:
         self._assigned |= set(partitions)
 
     def _take_over(self) -> None:
-        """Take the next part of clause 5 for every assigned task that is not running yet."""
+        """See how far tasks are that are assigned and do not run yet."""
         # Beyond its own tasks are those of a newer flow: they are not for this worker, which soon learns of it (`Vigil`).
         mine = {p for p in self._assigned if p < len(self.app.tasks)}
-        if missing := sorted(mine - self.tasks.keys() - self._recovering.keys()):
-            tasks = [self.traces.owned(self.app.tasks[p].task) for p in missing]
-            self._recovering |= dict(zip(missing, tasks, strict=True))
-            for owned in tasks:
-                self._stores.prefetch(owned.task.id)
-            self._naming.append((tasks, self._committer.name(tasks)))
-            self.traces.taking_over(*self._naming[-1])
-        for naming in [n for n in self._naming if n[1].done()]:
-            self._naming.remove(naming)
-            self._named(*naming)
-        for recovery in [r for r in self._recoveries if r[2].done()]:
-            self._recoveries.remove(recovery)
-            self._recovered(*recovery)
+        if missing := sorted(mine - self.tasks.keys() - self._take_overs.under_way.keys()):
+            self._take_overs.begin(missing)
+        if self._take_overs.recover_named():
+            self._drop_lost()
+        for owned, circuit in self._take_overs.taken():
+            self._start(owned, circuit)
 
-    def _named(self, tasks: list[Owned], named: Future[bool]) -> None:
-        self._drop_lost()
-        logger.debug("named %s", [str(owned.task.id) for owned in tasks])
-        tasks = [owned for owned in tasks if self._recovering.get(owned.task.steps.partition) is owned]
-        if not named.result():
-            for owned in tasks:
-                del self._recovering[owned.task.steps.partition]
-            return
-        circuits = {o.task.id: self._circuit(o) for o in tasks}
-        replays = Replays(
-            self.settings.cluster(),
-            self._bound,
-            circuits,
-            {o.task.id: o for o in tasks},
-            corrects=self.settings.on_divergence == "correct",
-        )
-        for part, recovered in self._committer.recover(tasks, self._stores, replays):
-            self._recoveries.append((part, circuits, recovered))
-            self.traces.taking_over(part, recovered)
-
-    def _recovered(self, tasks: list[Owned], circuits: dict[TaskId, Circuit], recovered: Future[None]) -> None:
-        recovered.result()
-        logger.debug("recovered %s", [str(owned.task.id) for owned in tasks])
-        for owned in tasks:
-            partition = owned.task.steps.partition
-            if self._recovering.get(partition) is not owned:
-                continue
-            del self._recovering[partition]
-            if owned.phase is not Phase.RUNNING:
-                continue
-            bound = self.app.tasks[partition]
-            if owned.last is not None:
-                check_division(bound, ends(owned.last))
-            self.tasks[partition] = task = RunningTask(bound, owned, circuits[owned.task.id])
-            task.join(joining_offsets(bound, task.ends, self.topics))
-            if not task.begun:
-                self._begin(task)
-            self._correct(task)
-            self._inputs.add(task)
-            step = -1 if owned.last is None else owned.last.step
-            told = {"task": str(owned.task.id), "step": step}
-            after = (
-                ", and first moves, or makes anew, what an earlier version of the flow has kept" if task.moving else ""
-            )
-            logger.info("task %s runs from step %s%s", owned.task.id, step, after, extra=told)
+    def _start(self, owned: Owned, circuit: Circuit) -> None:
+        partition = owned.task.steps.partition
+        bound = self.app.tasks[partition]
+        if owned.last is not None:
+            check_division(bound, ends(owned.last))
+        self.tasks[partition] = task = RunningTask(bound, owned, circuit)
+        task.join(joining_offsets(bound, task.ends, self.topics))
+        if not task.begun:
+            self._begin(task)
+        self._correct(task)
+        self._inputs.add(task)
+        step = -1 if owned.last is None else owned.last.step
+        told = {"task": str(owned.task.id), "step": step}
+        after = ", and first moves, or makes anew, what an earlier version of the flow has kept" if task.moving else ""
+        logger.info("task %s runs from step %s%s", owned.task.id, step, after, extra=told)
 
     def _begin(self, task: RunningTask) -> None:
         """Stage step 0, which says where the inputs begin; again, if it was aborted."""
@@ -337,16 +297,12 @@ class Worker:
             check_sizes(step, self.app.limits)
             self.pipeline.stage(step)
 
-    def _circuit(self, owned: Owned) -> Circuit:
-        bound = self._bound[owned.task.id]
-        return bound.stage.circuit(bound.task.id.partition, self.app.layout)
-
     # -- losing tasks --------------------------------------------------------------------------------------------------
 
     def _on_revoked(self, partitions: Sequence[int]) -> None:
         """Commit what is staged, make a last version, say `released`. The group waits for this."""
         self._assigned -= set(partitions)
-        self._give_up(partitions)
+        self._take_overs.give_up(partitions)
         self._settle(wait=True)
         self._start_commit()
         self._settle(wait=True)
@@ -366,25 +322,10 @@ class Worker:
         """The session ended: others own the tasks by now, or will."""
         logger.warning("lost tasks %s", sorted(partitions))
         self._assigned -= set(partitions)
-        self._give_up(partitions)
+        self._take_overs.give_up(partitions)
         self._settle(wait=True)
         for p in partitions:
             self._drop(p)
-
-    def _give_up(self, partitions: Sequence[int]) -> None:
-        """End take-overs under way. An ownership that outlived its assignment could run beside its successor's."""
-        gone = [self._recovering.pop(p) for p in partitions if p in self._recovering]
-        for owned in gone:
-            owned.revoked = True
-        under_way: list[tuple[list[Owned], Future[bool] | Future[None]]] = [*self._naming]
-        under_way += [(tasks, future) for tasks, _, future in self._recoveries]
-        for tasks, future in under_way:
-            if any(owned.task.steps.partition in partitions for owned in tasks):
-                future.exception()  # waits for its end
-        for owned in gone:
-            self._stores.discard(owned.task.id)
-            if owned.phase is not Phase.IDLE:
-                abandon(owned)
 
     def _drop(self, partition: int) -> None:
         """Forget a task; if the group still assigns it, it is taken over again."""
