@@ -56,7 +56,7 @@ def backfill(target: str, histories: tuple[str, ...], abandon: bool, **options: 
     falkirk backfill app:flow --brokers broker-1:9092 --checkpoints s3://bucket/app
     falkirk run      app:flow --brokers broker-1:9092 --checkpoints s3://bucket/app
 
-    What Kafka holds no more may come from a table with the columns of the source, once (--history bids=parquet:s3a://lake/bids):
+    What Kafka holds no more may come from a table with the columns of the source (--history bids=parquet:s3a://lake/bids):
     its rows count before all records of the source, in the order of their timestamps.
 
     The exit code is 0 when the backfill is complete (with --abandon: given up), 1 when it was stopped before.

@@ -64,9 +64,9 @@ def backfill(
     stage = backfill_stage(app.plan, [History(source, "memory", source) for source in histories])
     pieces = {}
     first = 0
-    for n, (one, tasks) in enumerate(zip(stage.stages, stage.tasks(app.layout.partitions), strict=True)):
+    for n, one in enumerate(stage.stages):
         sources = [i.topic for i in one.inputs if i.kind == "source"]
-        for p in range(tasks):
+        for p in (p for of, p in app.tasks() if of is one):
             pieces[n, p] = [Piece(first + i, t, p, 0, len(app.topics[t][p])) for i, t in enumerate(sources)]
         first += len(sources)
     job = BackfillJob(stage, app.layout, pieces, clock, 0, result_partitions)

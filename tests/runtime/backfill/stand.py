@@ -61,9 +61,15 @@ bids.key_by("auction").process(Highest(), id="highest").sink(
     "raises", topic="NAME-raises", key="auction", value=fk.Json()
 )
 bids.filter(fk.col("price") > 900).sink("dear", topic="NAME-dear", key="auction", value=fk.Json())
+notes = flow.source("notes", topic=fk.Pattern("PREFIXnotes-.*"), value=fk.Json({"bidder": fk.Int64, "n": fk.Int64}))
+notes.group_by("bidder", id="noted").agg(n=fk.len(), sum=fk.sum("n")).sink(
+    "noted", topic="NAME-noted", key="bidder", value=fk.Json()
+)
 """
 
-TABLES, RECORDS = ("top", "spread", "bidders"), ("raises", "dear")
+TABLES, RECORDS = ("top", "spread", "bidders", "noted"), ("raises", "dear")
+NOTES = {"notes-long": 3, "notes-short": 1}
+"""Topics without keys, and their partitions."""
 
 
 class Stand:
@@ -72,7 +78,8 @@ class Stand:
     def __init__(self, brokers: str, prefix: str, folder: Path) -> None:
         self.brokers, self.prefix, self.folder = brokers, prefix, folder
         self.topics = Topics(Cluster(brokers))
-        self.topics.create(f"{prefix}bids", PARTITIONS, 1, {})
+        for name, partitions in {"bids": PARTITIONS, **NOTES}.items():
+            self.topics.create(prefix + name, partitions, 1, {})
         self.made = 0
 
     def app(self, name: str) -> str:
@@ -82,7 +89,7 @@ class Stand:
         return f"{path}:flow"
 
     def append(self, count: int) -> None:
-        """More bids; some are none."""
+        """More bids, some of which are none; and a tenth as many notes."""
         producer = Producer({"bootstrap.servers": self.brokers, "partitioner": "murmur2_random"})
         for n in range(self.made, self.made + count):
             bid = {"auction": n * n % 997, "bidder": n % 53, "price": n * 7919 % 1000}
@@ -93,6 +100,9 @@ class Stand:
                     break
                 except BufferError:
                     producer.poll(0.1)
+            if n % 10 == 0:
+                note = json.dumps({"bidder": bid["bidder"], "n": n})
+                producer.produce(self.prefix + ("notes-short" if n % 50 else "notes-long"), note)
         assert producer.flush(30) == 0
         self.made += count
 

@@ -174,6 +174,23 @@ class Order(fk.Process):
         return {"auction": row["auction"], "seen": seen}
 
 
+@pytest.mark.parametrize("rng", [None, random.Random(3)])
+def test_a_source_of_several_topics_is_read_topic_by_topic(rng: random.Random | None) -> None:
+    flow = fk.Flow("a", regime=fk.Batch())
+    bids_of = flow.source("bids", topic=["eu", "us"], value=BID, metadata=["topic"])
+    bids_of.group_by("topic", id="n").agg(n=fk.len(), sum=fk.sum("price")).sink("n", key="topic", value=JSON)
+    bids_of.group_by("auction", id="last").agg(last=fk.max("price")).sink("last", key="auction", value=JSON)
+    app = MemoryApp(flow, {"eu": 2, "us": 1})
+    bids(app, *((n, n) for n in range(30)), topic="eu")
+    bids(app, *((n, 100) for n in range(7)), topic="us")
+    written = epoch(app, rng, buckets=3)
+    assert pairs(written["n"]) == [
+        (b"eu", b'{"topic":"eu","n":30,"sum":435}'),
+        (b"us", b'{"topic":"us","n":7,"sum":700}'),
+    ]
+    assert len(written["last"]) == 30
+
+
 def test_a_source_may_be_read_by_stream_and_batch() -> None:
     flow = fk.Flow("f")
     source = flow.source(

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from falkirk.checkpoint.epochs import Epochs, Opened
 from falkirk.checkpoint.ids import InputPartition, TopicPartition
-from falkirk.runtime.app import App
+from falkirk.runtime.app import App, BoundTask
 from falkirk.runtime.batch.binding import BoundBatch
 from falkirk.stream.backfill import BackfillJob, BackfillStage, History, Turn
 from falkirk.stream.backfill.stage import backfill_stage
 from falkirk.stream.batch import Piece
-from falkirk.stream.plan import Layout
+from falkirk.stream.plan import Input, Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class BoundBackfill(BoundBatch):
 
     layout: Layout
     incarnation: str
+    tasks: tuple[BoundTask, ...]
 
     def job(self, epochs: Epochs) -> BackfillJob:
         """The work of the backfill that is open."""
@@ -49,14 +50,20 @@ class BoundBackfill(BoundBatch):
 
     def _pieces(self, stage: BackfillStage, opened: Opened) -> Mapping[tuple[int, int], Sequence[Piece]]:
         ranges = {r.partition.place: r for r in opened.division}
+        numbers, first = dict[str, tuple[int, list[Input]]](), dict[str, int]()
+        for n, one in enumerate(stage.stages):
+            first[one.id] = sum(len(inputs) for _, inputs in numbers.values())
+            numbers[one.id] = n, [i for i in one.inputs if i.kind == "source"]
         found: dict[tuple[int, int], Sequence[Piece]] = {}
-        first = 0
-        for n, (one, tasks) in enumerate(zip(stage.stages, stage.tasks(self.layout.partitions), strict=True)):
-            sources = [i.topic for i in one.inputs if i.kind == "source"]
-            for p in range(tasks):
-                reads = [(first + i, ranges[TopicPartition(topic, p)]) for i, topic in enumerate(sources)]
-                found[n, p] = [Piece(i, *r.partition.place, r.start, r.end) for i, r in reads if r.start < r.end]
-            first += len(sources)
+        for bound in self.tasks:
+            n, inputs = numbers[bound.stage.id]
+            found[n, bound.task.id.partition] = [
+                Piece(
+                    first[bound.stage.id] + inputs.index(b.input), *b.place, ranges[b.place].start, ranges[b.place].end
+                )
+                for b in bound.inputs
+                if b.input.kind == "source" and ranges[b.place].start < ranges[b.place].end
+            ]
         return found
 
 
@@ -77,4 +84,5 @@ def bind_backfill(app: App, histories: Sequence[History] = ()) -> BoundBackfill:
         tuple(replace(app.topics[o.topic], partitions=app.layout.partitions[o.topic]) for o in stage.outputs),
         app.layout,
         app.incarnation,
+        app.tasks,
     )

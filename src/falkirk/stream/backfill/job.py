@@ -14,6 +14,7 @@ n + 1      sink                 result partition  0    · sending stage · sendi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
@@ -75,7 +76,8 @@ class BackfillJob:
     stage: BackfillStage
     layout: Layout
     pieces: Mapping[tuple[int, int], Sequence[Piece]]
-    """What each task reads of its sources, by (stage's number, partition): of each source, all of the division."""
+    """What each task reads of its sources, by (stage's number, partition): of each source, all of the division. Each task is
+    there, though it reads nothing."""
     clock: int
     """Milliseconds: the only time that operators see."""
     base: int
@@ -178,7 +180,8 @@ class BackfillJob:
 
     @cached_property
     def _sizes(self) -> tuple[int, ...]:
-        return self.stage.tasks(self.layout.partitions)
+        counts = Counter(n for n, _ in self.pieces)
+        return tuple(counts[n] for n in range(len(self.stage.stages)))
 
     def receiver(self, edge: str) -> tuple[int, int]:
         """The number of the stage that reads an edge, and which it is of all that the stage is sent."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from falkirk.errors import ConfigError, DefinitionError
@@ -72,10 +72,6 @@ class BackfillStage:
         lines += map(str, self.histories)
         return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
 
-    def tasks(self, counts: Mapping[str, int]) -> tuple[int, ...]:
-        """How many each stage has; `counts` are topics' partitions."""
-        return tuple(counts[stage.inputs[0].topic] for stage in self.stages)
-
 
 def backfill_stage(plan: Plan, histories: Sequence[History] = ()) -> BackfillStage:
     """The backfill of a flow. Raises DefinitionError where there is nothing to backfill, or no one place to begin at, and
@@ -93,12 +89,6 @@ def backfill_stage(plan: Plan, histories: Sequence[History] = ()) -> BackfillSta
             hint="run the flow from the start instead, or use a table that is not broadcast",
         )
     inputs = tuple(i for stage in stages for i in stage.inputs if i.kind == "source")
-    if several := next((i for i in inputs if i.among is not None), None):
-        raise DefinitionError(
-            "a backfill reads one topic by each source, and this one reads several",
-            where=f"source {several.id}",
-            hint="run the flow from the start instead; or write a source for each topic, and concat them",
-        )
     starts = {i.topic: i.start for i in inputs}
     if other := next((i for i in inputs if i.start != starts[i.topic]), None):
         raise DefinitionError(
@@ -106,19 +96,26 @@ def backfill_stage(plan: Plan, histories: Sequence[History] = ()) -> BackfillSta
             where=f"sources {', '.join(i.id for i in inputs if i.topic == other.topic)}",
             hint="give both the same start=",
         )
-    check_histories(histories, {i.id for i in inputs})
+    check_histories(histories, inputs)
     sinks = tuple(o for stage in stages for o in stage.operators if isinstance(o, Sink))
     letters = dict.fromkeys(o for stage in stages for o in stage.outputs if o.kind == "dead_letters")
     outputs = (*(Output(o.id, o.topic, "sink") for o in sinks), *letters)
     return BackfillStage(plan.app, stages, inputs, sinks, outputs, tuple(histories))
 
 
-def check_histories(histories: Sequence[History], sources: set[str]) -> None:
-    """Each is of a source, and of each there is one at most. Raises ConfigError."""
+def check_histories(histories: Sequence[History], inputs: Sequence[Input]) -> None:
+    """Each is of a source, which reads one topic, and of each there is one at most. Raises ConfigError."""
+    sources = {i.id: i for i in inputs}
     for name, times in Counter(h.source for h in histories).items():
         if name not in sources:
             raise ConfigError(
                 f"the flow has no source {name!r}", where="--history", hint=did_you_mean(name, sorted(sources))
+            )
+        if sources[name].among is not None:
+            raise ConfigError(
+                f"source {name!r} reads several topics, and a history is of one",
+                where="--history",
+                hint="write a source for each topic, and concat them",
             )
         if times > 1:
             raise ConfigError(f"source {name!r} has two histories", where="--history", hint="make one table of them")

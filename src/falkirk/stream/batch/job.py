@@ -58,6 +58,9 @@ class Job:
     stage: str
     operators: tuple[Operator, ...]
     sources: tuple[tuple[Source, Format], ...]
+    """Of each topic that is read, by its number: that which reads it."""
+    topics: tuple[str, ...]
+    """Those topics."""
     dead_letters: str
     """The flow's topic of them; an operator may have another."""
     letters: tuple[str, ...]
@@ -102,8 +105,7 @@ class Job:
     def _bucket(self, n: int, exchange: int, bucket: int, rows: Iterator[_Row]) -> Iterator[pl.DataFrame]:
         operator = self._wiring.numbered[exchange]
         sending = self._sending(Place(n, exchange, bucket, 0))
-        topics = [source.topic for source, _ in self.sources]
-        run = BucketRun(StepInput(self.clock, []), Overlay(EmptyReader()), self._failures, topics=topics)
+        run = BucketRun(StepInput(self.clock, []), Overlay(EmptyReader()), self._failures, topics=self.topics)
         where = f"level {n} of {self.stage}, {operator.where}"
         sent = ((Place.of(order), unpacked(payload, where)) for _, _, order, payload in rows)
         for batch in self._wiring.exchanges[operator].received(run, sent):

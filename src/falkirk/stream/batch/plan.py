@@ -10,6 +10,7 @@ from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.batch.stage import BatchStage
 from falkirk.stream.failing import handlings, letter_outputs
+from falkirk.stream.pattern import Pattern
 from falkirk.stream.plan import Output
 from falkirk.stream.projection import columns_needed, projected
 from falkirk.stream.regimes import Batch
@@ -64,11 +65,11 @@ def _stage(graph: op.Graph, dead_letters: str, part: list[op.Operator]) -> Batch
     needed = columns_needed(members)
     sources = {o: projected(o, needed[o]) for o in members if isinstance(o, op.Source)}
     inputs = [i for source in sources for i in source_inputs(source)]
-    if several := next((o for o in sources if not isinstance(o.topics, str)), None):
+    if matching := next((o for o in sources if isinstance(o.topics, Pattern)), None):
         raise DefinitionError(
-            "a batch part reads one topic by each source, and this one reads several",
-            where=several.where,
-            hint="write a source for each topic, and concat them",
+            "a batch part reads topics that are named, and this source has a pattern",
+            where=matching.where,
+            hint="give it a list of topics",
         )
     operators = tuple(o for o in members if not isinstance(o, op.Source))
     handled = handlings(graph, [*sources, *operators], dead_letters)

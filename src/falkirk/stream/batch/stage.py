@@ -38,7 +38,7 @@ class BatchStage:
     sources: Mapping[Source, Format]
     """With the format that decodes the columns which are used here."""
     inputs: tuple[Input, ...]
-    """The sources, in the order of their numbers."""
+    """The topics of the sources, in the order of their numbers."""
     outputs: tuple[Output, ...]
     """The sinks, in the order of their numbers, then the dead letters."""
     dead_letters: str
@@ -67,8 +67,10 @@ class BatchStage:
         What does not decode is buried from the offsets `bury_from` on, by (topic, partition): before them it has been."""
         from falkirk.stream.batch.job import Job
 
+        by_id = {source.id: (source, value) for source, value in self.sources.items()}
         return Job(
-            app=self.app, stage=self.id, operators=self.operators, sources=tuple(self.sources.items()),
+            app=self.app, stage=self.id, operators=self.operators,
+            sources=tuple(by_id[i.id] for i in self.inputs), topics=tuple(i.topic for i in self.inputs),
             dead_letters=self.dead_letters, letters=tuple(o.topic for o in self.outputs if o.kind == "dead_letters"),
             handled=self.handled, bury_from=dict(bury_from), clock=clock,
             buckets=max(-(-records // BUCKET), min(SHARED, -(-records // LEAST)), 1),
