@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
 from falkirk.checkpoint.records import Range, StepRecord
+from falkirk.checkpoint.tasks import Owned, Phase, Task
 from falkirk.runtime import maintenance
 from falkirk.runtime.maintenance import Maintenance
 from falkirk.state.memory import MemoryStore
+from falkirk.state.rocks import RocksStore
 from falkirk.state.store import Identity, Progress
 
 STEPS, EDGE = TopicPartition("steps", 0), TopicPartition("edge", 0)
@@ -63,3 +66,34 @@ def test_without_more_ado_what_no_task_needs_goes_with_each_version(monkeypatch:
 
 def test_what_is_to_be_kept_for_a_while_goes_that_much_later(monkeypatch: pytest.MonkeyPatch) -> None:
     assert versions(25.0, monkeypatch) == [{}, {}, {}, {STEPS: 99, EDGE: 1000}, {STEPS: 199, EDGE: 2000}]
+
+
+@pytest.mark.parametrize(("changelog", "waits"), [(None, 3.0), (TopicPartition("changelog", 0), 10.0)])
+def test_what_would_be_run_again_gets_its_version_so_long_after_the_last_however_often_the_task_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changelog: TopicPartition | None, waits: float
+) -> None:
+    """Of workers that are killed within the time between two versions, none would make one."""
+    store = RocksStore(tmp_path, Identity("app", "stats/0", "f"))
+    store.write({b"k": b"v"}, Progress(7, 8, 0, clock=93_000))
+    store.commit()
+    now, begun = [50.0], list[float]()
+    monkeypatch.setattr(maintenance, "time", SimpleNamespace(monotonic=lambda: now[0], time=lambda: 50.0 + now[0]))
+    every = SimpleNamespace(every=SimpleNamespace(total_seconds=lambda: 10.0))
+    task: Any = SimpleNamespace(
+        bound=SimpleNamespace(inputs=[], stage=SimpleNamespace(regime=every)),
+        begun=True,
+        owned=Owned(Task(TaskId("stats", 0), STEPS, changelog), Phase.RUNNING, Nonce("n"), store),
+    )
+    kept = Maintenance(None, None)  # type: ignore[arg-type]
+    monkeypatch.setattr(kept, "_version", lambda *_: begun.append(now[0]))
+    kept.known(TaskId("stats", 0)).versioned = now[0]
+    kept.taken(task)
+    kept.known(TaskId("stats", 0)).stepped = True
+    while not begun:
+        now[0] += 1.0
+        kept.tick([task])
+        if (busy := kept.known(TaskId("stats", 0)).busy) is not None:
+            busy.result()
+    assert begun == [50.0 + waits]
+    kept.close()
+    store.close()

@@ -22,6 +22,10 @@ from falkirk.state.store import Store
 TOMBSTONE_RETENTION = Millis(7 * 24 * 3600 * 1000)
 """delete.retention.ms of changelogs: how long a compacted tombstone stays readable."""
 
+FLUSH_STEPS = 200
+"""Steps run again, after which a crash need not run them once more. A worker that is killed more often than it makes versions
+would else have ever more to run again."""
+
 
 async def current_store(stores: Stores, clock: Clock, task: Task) -> Store:
     """The task's store, or an empty one where the store is too old to be rolled along a compacted changelog.
@@ -117,7 +121,11 @@ async def roll_divisions(replayer: Replayer, owned: Owned, steps: Sequence[tuple
     task, store = owned.task, owned.opened()
     todo = [(offset, record) for offset, record in steps if record.step > store.progress.step]
     owned.rolled = (0, len(todo))
+    flushed = 0
     for unit in units(todo):
+        if owned.rolled[0] - flushed >= FLUSH_STEPS:
+            flushed = owned.rolled[0]
+            store.flush()
         state = Overlay(store)
         ran = await run_again(replayer, owned, [record for _, record in unit], state)
         offset, last = unit[-1]

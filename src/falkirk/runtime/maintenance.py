@@ -73,6 +73,14 @@ class Maintenance:
             if step.record.corrects >= 0:  # until there is a version behind it, each recovery runs its steps again
                 upkeep.versioned = -math.inf
 
+    def taken(self, task: RunningTask) -> None:
+        """A task has come. Where its steps would be run again, its next version is due so long after its last one, however
+        often it comes: each take-over runs again what is behind that."""
+        store = task.owned.opened()
+        if task.owned.task.replayed and isinstance(store, RocksStore) and (made := store.versions()):
+            age = time.time() - store.version_progress(made[-1]).clock / 1000
+            self.known(task.owned.task.id).versioned -= max(age, 0.0)
+
     def known(self, task: TaskId) -> Upkeep:
         """What is known of a task."""
         if task not in self._known:

@@ -279,6 +279,7 @@ class Worker:
             self._begin(task)
         self._correct(task)
         self._inputs.add(task)
+        self.maintenance.taken(task)
         step = -1 if owned.last is None else owned.last.step
         told = {"task": str(owned.task.id), "step": step}
         after = ", and first moves, or makes anew, what an earlier version of the flow has kept" if task.moving else ""
