@@ -26,6 +26,7 @@ from falkirk.testing.memory import MemoryApp
 
 WIDE = Context(prec=60)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EMPTY = {"type": "fixed", "name": "Empty", "size": 0}
 EXAMPLES = settings(max_examples=60, deadline=None)
 
 
@@ -199,6 +200,7 @@ def test_a_short_datum_takes_nothing_from_the_next() -> None:
         ({"type": "enum", "name": "E", "symbols": ["A"]}, b"\x02", "symbol 1 of 1"),
         ({"type": "fixed", "name": "F", "size": 3}, b"ab", "ends too early"),
         ({"type": "array", "items": "long"}, b"\xfe\xff\xff\xff\xff\x0f", "more items than there are bytes"),
+        ({"type": "array", "items": EMPTY}, b"\xfe\xff\xff\xff\xff\x0f\x00", "more items than there are bytes"),
         ({"type": "array", "items": "long"}, b"\x02\x02", "ends too early"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 2}, b"\x02\x64", "a decimal of more than 2 digits"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 2}, b"\x02\x9c", "a decimal of more than 2 digits"),
@@ -314,6 +316,13 @@ def test_a_projection_passes_over_the_rest() -> None:
     assert Avro(schema).project([]).schema is not None
     with pytest.raises(DefinitionError, match="no column 'z'"):
         form.project(["z"])
+
+
+def test_items_may_have_no_bytes_at_all() -> None:
+    schema = record(a={"type": "array", "items": EMPTY}, b="long")
+    value = b"\x06\x00" + b"\x0e"
+    assert Avro(schema).decode([value]).frame.rows() == [([b"", b"", b""], 7)]
+    assert Avro(schema).project(["b"]).decode([value]).frame.rows() == [(7,)]
 
 
 def test_a_block_may_say_its_size() -> None:

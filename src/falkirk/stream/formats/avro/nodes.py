@@ -242,6 +242,10 @@ class Record(Node):
             node.skip(cursor, rows)
 
 
+BYTELESS = 4_096
+"""Items of no bytes, nulls for one, that a block may have: nothing else bounds what a few bytes may claim."""
+
+
 @dataclass
 class Items(Node):
     """An array, or a map: then an item is a key and a value. They come in blocks, the last of which is empty."""
@@ -286,7 +290,8 @@ class Items(Node):
             cursor.longs(rows[sized], self.where)
             counts = np.abs(counts)
             left = cursor.end[rows[active]] - cursor.pos[rows[active]]
-            wrong = (counts < 0) | (counts > left // max(1, self.item.least))
+            most = left // self.item.least if self.item.least else BYTELESS
+            wrong = (counts < 0) | (counts > most)
             cursor.fail(rows[active], wrong, self.where, "more items than there are bytes")
             counts[wrong] = 0
             active, counts = active[counts > 0], counts[counts > 0]
