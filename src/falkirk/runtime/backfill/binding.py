@@ -12,7 +12,7 @@ from falkirk.runtime.batch.binding import BoundBatch
 from falkirk.stream.backfill import BackfillJob, BackfillStage, History, Turn
 from falkirk.stream.backfill.stage import backfill_stage
 from falkirk.stream.batch import Piece
-from falkirk.stream.plan import Input, Layout
+from falkirk.stream.plan import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +50,15 @@ class BoundBackfill(BoundBatch):
 
     def _pieces(self, stage: BackfillStage, opened: Opened) -> Mapping[tuple[int, int], Sequence[Piece]]:
         ranges = {r.partition.place: r for r in opened.division}
-        numbers, first = dict[str, tuple[int, list[Input]]](), dict[str, int]()
-        for n, one in enumerate(stage.stages):
-            first[one.id] = sum(len(inputs) for _, inputs in numbers.values())
-            numbers[one.id] = n, [i for i in one.inputs if i.kind == "source"]
+        inputs = [(one.id, i.id, i.topic) for one in stage.stages for i in one.inputs if i.kind == "source"]
+        numbers = {one.id: n for n, one in enumerate(stage.stages)}
         found: dict[tuple[int, int], Sequence[Piece]] = {}
         for bound in self.tasks:
-            n, inputs = numbers[bound.stage.id]
-            found[n, bound.task.id.partition] = [
-                Piece(
-                    first[bound.stage.id] + inputs.index(b.input), *b.place, ranges[b.place].start, ranges[b.place].end
-                )
+            # A topic that a pattern matches only since the backfill was opened is not in its division.
+            found[numbers[bound.stage.id], bound.task.id.partition] = [
+                Piece(inputs.index((bound.stage.id, b.input.id, b.input.topic)), *b.place, read.start, read.end)
                 for b in bound.inputs
-                if b.input.kind == "source" and ranges[b.place].start < ranges[b.place].end
+                if b.input.kind == "source" and (read := ranges.get(b.place)) is not None and read.start < read.end
             ]
         return found
 
