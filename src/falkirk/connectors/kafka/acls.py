@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from falkirk.checkpoint.ids import OwnerId
 from falkirk.connectors.kafka.config import Cluster, client
-from falkirk.connectors.kafka.errors import translate
+from falkirk.connectors.kafka.errors import LOADING, translate
 from falkirk.errors import ClusterError
 
 LOADING_S = 10.0
@@ -87,7 +87,10 @@ def rights_on_groups(cluster: Cluster, names: Iterable[str]) -> dict[str, set[st
     while True:
         asked = admin.describe_consumer_groups(sorted(names), include_authorized_operations=True, request_timeout=2)
         failed = [e for future in asked.values() if isinstance(e := future.exception(), KafkaException)]
-        if not any(e.args[0].code() in _LOADING for e in failed) or time.monotonic() > deadline:
+        if (
+            not any(e.args[0].code() in (*LOADING, KafkaError._TIMED_OUT) for e in failed)
+            or time.monotonic() > deadline
+        ):
             return _rights(asked, "group")
         time.sleep(0.1)
 
@@ -118,12 +121,5 @@ def may_write_as(cluster: Cluster, owner: OwnerId) -> None:
         raise translate(error.args[0], where) or ClusterError(error.args[0].str(), where=where) from error
 
 
-_LOADING = (
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError._TIMED_OUT,
-)
-"""A cluster that has just started makes the topic of groups only when it is asked about one."""
 _UNKNOWN = (KafkaError._TIMED_OUT, KafkaError.GROUP_ID_NOT_FOUND, KafkaError.COORDINATOR_NOT_AVAILABLE)
 _REFUSED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)

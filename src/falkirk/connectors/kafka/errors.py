@@ -17,6 +17,9 @@ class Words(NamedTuple):
     kind: type[FalkirkError] = ClusterError
 
 
+LOADING = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR)
+"""What a broker says that has been started: it reads first what it is to coordinate, or makes the topic of groups."""
+
 OLDEST = "2.8"
 """Of Kafka: the first that gives topics ids. Transactions that check the group's generation are older."""
 

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from falkirk.checkpoint.ids import Offset, TopicPartition, address, cluster_of, name_of
 from falkirk.connectors.kafka.certificates import distrust
 from falkirk.connectors.kafka.config import Cluster, client, logger, meet
-from falkirk.connectors.kafka.errors import OLDEST, given, translate
+from falkirk.connectors.kafka.errors import LOADING, OLDEST, given, translate
 from falkirk.connectors.kafka.members import Group, group_of
 from falkirk.connectors.kafka.places import parted, theirs
 from falkirk.errors import ClusterError, ConfigError, FalkirkError, UnreachableError
@@ -60,9 +60,6 @@ answered so for ever: a new one asks again."""
 
 PATIENCE = 10.0
 """Seconds within which a partition ought to have a leader again."""
-
-_BEGINS = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR)
-"""What a broker says that has been started: it reads first what it is to coordinate."""
 
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
@@ -180,7 +177,7 @@ class Topics:
                     warnings.simplefilter("ignore", DeprecationWarning)  # what is to be called instead: see `members`
                     found = self._admin.list_groups(name, min(timeout, 10))
             except KafkaException as error:
-                if error.args[0].code() not in _BEGINS or time.monotonic() > deadline:
+                if error.args[0].code() not in LOADING or time.monotonic() > deadline:
                     raise _in_words(error, f"consumer group {name}") from error
                 time.sleep(0.1)
             else:
@@ -357,6 +354,6 @@ def described(futures: Mapping[str, Future[Any]]) -> dict[str, TopicInfo]:
 
 def _in_words(error: KafkaException, where: str) -> FalkirkError:
     cause: KafkaError = error.args[0]
-    if cause.retriable() or cause.code() in (*_SILENCE, *_MOVED, *_BEGINS):
+    if cause.retriable() or cause.code() in (*_SILENCE, *_MOVED, *LOADING):
         return UnreachableError(f"no broker answers: {cause.str()}", where=where)
     return translate(cause, where) or ClusterError(f"the cluster refused a request: {cause.str()}", where=where)

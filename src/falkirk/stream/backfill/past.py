@@ -11,6 +11,7 @@ import polars as pl
 from falkirk.errors import ConfigError
 from falkirk.state.shards import murmur2, murmur2_partition
 from falkirk.stream.backfill.history import payload
+from falkirk.stream.engine.sources import millis_of
 from falkirk.stream.exchanges.place import Place
 from falkirk.stream.operators import Source
 from falkirk.stream.producing import columns_of, encoded
@@ -65,6 +66,4 @@ def _times(source: Source, rows: pl.DataFrame, clock: int) -> list[int] | None:
     """By the column of `time=`, where no column of its own says what the records' timestamps were."""
     if source.time is None or "timestamp" in source.metadata.values():
         return None
-    column = rows[source.time]
-    millis = column.dt.epoch("ms") if column.dtype.is_temporal() else column.cast(pl.Int64)
-    return millis.fill_null(clock).to_list()
+    return millis_of(rows[source.time]).fill_null(clock).to_list()

@@ -110,7 +110,7 @@ def timed(
         0 < time ≤ clock + AHEAD        the client takes 0 for now, and brokers refuse what is dated long after them
     """
     given = rows[column]
-    millis = given.dt.timestamp("ms") if given.dtype.is_temporal() else given.cast(pl.Int64, strict=False)
+    millis = millis_of(given)
     fits = millis.is_between(1, clock + AHEAD).fill_null(value=False)
     if fits.all():
         return rows, list(bad), millis
@@ -118,6 +118,11 @@ def timed(
     numbers = [i for i in range(len(given) + len(lost)) if i not in lost]
     late = [(numbers[i], _misdated(column, given[i], millis[i])) for i in (~fits).arg_true()]
     return rows.filter(fits), sorted([*bad, *late]), millis.filter(fits)
+
+
+def millis_of(column: pl.Series) -> pl.Series:
+    """Times, or milliseconds, as milliseconds since 1970."""
+    return column.dt.timestamp("ms") if column.dtype.is_temporal() else column.cast(pl.Int64, strict=False)
 
 
 def _misdated(column: str, value: object, millis: int | None) -> str:
