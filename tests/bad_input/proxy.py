@@ -1,4 +1,4 @@
-"""A TCP proxy before a broker. It can be down while the broker is up, and it can pass for an older broker.
+"""A TCP proxy before a broker. It can be down while the broker is up, lose requests, and pass for an older broker.
 
 client ──▶ proxy ──▶ broker       requests as they are
 client ◀── proxy ◀── broker       the broker's port is replaced by the proxy's, and what it says of its versions is cut
@@ -12,7 +12,7 @@ import struct
 import threading
 from contextlib import suppress
 
-API_VERSIONS, METADATA = 18, 3
+API_VERSIONS, METADATA, LIST_OFFSETS = 18, 3, 2
 KAFKA_2_7 = {METADATA: 9}
 """The highest version of requests, where it matters here: topics have ids from version 10 on."""
 
@@ -24,6 +24,8 @@ class Proxy:
         host, _, port = brokers.partition(":")
         self.upstream = host, int(port)
         self.highest: dict[int, int] = {}
+        self.lost: set[int] = set()
+        """What is asked of the broker, and never answered."""
         self.address = f"{host}:{free_port(host)}"
         self._ours = struct.pack(">i", int(self.address.partition(":")[2]))
         self._socket: socket.socket | None = None
@@ -54,7 +56,8 @@ class Proxy:
                 api, version, correlation = struct.unpack_from(">hhi", frame)
                 if api == API_VERSIONS:
                     asked[correlation] = version
-                broker.sendall(struct.pack(">i", len(frame)) + frame)
+                if api not in self.lost:
+                    broker.sendall(struct.pack(">i", len(frame)) + frame)
 
     def _answers(self, client: socket.socket, broker: socket.socket, asked: dict[int, int]) -> None:
         host, port = self.upstream

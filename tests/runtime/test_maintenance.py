@@ -68,14 +68,29 @@ def test_what_is_to_be_kept_for_a_while_goes_that_much_later(monkeypatch: pytest
     assert versions(25.0, monkeypatch) == [{}, {}, {}, {STEPS: 99, EDGE: 1000}, {STEPS: 199, EDGE: 2000}]
 
 
-@pytest.mark.parametrize(("changelog", "waits"), [(None, 3.0), (TopicPartition("changelog", 0), 10.0)])
+@pytest.mark.parametrize(
+    ("changelog", "stepped", "version", "waits"),
+    [
+        (None, True, 93_000, 3.0),
+        (TopicPartition("changelog", 0), True, 93_000, 10.0),
+        (None, True, None, 1.0),
+        (None, False, None, 10.0),
+    ],
+    ids=["a version is there", "nothing would be run again", "all would be run again", "no step was committed"],
+)
 def test_what_would_be_run_again_gets_its_version_so_long_after_the_last_however_often_the_task_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changelog: TopicPartition | None, waits: float
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changelog: TopicPartition | None,
+    stepped: bool,
+    version: int | None,
+    waits: float,
 ) -> None:
     """Of workers that are killed within the time between two versions, none would make one."""
     store = RocksStore(tmp_path, Identity("app", "stats/0", "f"))
-    store.write({b"k": b"v"}, Progress(7, 8, 0, clock=93_000))
-    store.commit()
+    if version is not None:
+        store.write({b"k": b"v"}, Progress(7, 8, 0, clock=version))
+        store.commit()
     now, begun = [50.0], list[float]()
     monkeypatch.setattr(maintenance, "time", SimpleNamespace(monotonic=lambda: now[0], time=lambda: 50.0 + now[0]))
     every = SimpleNamespace(every=SimpleNamespace(total_seconds=lambda: 10.0))
@@ -84,6 +99,8 @@ def test_what_would_be_run_again_gets_its_version_so_long_after_the_last_however
         begun=True,
         owned=Owned(Task(TaskId("stats", 0), STEPS, changelog), Phase.RUNNING, Nonce("n"), store),
     )
+    if stepped:
+        task.owned.last = StepRecord("stats/0", Step(7), Nonce("n"), OwnerId("o"), Millis(93_000), (), (), "")
     kept = Maintenance(None, None)  # type: ignore[arg-type]
     monkeypatch.setattr(kept, "_version", lambda *_: begun.append(now[0]))
     kept.known(TaskId("stats", 0)).versioned = now[0]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import psutil
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from tests.soak.reader import PATIENT
+from tests.soak.reader import PATIENT, told
 from tests.soak.system import signal_to
 
 TRIES = 60
@@ -57,7 +57,7 @@ class Freezer:
     def _offsets(self, isolation: IsolationLevel) -> dict[TopicPartition, int]:
         wanted = {partition: OffsetSpec.latest() for partition in self.partitions}
         asked = self.admin.list_offsets(wanted, isolation_level=isolation, request_timeout=5)
-        return {place: future.result().offset for place, future in asked.items()}
+        return {place: told(future) for place, future in asked.items()}
 
     def _connect(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.brokers, **PATIENT})

@@ -163,6 +163,14 @@ class Reader:
 Asked = dict[TopicPartition, Future[Any]]
 
 
+def told(asked: Future[Any]) -> int:
+    """An offset that was asked for. Raises KafkaException where no broker answers: the client says -1001 then."""
+    offset: int = asked.result().offset
+    if offset < 0:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    return offset
+
+
 class Cluster:
     """What is read of one cluster."""
 
@@ -199,7 +207,7 @@ class Cluster:
     def answer(self, asked: Asked) -> dict[Tp, int] | None:
         """The high watermarks; None where the broker does not answer."""
         try:
-            return {Tp(tp.topic, tp.partition): future.result().offset for tp, future in asked.items()}
+            return {Tp(tp.topic, tp.partition): told(future) for tp, future in asked.items()}
         except KafkaException:
             # The client goes on asking with the leader epochs of before a restart of the broker, and is refused for ever.
             self.admin = self._admin()

@@ -77,8 +77,8 @@ class Maintenance:
         """A task has come. Where its steps would be run again, its next version is due so long after its last one, however
         often it comes: each take-over runs again what is behind that."""
         store = task.owned.opened()
-        if task.owned.task.replayed and isinstance(store, RocksStore) and (made := store.versions()):
-            age = time.time() - store.version_progress(made[-1]).clock / 1000
+        if task.owned.task.replayed and task.owned.last is not None and isinstance(store, RocksStore):
+            age = time.time() - store.version_progress(store.versions()[-1]).clock / 1000  # of version 0: since 1970
             self.known(task.owned.task.id).versioned -= max(age, 0.0)
 
     def known(self, task: TaskId) -> Upkeep:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import OffsetSpec
+from tests.bad_input.proxy import LIST_OFFSETS, Proxy
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka import reader as reader_module
@@ -30,6 +34,14 @@ def place(kafka: str, topic_prefix: str) -> TopicPartition:
         producer.produce(topic, str(i))
     producer.flush()
     return TopicPartition(topic, 0)
+
+
+@pytest.fixture
+def proxy(kafka: str) -> Iterator[Proxy]:
+    one = Proxy(kafka)
+    one.listen()
+    yield one
+    one.close()
 
 
 @pytest.mark.timeout(60)
@@ -102,3 +114,29 @@ def test_a_division_is_waited_for_while_no_broker_answers() -> None:
     division = DivisionReader(Cluster("127.0.0.1:1"), Words("gone", "bring it back"), patience=0.2)
     with closing(division), pytest.raises(UnreachableError, match="nothing was read for"):
         division.read({TopicPartition("bids", 0): (Offset(0), Offset(1))})
+
+
+def test_the_end_of_a_log_is_asked_for_until_a_broker_tells_it(
+    place: TopicPartition, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka has an answer though nothing was answered; who believed it would take the log for one without records."""
+    monkeypatch.setattr(reader_module, "ANSWER", 0.5)
+    with closing(BoundedReader(Cluster(proxy.address))) as reader, ThreadPoolExecutor(1) as aside:
+        assert reader.watermarks([place], end=True) == {place: 10}
+        proxy.lost = {LIST_OFFSETS}
+        asked = aside.submit(reader.watermarks, [place], end=True)
+        time.sleep(2)
+        assert not asked.done()
+        proxy.lost = set()
+        assert asked.result() == {place: 10}
+
+
+def test_where_a_source_begins_is_unknown_while_no_broker_tells_it(place: TopicPartition, proxy: Proxy) -> None:
+    """The answer that is none would be taken for "no record is that late", and the source be begun at its end."""
+    topics = Topics(Cluster(proxy.address))
+    assert topics.offsets([place], "earliest") == {place: 0}
+    proxy.lost = {LIST_OFFSETS}
+    with pytest.raises(UnreachableError, match="has not said where"):
+        topics._offsets({place: OffsetSpec.earliest()}, timeout=0.5)
+    proxy.lost = set()
+    assert topics.offsets([place], "earliest") == {place: 0}

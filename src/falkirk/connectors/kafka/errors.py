@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException
+from confluent_kafka.admin import ListOffsetsResultInfo  # type: ignore[attr-defined]
 
+from falkirk.checkpoint.ids import Offset
 from falkirk.errors import ClusterError, ConfigError, FalkirkError
 
 
@@ -91,3 +93,12 @@ def translate(error: KafkaError, where: str = "", cluster: str = "") -> FalkirkE
 def given(cluster: str) -> str:
     """Where a client's settings are given, by the name of its cluster."""
     return f"[cluster.{cluster}.kafka]" if cluster else "--set, or [kafka]"
+
+
+def told(answer: ListOffsetsResultInfo) -> Offset:
+    """The offset that `list_offsets` found. Raises KafkaException where no broker told it: of one that falls silent when it
+    has been asked, librdkafka (2.16) drops the error, and gives an offset that means nothing as the answer. Who took it for
+    the end of a log would believe to have read it."""
+    if answer.offset < OFFSET_END:  # the end itself is an answer: no record is that late
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the broker has not said where a partition is"))
+    return Offset(answer.offset)

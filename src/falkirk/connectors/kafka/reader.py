@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import LogRecord, Ranges, Read
 from falkirk.connectors.kafka.config import READER, Cluster, client, logger, meet
-from falkirk.connectors.kafka.errors import translate
+from falkirk.connectors.kafka.errors import told, translate
 from falkirk.state.store import Changes
 
 CHUNK = 100_000
@@ -21,6 +21,9 @@ CHUNK = 100_000
 
 CHANGES = 20_000
 """Changes that one call hands over, about: few enough to be sorted and written while the processor has them at hand."""
+
+ANSWER = 5.0
+"""Seconds that a broker has to answer, before it is asked anew."""
 
 STUCK_AFTER = 0.1
 """Seconds that a read waits at an end that is short of its goal. A commit's markers take a few milliseconds."""
@@ -52,9 +55,9 @@ class BoundedReader:
                 meet(self._admin, topic)
                 self._led.add(topic)
             level, found = IsolationLevel.READ_UNCOMMITTED, dict[TopicPartition, Offset]()
-            for p, future in self._admin.list_offsets(asked, isolation_level=level, request_timeout=5).items():
+            for p, future in self._admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER).items():
                 try:
-                    found[TopicPartition(p.topic, p.partition)] = Offset(future.result().offset)
+                    found[TopicPartition(p.topic, p.partition)] = told(future.result())
                 except KafkaException as error:
                     if known := translate(error.args[0], f"topic {p.topic}"):
                         raise known from error

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from falkirk.checkpoint.ids import Offset, TopicPartition, address, cluster_of, name_of
 from falkirk.connectors.kafka.certificates import distrust
 from falkirk.connectors.kafka.config import Cluster, client, logger, meet
-from falkirk.connectors.kafka.errors import LOADING, OLDEST, given, translate
+from falkirk.connectors.kafka.errors import LOADING, OLDEST, given, told, translate
 from falkirk.connectors.kafka.members import Group, group_of
 from falkirk.connectors.kafka.places import parted, theirs
 from falkirk.errors import ClusterError, ConfigError, FalkirkError, UnreachableError
@@ -286,7 +286,7 @@ class Topics:
             for p, future in self._admin.list_offsets(asked, isolation_level=level, request_timeout=timeout).items():
                 topic = address(self._cluster.name, p.topic)
                 try:
-                    found[TopicPartition(topic, p.partition)] = Offset(future.result().offset)
+                    found[TopicPartition(topic, p.partition)] = told(future.result())
                 except KafkaException as error:
                     if error.args[0].code() not in _MOVED or time.monotonic() > deadline:
                         raise _in_words(error, f"topic {topic}") from error
