@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -61,6 +63,21 @@ some = bids.filter(fk.col("bidder") >= LEAST).group_by("auction", id="counts", v
 some.agg(n=fk.len()MORE).sink("{prefix}counts", key="auction", value=fk.Json())
 """
 
+SLOWLY = """
+import time
+
+ahead = rebuilding.Rebuilder.ahead
+
+
+def slowly(*step):
+    time.sleep(2)
+    ahead(*step)
+
+
+rebuilding.Rebuilder.ahead = slowly
+"""
+"""A shadow that is met while it works."""
+
 Table = dict[int, int]
 
 
@@ -74,9 +91,9 @@ class App:
         self.process: subprocess.Popen[str] | None = None
         self.fed = 0
 
-    def write(self, *parts: str, begin: str = FLOW) -> None:
+    def write(self, *parts: str, begin: str = FLOW, file: str = "app.py") -> None:
         text = "".join([begin, *parts]).format(name=self.name, prefix=self.prefix)
-        (self.folder / "app.py").write_text(text)
+        (self.folder / file).write_text(text)
 
     def feed(self, count: int, auctions: int = 7) -> None:
         producer = Producer({"bootstrap.servers": self.brokers, "partitioner": "murmur2"})
@@ -94,9 +111,7 @@ class App:
         return self.process
 
     def call(self, *arguments: str) -> tuple[int, str, str]:
-        process = self.start(*arguments)
-        out, err = process.communicate(timeout=120)
-        return process.returncode, out, err
+        return ended(self.start(*arguments))
 
     def run_to_the_end(self) -> None:
         code, _, err = self.call("run", "app:flow", "--workers", "2", "--until", "end")
@@ -135,9 +150,9 @@ class App:
             table[int(key)] = found
         return table
 
-    def steps(self) -> dict[str, list[StepRecord]]:
+    def steps(self, name: str = "") -> dict[str, list[StepRecord]]:
         found: dict[str, list[StepRecord]] = {}
-        for _, value, _ in self.records(f"falkirk.{self.name}.steps"):
+        for _, value, _ in self.records(f"falkirk.{name or self.name}.steps"):
             if isinstance(record := decode(value or b""), StepRecord):
                 found.setdefault(record.task, []).append(record)
         return found
@@ -283,16 +298,126 @@ def test_state_is_rebuilt_under_load_while_the_app_is_killed(app: App, regime: s
     assert "as it was" in out
 
 
+def test_state_is_rebuilt_beside_the_version_that_runs_and_taken_over_at_the_switch(app: App) -> None:
+    auctions, least = 500, {1: 4, 2: 2}
+    run, beside = (
+        ["--workers", "2", "--keep-steps", "1h"],
+        ["--workers", "2", "--state-dir", "beside", "--session-timeout", "30s"],
+    )
+
+    def write(file: str, layout: int, *more: str) -> None:
+        begin = REBUILT.replace("LEAST", str(least[layout])).replace("VERSION", str(layout))
+        app.write(*more, begin=begin.replace("MORE", "").replace("REGIME", "EagerCheckpoint"), file=file)
+
+    def said() -> int:
+        return len(app.records(f"{app.prefix}counts"))
+
+    write("app.py", 1)
+    app.feed(8_000, auctions)
+    old = app.start("run", "app:flow", *run)
+    try:
+        wait_until(lambda: consumed(app.steps()) == 8_000)
+        write("new.py", 2, SLOWLY)
+        shadow = app.start("rebuild", "new:flow", "counts", *beside)
+        wait_until(lambda: len(app.steps(f"{app.name}.rebuild")) == 2)
+        kill_one(shadow)
+        app.feed(500, auctions)
+        with asleep(shadow):
+            code, _, err = app.call("run", "new:flow", "--state-dir", "other", "--rebuild", "counts")
+            assert (code, "are still being rebuilt beside the app" in err) == (2, True), err
+        code, out, err = ended(shadow)
+        assert code == 0, err
+        assert "read all that the app had read when this began" in out + err
+        before = said()
+        with feeding(app, auctions):
+            wait_until(lambda: said() > before)  # the running version goes on
+            code, _, err = app.call("rebuild", "new:flow", "counts", *beside)
+        assert code == 0, err
+        made = consumed(app.steps(f"{app.name}.rebuild"))
+        assert made >= 8_500
+        app.feed(500, auctions)
+        wait_until(lambda: consumed(app.steps()) == app.fed)
+        left = app.fed - made
+    finally:
+        kill_all(old)
+    app.start("run", "new:flow", *run, "--rebuild", "counts")
+    wait_for_move(app, 2, lambda move: move.again)
+    app.kill()
+    code, _, err = app.call("delete", f"{app.name}.rebuild", "--yes", "--state-dir", "beside")
+    assert (code, "have not taken over yet" in err) == (2, True), err
+    app.feed(500, auctions)
+    code, _, err = app.call("run", "new:flow", *run, "--until", "end", "--rebuild", "counts")
+    assert code == 0, err
+    check_each_record(app, least, 2)
+    moves = [step.move for steps in app.steps().values() for step in steps if step.move is not None]
+    assert sum(r.end - r.start for move in moves for r in move.again) == left
+
+    code, _, err = app.call("rebuild", "new:flow", "counts", *beside)
+    assert (code, "nothing that app" in err) == (2, True), err
+    code, out, err = app.call("delete", f"{app.name}.rebuild", "--yes", "--state-dir", "beside")
+    assert code == 0, err
+    app.feed(100, auctions)
+    code, _, err = app.call("run", "new:flow", *run, "--until", "end", "--rebuild", "counts")
+    assert code == 0, err
+    check_each_record(app, least, 2)
+
+
+def wait_until(there: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not there():
+        assert time.monotonic() < deadline
+
+
+def consumed(steps: dict[str, list[StepRecord]]) -> int:
+    """Offsets of the source that are behind the last steps."""
+    return sum(r.end for found in steps.values() for r in found[-1].division)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
 def wait_for_move(app: App, layout: int, there: Callable[[Move], object]) -> None:
     deadline = time.monotonic() + 60
     while not any(s.layout == layout and s.move and there(s.move) for steps in app.steps().values() for s in steps):
+        assert app.process is not None
+        assert app.process.poll() is None, app.process.communicate()
         assert time.monotonic() < deadline
 
 
 def kill_one(process: subprocess.Popen[str]) -> None:
     """kill -9 of a worker."""
-    workers = [c for c in psutil.Process(process.pid).children() if "falkirk.runtime.process" in " ".join(c.cmdline())]
+    children = [c for c in psutil.Process(process.pid).children() if c.status() != psutil.STATUS_ZOMBIE]
+    workers = [c for c in children if "falkirk.runtime.process" in " ".join(c.cmdline())]
     workers[0].kill()
+
+
+@contextmanager
+def feeding(app: App, auctions: int) -> Iterator[None]:
+    """Records come all the while."""
+    stop = threading.Event()
+
+    def feed() -> None:
+        while not stop.wait(0.02):
+            app.feed(5, auctions)
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    yield
+    stop.set()
+    thread.join()
+
+
+@contextmanager
+def asleep(process: subprocess.Popen[str]) -> Iterator[None]:
+    """It and its workers do nothing meanwhile."""
+    all_ = [psutil.Process(process.pid), *psutil.Process(process.pid).children()]
+    for one in all_:
+        one.suspend()
+    yield
+    for one in all_:
+        one.resume()
 
 
 def check_each_record(app: App, least: dict[int, int], newest: int) -> None:

@@ -11,6 +11,7 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.deleting import Belongings, belongings, check_stopped
 from falkirk.runtime.deleting import delete as delete_app
+from falkirk.runtime.shadows import check_taken
 from falkirk.stream.names import control_topic
 
 
@@ -38,6 +39,7 @@ def delete(app: str, sinks: bool, yes: bool, **options: Any) -> None:
     topics = Topics(settings.cluster())
     found = belongings(app, settings, topics)
     check_stopped(app, topics)
+    check_taken(app, settings, topics)
     _show(found, control_topic(settings.prefix, app), sinks=sinks)
     confirm(app, "deleted", yes=yes)
     delete_app(found, settings, topics, lambda what: click.echo(f"deleted {what}", err=True), published=sinks)

@@ -37,6 +37,9 @@ SECTIONS: dict[str, dict[str, LazyCommand]] = {
         "dev": LazyCommand("falkirk.cli.run", "dev", "Run a flow here, on a Kafka that starts by itself."),
         "run": LazyCommand("falkirk.cli.run", "run", "Run a flow on a Kafka cluster."),
         "worker": LazyCommand("falkirk.cli.run", "worker", "Be one worker of an app, without a supervisor: for a pod."),
+        "rebuild": LazyCommand(
+            "falkirk.cli.run", "rebuild", "Rebuild operators beside the version of a flow that runs."
+        ),
         "driver": LazyCommand("falkirk.cli.epoch", "driver", "Drive an app's batch parts, without workers: for a pod."),
         "backfill": LazyCommand("falkirk.cli.backfill", "backfill", "Let Spark compute what a new flow begins with."),
     },

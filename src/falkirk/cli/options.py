@@ -153,35 +153,48 @@ rebuild_option = click.option(
     "inputs still have. May be given several times; once that is done it has no effect."
 )  # fmt: skip
 
-_RUN: list[Decorator] = [
-    click.argument("target", metavar="APP:FLOW"),
-    *_CLUSTER,
-    *_STATE,
-    rebuild_option,
+_WORK: list[Decorator] = [
     setting("--session-timeout", metavar="DURATION", default="10s", show_default=True,
             help="How long a worker may be silent before others take its tasks."),
     replication_option,
-    setting("--keep-steps", metavar="DURATION", default="", help="How long steps stay on record that no task needs any more, "
-            "so that falkirk why can look back.  [default: not at all]"),
-    setting("--on-divergence", type=click.Choice(["stop", "correct"]), default="stop", show_default=True,
-            help="What to do where recorded steps of a lazy task, run again after a crash, give another output than they "
-            "published, for the code is another now: end with an error, or publish the difference and go on."),
     setting("--memory", metavar="SIZE", default="256MiB", show_default=True,
             help="Block cache and write buffers of each worker's stores."),
-    setting("--spark", metavar="MASTER", default="local[*]", show_default=True,
-            help="Spark's master, for batch parts and --on spark."),
-    click.option("--spark-set", "spark_settings", metavar="KEY=VALUE", multiple=True, envvar="FALKIRK_SPARK_SET",
-                 help="A setting of Spark's. May be given several times."),
     setting("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning",
             show_default=True),
     setting("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, callback=_log_format,
             help="What is written on standard error; json: an object a line."),
 ]  # fmt: skip
 
+_RUN: list[Decorator] = [
+    click.argument("target", metavar="APP:FLOW"),
+    *_CLUSTER,
+    *_STATE,
+    rebuild_option,
+    setting("--keep-steps", metavar="DURATION", default="", help="How long steps stay on record that no task needs any more, "
+            "so that falkirk why can look back.  [default: not at all]"),
+    setting("--on-divergence", type=click.Choice(["stop", "correct"]), default="stop", show_default=True,
+            help="What to do where recorded steps of a lazy task, run again after a crash, give another output than they "
+            "published, for the code is another now: end with an error, or publish the difference and go on."),
+    setting("--spark", metavar="MASTER", default="local[*]", show_default=True,
+            help="Spark's master, for batch parts and --on spark."),
+    click.option("--spark-set", "spark_settings", metavar="KEY=VALUE", multiple=True, envvar="FALKIRK_SPARK_SET",
+                 help="A setting of Spark's. May be given several times."),
+    *_WORK,
+]  # fmt: skip
+
 
 def run_options(command: Command) -> Command:
     """What a flow is run with."""
     return _with([*_RUN, config()], command)
+
+
+def rebuild_options(command: Command) -> Command:
+    """What a shadow of a flow is run with."""
+    ids = click.argument("ids", metavar="ID…", nargs=-1, required=True)
+    return _with(
+        [click.argument("target", metavar="APP:FLOW"), ids, *_CLUSTER, *_STATE, *_WORK, workers_option, config()],
+        command,
+    )
 
 
 def dev_options(command: Command) -> Command:
@@ -213,18 +226,19 @@ def settings_from(**options: Any) -> Settings:
         state_dir=str(options["state_dir"]),
         workers=options["workers"],
         rebuild=tuple(options["rebuild"]),
+        beside=options.get("beside", False),
         session_timeout_ms=int(
             parse_duration(options["session_timeout"], where="--session-timeout").total_seconds() * 1000
         ),
         checkpoints=options["checkpoints"],
         replication=options["replication"],
         keep_steps_ms=int(parse_duration(keep, where="--keep-steps").total_seconds() * 1000)
-        if (keep := options["keep_steps"])
+        if (keep := options.get("keep_steps"))
         else 0,
-        on_divergence=options["on_divergence"],
+        on_divergence=options.get("on_divergence", "stop"),
         cache_bytes=parse_size(options["memory"], where="--memory"),
-        spark=options["spark"],
-        spark_settings=options["config"].of_spark() | _pairs("--spark-set", options["spark_settings"]),
+        spark=options.get("spark", "local[*]"),
+        spark_settings=options["config"].of_spark() | _pairs("--spark-set", options.get("spark_settings", ())),
         executors_state_dir=options.get("executors_state_dir", ""),
         log_level=options["log_level"],
         log_format=options["log_format"],

@@ -18,6 +18,7 @@ from falkirk.cli.options import (
     http_option,
     of_own_kafka,
     place_option,
+    rebuild_options,
     run_options,
     settings_from,
     slot_option,
@@ -87,6 +88,22 @@ def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
             say(f"made topic {topic}, which the flow reads")
         say(f"Kafka at {kafka.bootstrap} (--brokers of falkirk send and peek)")
         _run(target, settings, until)
+
+
+@click.command()
+@rebuild_options
+def rebuild(target: str, ids: tuple[str, ...], **options: Any) -> None:
+    """Rebuild operators of a changed flow from what its inputs still have, beside the version that runs.
+
+    The operators IDs of the flow as it is now read all that the app has read, in processes of their own, and say nothing.
+    When they have come to where the app was, this ends; begun again, it goes on. Then stop the app, and start the new
+    version with --rebuild: it takes over what was made, reads the little that is left, and tells what is another.
+
+    \b
+    falkirk rebuild app:flow totals --brokers broker-1:9092 --workers 4
+    falkirk run app:flow --rebuild totals --brokers broker-1:9092 --workers 4
+    """
+    _run(target, settings_from(rebuild=ids, beside=True, **options), "end")
 
 
 @click.command()

@@ -18,8 +18,9 @@ from falkirk.cli.main import tell as tell_error
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.master import check_master
 from falkirk.errors import ConfigError, FalkirkError
+from falkirk.runtime import beside
 from falkirk.runtime.announcing import Announcing
-from falkirk.runtime.app import App, prepare
+from falkirk.runtime.app import App
 from falkirk.runtime.backfill.look import look
 from falkirk.runtime.batch.child import DriverChild
 from falkirk.runtime.batch.process import drive
@@ -156,7 +157,7 @@ def _supervise(
     until_end: bool,
     there: bool,
 ) -> None:
-    end = UntilEnd(app, settings.cluster(), topics) if until_end else None
+    end = UntilEnd(app, settings.cluster(), topics, app.until) if until_end else None
     progress = None if end is None else end.progress
     watch = Watch(app, settings, settings.workers, live=live, progress=progress, elsewhere=there)
     stop = stop_on_signals(
@@ -193,8 +194,13 @@ def _supervise(
             while not finished():
                 time.sleep(0.05)
     if end is not None and following is not None and following.finished() and app.tasks:
-        everything = f"everything is processed: {end.progress()[1]:,} input records, in {clock(watch.board.seconds)}"
-        say(f"{app.name}: {everything}")
+        records, took = f"{end.progress()[1]:,} input records", clock(watch.board.seconds)
+        if settings.beside:
+            again = " ".join(f"--rebuild {id_}" for id_ in settings.rebuild)
+            say(f"{app.name}: read all that the app had read when this began: {records}, in {took}. Now stop the app, and "
+                f"start its new version: falkirk run {target} {again}")  # fmt: skip
+        else:
+            say(f"{app.name}: everything is processed: {records}, in {took}")
 
 
 def stop_on_signals(leaving: Callable[[], None]) -> threading.Event:
@@ -218,7 +224,7 @@ def bound(target: str, settings: Settings) -> tuple[App, Topics]:
     plan = load_flow(target).plan(settings.prefix)
     topics = Topics(settings.cluster())
     about(app=plan.app)
-    app = prepare(plan, settings, topics)
+    app = beside.met(plan, settings, topics)
     if app.backfill is not None:
         look(app, settings.cluster())  # one that is open would stop each worker
     Hosts(app, settings, topics).check_alone()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
-from falkirk.checkpoint.ids import InputPartition, TaskId, TopicPartition
+from falkirk.checkpoint.ids import InputPartition, Millis, Offset, TaskId, TopicPartition
 from falkirk.checkpoint.tasks import Task
 from falkirk.connectors.kafka.control import CONTROL, PARTITIONS, ControlTopic
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
@@ -17,10 +18,11 @@ from falkirk.errors import SourceError
 from falkirk.runtime import layout
 from falkirk.runtime.batch.binding import BoundBatch, bind
 from falkirk.runtime.continuity import check_stages, differ_in_topics, keep
-from falkirk.runtime.layout import LayoutRecord, Start
+from falkirk.runtime.layout import LayoutRecord, ShadowRecord, Start
 from falkirk.runtime.rebuilds import check_rebuilds
 from falkirk.runtime.registries import meet_registries
 from falkirk.runtime.settings import Settings
+from falkirk.runtime.shadows import with_shadows
 from falkirk.runtime.survey import Survey, has_changelog, parts, survey
 from falkirk.stream.names import backfill_topic, changelog_topic, control_topic, epochs_topic, steps_topic
 from falkirk.stream.plan import Input, Layout, Plan, Stage
@@ -44,6 +46,18 @@ class BoundTask:
     inputs: tuple[BoundInput, ...]
     shared: tuple[BoundInput, ...] = ()
     """What its worker reads for it, of broadcast tables: part of its divisions, but no input of its own."""
+    shadow: tuple[TopicPartition, Offset] | None = None
+    """The changelog, and where it ends, that operators begin with which were rebuilt beside the version before."""
+    until: Until | None = None
+    """Of a shadow's task: how far the app is that it is beside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """How far a task has read, and the clock of the step that read last."""
+
+    ends: Mapping[TopicPartition, Offset]
+    clock: Millis
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +86,29 @@ class App:
         return self.name
 
     @property
+    def until(self) -> Mapping[TopicPartition, Offset] | None:
+        """Of a shadow: up to where it reads; None: it reads whatever comes."""
+        untils = [bound.until for bound in self.tasks if bound.until is not None]
+        return {place: at for until in untils for place, at in until.ends.items()} if untils else None
+
+    @property
     def incarnation(self) -> str:
         """What tells this app from an earlier one of its name, that was deleted or reset: the id of its steps topic."""
         return layout.incarnation_of(self.topics[self.steps].id)
 
 
 def prepare(
-    plan: Plan, settings: Settings, topics: Topics, *, backfill: bool = False, losing: Collection[str] = ()
+    plan: Plan,
+    settings: Settings,
+    topics: Topics,
+    *,
+    backfill: bool = False,
+    losing: Collection[str] = (),
+    beside: str = "",
 ) -> App:
     """Bind a flow to a cluster: check it against its sources and its recorded layout, make its topics, lay its tasks out.
     With `backfill`, the layout says from then on that there is one: a worker finds it there (`runtime.backfill.look`).
-    The state of the operators `losing` need not be kept.
+    The state of the operators `losing` need not be kept. `beside`: of a shadow, which app it is beside.
 
     Safe to call from any number of workers at once. Raises ClusterError, SourceError and StateError: nothing is made then.
     """
@@ -105,14 +131,16 @@ def prepare(
         counts = {name: info.partitions for name, info in infos.items()} | counts
         firsts = _firsts(found, counts, topics)
         kept = {n: layout.TopicRecord(infos[n].id, counts[n], roles[n], firsts.get(n, ())) for n in sorted(roles)}
-        known = keep(record, found.past, plan.app, found.stages, kept)
+        stages = with_shadows(found, settings, topics)
+        known = keep(record, found.past, plan.app, stages, kept, beside)
     finally:
         record.close()
     if differ_in_topics(known.stages, found.stages):
         return prepare(
             plan, settings, topics, backfill=backfill, losing=losing
         )  # another has seen other topics: look again
-    tasks = lay_out(plan, settings, known.number, found.sizes, infos)
+    shadows = {stage.id: stage.shadow for stage in known.stages if stage.shadow is not None}
+    tasks = lay_out(plan, settings, known.number, found.sizes, infos, shadows)
     written = {name for name, role in roles.items() if role != "source"} | {
         o.topic for p in parts(plan) for o in p.outputs
     }
@@ -153,7 +181,12 @@ def check_fit(found: Survey, steps: str, losing: Collection[str] = ()) -> None:
 
 
 def lay_out(
-    plan: Plan, settings: Settings, number: int, sizes: Mapping[str, int], infos: Mapping[str, TopicInfo]
+    plan: Plan,
+    settings: Settings,
+    number: int,
+    sizes: Mapping[str, int],
+    infos: Mapping[str, TopicInfo],
+    shadows: Mapping[str, ShadowRecord] = MappingProxyType({}),
 ) -> tuple[BoundTask, ...]:
     """Number the tasks, stage by stage, in the order given: that of the layout, which is called `number`."""
     steps = steps_topic(settings.prefix, plan.app)
@@ -174,7 +207,9 @@ def lay_out(
                 for q in (range(p, infos[i.topic].partitions, sizes[stage.id]) if i.loose else (p,))
                 for place in [TopicPartition(i.topic, q)]
             )
-            tasks.append(BoundTask(task, stage, inputs, shared_inputs(stage, infos)))
+            made = shadows.get(stage.id)
+            shadow = None if made is None else (TopicPartition(made.topic, p), Offset(made.ends[p]))
+            tasks.append(BoundTask(task, stage, inputs, shared_inputs(stage, infos), shadow))
     return tuple(tasks)
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from secrets import token_hex
 
 from falkirk.checkpoint import driver
-from falkirk.checkpoint.ids import Nonce
 from falkirk.checkpoint.ports import Log
 from falkirk.checkpoint.takeover import admit, name, parts, recover
 from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase
 from falkirk.checkpoint.transaction import Fate, commit_steps, release
 from falkirk.runtime.clock import WallClock
+from falkirk.runtime.identity import fresh_nonce
 from falkirk.runtime.replay import Replays
 from falkirk.runtime.stores import TaskStores
 
@@ -79,8 +78,3 @@ class Committer:
         """Wait for what is under way."""
         self._recoveries.shutdown(cancel_futures=True)
         self._transactions.shutdown()
-
-
-def fresh_nonce() -> Nonce:
-    """A word that no other ownership has."""
-    return Nonce(token_hex(8))

@@ -15,7 +15,7 @@ from falkirk.checkpoint.ids import cluster_of
 from falkirk.connectors.kafka.control import ControlTopic
 from falkirk.connectors.kafka.topics import TopicInfo
 from falkirk.errors import FalkirkError, SourceError, StateError
-from falkirk.runtime.layout import Known, LayoutRecord, StageRecord, TopicRecord, write_layout
+from falkirk.runtime.layout import Known, LayoutRecord, ShadowRecord, StageRecord, TopicRecord, write_layout
 from falkirk.state import schema
 from falkirk.state.shards import SHARDS
 from falkirk.stream.plan import Stage
@@ -32,11 +32,11 @@ def stage_records(
     """The stages of a flow on a cluster, as they are to be recorded behind `known`, in layout `number`."""
     before = {} if known is None else {stage.id: stage for stage in known.stages}
 
-    def moving(stage: Stage) -> int:
+    def moving(stage: Stage) -> tuple[int, ShadowRecord | None]:
         if (was := before.get(stage.id)) is None:
-            return 0
+            return 0, None
         change = schema.change(was.state, stage.state_schema)
-        return number if change.moved or change.rebuilt else was.moving
+        return (number, None) if change.moved or change.rebuilt else (was.moving, was.shadow)
 
     return tuple(
         StageRecord(
@@ -49,7 +49,7 @@ def stage_records(
             inputs_of(stage),
             tuple(sorted(o.topic for o in stage.outputs)),
             tuple(sorted(i.topic for i in stage.inputs if i.among is not None)),
-            moving(stage),
+            *moving(stage),
         )
         for stage in stages
     )
@@ -61,12 +61,14 @@ def keep(
     app: str,
     stages: tuple[StageRecord, ...],
     topics: Mapping[str, TopicRecord],
+    beside: str = "",
 ) -> LayoutRecord:
     """Record what is new, and return the layout that counts. It may be another's, if that was first: it is checked again,
     unless it is this one but for topics that have joined."""
     if known.layout is not None and (known.layout.stages, known.layout.topics) == (stages, topics):
         return known.layout
-    wins = write_layout(control, LayoutRecord(known.next, app, stages, dict(topics), falkirk=version("falkirk")))
+    record = LayoutRecord(known.next, app, stages, dict(topics), falkirk=version("falkirk"), beside=beside)
+    wins = write_layout(control, record)
     if differ_in_topics(wins.stages, stages):
         return wins
     check_stages(wins, stages)

@@ -24,16 +24,14 @@ from falkirk.connectors.kafka.control import LAYOUT, ControlTopic
 from falkirk.connectors.kafka.epochs import publisher_log
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.errors import ConfigError
-from falkirk.runtime.batch.election import drivers
 from falkirk.runtime.clock import WallClock
-from falkirk.runtime.committer import fresh_nonce
-from falkirk.runtime.identity import hold, person
+from falkirk.runtime.identity import fresh_nonce, hold, person
 from falkirk.runtime.known import known_app, no_such_app
 from falkirk.runtime.layout import ENDING, Ending, Known
 from falkirk.runtime.settings import Settings
 from falkirk.state.files import remove_folder as remove_files
 from falkirk.state.objects import Leftovers, connect
-from falkirk.stream.names import control_topic, replays_topic, steps_topic
+from falkirk.stream.names import control_topic, drivers, replays_topic, steps_topic
 
 Tell = Callable[[str], None]
 

@@ -16,7 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 
+from falkirk.checkpoint.ids import Nonce
 from falkirk.errors import DiskError, IdentityError
 
 
@@ -105,3 +107,8 @@ def _words(place: Path) -> Iterator[None]:
             where=str(error.filename or place),
             hint="free some space, or choose another with --state-dir",
         ) from error
+
+
+def fresh_nonce() -> Nonce:
+    """A word that no other ownership has."""
+    return Nonce(token_hex(8))

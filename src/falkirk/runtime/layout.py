@@ -61,6 +61,15 @@ def incarnation_of(steps: str) -> str:
     return steps.replace("/", "_").replace("+", "-")
 
 
+class ShadowRecord(msgspec.Struct, frozen=True):
+    """What was made beside a stage of the operators that are rebuilt: the changelog that its tasks take it from."""
+
+    topic: str
+    id: str
+    ends: tuple[int, ...]
+    """By task."""
+
+
 class StageRecord(msgspec.Struct, frozen=True):
     """A stage, as it was."""
 
@@ -78,6 +87,8 @@ class StageRecord(msgspec.Struct, frozen=True):
     """Those inputs that are of sources of several topics: others may join them."""
     moving: int = 0
     """The number of the layout with which operators of it were last to be migrated or rebuilt; 0: none were."""
+    shadow: ShadowRecord | None = None
+    """What those that were last to be rebuilt begin with, if they were rebuilt beside the version before."""
 
 
 class LayoutRecord(msgspec.Struct, frozen=True):
@@ -89,6 +100,8 @@ class LayoutRecord(msgspec.Struct, frozen=True):
     topics: dict[str, TopicRecord]
     shards: int = SHARDS
     falkirk: str = ""
+    beside: str = ""
+    """Of a shadow: which app it is beside (`falkirk.runtime.shadows`)."""
     format: int = FORMAT
 
     @property

@@ -18,10 +18,9 @@ from falkirk.checkpoint.ids import cluster_of, name_of
 from falkirk.connectors.kafka.config import READER, SOURCE
 from falkirk.connectors.kafka.control import CONTROL, PARTITIONS, ControlTopic
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.runtime.batch.election import drivers
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import others, parts, survey
-from falkirk.stream.names import control_topic, own_topics
+from falkirk.stream.names import control_topic, drivers, own_topics
 from falkirk.stream.plan import Plan
 
 ASKED = ("DESCRIBE", "DESCRIBE_CONFIGS")

@@ -21,7 +21,8 @@ import msgspec
 
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError, UnreachableError
-from falkirk.runtime.app import App, prepare
+from falkirk.runtime import beside
+from falkirk.runtime.app import App
 from falkirk.runtime.logs import print_trace, setup_logging
 from falkirk.runtime.protocol import BUG, Failed, FromWorker, Ready, Report, decode_to_worker, encode
 from falkirk.runtime.settings import Settings
@@ -44,6 +45,8 @@ def _work(settings: Settings, pipe: Pipe, stop: threading.Event) -> None:
     if line and not stop.is_set():
         slot = decode_to_worker(line).slot
         threading.Thread(target=watch_supervisor, daemon=True).start()
+        if settings.beside:  # the app has gone on: the supervisor waits for us to come as far as it saw it
+            app, topics = met(settings)
         work(app, settings, topics, slot, stop.is_set, pipe.say)
 
 
@@ -78,7 +81,7 @@ def met(settings: Settings) -> tuple[App, Topics]:
     """The flow that the command line names, on its cluster."""
     plan = load_flow(sys.argv[1]).plan(settings.prefix)
     topics = Topics(settings.cluster())
-    return patiently(lambda: prepare(plan, settings, topics)), topics
+    return patiently(lambda: beside.met(plan, settings, topics)), topics
 
 
 def patiently(work: Callable[[], App]) -> App:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,12 +10,14 @@ from falkirk.checkpoint.ids import InputPartition, Offset, TaskId
 from falkirk.checkpoint.records import Division
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.errors import Words
+from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.errors import SourceError
+from falkirk.errors import SourceError, StateError, UnreachableError
 from falkirk.runtime.app import App, BoundInput, BoundTask
 from falkirk.runtime.beginnings import beginnings
 from falkirk.runtime.divisions import Divisions
-from falkirk.stream.circuit import Slice
+from falkirk.state.store import Changes
+from falkirk.stream.circuit import Slice, Taken
 
 LOST = Words(
     "records that are read again to rebuild an operator are gone",
@@ -34,6 +37,7 @@ class Rereads:
     cluster: Cluster
     topics: Topics
     _divisions: Divisions = field(init=False)
+    _shadows: dict[TaskId, BoundedReader] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._divisions = Divisions(self.cluster, LOST, PATIENCE)
@@ -50,10 +54,40 @@ class Rereads:
             self.forget(task.task.id)
         return slices
 
+    def take(self, task: BoundTask, at: Offset) -> Taken:
+        """The next chunk of its shadow's changelog."""
+        assert task.shadow is not None
+        place, end = task.shadow
+        if task.task.id not in self._shadows:
+            if not self.topics.describe([place.topic]):
+                raise StateError(
+                    f"topic {place.topic!r} is gone, and with it what was rebuilt beside the app",
+                    where=f"task {task.task.id}",
+                    hint=f"bring it back; or delete app {self.app.name!r}, and let it begin anew",
+                )
+            self._shadows[task.task.id] = BoundedReader(self.cluster, (True,))
+        reader, position = self._shadows[task.task.id], at
+        rows: Changes = {}
+        deadline = time.monotonic() + PATIENCE
+        while position == at < end:
+            if time.monotonic() > deadline:
+                raise UnreachableError(
+                    f"nothing was read for {PATIENCE:g} s", where=f"{place.topic}[{place.partition}]"
+                )
+            rows, position = reader.read_changes(place, at, end)
+        if position < end:
+            return Taken(rows, position)
+        self._shadows.pop(task.task.id).close()
+        return Taken(rows, None)
+
     def forget(self, task: TaskId) -> None:
         """It reads no more, or again from elsewhere."""
         self._divisions.forget(task)
+        if (reader := self._shadows.pop(task, None)) is not None:
+            reader.close()
 
     def close(self) -> None:
         """Close the readers."""
         self._divisions.close()
+        for reader in self._shadows.values():
+            reader.close()

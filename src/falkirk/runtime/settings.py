@@ -27,6 +27,8 @@ class Settings:
     """The app's own topics are called PREFIX.APP.NAME."""
     rebuild: tuple[str, ...] = ()
     """Operators that begin anew from what is retained of their inputs, where they keep something else than is recorded."""
+    beside: bool = False
+    """Those operators alone are run, in a shadow beside the app."""
     keep_steps_ms: int = 0
     """How long step records and edges stay that no task needs any more: so far back `falkirk why` can look."""
     on_divergence: str = "stop"

@@ -24,13 +24,12 @@ from falkirk.errors import UnreachableError
 from falkirk.runtime.announcing import hear
 from falkirk.runtime.asked import standing
 from falkirk.runtime.batch.asking import EpochStatus, batch_part
-from falkirk.runtime.batch.election import drivers
 from falkirk.runtime.known import layout_of
 from falkirk.runtime.layout import LayoutRecord, StageRecord
 from falkirk.runtime.progress import last_records, last_step
 from falkirk.runtime.protocol import Announced, AnnouncedEpoch, Asked, Report, TaskReport
 from falkirk.runtime.settings import Settings
-from falkirk.stream.names import control_topic, epochs_topic, steps_topic
+from falkirk.stream.names import control_topic, drivers, epochs_topic, steps_topic
 
 FRESH_MS = 20_000
 """A worker that reported within this time, but is no member of the group, is shown all the same: it may be joining. What

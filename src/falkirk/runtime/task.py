@@ -20,7 +20,7 @@ from falkirk.checkpoint.transaction import changelog_of
 from falkirk.errors import SourceError, UserCodeError
 from falkirk.runtime.app import BoundInput, BoundTask
 from falkirk.state.codec import decode_key
-from falkirk.stream.circuit import Again, Circuit, Emitted, Moving, SharedRows, Slice, StepInput
+from falkirk.stream.circuit import Again, Circuit, Emitted, Moving, SharedRows, Slice, StepInput, Taken
 from falkirk.stream.records import Records
 
 FIRST_AGAIN, ROWS_AGAIN, BYTES_AGAIN = 5_000, 50_000, 16 << 20
@@ -51,6 +51,10 @@ class Rereader(Protocol):
 
     def read(self, task: BoundTask, division: Division) -> list[Slice]:
         """The records. Raises SourceError and UnreachableError."""
+        ...
+
+    def take(self, task: BoundTask, at: Offset) -> Taken:
+        """The next chunk of its shadow's changelog. Raises StateError and UnreachableError."""
         ...
 
 
@@ -113,6 +117,10 @@ class RunningTask:
 
     def offer(self, place: TopicPartition, run: Sequence[Message]) -> None:
         """Take messages in, in the order of their offsets."""
+        if self.bound.until is not None:
+            run = [m for m in run if (m.offset() or 0) < self.bound.until.ends[place]]
+            if not run:
+                return
         pending = self._pending[place]
         if not len(pending):
             self._check_order(place, run[0])
@@ -165,7 +173,8 @@ class RunningTask:
     def close(self, pipeline: Pipeline, owner: OwnerId, now: Millis, tables: Tables, rereader: Rereader) -> ClosedStep:
         """Run the circuit over all that is pending. On an exception nothing has changed but the overlay, which is dropped."""
         last = pipeline.last(self.owned)
-        clock = next_clock(last, now)
+        # What the app has not lived to see is not due in its shadow either.
+        clock = next_clock(last, now if self.bound.until is None else min(now, self.bound.until.clock))
         if self.moving:
             return self._move(pipeline, owner, clock, tables, rereader)
         slices = []
@@ -200,7 +209,8 @@ class RunningTask:
         """A step that reads nothing new."""
         state = Overlay(pipeline.top(self.owned))
         again = self.circuit.again(state)
-        division = () if again is None else self._again(again, rereader)
+        taken = self._take(again, rereader)
+        division = () if again is None or taken is not None else self._again(again, rereader)
         slices = rereader.read(self.bound, division) if division else []
         self._measure(slices)
         self._ends |= tables.positions(self.bound)
@@ -208,12 +218,20 @@ class RunningTask:
         last = pipeline.last(self.owned)
         assert last is not None
         move = Move(division, since=last.clock if last.move is None else last.move.since)
-        result = self.circuit.move(step, state, moving_of(move, self._ends))
+        result = self.circuit.move(step, state, moving_of(move, self._ends, taken))
         self.moving, self.wake_at = result.moving, result.wake_at
         return close_step(
             self.owned, owner, last, self._ends, clock, outputs_of(result.emitted), state,
             dead=result.dead, skipped=result.skipped, move=replace(move, left=result.moving),
         )  # fmt: skip
+
+    def _take(self, again: Again | None, rereader: Rereader) -> Taken | None:
+        """What a shadow has made, as long as there is more of it."""
+        if self.bound.shadow is None or again is None or again.taken is None:
+            return None
+        taken, end = rereader.take(self.bound, Offset(again.taken)), self.bound.shadow[1]
+        self.rebuilt = (end if taken.next is None else taken.next, end)
+        return taken
 
     def _again(self, again: Again, rereader: Rereader) -> Division:
         """What is read again next: a range for each partition that is, empty ones included; of tables first."""
@@ -254,10 +272,10 @@ class RunningTask:
             )
 
 
-def moving_of(move: Move, ends: Mapping[InputPartition, Offset]) -> Moving:
+def moving_of(move: Move, ends: Mapping[InputPartition, Offset], taken: Taken | None = None) -> Moving:
     """For the circuit: what a step does that moves, of a task that has read up to `ends`."""
     reached = {(r.partition.place.topic, r.partition.partition): r.end for r in move.again}
-    return Moving(move.since, reached, whole=all(r.end == ends[r.partition] for r in move.again))
+    return Moving(move.since, reached, whole=all(r.end == ends[r.partition] for r in move.again), taken=taken)
 
 
 def check_sizes(step: ClosedStep, limits: Mapping[str, int]) -> None:

@@ -58,6 +58,16 @@ class Again:
     """Ids of inputs of the stage."""
     reached: Mapping[Place, int]
     """Where each partition is read on; at its beginning where it is not named."""
+    taken: int | None = None
+    """Where a shadow's changelog is read on, if there is a shadow; None: nothing of it is wanted any more."""
+
+
+class Taken(NamedTuple):
+    """What a chunk of a shadow's changelog holds."""
+
+    rows: Mapping[bytes, bytes | None]
+    next: int | None
+    """Where the next chunk begins; None: there is no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +80,8 @@ class Moving:
     """Where each partition is read on."""
     whole: bool
     """Whether all is read that the task had read."""
+    taken: Taken | None = None
+    """What is taken of a shadow, where nothing is read."""
 
 
 @dataclass(slots=True)

@@ -43,6 +43,16 @@ def backfill_topic(prefix: str, app: str) -> str:
     return epochs_topic(prefix, app, BACKFILL)
 
 
+def drivers(app: str) -> str:
+    """The consumer group of an app's drivers."""
+    return f"{app}.drivers"
+
+
+def shadow_app(app: str) -> str:
+    """What an app is called that rebuilds operators of this one beside it: its topics are among those of this one."""
+    return f"{app}.rebuild"
+
+
 def replays_topic(prefix: str, app: str) -> str:
     """Which dead letters were replayed."""
     return f"{prefix}.{app}.replays"

@@ -20,7 +20,7 @@ from falkirk.runtime.replay import again, difference
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import matched, parts, topics_to_make
 from falkirk.runtime.task import outputs_of
-from falkirk.stream.circuit import SharedRows, Slice, StepInput
+from falkirk.stream.circuit import SharedRows, Slice, StepInput, Taken
 from falkirk.stream.engine.shared import NEVER, Keeper, Run
 from falkirk.stream.names import steps_topic
 from falkirk.stream.plan import Layout, Plan
@@ -36,6 +36,8 @@ BEGINNING = Millis(int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000))
 SETTINGS = Settings("", "")
 ACCEPTED = 1_048_588
 """Bytes of the largest record that a topic takes, unless it says otherwise; an app's own take twice as many."""
+CHUNK = 100
+"""Rows of a shadow that a step takes."""
 
 
 class Message:
@@ -223,6 +225,14 @@ class Rereads:
                 records = Records.of(found, headers=i.input.headers)
                 slices.append(Slice(i.input.id, i.place.topic, i.place.partition, records))
         return slices
+
+    def take(self, task: BoundTask, at: Offset) -> Taken:
+        """The next chunk of its shadow's changelog."""
+        assert task.shadow is not None
+        place, end = task.shadow
+        found = [m for m in self._cluster.read(place, at, CHUNK) if m.offset() < end]
+        after = found[-1].offset() + 1 if found else end
+        return Taken({m.key() or b"": m.value() for m in found}, after if after < end else None)
 
 
 class Replays:

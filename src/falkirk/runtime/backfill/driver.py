@@ -25,8 +25,7 @@ from falkirk.errors import SourceError, StateError
 from falkirk.runtime.app import App, prepare
 from falkirk.runtime.backfill.binding import bind_backfill
 from falkirk.runtime.batch.driver import Compute, Driver, Tell
-from falkirk.runtime.committer import fresh_nonce
-from falkirk.runtime.identity import host_name
+from falkirk.runtime.identity import fresh_nonce, host_name
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import parts
 from falkirk.stream.backfill import History

@@ -15,10 +15,9 @@ from falkirk.checkpoint.publishing import Outcome, Part, Published, progress_pla
 from falkirk.connectors.kafka.epochs import KafkaEpochLog
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
-from falkirk.runtime.batch.election import drivers
 from falkirk.runtime.clock import WallClock
 from falkirk.runtime.settings import Settings
-from falkirk.stream.names import epochs_topic
+from falkirk.stream.names import drivers, epochs_topic
 
 
 class EpochStatus(msgspec.Struct, frozen=True):

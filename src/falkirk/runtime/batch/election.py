@@ -13,14 +13,10 @@ from falkirk.connectors.kafka.group import Membership
 from falkirk.runtime.app import App
 from falkirk.runtime.identity import word
 from falkirk.runtime.settings import Settings
+from falkirk.stream.names import drivers
 
 SEAT = 0
 """The partition of the control topic that means to drive."""
-
-
-def drivers(app: str) -> str:
-    """The group of an app's drivers."""
-    return f"{app}.drivers"
 
 
 class Election:

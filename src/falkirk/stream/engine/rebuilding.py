@@ -1,5 +1,6 @@
 """Operators that are rebuilt: their state anew from what the inputs hold, and what that changes downstream.
 
+    take      what a shadow has read before, beside the version that ran (`falkirk.stream.shadow`), where there is one
     read      inputs, from their beginnings to where the task has read them, once more: the operators and those before them
               run, into new tables; nothing is sent, for it was said when it was read first
     come      each group that there is now: how its row differs from the one that was said
@@ -27,7 +28,7 @@ from falkirk.errors import UserCodeError
 from falkirk.state import schema
 from falkirk.state.codec import encode_key
 from falkirk.stream import operators as op
-from falkirk.stream.circuit import Again, Moving, Slice, State, StepInput, StepOutput
+from falkirk.stream.circuit import Again, Moving, Place, Slice, State, StepInput, StepOutput, Taken
 from falkirk.stream.engine.batch import Batch, Updates, everywhere
 from falkirk.stream.engine.failures import Failures
 from falkirk.stream.engine.partitioners import EVERYTHING
@@ -51,6 +52,7 @@ _PREFIX = 3
 class Part(IntEnum):
     """Of a rebuild, in their order."""
 
+    TAKE = -1
     READ = 0
     COME = 1
     GONE = 2
@@ -59,13 +61,15 @@ class Part(IntEnum):
 class Mark(msgspec.Struct, array_like=True, frozen=True):
     """How far a rebuild is."""
 
-    part: Part = Part.READ
+    part: Part = Part.TAKE
     reached: tuple[tuple[str, int, int], ...] = ()
     """Topic, partition, and the offset where it is read on."""
     clock: int = 0
     """Of the last step that read."""
     at: bytes = EVERYTHING[0]
     """The key where the search for rows goes on."""
+    taken: int = 0
+    """The offset where a shadow's changelog is read on."""
 
 
 Flows = dict[op.Operator | Edge, Batch | Updates | None]
@@ -93,12 +97,14 @@ class Job:
 class Rebuilder:
     """Of one task: all that of its operators is rebuilt, at once."""
 
-    def __init__(self, circuit: StageCircuit, first_shard: int) -> None:
+    def __init__(self, circuit: StageCircuit, first_shard: int, only: Collection[str] | None = None) -> None:
+        """`only`: of these operators, whatever else the stage has rebuilt."""
         self.circuit, stage = circuit, circuit.stage
         by_id, now = {o.id: o for o in stage.keeping}, schema.numbers(stage.state_schema)
         self.jobs = [
             Job(by_id[line.id], line, encode_key(line.numbers[0], first_shard, []), now[line.id][0])
             for line in schema.rebuilt(stage.state_schema)
+            if only is None or line.id in only
         ]
         # What has failed once is buried and counted already.
         self.failures = Failures(stage.app, stage.id, stage.handled, {}, shares=False)
@@ -110,16 +116,25 @@ class Rebuilder:
     def again(self, state: State) -> Again | None:
         """What is read again next."""
         left, mark = self._left(state)
-        if not left or mark.part is not Part.READ:
+        if not left or mark.part > Part.READ:
             return None
         inputs = needed(self.circuit.stage, [job.operator for job in left]).inputs
-        return Again(inputs, {(topic, partition): at for topic, partition, at in mark.reached})
+        return Again(inputs, _places(mark), mark.taken if mark.part is Part.TAKE else None)
+
+    def ahead(self, step: StepInput, state: State) -> None:
+        """What a shadow does in a step: it reads on. Raises UserCodeError."""
+        reached = _places(self._left(state)[1]) | {
+            (s.topic, s.partition): s.records.offsets[-1] + 1 for s in step.slices
+        }
+        self.step(step, state, Moving(step.clock, reached, whole=False))
 
     def step(self, step: StepInput, state: State, moving: Moving) -> StepOutput:
         """One step of it. Raises UserCodeError."""
         left, mark = self._left(state)
         after: Mark | None
-        if mark.part is Part.READ:
+        if moving.taken is not None:
+            after, out = self._take(state, left, mark, moving.taken), StepOutput()
+        elif mark.part <= Part.READ:
             after, out = self._read(step, state, left, mark, moving), StepOutput()
         else:
             after, out = self._tell(step, state, left, mark)
@@ -132,6 +147,17 @@ class Rebuilder:
         found = zip(self.jobs, state.get([job.mark for job in self.jobs]), strict=True)
         left = [(job, value) for job, value in found if value != MOVED]
         return [job for job, _ in left], next((_mark(value) for _, value in left if value is not None), Mark())
+
+    def _take(self, state: State, left: list[Job], mark: Mark, taken: Taken) -> Mark:
+        """Its tables have the numbers of ours, and its marks say how far it is: the last that there is counts."""
+        numbers, marks = schema.numbers(self.circuit.stage.state_schema), {job.mark for job in left}
+        tables = {number for job in left for number in numbers[job.operator.id]}
+        rows = {key: value for key, value in taken.rows.items() if len(key) > _PREFIX and key[2] in tables}
+        state.put(list(rows), list(rows.values()))
+        seen = next((_mark(value) for key, value in taken.rows.items() if key in marks and value is not None), mark)
+        if taken.next is None:
+            return Mark(Part.READ, seen.reached, seen.clock)
+        return Mark(Part.TAKE, seen.reached, seen.clock, taken=taken.next)
 
     def _read(self, step: StepInput, state: State, left: list[Job], mark: Mark, moving: Moving) -> Mark:
         again = needed(self.circuit.stage, [job.operator for job in left])
@@ -200,6 +226,10 @@ class Rebuilder:
                 seen.add(o)
                 found.append(o)
         return found
+
+
+def _places(mark: Mark) -> dict[Place, int]:
+    return {(topic, partition): at for topic, partition, at in mark.reached}
 
 
 def _in_table(key: bytes, number: int) -> bytes:

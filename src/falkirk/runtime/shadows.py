@@ -1,0 +1,142 @@
+"""Taking over what a shadow has made: when a layout says that operators are rebuilt, and they were, beside the app.
+
+    shadow's deletion begun ──▶ its group is deleted: refused while it has workers ──▶ its owners fenced
+                            ──▶ where its changelog ends: recorded in the app's layout, for each task to take
+
+Behind the recorded end nothing is written: nobody runs an app whose deletion has begun, and nothing of what its sleeping
+workers had sent is committed. All of it may be done again, by anybody, until a layout is recorded.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+
+import msgspec
+
+from falkirk.checkpoint.ids import TopicPartition
+from falkirk.connectors.kafka.control import LAYOUT, ControlTopic
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import ConfigError
+from falkirk.runtime.clock import WallClock
+from falkirk.runtime.deleting import check_stopped, fence_all
+from falkirk.runtime.identity import person
+from falkirk.runtime.layout import (
+    ENDING,
+    Begins,
+    Ending,
+    Known,
+    LayoutRecord,
+    ShadowRecord,
+    StageRecord,
+    read_known,
+)
+from falkirk.runtime.progress import is_moving, last_records, last_step
+from falkirk.runtime.settings import Settings
+from falkirk.runtime.survey import Survey
+from falkirk.state import schema
+from falkirk.stream.names import changelog_topic, control_topic, shadow_app, steps_topic
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """One that there is."""
+
+    app: str
+    known: Known
+    layout: LayoutRecord
+
+    def of(self, stage: StageRecord) -> bool:
+        """Whether it has rebuilt for this stage what that is to have."""
+        return any((s.id, s.state, s.tasks) == (stage.id, stage.state, stage.tasks) for s in self.layout.stages)
+
+
+def identity_of(layout: LayoutRecord, begins: Begins | None) -> str:
+    """Which app a shadow is beside: one that was deleted, or reset, is another."""
+    return f"{layout.incarnation}/{0 if begins is None else begins.above}"
+
+
+def find_shadow(app: str, settings: Settings, topics: Topics) -> Shadow | None:
+    """The app's, whether it runs or not."""
+    name = shadow_app(app)
+    control = control_topic(settings.prefix, name)
+    if not topics.describe([control]):
+        return None
+    with closing(ControlTopic(settings.cluster(), control)) as record:
+        known = read_known(record)
+    return None if known.last is None else Shadow(name, known, known.last)
+
+
+def with_shadows(found: Survey, settings: Settings, topics: Topics) -> tuple[StageRecord, ...]:
+    """The stages to be recorded: those that are rebuilt, with what was made of them beside the app, if something was. Raises
+    ConfigError while it is still being made."""
+    past = found.past.layout
+    before = {} if past is None else {stage.id: stage for stage in past.stages}
+    rebuilt = [s for s in found.stages if s.id in before and schema.change(before[s.id].state, s.state).rebuilt]
+    if past is None or not rebuilt or (shadow := find_shadow(found.plan.app, settings, topics)) is None:
+        return found.stages
+    if shadow.layout.beside != identity_of(past, found.past.begins):
+        return found.stages
+    records = {stage.id: stage for stage in rebuilt if shadow.of(stage)}
+    if not records:
+        return found.stages
+    _end(shadow, settings, topics)
+    made = {id_: _record(shadow, stage, settings, topics) for id_, stage in records.items()}
+    return tuple(msgspec.structs.replace(s, shadow=made.get(s.id, s.shadow)) for s in found.stages)
+
+
+def check_taken(app: str, settings: Settings, topics: Topics) -> None:
+    """Where this is a shadow, that nobody is about to take over what it has made. Raises ConfigError."""
+    beside = app.removesuffix(shadow_app(""))
+    control = control_topic(settings.prefix, beside)
+    if beside == app or not topics.describe([control]):
+        return
+    with closing(ControlTopic(settings.cluster(), control)) as record:
+        layout = read_known(record).layout
+    steps, first = steps_topic(settings.prefix, beside), 0
+    for stage in () if layout is None else layout.stages:
+        places = [TopicPartition(steps, first + p) for p in range(stage.tasks)]
+        first += stage.tasks
+        if stage.shadow is None or stage.shadow.topic != changelog_topic(settings.prefix, app, stage.id):
+            continue
+        last = [last_step(records) for records in last_records(settings, places)]
+        if any(step is not None and is_moving(stage, step) for step in last):
+            raise ConfigError(
+                f"tasks of app {beside!r} have not taken over yet what was rebuilt beside it",
+                where=f"stage {stage.id}",
+                hint=f"run it until falkirk status {beside} shows no task that is rebuilding",
+            )
+
+
+def _end(shadow: Shadow, settings: Settings, topics: Topics) -> None:
+    """From here on its changelog grows no more."""
+    _check_stopped(shadow, topics)
+    if shadow.known.ending is None:
+        record = msgspec.json.encode(Ending("delete", person(), WallClock().now()))
+        with closing(ControlTopic(settings.cluster(), control_topic(settings.prefix, shadow.app))) as log:
+            log.append(LAYOUT, ENDING, record)
+        _check_stopped(shadow, topics)
+    topics.delete_groups([shadow.app])
+    steps = steps_topic(settings.prefix, shadow.app)
+    fence_all(
+        [TopicPartition(steps, p) for p in range(sum(s.tasks for s in shadow.layout.stages))], shadow.app, settings
+    )
+
+
+def _check_stopped(shadow: Shadow, topics: Topics) -> None:
+    try:
+        check_stopped(shadow.app, topics)
+    except ConfigError as error:
+        raise ConfigError(
+            "operators are still being rebuilt beside the app, which is where this run would begin",
+            where=error.where,
+            hint="let falkirk rebuild come to its end, or stop it: what it has read by then is taken over. A worker that was "
+            "killed counts until its session has ended",
+        ) from None
+
+
+def _record(shadow: Shadow, stage: StageRecord, settings: Settings, topics: Topics) -> ShadowRecord:
+    topic = changelog_topic(settings.prefix, shadow.app, stage.id)
+    ends = topics.offsets([TopicPartition(topic, p) for p in range(stage.tasks)], "latest")
+    in_order = tuple(int(ends[TopicPartition(topic, p)]) for p in range(stage.tasks))
+    return ShadowRecord(topic, shadow.layout.topics[topic].id, in_order)
