@@ -136,9 +136,8 @@ def prepare(
     finally:
         record.close()
     if differ_in_topics(known.stages, found.stages):
-        return prepare(
-            plan, settings, topics, backfill=backfill, losing=losing
-        )  # another has seen other topics: look again
+        # Another has seen other topics: look again.
+        return prepare(plan, settings, topics, backfill=backfill, losing=losing, beside=beside)
     shadows = {stage.id: stage.shadow for stage in known.stages if stage.shadow is not None}
     tasks = lay_out(plan, settings, known.number, found.sizes, infos, shadows)
     written = {name for name, role in roles.items() if role != "source"} | {

@@ -66,6 +66,11 @@ class BackfillDriver(Driver):
         )
 
     @property
+    def definition(self) -> str:
+        """What it is of."""
+        return "that flow, with the --history that it was begun with,"
+
+    @property
     def abandoning(self) -> str:
         """The command that gives a backfill up."""
         return "falkirk backfill … --abandon"

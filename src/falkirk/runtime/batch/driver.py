@@ -120,6 +120,11 @@ class Driver:
         run(catch_up(self._log, self._batch.openings, epochs))
 
     @property
+    def definition(self) -> str:
+        """What an epoch is of."""
+        return "that definition"
+
+    @property
     def abandoning(self) -> str:
         """The command that gives an epoch up."""
         return f"falkirk epoch {self._app} {self._batch.stage.id} --abandon"
@@ -173,7 +178,7 @@ class Driver:
             raise StateError(
                 f"epoch {opened.epoch} was opened by another definition of {self._batch.stage.id!r}, and is not complete",
                 where=f"opened by {opened.driver}",
-                hint=f"run that definition until the epoch is complete, or: {self.abandoning}",
+                hint=f"run {self.definition} until the epoch is complete, or: {self.abandoning}",
             )
 
     def _progress(self, epochs: Epochs, opened: Opened, what: str, done: int, of: int) -> None:
