@@ -11,7 +11,7 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.deleting import Belongings, belongings, check_stopped
 from falkirk.runtime.deleting import delete as delete_app
-from falkirk.runtime.shadows import check_taken
+from falkirk.runtime.rebuild.shadows import check_taken
 from falkirk.stream.names import control_topic
 
 

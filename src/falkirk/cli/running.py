@@ -18,7 +18,6 @@ from falkirk.cli.main import tell as tell_error
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.master import check_master
 from falkirk.errors import ConfigError, FalkirkError
-from falkirk.runtime import beside
 from falkirk.runtime.announcing import Announcing
 from falkirk.runtime.app import App
 from falkirk.runtime.backfill.look import look
@@ -31,6 +30,7 @@ from falkirk.runtime.identity import hold
 from falkirk.runtime.logs import about, print_trace, say, setup_logging, stamped
 from falkirk.runtime.news import Line, News, Started
 from falkirk.runtime.protocol import BUG, EpochReport
+from falkirk.runtime.rebuild import beside
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.supervisor import Supervisor
 from falkirk.runtime.until_end import UntilEnd

@@ -19,10 +19,10 @@ from falkirk.runtime import layout
 from falkirk.runtime.batch.binding import BoundBatch, bind
 from falkirk.runtime.continuity import check_stages, differ_in_topics, keep
 from falkirk.runtime.layout import LayoutRecord, ShadowRecord, Start
-from falkirk.runtime.rebuilds import check_rebuilds
+from falkirk.runtime.rebuild.checks import check_rebuilds
+from falkirk.runtime.rebuild.shadows import with_shadows
 from falkirk.runtime.registries import meet_registries
 from falkirk.runtime.settings import Settings
-from falkirk.runtime.shadows import with_shadows
 from falkirk.runtime.survey import Survey, has_changelog, parts, survey
 from falkirk.stream.names import backfill_topic, changelog_topic, control_topic, epochs_topic, steps_topic
 from falkirk.stream.plan import Input, Layout, Plan, Stage

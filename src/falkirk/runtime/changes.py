@@ -11,7 +11,7 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError
 from falkirk.runtime.continuity import check_stages
 from falkirk.runtime.layout import StageRecord
-from falkirk.runtime.rebuilds import check_rebuilds
+from falkirk.runtime.rebuild.checks import check_rebuilds
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import survey
 from falkirk.state import schema

@@ -227,7 +227,7 @@ def _check_state(was: StageRecord, now: StageRecord, losing: Collection[str]) ->
     words = f"the state's schema has changed:\n{schema.difference(was.state, now.state)}"
     if now.regime == "lazy":
         # Its steps are run again after a crash, those of before the change too, and what is new would take them in. What is
-        # rebuilt takes no such step in: it begins where all of them have ended (`rebuilds`).
+        # rebuilt takes no such step in: it begins where all of them have ended (`rebuild.checks`).
         change = schema.change(was.state, now.state)
         if not change.lost | change.moved | (schema.numbers(now.state).keys() - change.kept - change.rebuilt):
             return

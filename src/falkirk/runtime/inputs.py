@@ -16,7 +16,7 @@ from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.sources import SourceReaders
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.app import App
-from falkirk.runtime.rereading import Rereads
+from falkirk.runtime.rebuild.rereading import Rereads
 from falkirk.runtime.shared import SharedTables
 from falkirk.runtime.task import RunningTask
 from falkirk.state.engine import Memory

@@ -101,7 +101,7 @@ class LayoutRecord(msgspec.Struct, frozen=True):
     shards: int = SHARDS
     falkirk: str = ""
     beside: str = ""
-    """Of a shadow: which app it is beside (`falkirk.runtime.shadows`)."""
+    """Of a shadow: which app it is beside (`falkirk.runtime.rebuild.shadows`)."""
     format: int = FORMAT
 
     @property

@@ -21,10 +21,10 @@ import msgspec
 
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError, UnreachableError
-from falkirk.runtime import beside
 from falkirk.runtime.app import App
 from falkirk.runtime.logs import print_trace, setup_logging
 from falkirk.runtime.protocol import BUG, Failed, FromWorker, Ready, Report, decode_to_worker, encode
+from falkirk.runtime.rebuild import beside
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.traces import warm_up
 from falkirk.runtime.work import work

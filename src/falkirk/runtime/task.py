@@ -43,7 +43,7 @@ class Tables(Protocol):
 
 
 class Rereader(Protocol):
-    """Reads again what a task has read: `falkirk.runtime.rereading.Rereads`."""
+    """Reads again what a task has read: `falkirk.runtime.rebuild.rereading.Rereads`."""
 
     def begins(self, inputs: Sequence[BoundInput]) -> Mapping[InputPartition, Offset]:
         """Where they begin, as the app has read them. Raises SourceError where that is there no more."""

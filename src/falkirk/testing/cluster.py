@@ -15,7 +15,7 @@ from falkirk.errors import ConfigError
 from falkirk.runtime.app import BoundInput, BoundTask, lay_out
 from falkirk.runtime.continuity import as_recorded, check_stages, stage_records
 from falkirk.runtime.layout import LayoutRecord, StageRecord
-from falkirk.runtime.rebuilds import check_ended, check_stage
+from falkirk.runtime.rebuild.checks import check_ended, check_stage
 from falkirk.runtime.replay import again, difference
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import matched, parts, topics_to_make
@@ -123,7 +123,7 @@ class Cluster:
         self.broker.group.partitions = len(self.tasks)
 
     def _check_rebuilds(self, known: LayoutRecord, plan: Plan, now: Sequence[StageRecord]) -> None:
-        """As `falkirk.runtime.rebuilds.check_rebuilds`, where no input is ever trimmed."""
+        """As `falkirk.runtime.rebuild.checks.check_rebuilds`, where no input is ever trimmed."""
         place = 0
         for was in known.stages:
             here = [(stage, record) for stage, record in zip(plan.stages, now, strict=True) if record.id == was.id]

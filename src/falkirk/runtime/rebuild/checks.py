@@ -14,9 +14,9 @@ from falkirk.checkpoint.reading import Records
 from falkirk.checkpoint.records import Released
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import StateError
-from falkirk.runtime.beginnings import beginnings
 from falkirk.runtime.layout import StageRecord
 from falkirk.runtime.progress import is_moving, last_records, last_step
+from falkirk.runtime.rebuild.beginnings import beginnings
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import Survey
 from falkirk.state import schema

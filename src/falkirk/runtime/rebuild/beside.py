@@ -17,13 +17,13 @@ from falkirk.connectors.kafka.control import ControlTopic
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError, StateError
 from falkirk.runtime.app import App, BoundTask, Until, prepare
-from falkirk.runtime.beginnings import beginnings
 from falkirk.runtime.continuity import check_stages
 from falkirk.runtime.layout import LayoutRecord, Start
 from falkirk.runtime.progress import last_records, last_step
-from falkirk.runtime.rebuilds import check_rebuilds, check_stage
+from falkirk.runtime.rebuild.beginnings import beginnings
+from falkirk.runtime.rebuild.checks import check_rebuilds, check_stage
+from falkirk.runtime.rebuild.shadows import identity_of
 from falkirk.runtime.settings import Settings
-from falkirk.runtime.shadows import identity_of
 from falkirk.runtime.survey import Survey, stage_size, survey
 from falkirk.state import schema
 from falkirk.stream.names import control_topic, shadow_app, steps_topic

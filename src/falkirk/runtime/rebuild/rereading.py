@@ -14,8 +14,8 @@ from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import SourceError, StateError, UnreachableError
 from falkirk.runtime.app import App, BoundInput, BoundTask
-from falkirk.runtime.beginnings import beginnings
 from falkirk.runtime.divisions import Divisions
+from falkirk.runtime.rebuild.beginnings import beginnings
 from falkirk.state.store import Changes
 from falkirk.stream.circuit import Slice, Taken
 
