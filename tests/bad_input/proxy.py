@@ -12,7 +12,7 @@ import struct
 import threading
 from contextlib import suppress
 
-API_VERSIONS, METADATA, LIST_OFFSETS = 18, 3, 2
+API_VERSIONS, METADATA, LIST_OFFSETS, SASL_HANDSHAKE = 18, 3, 2, 17
 KAFKA_2_7 = {METADATA: 9}
 """The highest version of requests, where it matters here: topics have ids from version 10 on."""
 
@@ -26,6 +26,8 @@ class Proxy:
         self.highest: dict[int, int] = {}
         self.lost: set[int] = set()
         """What is asked of the broker, and never answered."""
+        self.cuts: set[int] = set()
+        """What ends the connection."""
         self.address = f"{host}:{free_port(host)}"
         self._ours = struct.pack(">i", int(self.address.partition(":")[2]))
         self._socket: socket.socket | None = None
@@ -54,6 +56,8 @@ class Proxy:
         with suppress(OSError), client, broker:
             while frame := read_frame(client):
                 api, version, correlation = struct.unpack_from(">hhi", frame)
+                if api in self.cuts:
+                    return
                 if api == API_VERSIONS:
                     asked[correlation] = version
                 if api not in self.lost:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from tests.bad_input.proxy import SASL_HANDSHAKE, Proxy
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.connectors.embedded import EmbeddedKafka
@@ -27,6 +28,27 @@ def test_offsets_are_told_again_by_a_broker_that_was_restarted(embedded: Callabl
     broker.stop()
     broker.start()
     assert topics.offsets(places, "earliest") == dict.fromkeys(places, 0)
+
+
+@pytest.mark.kafka
+def test_a_connection_that_is_cut_off_has_refused_no_credentials(kafka: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A run that is told of wrong credentials ends; one that finds no broker waits for it."""
+    proxy = Proxy(kafka)
+    proxy.cuts = {SASL_HANDSHAKE}
+    proxy.listen()
+    given = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "u",
+        "sasl.password": "p",
+    }
+    topics = Topics(Cluster(proxy.address, given))
+    try:
+        with pytest.raises(UnreachableError):
+            topics.check_reachable(timeout=1)
+        assert "handshake" not in caplog.text
+    finally:
+        proxy.close()
 
 
 @pytest.mark.kafka

@@ -30,6 +30,18 @@ AHEAD: Settings = {
 
 client_logger = logging.getLogger("librdkafka")
 """What librdkafka says itself: it calls a fence fatal, which it is to the producer and not to the worker."""
+client_logger.addFilter(lambda record: not is_unheard(record.getMessage()))
+
+
+def is_unheard(words: str) -> bool:
+    """librdkafka speaks of a connection that ended before its broker had said anything of the credentials, as any may that
+    is closed or cut off. It calls that an authentication error, as it does one of wrong credentials.
+
+    >>> is_unheard("SASL PLAIN mechanism handshake failed: Local: Broker transport failure: broker's supported …")
+    True
+    """
+    return "mechanism handshake failed: Local: " in words
+
 
 READER, SOURCE = "falkirk-reader", "falkirk-source"
 """Groups that nobody joins, of consumers that are told what to read: librdkafka makes none without one."""

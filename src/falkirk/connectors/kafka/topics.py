@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from falkirk.checkpoint.ids import Offset, TopicPartition, address, cluster_of, name_of
 from falkirk.connectors.kafka.certificates import distrust
-from falkirk.connectors.kafka.config import Cluster, client, logger, meet
+from falkirk.connectors.kafka.config import Cluster, client, is_unheard, logger, meet
 from falkirk.connectors.kafka.errors import LOADING, OLDEST, given, told, translate
 from falkirk.connectors.kafka.members import Group, group_of
 from falkirk.connectors.kafka.places import parted, theirs
@@ -105,7 +105,7 @@ class Topics:
 
     def _troubled(self, error: KafkaError) -> None:
         """librdkafka says why it cannot connect: the call that waits for it is only told that it waited in vain."""
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN and not is_unheard(error.str()):
             self._trouble = error
 
     def of(self, cluster: str) -> Topics:
