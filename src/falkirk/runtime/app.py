@@ -135,7 +135,7 @@ def prepare(
         known = keep(record, found.past, plan.app, stages, kept, beside)
     finally:
         record.close()
-    if differ_in_topics(known.stages, found.stages):
+    if differ_in_topics(known.stages, stages):
         # Another has seen other topics: look again.
         return prepare(plan, settings, topics, backfill=backfill, losing=losing, beside=beside)
     shadows = {stage.id: stage.shadow for stage in known.stages if stage.shadow is not None}
