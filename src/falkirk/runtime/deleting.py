@@ -9,7 +9,7 @@ was killed finds in it what is left to do. Stores on other hosts are of an incar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,21 +106,32 @@ def ending(what: Literal["delete", "reset"], found: Belongings, settings: Settin
     with alone(found):
         control = control_topic(settings.prefix, found.app)
         steps = steps_topic(settings.prefix, found.app)
-        record = msgspec.json.encode(Ending(what, person(), WallClock().now()))
+        partitions = found.topics[steps].partitions if steps in found.topics else 0
         with closing(ControlTopic(settings.cluster(), control)) as log:
             begun = found.known.ending is not None
-            log.append(LAYOUT, ENDING, record)
+            announce(log, what)
             try:
-                check_stopped(found.app, topics)
-                topics.delete_groups(found.groups)
-                if steps in found.topics:
-                    partitions = range(found.topics[steps].partitions)
-                    fence_all([TopicPartition(steps, p) for p in partitions], found.app, settings)
+                shut_out(found.app, found.groups, partitions, settings, topics)
             except BaseException:
                 if not begun:  # nothing is deleted yet: the app is as it was
                     log.append(LAYOUT, ENDING, None)
                 raise
         yield
+
+
+def announce(log: ControlTopic, what: Literal["delete", "reset"]) -> None:
+    """From here on nobody begins to run the app."""
+    log.append(LAYOUT, ENDING, msgspec.json.encode(Ending(what, person(), WallClock().now())))
+
+
+def shut_out(app: str, groups: Collection[str], partitions: int, settings: Settings, topics: Topics) -> None:
+    """Nobody is in the app's groups, and nothing of what sleeping workers had sent is committed any more. `partitions`: how
+    many its steps topic has. Raises ConfigError where somebody is."""
+    check_stopped(app, topics)
+    topics.delete_groups(groups)
+    if partitions:
+        steps = steps_topic(settings.prefix, app)
+        fence_all([TopicPartition(steps, p) for p in range(partitions)], app, settings)
 
 
 def alone(found: Belongings) -> AbstractContextManager[None]:

@@ -16,11 +16,18 @@ def known_app(app: str, settings: Settings, topics: Topics) -> Known:
     """What is recorded of an app. Raises ConfigError where the cluster has no such app, ClusterError where it has none at all
     to ask."""
     topics.check_reachable(timeout=5.0)
-    control = control_topic(settings.prefix, app)
-    if control in topics.describe([control]):
-        with closing(ControlTopic(settings.cluster(), control)) as record:
-            return read_known(record)
+    if (known := recorded(app, settings, topics)) is not None:
+        return known
     raise no_such_app(app, settings, topics)
+
+
+def recorded(app: str, settings: Settings, topics: Topics) -> Known | None:
+    """The same; None where the cluster has no such app."""
+    control = control_topic(settings.prefix, app)
+    if not topics.describe([control]):
+        return None
+    with closing(ControlTopic(settings.cluster(), control)) as record:
+        return read_known(record)
 
 
 def layout_of(app: str, settings: Settings, topics: Topics) -> LayoutRecord:

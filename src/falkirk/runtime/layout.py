@@ -23,6 +23,7 @@ An app that is deleted or reset says so first, and whoever would run it is refus
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate, pairwise
 from secrets import token_hex
 from typing import Literal, TypeVar
 
@@ -103,6 +104,12 @@ class LayoutRecord(msgspec.Struct, frozen=True):
     beside: str = ""
     """Of a shadow: which app it is beside (`falkirk.runtime.rebuild.shadows`)."""
     format: int = FORMAT
+
+    @property
+    def numbers(self) -> dict[str, range]:
+        """Those of each stage's tasks."""
+        ends = list(accumulate((stage.tasks for stage in self.stages), initial=0))
+        return {stage.id: range(*between) for stage, between in zip(self.stages, pairwise(ends), strict=True)}
 
     @property
     def incarnation(self) -> str:

@@ -154,11 +154,8 @@ def _old(version: RemoteVersion) -> bool:
 
 def place_of(layout: LayoutRecord, stage: str) -> tuple[int, int]:
     """The number of a stage's first task, and how many it has. Raises ConfigError where the app has no such stage."""
-    first = 0
-    for one in layout.stages:
-        if one.id == stage:
-            return first, one.tasks
-        first += one.tasks
+    if (numbers := layout.numbers.get(stage)) is not None:
+        return numbers.start, len(numbers)
     raise ConfigError(
         f"app {layout.app!r} has no stage {stage!r}",
         where=f"its stages: {', '.join(s.id for s in layout.stages)}",

@@ -87,24 +87,14 @@ def _bound(app: App, found: Survey, known: LayoutRecord, settings: Settings, top
     inputs = {i.partition: i.input for bound in app.tasks for i in bound.inputs}
     reset = {} if found.past.begins is None else found.past.begins.starts
     begins = beginnings(inputs, topics, known.topics, reset)
-    places = _places(known)
-    steps = steps_topic(settings.prefix, found.plan.app)
-    own = [TopicPartition(steps, places[b.task.id.stage] + b.task.id.partition) for b in app.tasks]
+    numbers, steps = known.numbers, steps_topic(settings.prefix, found.plan.app)
+    own = [TopicPartition(steps, numbers[b.task.id.stage][b.task.id.partition]) for b in app.tasks]
     last = [last_step(records) for records in last_records(settings, own)]
     tasks = tuple(
         replace(bound, until=_until(bound, step, begins)) for bound, step in zip(app.tasks, last, strict=True)
     )
     layout = Layout({**found.counts, **app.layout.partitions})
     return replace(app, tasks=tasks, layout=layout, starts=_starts(list(begins.items())))
-
-
-def _places(known: LayoutRecord) -> dict[str, int]:
-    """The first task of each stage."""
-    places, first = {}, 0
-    for stage in known.stages:
-        places[stage.id] = first
-        first += stage.tasks
-    return places
 
 
 def _until(bound: BoundTask, step: StepRecord | None, begins: dict[InputPartition, Offset]) -> Until:

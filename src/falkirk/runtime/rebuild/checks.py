@@ -30,17 +30,13 @@ def check_rebuilds(found: Survey, settings: Settings, topics: Topics) -> None:
     known = found.past.layout
     if known is None:
         return
-    before: dict[str, tuple[StageRecord, int]] = {}
-    first = 0
-    for recorded in known.stages:
-        before[recorded.id] = recorded, first
-        first += recorded.tasks
+    before, numbers = {stage.id: stage for stage in known.stages}, known.numbers
     steps = steps_topic(settings.prefix, found.plan.app)
     starts = {} if found.past.begins is None else found.past.begins.starts
     for stage, now in zip(found.plan.stages, found.stages, strict=True):
         if now.id not in before:
             continue
-        was, place = before[now.id]
+        was = before[now.id]
         needed = check_stage(was, now, stage)
         if needed is None:
             continue
@@ -50,7 +46,7 @@ def check_rebuilds(found: Survey, settings: Settings, topics: Topics) -> None:
                 where="--rebuild",
                 hint="give the flow another name, and backfill it anew",
             )
-        partitions = [TopicPartition(steps, place + p) for p in range(was.tasks)]
+        partitions = [TopicPartition(steps, n) for n in numbers[was.id]]
         check_ended(was, now, last_records(settings, partitions))
         inputs = {
             InputPartition.at(TopicPartition(i.topic, p), known.topics[i.topic].id): i

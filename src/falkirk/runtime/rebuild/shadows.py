@@ -15,22 +15,12 @@ from dataclasses import dataclass
 import msgspec
 
 from falkirk.checkpoint.ids import TopicPartition
-from falkirk.connectors.kafka.control import LAYOUT, ControlTopic
+from falkirk.connectors.kafka.control import ControlTopic
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
-from falkirk.runtime.clock import WallClock
-from falkirk.runtime.deleting import check_stopped, fence_all
-from falkirk.runtime.identity import person
-from falkirk.runtime.layout import (
-    ENDING,
-    Begins,
-    Ending,
-    Known,
-    LayoutRecord,
-    ShadowRecord,
-    StageRecord,
-    read_known,
-)
+from falkirk.runtime.deleting import announce, check_stopped, shut_out
+from falkirk.runtime.known import recorded
+from falkirk.runtime.layout import Begins, Known, LayoutRecord, ShadowRecord, StageRecord
 from falkirk.runtime.progress import is_moving, last_records, last_step
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import Survey
@@ -59,12 +49,8 @@ def identity_of(layout: LayoutRecord, begins: Begins | None) -> str:
 def find_shadow(app: str, settings: Settings, topics: Topics) -> Shadow | None:
     """The app's, whether it runs or not."""
     name = shadow_app(app)
-    control = control_topic(settings.prefix, name)
-    if not topics.describe([control]):
-        return None
-    with closing(ControlTopic(settings.cluster(), control)) as record:
-        known = read_known(record)
-    return None if known.last is None else Shadow(name, known, known.last)
+    known = recorded(name, settings, topics)
+    return None if known is None or known.last is None else Shadow(name, known, known.last)
 
 
 def with_shadows(found: Survey, settings: Settings, topics: Topics) -> tuple[StageRecord, ...]:
@@ -88,17 +74,14 @@ def with_shadows(found: Survey, settings: Settings, topics: Topics) -> tuple[Sta
 def check_taken(app: str, settings: Settings, topics: Topics) -> None:
     """Where this is a shadow, that nobody is about to take over what it has made. Raises ConfigError."""
     beside = app.removesuffix(shadow_app(""))
-    control = control_topic(settings.prefix, beside)
-    if beside == app or not topics.describe([control]):
+    known = None if beside == app else recorded(beside, settings, topics)
+    if known is None or known.layout is None:
         return
-    with closing(ControlTopic(settings.cluster(), control)) as record:
-        layout = read_known(record).layout
-    steps, first = steps_topic(settings.prefix, beside), 0
-    for stage in () if layout is None else layout.stages:
-        places = [TopicPartition(steps, first + p) for p in range(stage.tasks)]
-        first += stage.tasks
+    steps, numbers = steps_topic(settings.prefix, beside), known.layout.numbers
+    for stage in known.layout.stages:
         if stage.shadow is None or stage.shadow.topic != changelog_topic(settings.prefix, app, stage.id):
             continue
+        places = [TopicPartition(steps, n) for n in numbers[stage.id]]
         last = [last_step(records) for records in last_records(settings, places)]
         if any(step is not None and is_moving(stage, step) for step in last):
             raise ConfigError(
@@ -110,22 +93,13 @@ def check_taken(app: str, settings: Settings, topics: Topics) -> None:
 
 def _end(shadow: Shadow, settings: Settings, topics: Topics) -> None:
     """From here on its changelog grows no more."""
-    _check_stopped(shadow, topics)
-    if shadow.known.ending is None:
-        record = msgspec.json.encode(Ending("delete", person(), WallClock().now()))
-        with closing(ControlTopic(settings.cluster(), control_topic(settings.prefix, shadow.app))) as log:
-            log.append(LAYOUT, ENDING, record)
-        _check_stopped(shadow, topics)
-    topics.delete_groups([shadow.app])
-    steps = steps_topic(settings.prefix, shadow.app)
-    fence_all(
-        [TopicPartition(steps, p) for p in range(sum(s.tasks for s in shadow.layout.stages))], shadow.app, settings
-    )
-
-
-def _check_stopped(shadow: Shadow, topics: Topics) -> None:
+    partitions = shadow.layout.topics[steps_topic(settings.prefix, shadow.app)].partitions
     try:
         check_stopped(shadow.app, topics)
+        if shadow.known.ending is None:
+            with closing(ControlTopic(settings.cluster(), control_topic(settings.prefix, shadow.app))) as log:
+                announce(log, "delete")
+        shut_out(shadow.app, [shadow.app], partitions, settings, topics)
     except ConfigError as error:
         raise ConfigError(
             "operators are still being rebuilt beside the app, which is where this run would begin",
