@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+import msgspec
+
 from falkirk.checkpoint.ports import Writes
 
 
 def digest(writes: Sequence[Writes]) -> str:
-    """A BLAKE2b-128 over topics, partitions, keys, values and timestamps, in order; lengths keep the parts apart.
+    """A BLAKE2b-128 over topics, partitions, keys, values and timestamps, in order, in MessagePack, which keeps the parts
+    apart.
 
     >>> a = Writes("t", [0], [b"k"], [b"v"])
     >>> digest([a]) == digest([Writes("t", [0], [b"k"], [b"v"])]), digest([a]) == digest([])
@@ -17,10 +20,6 @@ def digest(writes: Sequence[Writes]) -> str:
     """
     h = hashlib.blake2b(digest_size=16)
     for w in writes:
-        h.update(f"{w.topic} {len(w)} ".encode())
-        h.update(repr(list(w.partitions)).encode())
-        for column in (w.keys, w.values):
-            h.update(repr([-1 if v is None else len(v) for v in column]).encode())
-            h.update(b"".join([v for v in column if v is not None]))
-        h.update(repr(None if w.timestamps is None else list(w.timestamps)).encode())
+        times = None if w.timestamps is None else list(w.timestamps)
+        h.update(msgspec.msgpack.encode((w.topic, list(w.partitions), list(w.keys), list(w.values), times)))
     return h.hexdigest()
