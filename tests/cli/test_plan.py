@@ -318,6 +318,11 @@ def test_state_is_rebuilt_beside_the_version_that_runs_and_taken_over_at_the_swi
     try:
         wait_until(lambda: consumed(app.steps()) == 8_000)
         write("new.py", 2, SLOWLY)
+        needs = ["topics", "new:flow", "--rebuild", "counts"]
+        _, out, _ = app.call(*needs, "--acls", "--user", "shop")
+        assert {f"{app.name}.rebuild", f"falkirk.{app.name}.rebuild.steps"} <= set(out.split())
+        code, _, err = app.call(*needs, "--create")
+        assert (code, err.count(f"made topic falkirk.{app.name}.rebuild.")) == (0, 3), err
         shadow = app.start("rebuild", "new:flow", "counts", *beside)
         wait_until(lambda: len(app.steps(f"{app.name}.rebuild")) == 2)
         kill_one(shadow)
@@ -338,6 +343,8 @@ def test_state_is_rebuilt_beside_the_version_that_runs_and_taken_over_at_the_swi
         app.feed(500, auctions)
         wait_until(lambda: consumed(app.steps()) == app.fed)
         left = app.fed - made
+        assert " rebuilds beside this one; nothing of it would be taken over" in app.call("plan", "app:flow")[1]
+        assert " is taken over" in app.call("plan", "new:flow", "--rebuild", "counts")[1]
     finally:
         kill_all(old)
     app.start("run", "new:flow", *run, "--rebuild", "counts")
@@ -354,6 +361,7 @@ def test_state_is_rebuilt_beside_the_version_that_runs_and_taken_over_at_the_swi
 
     code, _, err = app.call("rebuild", "new:flow", "counts", *beside)
     assert (code, "nothing that app" in err) == (2, True), err
+    assert f"falkirk delete {app.name}.rebuild" in app.call("plan", "new:flow")[1]
     code, out, err = app.call("delete", f"{app.name}.rebuild", "--yes", "--state-dir", "beside")
     assert code == 0, err
     app.feed(100, auctions)

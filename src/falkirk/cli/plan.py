@@ -13,7 +13,7 @@ from falkirk.cli.main import tell
 from falkirk.cli.options import cluster_options, cluster_settings, rebuild_option, replication_option
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.app import prepare
-from falkirk.runtime.changes import Changes, Fate, StageChange, changes
+from falkirk.runtime.changes import BesideChange, Changes, Fate, StageChange, changes
 from falkirk.stream.load import load_flow
 
 SIGN: dict[Fate, tuple[str, str]] = {
@@ -56,7 +56,7 @@ def plan(target: str, apply: bool, losing: tuple[str, ...], as_json: bool, **opt
     found = changes(flow_plan, settings, topics, losing)
     if as_json:
         refused = None if found.refused is None else str(found.refused)
-        shown = {name: getattr(found, name) for name in ("app", "layout", "stages", "topics", "left")}
+        shown = {name: getattr(found, name) for name in ("app", "layout", "stages", "topics", "left", "beside")}
         click.echo(msgspec.json.format(msgspec.json.encode({**shown, "refused": refused}), indent=2))
     else:
         for line in _lines(found, settings.rebuild):
@@ -91,6 +91,22 @@ def _lines(found: Changes, rebuild: Sequence[str] = ()) -> Iterator[str]:
         yield _signed("new", f"topic {topic}: {partitions} partitions")
     for topic in found.left:
         yield _signed("dropped", f"topic {topic}: no longer used; it stays, for you to delete")
+    if found.beside is not None:
+        yield ""
+        yield from _beside(found.beside)
+
+
+def _beside(beside: BesideChange) -> Iterator[str]:
+    if beside.takes:
+        yield _signed("rebuilt", f"app {beside.app}: what it has made of stage {', '.join(beside.takes)} is taken over")
+    elif beside.taken:
+        yield _signed(
+            "dropped",
+            f"app {beside.app}: taken over by stage {', '.join(beside.taken)}; when no task is rebuilding any more, "
+            f"falkirk delete {beside.app}",
+        )
+    else:
+        yield _signed("kept", f"app {beside.app}: rebuilds beside this one; nothing of it would be taken over")
 
 
 def _late(stage: StageChange, fate: Fate) -> bool:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
 import msgspec
 
-from falkirk.cli.options import cluster_options, cluster_settings, replication_option
+from falkirk.cli.options import cluster_options, cluster_settings, rebuild_option, replication_option
 from falkirk.connectors.kafka.acls import Acl, grant
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.needs import NeededTopic, Right, needed_topics, rights
+from falkirk.runtime.rebuild.beside import shadow_plan
 from falkirk.runtime.survey import resolved
 from falkirk.stream.load import load_flow
 
@@ -23,6 +25,7 @@ from falkirk.stream.load import load_flow
 @click.argument("target", metavar="APP:FLOW")
 @cluster_options
 @replication_option
+@rebuild_option
 @click.option("--acls", is_flag=True, help="The rights that the app's user needs, too.")
 @click.option("--user", metavar="NAME", help="The app's user, for --acls: a name, or a principal (User:CN=app).")
 @click.option("--backfill", is_flag=True, help="The topic of a backfill, too.")
@@ -40,6 +43,8 @@ def topics(
     falkirk topics app:flow --brokers broker-1:9092 --replication 3 --acls --user shop
     falkirk topics app:flow --brokers broker-1:9092 --create
 
+    With --rebuild ID it prints what `falkirk rebuild` of these operators needs as well.
+
     \b
     --json prints one object.
       topics[]    name, role, partitions, exists, config (of those that are to be made)
@@ -52,6 +57,12 @@ def topics(
     cluster = Topics(settings.cluster())
     needed = needed_topics(plan, settings, cluster, backfill=backfill)
     wanted = rights(resolved(plan, settings, cluster), settings) if acls else []
+    if settings.rebuild:
+        beside, alone = shadow_plan(plan, settings, cluster), replace(settings, rebuild=())
+        needed += [topic for topic in needed_topics(beside, alone, cluster) if topic not in needed]
+        if acls:
+            # Its topics and transactions are called as the app's are.
+            wanted += [right for right in rights(beside, alone) if not right.prefixed and right not in wanted]
     principal = user if user and ":" in user else f"User:{user}"
     if create:
         for topic in [t for t in needed if not t.exists]:

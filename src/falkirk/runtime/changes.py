@@ -12,10 +12,11 @@ from falkirk.errors import FalkirkError
 from falkirk.runtime.continuity import check_stages
 from falkirk.runtime.layout import StageRecord
 from falkirk.runtime.rebuild.checks import check_rebuilds
+from falkirk.runtime.rebuild.shadows import find_shadow, served
 from falkirk.runtime.settings import Settings
-from falkirk.runtime.survey import survey
+from falkirk.runtime.survey import Survey, survey
 from falkirk.state import schema
-from falkirk.stream.names import control_topic
+from falkirk.stream.names import changelog_topic, control_topic
 from falkirk.stream.plan import Plan
 
 Fate = Literal["kept", "new", "migrated", "rebuilt", "dropped"]
@@ -46,6 +47,17 @@ class StageChange:
 
 
 @dataclass(frozen=True, slots=True)
+class BesideChange:
+    """What becomes of the app that rebuilds beside this one."""
+
+    app: str
+    takes: tuple[str, ...]
+    """Stages that would take over what it has made."""
+    taken: tuple[str, ...]
+    """Stages that have taken it over, or still do."""
+
+
+@dataclass(frozen=True, slots=True)
 class Changes:
     """From the layout that is recorded to the one that a run would record."""
 
@@ -57,6 +69,8 @@ class Changes:
     """Those that would be made, with their partitions."""
     left: tuple[str, ...]
     """Topics that the app has been using, and would not use any more. They stay."""
+    beside: BesideChange | None
+    """None: there is no such app."""
     refused: FalkirkError | None
     """Why it would not run."""
 
@@ -92,7 +106,18 @@ def changes(plan: Plan, settings: Settings, topics: Topics, losing: Collection[s
     ]
     left = sorted(known.topics.keys() - found.roles.keys()) if known else []
     made = {name: partitions for name, (partitions, _) in sorted(found.missing.items())}
-    return Changes(plan.app, known.number if known else 0, tuple(stages), made, tuple(left), refused)
+    beside = _beside(found, settings, topics)
+    return Changes(plan.app, known.number if known else 0, tuple(stages), made, tuple(left), beside, refused)
+
+
+def _beside(found: Survey, settings: Settings, topics: Topics) -> BesideChange | None:
+    shadow, known = find_shadow(found.plan.app, settings, topics), found.past.layout
+    if shadow is None or known is None:
+        return None
+    own = {changelog_topic(settings.prefix, shadow.app, stage.id) for stage in known.stages}
+    taken = tuple(stage.id for stage in known.stages if stage.shadow is not None and stage.shadow.topic in own)
+    takes = tuple(stage.id for stage in served(found, settings, topics)[1])
+    return BesideChange(shadow.app, takes, taken)
 
 
 def _stage(was: StageRecord | None, now: StageRecord) -> StageChange:

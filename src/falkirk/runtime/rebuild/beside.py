@@ -38,8 +38,26 @@ def met(plan: Plan, settings: Settings, topics: Topics) -> App:
 
 
 def shadow(plan: Plan, settings: Settings, topics: Topics) -> App:
-    """What rebuilds the operators that the settings name. Raises ConfigError where nothing is to be rebuilt, or only in the
-    steps of the app itself; and as `prepare` does."""
+    """What rebuilds the operators that the settings name. Raises as `shadow_plan` and `prepare` do."""
+    found, known = _looked_at(plan, settings, topics)
+    beside = identity_of(known, found.past.begins)
+    own = _plan(found, known, settings)
+    app = prepare(own, replace(settings, rebuild=()), topics, beside=beside)
+    if app.recorded.beside != beside:
+        raise StateError(
+            f"what was rebuilt beside app {plan.app!r} was beside one that has been deleted or reset since",
+            hint=f"falkirk delete {own.app}",
+        )
+    return _bound(app, found, known, settings, topics)
+
+
+def shadow_plan(plan: Plan, settings: Settings, topics: Topics) -> Plan:
+    """Its plan. Raises ConfigError where nothing is to be rebuilt, or only in the steps of the app itself; StateError and
+    SourceError where it cannot be rebuilt at all."""
+    return _plan(*_looked_at(plan, settings, topics), settings)
+
+
+def _looked_at(plan: Plan, settings: Settings, topics: Topics) -> tuple[Survey, LayoutRecord]:
     with closing(ControlTopic(settings.cluster(), control_topic(settings.prefix, plan.app))) as record:
         found = survey(plan, settings, topics, record)
     known = found.past.layout
@@ -47,21 +65,17 @@ def shadow(plan: Plan, settings: Settings, topics: Topics) -> App:
         raise ConfigError(f"app {plan.app!r} has not run here: there is nothing to rebuild", hint="falkirk run runs it")
     check_stages(known, found.stages)
     check_rebuilds(found, settings, topics)
-    stages = _stages(found, known)
+    return found, known
+
+
+def _plan(found: Survey, known: LayoutRecord, settings: Settings) -> Plan:
+    app, stages = found.plan.app, _stages(found, known)
     if not stages:
         raise ConfigError(
-            f"nothing that app {plan.app!r} keeps would be rebuilt: {', '.join(settings.rebuild)} keeps what is recorded",
+            f"nothing that app {app!r} keeps would be rebuilt: {', '.join(settings.rebuild)} keeps what is recorded",
             hint="to rebuild it all the same, raise its version=; falkirk plan APP:FLOW --rebuild ID shows what would be",
         )
-    beside = identity_of(known, found.past.begins)
-    name = shadow_app(plan.app)
-    app = prepare(Plan(name, tuple(stages)), replace(settings, rebuild=()), topics, beside=beside)
-    if app.recorded.beside != beside:
-        raise StateError(
-            f"what was rebuilt beside app {plan.app!r} was beside one that has been deleted or reset since",
-            hint=f"falkirk delete {name}",
-        )
-    return _bound(app, found, known, settings, topics)
+    return Plan(shadow_app(app), tuple(stages))
 
 
 def _stages(found: Survey, known: LayoutRecord) -> list[ShadowStage]:

@@ -53,21 +53,25 @@ def find_shadow(app: str, settings: Settings, topics: Topics) -> Shadow | None:
     return None if known is None or known.last is None else Shadow(name, known, known.last)
 
 
-def with_shadows(found: Survey, settings: Settings, topics: Topics) -> tuple[StageRecord, ...]:
-    """The stages to be recorded: those that are rebuilt, with what was made of them beside the app, if something was. Raises
-    ConfigError while it is still being made."""
+def served(found: Survey, settings: Settings, topics: Topics) -> tuple[Shadow | None, list[StageRecord]]:
+    """The stages of which something is rebuilt, and for which a shadow has made it; asked only if something is."""
     past = found.past.layout
     before = {} if past is None else {stage.id: stage for stage in past.stages}
     rebuilt = [s for s in found.stages if s.id in before and schema.change(before[s.id].state, s.state).rebuilt]
-    if past is None or not rebuilt or (shadow := find_shadow(found.plan.app, settings, topics)) is None:
-        return found.stages
-    if shadow.layout.beside != identity_of(past, found.past.begins):
-        return found.stages
-    records = {stage.id: stage for stage in rebuilt if shadow.of(stage)}
-    if not records:
+    shadow = find_shadow(found.plan.app, settings, topics) if rebuilt else None
+    if past is None or shadow is None or shadow.layout.beside != identity_of(past, found.past.begins):
+        return None, []
+    return shadow, [stage for stage in rebuilt if shadow.of(stage)]
+
+
+def with_shadows(found: Survey, settings: Settings, topics: Topics) -> tuple[StageRecord, ...]:
+    """The stages to be recorded: those that are rebuilt, with what was made of them beside the app, if something was. Raises
+    ConfigError while it is still being made."""
+    shadow, stages = served(found, settings, topics)
+    if shadow is None or not stages:
         return found.stages
     _end(shadow, settings, topics)
-    made = {id_: _record(shadow, stage, settings, topics) for id_, stage in records.items()}
+    made = {stage.id: _record(shadow, stage, settings, topics) for stage in stages}
     return tuple(msgspec.structs.replace(s, shadow=made.get(s.id, s.shadow)) for s in found.stages)
 
 
