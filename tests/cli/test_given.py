@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer
 
 from falkirk.cli.options import dev_options, of_own_kafka, run_options, settings_from, until_option, workers_option
-from falkirk.connectors.kafka.config import client
+from falkirk.connectors.kafka.clients import client
 from falkirk.errors import ConfigError
 from falkirk.runtime import supervisor
 from falkirk.runtime.batch import child

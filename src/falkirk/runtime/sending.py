@@ -10,7 +10,7 @@ import polars as pl
 from confluent_kafka import KafkaError, Message, Producer
 
 from falkirk.checkpoint.ids import Millis, cluster_of, name_of
-from falkirk.connectors.kafka.config import client
+from falkirk.connectors.kafka.clients import client
 from falkirk.connectors.kafka.errors import translate
 from falkirk.connectors.kafka.log import produce_all
 from falkirk.connectors.kafka.topics import Topics

@@ -15,7 +15,8 @@ import msgspec
 from confluent_kafka import Message, Producer
 
 from falkirk.checkpoint.ids import Millis, name_of
-from falkirk.connectors.kafka.config import Cluster, client
+from falkirk.connectors.kafka.clients import client
+from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.glance import ALL, Glance
 from falkirk.connectors.kafka.topics import FOREVER, Topics
 from falkirk.errors import ClusterError, ConfigError

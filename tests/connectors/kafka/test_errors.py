@@ -11,7 +11,8 @@ from confluent_kafka import Consumer, KafkaError, Uuid
 from falkirk.checkpoint.ids import OwnerId
 from falkirk.checkpoint.ports import Unknown
 from falkirk.connectors.kafka import log
-from falkirk.connectors.kafka.config import Cluster, client
+from falkirk.connectors.kafka.clients import client
+from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.errors import translate
 from falkirk.connectors.kafka.log import KafkaLog
 from falkirk.connectors.kafka.topics import Topics, described

@@ -18,7 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from falkirk.checkpoint.ids import OwnerId
-from falkirk.connectors.kafka.config import Cluster, client
+from falkirk.connectors.kafka.clients import client
+from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.errors import LOADING, translate
 from falkirk.errors import ClusterError
 

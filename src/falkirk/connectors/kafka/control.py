@@ -14,7 +14,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import LogRecord
-from falkirk.connectors.kafka.config import Cluster, client, logger
+from falkirk.connectors.kafka.clients import client
+from falkirk.connectors.kafka.config import Cluster, logger
 from falkirk.connectors.kafka.errors import translate
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.errors import UnreachableError

@@ -12,7 +12,8 @@ from confluent_kafka import Consumer, Message
 
 from falkirk.checkpoint.ids import Offset, TopicPartition, name_of
 from falkirk.checkpoint.ports import Ranges
-from falkirk.connectors.kafka.config import Cluster, client, meet
+from falkirk.connectors.kafka.clients import client, meet
+from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.errors import Words
 from falkirk.connectors.kafka.places import ours, theirs
 from falkirk.connectors.kafka.reader import ended, taken, trimmed

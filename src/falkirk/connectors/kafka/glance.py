@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from confluent_kafka import Consumer, Message
 
 from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of, name_of
-from falkirk.connectors.kafka.config import Cluster, client, meet
+from falkirk.connectors.kafka.clients import client, meet
+from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.places import ours, theirs
 from falkirk.connectors.kafka.reader import STUCK_AFTER, ended, taken, trimmed
 from falkirk.connectors.kafka.topics import TopicInfo, Topics

@@ -11,7 +11,8 @@ from contextlib import suppress
 from confluent_kafka import OFFSET_END, Consumer, KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from falkirk.connectors.kafka.config import Cluster, client, logger
+from falkirk.connectors.kafka.clients import client
+from falkirk.connectors.kafka.config import Cluster, logger
 from falkirk.connectors.kafka.errors import translate
 from falkirk.errors import ClusterError, IdentityError
 

@@ -24,7 +24,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.ports import Aborted, Ranges, Read, Unknown, Writes
-from falkirk.connectors.kafka.config import Cluster, Settings, client, logger
+from falkirk.connectors.kafka.clients import client
+from falkirk.connectors.kafka.config import Cluster, Settings, logger
 from falkirk.connectors.kafka.errors import translate
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.errors import IdentityError

@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import LogRecord, Ranges, Read
-from falkirk.connectors.kafka.config import READER, Cluster, client, logger, meet
+from falkirk.connectors.kafka.clients import client, meet
+from falkirk.connectors.kafka.config import READER, Cluster, logger
 from falkirk.connectors.kafka.errors import told, translate
 from falkirk.state.store import Changes
 

@@ -9,7 +9,8 @@ from itertools import groupby
 from confluent_kafka import Consumer, KafkaError, Message
 
 from falkirk.checkpoint.ids import Offset, TopicPartition, address, name_of
-from falkirk.connectors.kafka.config import SOURCE, Cluster, client, logger, meet
+from falkirk.connectors.kafka.clients import client, meet
+from falkirk.connectors.kafka.config import SOURCE, Cluster, logger
 from falkirk.connectors.kafka.errors import translate
 from falkirk.connectors.kafka.places import ours, theirs
 from falkirk.connectors.kafka.reader import place_of

@@ -22,7 +22,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from falkirk.checkpoint.ids import Offset, TopicPartition, address, cluster_of, name_of
 from falkirk.connectors.kafka.certificates import distrust
-from falkirk.connectors.kafka.config import Cluster, client, is_unheard, logger, meet
+from falkirk.connectors.kafka.clients import client, is_unheard, meet
+from falkirk.connectors.kafka.config import Cluster, logger
 from falkirk.connectors.kafka.errors import LOADING, OLDEST, given, told, translate
 from falkirk.connectors.kafka.members import Group, group_of
 from falkirk.connectors.kafka.places import parted, theirs

@@ -1,0 +1,93 @@
+"""Clients of librdkafka: how they are made, and what their errors say before they do anything.
+
+Apart from their settings, which `falkirk run` needs before it needs a client: librdkafka takes its time to be imported.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from falkirk.errors import ConfigError
+
+client_logger = logging.getLogger("librdkafka")
+"""What librdkafka says itself: it calls a fence fatal, which it is to the producer and not to the worker."""
+client_logger.addFilter(lambda record: not is_unheard(record.getMessage()))
+
+
+def is_unheard(words: str) -> bool:
+    """librdkafka speaks of a connection that ended before its broker had said anything of the credentials, as any may that
+    is closed or cut off. It calls that an authentication error, as it does one of wrong credentials.
+
+    >>> is_unheard("SASL PLAIN mechanism handshake failed: Local: Broker transport failure: broker's supported …")
+    True
+    """
+    return "mechanism handshake failed: Local: " in words
+
+
+SECRET = re.compile(r"password|secret|token|\.pem$|oauthbearer\.config|assertion")
+"""Names of settings that hold secrets."""
+
+OFTEN = (
+    "security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password", "sasl.oauthbearer.method",
+    "sasl.oauthbearer.config", "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.extensions", "enable.sasl.oauthbearer.unsecure.jwt",
+    "sasl.kerberos.service.name", "sasl.kerberos.principal", "sasl.kerberos.keytab", "ssl.ca.location", "ssl.ca.pem",
+    "ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location", "ssl.key.password", "ssl.key.pem",
+    "ssl.keystore.location", "ssl.keystore.password", "ssl.endpoint.identification.algorithm",
+    "enable.ssl.certificate.verification", "broker.address.family", "client.id", "client.rack", "client.dns.lookup",
+    "compression.type", "connections.max.idle.ms", "debug", "fetch.message.max.bytes", "fetch.wait.max.ms", "linger.ms",
+    "max.poll.interval.ms", "message.max.bytes", "metadata.max.age.ms", "queued.max.messages.kbytes",
+    "queued.min.messages", "receive.message.max.bytes", "request.timeout.ms",
+    "socket.connection.setup.timeout.ms", "socket.keepalive.enable", "socket.timeout.ms", "statistics.interval.ms",
+)  # fmt: skip
+"""Settings that people set: librdkafka tells nobody which others there are."""
+
+_Client = TypeVar("_Client")
+
+
+def client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _Client:
+    """A client of librdkafka. Raises ConfigError where it refuses its settings: those that can be wrong are the user's."""
+    try:
+        return kind(dict(settings), logger=client_logger)
+    except KafkaException as error:
+        said = hidden(error.args[0].str().strip(), settings)
+        unknown = re.search(r'No such configuration property: "([^"]*)"', said)
+        near = difflib.get_close_matches(unknown[1], OFTEN, 1) if unknown else []
+        guess = f"did you mean {near[0]}? " if near else ""
+        if "mechanism GSSAPI" in said:
+            guess = "which sasl.mechanism is it, SCRAM-SHA-512 perhaps? GSSAPI is what it is otherwise. "
+        raise ConfigError(
+            f"Kafka's client refuses its settings: {said}",
+            hint=f"{guess}check what is given with --set KEY=VALUE or under [kafka], of another cluster under "
+            "[cluster.NAME.kafka]; and --session-timeout",
+        ) from None
+
+
+def hidden(text: str, settings: Mapping[str, Any]) -> str:
+    """A text without the secrets among the settings.
+
+    >>> hidden('"hush" is no password', {"sasl.password": "hush", "sasl.username": "password"})
+    '"***" is no password'
+    """
+    for name, value in settings.items():
+        if SECRET.search(name) and str(value):
+            text = text.replace(str(value), "***")
+    return text
+
+
+def meet(who: Consumer | AdminClient, topic: str) -> None:
+    """Let a client find the leaders of a topic that is new to it: a consumer that was idle looks for them once a second,
+    and `list_offsets` of one that has no connection yet may look again after three.
+
+    It finds them by itself in the end, and where no broker answers, that is left to it.
+    """
+    with suppress(KafkaException):
+        who.list_topics(topic, timeout=5)
