@@ -225,6 +225,17 @@ EmbeddedKafka(Path({str(tmp_path / "kafka")!r}), detached=True).start()
     assert not running.alive()
 
 
+@pytest.mark.parametrize("status", [psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD])
+def test_a_process_that_has_ended_is_not_alive_though_it_is_still_there(
+    monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    me = psutil.Process()
+    node = RunningNode(me.pid, me.create_time(), 9092, "4.3.0")
+    assert node.alive()
+    monkeypatch.setattr(psutil.Process, "status", lambda _: status)
+    assert not node.alive()
+
+
 @pytest.mark.kafka
 def test_a_broker_that_dies_at_its_start_shows_the_end_of_its_log(embedded: Make) -> None:
     broker = embedded(settings={"log.retention.hours": "never"})

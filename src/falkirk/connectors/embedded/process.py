@@ -31,6 +31,10 @@ exit $code
 """
 
 
+ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+"""Of a process that has ended: nobody has taken note of that yet, or somebody does just now."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunningNode:
     """A broker's process, as its pid file tells: which one it is (pids are used again), and where it answers."""
@@ -44,7 +48,7 @@ class RunningNode:
         """Whether this very process still runs; another one with its pid does not count."""
         try:
             process = psutil.Process(self.pid)
-            return abs(process.create_time() - self.created) < 2 and process.status() != psutil.STATUS_ZOMBIE
+            return abs(process.create_time() - self.created) < 2 and process.status() not in ENDED
         except psutil.NoSuchProcess:
             return False
 
