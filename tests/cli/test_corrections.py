@@ -61,7 +61,8 @@ class App:
     def run(self, host: str, *arguments: str) -> subprocess.Popen[str]:
         """On a host that has nothing but the checkpoint store in common with the others."""
         there = ("--state-dir", host, "--checkpoints", (self.folder / "checkpoints").as_uri())
-        command = self.command("run", "app:flow", "--session-timeout", "1s", *there, *arguments)
+        kept = ("--session-timeout", "1s", "--keep-steps", "1h")
+        command = self.command("run", "app:flow", *kept, *there, *arguments)
         self.process = subprocess.Popen(command, cwd=self.folder, text=True, stderr=subprocess.PIPE)
         return self.process
 
