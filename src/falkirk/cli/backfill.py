@@ -16,7 +16,7 @@ from falkirk.checkpoint.epochs import Asked, Completed, Epochs, propose
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.cli.main import tell as tell_error
 from falkirk.cli.options import run_options, settings_from
-from falkirk.cli.running import stop_on_signals
+from falkirk.cli.stopping import stop_on_signals
 from falkirk.connectors.kafka.epochs import KafkaEpochLog
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.master import check_master, is_local, is_on_loopback

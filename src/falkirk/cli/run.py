@@ -1,13 +1,13 @@
 """`falkirk run`, `falkirk dev` and `falkirk worker`: an app's processes.
 
-A run that is started again is as quick as its imports: so this file has few, and begins the workers' before its own.
+A run that is started again is as quick as its imports: so this file has few, and lets the workers work before there are more.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 import click
@@ -26,7 +26,9 @@ from falkirk.cli.options import (
     until_option,
     workers_option,
 )
+from falkirk.cli.stopping import stop_on_signals
 from falkirk.errors import ConfigError
+from falkirk.runtime.identity import hold_app
 from falkirk.runtime.logs import say
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.supervisor import Supervisor
@@ -127,7 +129,14 @@ def worker(target: str, slot: int, **options: Any) -> None:
 
 def _run(target: str, settings: Settings, until: str | None, *, on_spark: bool = False) -> None:
     live = sys.stderr.isatty() and settings.log_format == "text" and os.environ.get("TERM") not in ("dumb", "unknown")
-    with nullcontext() if on_spark else Supervisor(target, settings, listen=live) as supervisor:
+    with ExitStack() as stack:
+        supervisor = None if on_spark else stack.enter_context(Supervisor(target, settings, listen=live))
+        begun = None
+        # A shadow reads as far as the app is when its workers begin: so far as the supervisor saw it before.
+        if supervisor is not None and not settings.beside and (app := supervisor.ready()):
+            stack.enter_context(hold_app(settings.state_dir, app))
+            begun = stop_on_signals()
+            supervisor.begin(begun.is_set)
         from falkirk.cli.running import supervise
 
-        supervise(supervisor, target, settings, live=live, until_end=until == "end")
+        supervise(supervisor, target, settings, begun, live=live, until_end=until == "end")

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from importlib.util import find_spec
-from pathlib import Path
-from types import FrameType
 from typing import Protocol
 
 from falkirk.cli.main import tell as tell_error
+from falkirk.cli.stopping import stop_on_signals
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.master import check_master
 from falkirk.errors import ConfigError, FalkirkError
@@ -26,7 +24,7 @@ from falkirk.runtime.batch.process import drive
 from falkirk.runtime.board import Board
 from falkirk.runtime.draining import Draining, Following
 from falkirk.runtime.hosts import Hosts
-from falkirk.runtime.identity import hold
+from falkirk.runtime.identity import hold_app
 from falkirk.runtime.logs import about, print_trace, say, setup_logging, stamped
 from falkirk.runtime.news import Line, News, Started
 from falkirk.runtime.protocol import BUG, EpochReport
@@ -44,7 +42,7 @@ def work_alone(target: str, settings: Settings, slot: int) -> None:
     """Be one worker, until told to stop; then end this process."""
     setup_logging(settings.log_level, settings.log_format)
     app, topics = bound(target, settings)
-    stop = stop_on_signals(lambda: None)
+    stop = stop_on_signals()
     watch = Watch(app, settings, 1, live=False)
     watch.start()
     watch.tell(Started(slot, os.getpid()))
@@ -79,7 +77,7 @@ def drive_alone(target: str, settings: Settings) -> None:
     if not app.batches:
         raise ConfigError(f"flow {app.name!r} has no batch part", hint="falkirk run runs it")
     check_master(settings.spark)
-    stop = stop_on_signals(lambda: None)
+    stop = stop_on_signals()
     board, announcing = Board(app, 0), Announcing(settings.cluster(), app.control)
     code = 0
 
@@ -126,16 +124,25 @@ class Workers(Protocol):
         ...
 
 
-def supervise(supervisor: Supervisor | None, target: str, settings: Settings, *, live: bool, until_end: bool) -> None:
+def supervise(
+    supervisor: Supervisor | None,
+    target: str,
+    settings: Settings,
+    begun: threading.Event | None,
+    *,
+    live: bool,
+    until_end: bool,
+) -> None:
     """Run the workers until the end, or until told to stop: under the supervisor, or else on Spark. `live`: show it in
-    place, on a terminal."""
+    place, on a terminal. `begun`: they work already, this is the only run, and told to stop when that is set."""
     setup_logging(settings.log_level, settings.log_format)
     app, topics = bound(target, settings)
     if app.batches or supervisor is None:
         check_master(settings.spark)  # later, one that is away is waited for
-    with hold(Path(settings.state_dir) / app.name / "lock", f"app {app.name!r}"):
+    with nullcontext() if begun else hold_app(settings.state_dir, app.name):
         workers: Workers = _on_spark(app, target, settings) if supervisor is None else supervisor
-        _supervise(workers, target, app, topics, settings, live=live, until_end=until_end, there=supervisor is None)
+        there = supervisor is None
+        _supervise(workers, target, app, topics, settings, begun, live=live, until_end=until_end, there=there)
 
 
 def _on_spark(app: App, target: str, settings: Settings) -> Workers:
@@ -152,6 +159,7 @@ def _supervise(
     app: App,
     topics: Topics,
     settings: Settings,
+    begun: threading.Event | None,
     *,
     live: bool,
     until_end: bool,
@@ -161,7 +169,7 @@ def _supervise(
     progress = None if end is None else end.progress
     watch = Watch(app, settings, settings.workers, live=live, progress=progress, elsewhere=there)
     stop = stop_on_signals(
-        lambda: watch.tell(Line(f"{app.name} leaves: last steps, last versions; again to end at once"))
+        lambda: watch.tell(Line(f"{app.name} leaves: last steps, last versions; again to end at once")), begun
     )
     following = Following(lambda: end) if end is not None else None
     draining = Draining(app, settings, topics, lambda words: watch.tell(Line(words)))
@@ -201,21 +209,6 @@ def _supervise(
                 f"start its new version: falkirk run {target} {again}")  # fmt: skip
         else:
             say(f"{app.name}: everything is processed: {records}, in {took}")
-
-
-def stop_on_signals(leaving: Callable[[], None]) -> threading.Event:
-    """Set by SIGTERM or SIGINT; the second one ends the process at once, and loses nothing but time."""
-    stop = threading.Event()
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
-            os._exit(128 + number)
-        stop.set()
-        leaving()
-
-    signal.signal(signal.SIGTERM, on_signal)
-    signal.signal(signal.SIGINT, on_signal)
-    return stop
 
 
 def bound(target: str, settings: Settings) -> tuple[App, Topics]:

@@ -13,7 +13,7 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -94,6 +94,11 @@ def hold(path: Path, who: str, *, patience: float = 0.0) -> Iterator[None]:
             lock.write(str(os.getpid()))
             lock.flush()
         yield
+
+
+def hold_app(state_dir: str, app: str) -> AbstractContextManager[None]:
+    """Be the only run of an app in a state directory. Raises as `hold` does."""
+    return hold(Path(state_dir) / app / "lock", f"app {app!r}")
 
 
 @contextmanager

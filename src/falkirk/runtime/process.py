@@ -22,8 +22,9 @@ import msgspec
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError, UnreachableError
 from falkirk.runtime.app import App
+from falkirk.runtime.hosts import Hosts
 from falkirk.runtime.logs import print_trace, setup_logging
-from falkirk.runtime.protocol import BUG, Failed, FromWorker, Ready, Report, decode_to_worker, encode
+from falkirk.runtime.protocol import BUG, Failed, FromWorker, Ready, Report, Waiting, decode_to_worker, encode
 from falkirk.runtime.rebuild import beside
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.traces import warm_up
@@ -37,17 +38,19 @@ def main() -> None:
 
 
 def _work(settings: Settings, pipe: Pipe, stop: threading.Event) -> None:
-    app, topics = met(settings)
+    app, topics = met(settings, pipe)
     warm_up(settings)
     tame_garbage_collector()
-    pipe.say(Ready())
+    pipe.say(Ready(app.name if app.tasks else ""))
     line = sys.stdin.readline()
     if line and not stop.is_set():
-        slot = decode_to_worker(line).slot
+        order = decode_to_worker(line)
         threading.Thread(target=watch_supervisor, daemon=True).start()
+        if order.first:
+            Hosts(app, settings, topics).check_alone()
         if settings.beside:  # the app has gone on: the supervisor waits for us to come as far as it saw it
-            app, topics = met(settings)
-        work(app, settings, topics, slot, stop.is_set, pipe.say)
+            app, topics = met(settings, pipe)
+        work(app, settings, topics, order.slot, stop.is_set, pipe.say)
 
 
 def be_child(
@@ -77,20 +80,17 @@ def be_child(
         os._exit(BUG)
 
 
-def met(settings: Settings) -> tuple[App, Topics]:
-    """The flow that the command line names, on its cluster."""
+def met(settings: Settings, pipe: Pipe) -> tuple[App, Topics]:
+    """The flow that the command line names, on its cluster. Tries until a broker answers: whether the run survives that is
+    the supervisor's to say."""
     plan = load_flow(sys.argv[1]).plan(settings.prefix)
     topics = Topics(settings.cluster())
-    return patiently(lambda: beside.met(plan, settings, topics)), topics
-
-
-def patiently(work: Callable[[], App]) -> App:
-    """Try until a broker answers: the supervisor met the cluster before, so this is an outage, and the run survives it."""
     while True:
         try:
-            return work()
+            return beside.met(plan, settings, topics), topics
         except UnreachableError as error:
             logging.getLogger("falkirk").info("a spare waits: %s", error.what)
+            pipe.say(Waiting())
             time.sleep(0.5)
 
 

@@ -20,10 +20,19 @@ class Work(msgspec.Struct, frozen=True, tag="work"):
     """To a spare: be worker `slot`."""
 
     slot: int
+    first: bool = False
+    """Nobody has looked yet whether the app may run on this host: it is to."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """From a spare: imported, planned and connected."""
+
+    app: str = ""
+    """Whose worker it can be; "" where there is nothing for workers to do."""
+
+
+class Waiting(msgspec.Struct, frozen=True, tag="waiting"):
+    """From a spare: no broker answers, and it tries on."""
 
 
 REBUILDING = "rebuilding"
@@ -199,7 +208,7 @@ class AnnouncedEpoch(msgspec.Struct, frozen=True):
     report: EpochReport
 
 
-FromWorker = Ready | Report | EpochReport | Failed
+FromWorker = Ready | Waiting | Report | EpochReport | Failed
 encode = msgspec.json.Encoder().encode
-decode_from_worker = msgspec.json.Decoder(Ready | Report | EpochReport | Failed).decode
+decode_from_worker = msgspec.json.Decoder(Ready | Waiting | Report | EpochReport | Failed).decode
 decode_to_worker = msgspec.json.Decoder(Work).decode

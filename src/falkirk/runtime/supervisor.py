@@ -5,6 +5,9 @@
 
 A spare has imported everything, loaded the flow and met the cluster: what is left to do after a death is to join the group
 under the dead worker's identity and to take its tasks over.
+
+A run that is started again is as quick as its imports, which keep a processor busy for a second: so the supervisor waits for
+the first workers to work before it imports what it needs itself.
 """
 
 from __future__ import annotations
@@ -98,8 +101,12 @@ class Supervisor:
         """With `listen`, what workers write to standard error is news too. `slots` are all that the settings count, if
         they are not given."""
         self._target, self._settings, self._listen_to_errors = target, settings, listen
-        self._news: Callable[[News], None] = lambda _: None
+        self._held: list[News] = []
+        """What there was to tell before anybody listened."""
+        self._news: Callable[[News], None] = self._held.append
         self._events: queue.Queue[Event] = queue.Queue()
+        self._unheard: deque[Event] = deque()
+        """What came while something else was waited for: heard first."""
         self._workers: dict[int, Child] = {}
         self._spares: list[Child] = []
         self._vacant: deque[int] = deque(range(settings.workers) if slots is None else slots)
@@ -117,21 +124,52 @@ class Supervisor:
         """End what is left, at once."""
         self.kill()
 
+    def ready(self, stopping: Callable[[], bool] = lambda: False) -> str:
+        """Wait until a process can be a worker. Returns of which app: "" where there is trouble first, which the caller's own
+        preparations will meet too. What else is said meanwhile is for `run` to hear."""
+        later: list[Event] = []
+        app = ""
+        while not app and not stopping():
+            if (event := self._event(0.05)) is None:
+                continue
+            if isinstance(event.said, Ready) and event.said.app:
+                event.child.ready, app = True, event.said.app
+                continue
+            later.append(event)
+            if not isinstance(event.said, Report):
+                break
+        self._unheard.extendleft(reversed(later))
+        return app
+
+    def begin(self, stopping: Callable[[], bool]) -> None:
+        """Let those that are ready work, and the others as soon as they are."""
+        self._fill(first=True)
+        while self._vacant and self.ready(stopping):
+            self._fill(first=True)
+
     def run(self, finished: Callable[[], bool], tell: Callable[[News], None]) -> None:
         """Keep the workers going until `finished()`; then let them leave cleanly. Raises WorkerFailed.
 
         `tell` is given all news, and must not wait.
         """
         self._news = tell
+        for news in self._held:
+            tell(news)
         self._fill()
         while not finished():
             self._turn(0.05)
         self._leave()
 
-    def _turn(self, timeout: float) -> None:
+    def _event(self, timeout: float) -> Event | None:
+        if self._unheard:
+            return self._unheard.popleft()
         try:
-            event = self._events.get(timeout=timeout)
+            return self._events.get(timeout=timeout)
         except queue.Empty:
+            return None
+
+    def _turn(self, timeout: float) -> None:
+        if (event := self._event(timeout)) is None:
             return
         child = event.child
         match event.said:
@@ -153,7 +191,7 @@ class Supervisor:
                 self._ended(child)
         self._fill()
 
-    def _fill(self) -> None:
+    def _fill(self, *, first: bool = False) -> None:
         """Give ready spares the vacant slots; start what is missing."""
         for child in [c for c in self._spares if c.ready]:
             if self._vacant:
@@ -161,7 +199,7 @@ class Supervisor:
                 child.slot = self._vacant.popleft()
                 self._workers[child.slot] = child
                 self._news(Started(child.slot, child.process.pid))
-                self._order(child, Work(child.slot))
+                self._order(child, Work(child.slot, first))
         self._spawn_missing()
 
     @property
@@ -206,9 +244,7 @@ class Supervisor:
             child.process.terminate()
         deadline = time.monotonic() + 60
         while self._workers and time.monotonic() < deadline:
-            try:
-                event = self._events.get(timeout=0.1)
-            except queue.Empty:
+            if (event := self._event(0.1)) is None:
                 continue
             if isinstance(event.said, Failed):
                 raise WorkerFailed.of(event.said)

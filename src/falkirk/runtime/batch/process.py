@@ -37,7 +37,7 @@ def main() -> None:
 def _drive(settings: Settings, pipe: Pipe, stop: threading.Event) -> None:
     if settings.spark.startswith("local"):
         os.nice(NICE)  # Spark's processes will be as nice: the stream beside them must not wait for them
-    app, topics = met(settings)
+    app, topics = met(settings, pipe)
     threading.Thread(target=watch_supervisor, daemon=True).start()
     pipe.say(Ready())
     drive(app, settings, topics, stop.is_set, pipe.say, until_end="end" in sys.argv[2:])

@@ -1,0 +1,71 @@
+"""What a supervisor hears before it runs: nothing of it is lost, and its order stays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from falkirk.runtime.news import Line, Started
+from falkirk.runtime.protocol import Failed, FromWorker, Ready, Report, TaskReport, Waiting
+from falkirk.runtime.settings import Settings
+from falkirk.runtime.supervisor import Child, Event, Supervisor
+
+REPORT = Report(0, "app.a-0", 1, [TaskReport("stats/0", "running")], member=True)
+FAILED = Failed("the flow cannot be loaded", 2)
+
+
+@pytest.fixture
+def supervisor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
+    """With two workers to be, for which there are processes; they say what the test has them say, and nothing at the end."""
+    monkeypatch.setattr(Supervisor, "_leave", Supervisor.kill)
+    found = Supervisor("app:flow", Settings("127.0.0.1:1", "", workers=2), spare=False)
+    for _ in range(2):
+        idle = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+        found._spares.append(Child(subprocess.Popen(idle, stdin=subprocess.PIPE, stdout=subprocess.PIPE)))
+    yield found
+    found.kill()
+
+
+def say(supervisor: Supervisor, *said: tuple[Child, FromWorker | None]) -> None:
+    for child, words in said:
+        supervisor._events.put(Event(child, words))
+
+
+def test_workers_begin_as_they_are_ready_and_their_reports_are_told_later(supervisor: Supervisor) -> None:
+    one, two = supervisor._spares
+    say(supervisor, (one, Ready("app")), (one, REPORT), (two, Ready("app")), (two, REPORT))
+    assert supervisor.ready() == "app"
+    supervisor.begin(lambda: False)
+    assert [child.slot for child in (one, two)] == [0, 1]
+    told: list[object] = []
+    turns = iter([False, False, True])
+    supervisor.run(lambda: next(turns), told.append)
+    assert told[:4] == [Started(0, one.process.pid), Started(1, two.process.pid), REPORT, REPORT]
+
+
+@pytest.mark.parametrize("trouble", [FAILED, Waiting(), Ready(""), None])
+def test_trouble_before_the_first_is_ready_is_left_to_the_caller(
+    supervisor: Supervisor, trouble: FromWorker | None
+) -> None:
+    one, two = supervisor._spares
+    say(supervisor, (one, trouble), (two, Ready("app")))
+    assert supervisor.ready() == ""
+    assert supervisor._event(0) == Event(one, trouble)
+    assert supervisor._event(0) == Event(two, Ready("app"))
+
+
+def test_the_first_works_though_the_second_cannot_start(supervisor: Supervisor) -> None:
+    one, two = supervisor._spares
+    say(supervisor, (one, Ready("app")), (two, FAILED))
+    assert supervisor.ready() == "app"
+    supervisor.begin(lambda: False)
+    assert (one.slot, two.slot) == (0, None)
+    told: list[object] = []
+    turns = iter([False, True])
+    supervisor.run(lambda: next(turns), told.append)
+    assert told[0] == Started(0, one.process.pid)
+    assert isinstance(told[1], Line)
+    assert "is tried again: the flow cannot be loaded" in told[1].text
