@@ -1,8 +1,9 @@
 """What an epoch of a batch part publishes a second, beside bare transactional producers; and what a stream waits beside one.
 
-Publishing: from the first row that the broker appended to the last. As many bare producers as Spark has cores write the same
-keys and values, in transactions of as many rows, from memory. The stream is that of the latency benchmark, while Spark
-counts the bids of each auction on the same cores.
+Publishing: from the first row that the broker appended to the last, and in the time alone in which rows came: an epoch has
+more result partitions than Spark has cores, and between two waves of them Spark fetches and sorts the rows of the next. As
+many bare producers as Spark has cores write the same keys and values, in transactions of as many rows, from memory. The
+stream is that of the latency benchmark, while Spark counts the bids of each auction on the same cores.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from typing import NamedTuple
 
 import bids
 import latency
@@ -23,6 +25,8 @@ CORES = 2
 SPARK = ("--spark", f"local[{CORES}]")
 SLICE = 20_000
 """Rows of a transaction, in Falkirk as in the bare producers."""
+SLOT_MS = 50
+"""Rows come in a time of this length, or they do not."""
 STARTS_S = 12.0
 """Until Spark has started, and computes."""
 
@@ -30,21 +34,37 @@ STARTS_S = 12.0
 def measure(setting: Setting) -> Results:
     """Publishing, round after round; then latency, without an epoch and beside one."""
     sizes, screen = setting.sizes, setting.screen
-    bare, epoch = list[float](), list[float]()
+    bare, epoch = list[Pace](), list[Pace]()
     with screen.part(2 * sizes.rounds + 2):
         setting.kafka.make("offered")
         bids.send(setting.kafka.brokers, "offered", bids.job(sizes.published, sizes.keys))
         for round_ in range(sizes.rounds):
             screen.doing(f"round {round_ + 1} of {sizes.rounds}: an epoch of {sizes.published:,} rows")
             target = published(setting)
-            epoch.append(rate(setting, target))
-            screen.done(f"{'published by an epoch':<44}[bold]{epoch[-1]:>11,.0f}[/] rows/s")
+            epoch.append(pace(setting, target))
+            screen.done(f"{'published by an epoch':<44}{epoch[-1]}")
             screen.doing(f"round {round_ + 1} of {sizes.rounds}: {CORES} bare transactional producers, the same rows")
             bare.append(produced(setting, target))
-            screen.done(f"{f'{CORES} bare transactional producers':<44}[bold]{bare[-1]:>11,.0f}[/] rows/s")
+            screen.done(f"{f'{CORES} bare transactional producers':<44}{bare[-1]}")
         setting.kafka.delete("offered")
         beside = {name: beside_an_epoch(setting, runs=name == "beside") for name in ("alone", "beside")}
-    return {"rows": sizes.published, "epoch": summary(epoch), "bare": summary(bare), "latency": beside}
+    found = {
+        name: {"rate": summary([p.rate for p in paces]), "busy": summary([p.busy for p in paces])}
+        for name, paces in (("epoch", epoch), ("bare", bare))
+    }
+    return {"rows": sizes.published, **found, "latency": beside}
+
+
+class Pace(NamedTuple):
+    """Rows a second."""
+
+    rate: float
+    """From the first to the last."""
+    busy: float
+    """While any came."""
+
+    def __str__(self) -> str:
+        return f"[bold]{self.rate:>11,.0f}[/] rows/s, {self.busy:,.0f} while they come"
 
 
 def published(setting: Setting) -> str:
@@ -60,8 +80,8 @@ def published(setting: Setting) -> str:
     return target
 
 
-def rate(setting: Setting, target: str) -> float:
-    """Rows a second, by the broker's clock. Raises Failed if any is missing or there twice."""
+def pace(setting: Setting, target: str) -> Pace:
+    """Of the rows of a topic, by the broker's clock. Raises Failed if any is missing or there twice."""
     consumer = Consumer(
         {
             "bootstrap.servers": setting.kafka.brokers,
@@ -86,10 +106,11 @@ def rate(setting: Setting, target: str) -> float:
     consumer.close()
     if len(times) != setting.sizes.published:
         raise Failed(f"{len(times):,} rows are in {target}, and not {setting.sizes.published:,}")
-    return 1000 * len(times) / max(1, max(times) - min(times))
+    slots = len({at // SLOT_MS for at in times})
+    return Pace(1000 * len(times) / max(1, max(times) - min(times)), 1000 * len(times) / (slots * SLOT_MS))
 
 
-def produced(setting: Setting, rows: str) -> float:
+def produced(setting: Setting, rows: str) -> Pace:
     """What bare producers make of the same rows, each of a part of the partitions. Raises Failed."""
     setting.rest()
     target = f"{setting.name('bare')}.out"
@@ -105,7 +126,7 @@ def produced(setting: Setting, rows: str) -> float:
         process.go()
     for process in started:
         process.wait(300)
-    found = rate(setting, target)
+    found = pace(setting, target)
     setting.kafka.delete(target)
     setting.kafka.delete(rows)
     return found

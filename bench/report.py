@@ -170,15 +170,25 @@ def spark(part: Part) -> list[str]:
 def epochs(part: Part) -> list[str]:
     """What is published a second, and what a stream waits meanwhile."""
     sizes, alone, beside = part["sizes"], part["latency"]["alone"], part["latency"]["beside"]
+    bare = part["bare"]
     rows = [
-        [
-            title,
-            f"{rate['median']:,}",
-            f"{rate['min']:,} to {rate['max']:,}",
-            f"{rate['median'] / part['bare']['median']:.2f}",
+        [title]
+        + [
+            cell
+            for kind in ("rate", "busy")
+            for rate in [found[kind]]
+            for cell in (
+                f"{rate['median']:,}",
+                f"{rate['min']:,} to {rate['max']:,}",
+                f"{rate['median'] / bare[kind]['median']:.2f}",
+            )
         ]
-        for title, rate in (("bare transactional producers", part["bare"]), ("an epoch", part["epoch"]))
+        for title, found in (("bare transactional producers", bare), ("an epoch", part["epoch"]))
     ]
+    limit = (
+        "The limit of the first figure is Spark's sort: between two waves of result partitions no rows come, and all cores "
+        "fetch and sort those of the next."
+    )
     waits = [
         [title, *(f"{found[share]:.1f}" for share in ("median", "p90", "p99"))]
         for title, found in (("alone", alone), ("beside an epoch", beside))
@@ -186,7 +196,13 @@ def epochs(part: Part) -> list[str]:
     return [
         f"## Published by an epoch: {part['rows']:,} rows, {sizes['rounds']} rounds",
         "",
-        *table(["", "rows/s", "spread", "divided by bare producers"], rows, right=range(1, 4)),
+        *table(
+            ["", "rows/s", "spread", "/ bare", "while rows come", "spread", "/ bare"],
+            rows,
+            right=range(1, 7),
+        ),
+        "",
+        limit,
         "",
         f"A stream on the same cores, 1,000 records a second, while Spark counts {sizes['scanned']:,} bids:",
         "",
