@@ -5,6 +5,7 @@ A run that is started again is as quick as its imports: so this file has few, an
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from contextlib import ExitStack
@@ -132,6 +133,8 @@ def _run(target: str, settings: Settings, until: str | None, *, on_spark: bool =
     with ExitStack() as stack:
         supervisor = None if on_spark else stack.enter_context(Supervisor(target, settings, listen=live))
         begun = None
+        if (os.cpu_count() or 1) > settings.workers + 1:  # then nobody waits
+            importlib.import_module("falkirk.cli.running")
         # A shadow reads as far as the app is when its workers begin: so far as the supervisor saw it before.
         if supervisor is not None and not settings.beside and (app := supervisor.ready()):
             stack.enter_context(hold_app(settings.state_dir, app))
