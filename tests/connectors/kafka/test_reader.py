@@ -140,3 +140,12 @@ def test_where_a_source_begins_is_unknown_while_no_broker_tells_it(place: TopicP
         topics._offsets({place: OffsetSpec.earliest()}, timeout=0.5)
     proxy.lost = set()
     assert topics.offsets([place], "earliest") == {place: 0}
+
+
+@pytest.mark.timeout(60)
+def test_who_asks_whether_anything_is_left_is_given_no_more_than_that(kafka: str, place: TopicPartition) -> None:
+    with closing(BoundedReader(Cluster(kafka))) as reader:
+        few = reader.read({place: (Offset(2), Offset(10))}, committed=True, most=1)[place]
+        rest = reader.read({place: (few.position, Offset(10))}, committed=True)[place]
+    assert 1 <= len(few.records) <= 2
+    assert [r.offset for r in (*few.records, *rest.records)] == list(range(2, 10))

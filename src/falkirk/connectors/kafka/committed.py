@@ -6,7 +6,7 @@ from falkirk.checkpoint.ids import TopicPartition, address, name_of
 from falkirk.checkpoint.ports import Ranges, Read
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.places import parted
-from falkirk.connectors.kafka.reader import BoundedReader
+from falkirk.connectors.kafka.reader import CHUNK, BoundedReader
 
 
 class CommittedReader:
@@ -16,14 +16,14 @@ class CommittedReader:
         self._cluster = cluster
         self._readers: dict[str, BoundedReader] = {}
 
-    def read(self, ranges: Ranges) -> dict[TopicPartition, Read]:
-        """As `falkirk.checkpoint.ports.Log.read_committed`. Blocks while a cluster of them cannot be reached."""
+    def read(self, ranges: Ranges, most: int = CHUNK) -> dict[TopicPartition, Read]:
+        """As `BoundedReader.read`, for each cluster. Blocks while one of them cannot be reached."""
         found: dict[TopicPartition, Read] = {}
         for name, some in parted(ranges).items():
             if name not in self._readers:
                 self._readers[name] = BoundedReader(self._cluster.of(name), [True])
             there = {TopicPartition(name_of(p.topic), p.partition): bounds for p, bounds in some.items()}
-            for p, read in self._readers[name].read(there, committed=True).items():
+            for p, read in self._readers[name].read(there, committed=True, most=most).items():
                 found[TopicPartition(address(name, p.topic), p.partition)] = read
         return found
 

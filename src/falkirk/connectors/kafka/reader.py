@@ -70,13 +70,13 @@ class BoundedReader:
             else:
                 return found
 
-    def read(self, ranges: Ranges, *, committed: bool) -> dict[TopicPartition, Read]:
-        """Records of the ranges, in order. Returns early after `CHUNK` records, or when nothing more comes."""
+    def read(self, ranges: Ranges, *, committed: bool, most: int = CHUNK) -> dict[TopicPartition, Read]:
+        """Records of the ranges, in order. Returns early after `most` records, about, or when nothing more comes."""
         reads = {p: Read(position=start) for p, (start, _) in ranges.items()}
         with self._lock:
             consumer = self._assigned(committed, {p: start for p, (start, _) in ranges.items()})
             try:
-                self._fill(consumer, ranges, reads)
+                self._fill(consumer, ranges, reads, most)
             finally:
                 consumer.unassign()
         return reads
@@ -91,11 +91,11 @@ class BoundedReader:
         consumer.assign([KafkaPartition(p.topic, p.partition, start) for p, start in positions.items()])
         return consumer
 
-    def _fill(self, consumer: Consumer, ranges: Ranges, reads: dict[TopicPartition, Read]) -> None:
+    def _fill(self, consumer: Consumer, ranges: Ranges, reads: dict[TopicPartition, Read], most: int) -> None:
         waiting, got = set(ranges), 0
         stopped: dict[TopicPartition, float] = {}
-        while waiting and got < CHUNK:
-            for message in taken(consumer, 10_000):
+        while waiting and got < most:
+            for message in taken(consumer, min(most, 10_000)):
                 if message.topic() is None:  # of the client as a whole: raised, if it is to stay
                     ended(message)
                     continue
