@@ -25,6 +25,7 @@ def main() -> None:
 
     Before the module is imported, not after: that takes a second, and several on a busy machine.
     """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to answer
     die_with_parent()
     module = sys.argv.pop(1)
     # What modules are made of stays: looking for what of it may go takes a tenth of the time in which they are imported.

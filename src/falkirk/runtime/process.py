@@ -63,7 +63,6 @@ def be_child(
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to answer
     try:
         if not (line := sys.stdin.readline()):
             os._exit(1)  # the supervisor has ended already
