@@ -172,17 +172,7 @@ def epochs(part: Part) -> list[str]:
     sizes, alone, beside = part["sizes"], part["latency"]["alone"], part["latency"]["beside"]
     bare = part["bare"]
     rows = [
-        [title]
-        + [
-            cell
-            for kind in ("rate", "busy")
-            for rate in [found[kind]]
-            for cell in (
-                f"{rate['median']:,}",
-                f"{rate['min']:,} to {rate['max']:,}",
-                f"{rate['median'] / bare[kind]['median']:.2f}",
-            )
-        ]
+        [title, *paced(found["rate"], bare["rate"]), *paced(found["busy"], bare["busy"])]
         for title, found in (("bare transactional producers", bare), ("an epoch", part["epoch"]))
     ]
     limit = (
@@ -208,6 +198,12 @@ def epochs(part: Part) -> list[str]:
         "",
         *table(["ms", "median", "p90", "p99"], waits, right=range(1, 4)),
     ]
+
+
+def paced(rate: Part, bare: Part) -> list[str]:
+    """A rate, its spread, and its share of a bare one."""
+    spread = f"{rate['min']:,} to {rate['max']:,}"
+    return [f"{rate['median']:,}", spread, f"{rate['median'] / bare['median']:.2f}"]
 
 
 def doubts(part: Part) -> list[str]:

@@ -9,6 +9,7 @@ import importlib
 import os
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import click
@@ -137,7 +138,7 @@ def _run(target: str, settings: Settings, until: str | None, *, on_spark: bool =
             importlib.import_module("falkirk.cli.running")
         # A shadow reads as far as the app is when its workers begin: so far as the supervisor saw it before.
         if supervisor is not None and not settings.beside and (app := supervisor.ready()):
-            stack.enter_context(hold_app(settings.state_dir, app))
+            stack.enter_context(hold_app(Path(settings.state_dir) / app, app))
             begun = stop_on_signals()
             supervisor.begin(begun.is_set)
         from falkirk.cli.running import supervise

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, nullcontext
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Protocol
 
 from falkirk.cli.main import tell as tell_error
@@ -139,7 +140,7 @@ def supervise(
     app, topics = bound(target, settings)
     if app.batches or supervisor is None:
         check_master(settings.spark)  # later, one that is away is waited for
-    with nullcontext() if begun else hold_app(settings.state_dir, app.name):
+    with nullcontext() if begun else hold_app(Path(settings.state_dir) / app.name, app.name):
         workers: Workers = _on_spark(app, target, settings) if supervisor is None else supervisor
         there = supervisor is None
         _supervise(workers, target, app, topics, settings, begun, live=live, until_end=until_end, there=there)

@@ -12,11 +12,11 @@ from falkirk.errors import FalkirkError
 from falkirk.runtime.continuity import check_stages
 from falkirk.runtime.layout import StageRecord
 from falkirk.runtime.rebuild.checks import check_rebuilds
-from falkirk.runtime.rebuild.shadows import find_shadow, served
+from falkirk.runtime.rebuild.shadows import find_shadow, served, taken_from
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import Survey, survey
 from falkirk.state import schema
-from falkirk.stream.names import changelog_topic, control_topic
+from falkirk.stream.names import control_topic
 from falkirk.stream.plan import Plan
 
 Fate = Literal["kept", "new", "migrated", "rebuilt", "dropped"]
@@ -114,10 +114,8 @@ def _beside(found: Survey, settings: Settings, topics: Topics) -> BesideChange |
     shadow, known = find_shadow(found.plan.app, settings, topics), found.past.layout
     if shadow is None or known is None:
         return None
-    own = {changelog_topic(settings.prefix, shadow.app, stage.id) for stage in known.stages}
-    taken = tuple(stage.id for stage in known.stages if stage.shadow is not None and stage.shadow.topic in own)
-    takes = tuple(stage.id for stage in served(found, settings, topics)[1])
-    return BesideChange(shadow.app, takes, taken)
+    takes, taken = served(found, shadow), taken_from(shadow.app, known, settings)
+    return BesideChange(shadow.app, tuple(stage.id for stage in takes), tuple(stage.id for stage in taken))
 
 
 def _stage(was: StageRecord | None, now: StageRecord) -> StageChange:

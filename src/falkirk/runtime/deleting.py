@@ -25,7 +25,7 @@ from falkirk.connectors.kafka.epochs import publisher_log
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.clock import WallClock
-from falkirk.runtime.identity import fresh_nonce, hold, person
+from falkirk.runtime.identity import fresh_nonce, hold_app, person
 from falkirk.runtime.known import known_app, no_such_app
 from falkirk.runtime.layout import ENDING, Ending, Known
 from falkirk.runtime.settings import Settings
@@ -136,7 +136,7 @@ def shut_out(app: str, groups: Collection[str], partitions: int, settings: Setti
 
 def alone(found: Belongings) -> AbstractContextManager[None]:
     """Nobody runs the app in this state directory meanwhile. Raises IdentityError where somebody does."""
-    return nullcontext() if found.folder is None else hold(found.folder / "lock", f"app {found.app!r}")
+    return nullcontext() if found.folder is None else hold_app(found.folder, found.app)
 
 
 def fence_all(steps: list[TopicPartition], app: str, settings: Settings) -> None:

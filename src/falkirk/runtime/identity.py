@@ -96,9 +96,9 @@ def hold(path: Path, who: str, *, patience: float = 0.0) -> Iterator[None]:
         yield
 
 
-def hold_app(state_dir: str, app: str) -> AbstractContextManager[None]:
-    """Be the only run of an app in a state directory. Raises as `hold` does."""
-    return hold(Path(state_dir) / app / "lock", f"app {app!r}")
+def hold_app(folder: Path, app: str) -> AbstractContextManager[None]:
+    """Be the only one that runs an app, or ends it, in its folder of a state directory. Raises as `hold` does."""
+    return hold(folder / "lock", f"app {app!r}")
 
 
 @contextmanager

@@ -53,22 +53,35 @@ def find_shadow(app: str, settings: Settings, topics: Topics) -> Shadow | None:
     return None if known is None or known.last is None else Shadow(name, known, known.last)
 
 
-def served(found: Survey, settings: Settings, topics: Topics) -> tuple[Shadow | None, list[StageRecord]]:
-    """The stages of which something is rebuilt, and for which a shadow has made it; asked only if something is."""
+def rebuilt(found: Survey) -> list[StageRecord]:
+    """The stages of which something is rebuilt."""
     past = found.past.layout
     before = {} if past is None else {stage.id: stage for stage in past.stages}
-    rebuilt = [s for s in found.stages if s.id in before and schema.change(before[s.id].state, s.state).rebuilt]
-    shadow = find_shadow(found.plan.app, settings, topics) if rebuilt else None
-    if past is None or shadow is None or shadow.layout.beside != identity_of(past, found.past.begins):
-        return None, []
-    return shadow, [stage for stage in rebuilt if shadow.of(stage)]
+    return [s for s in found.stages if s.id in before and schema.change(before[s.id].state, s.state).rebuilt]
+
+
+def served(found: Survey, shadow: Shadow) -> list[StageRecord]:
+    """Those of them for which the shadow has made it."""
+    past = found.past.layout
+    if past is None or shadow.layout.beside != identity_of(past, found.past.begins):
+        return []
+    return [stage for stage in rebuilt(found) if shadow.of(stage)]
+
+
+def taken_from(shadow: str, known: LayoutRecord, settings: Settings) -> list[StageRecord]:
+    """The stages of an app that have taken over what its shadow has made, or still do."""
+    return [
+        stage
+        for stage in known.stages
+        if stage.shadow is not None and stage.shadow.topic == changelog_topic(settings.prefix, shadow, stage.id)
+    ]
 
 
 def with_shadows(found: Survey, settings: Settings, topics: Topics) -> tuple[StageRecord, ...]:
     """The stages to be recorded: those that are rebuilt, with what was made of them beside the app, if something was. Raises
     ConfigError while it is still being made."""
-    shadow, stages = served(found, settings, topics)
-    if shadow is None or not stages:
+    shadow = find_shadow(found.plan.app, settings, topics) if rebuilt(found) else None
+    if shadow is None or not (stages := served(found, shadow)):
         return found.stages
     _end(shadow, settings, topics)
     made = {stage.id: _record(shadow, stage, settings, topics) for stage in stages}
@@ -82,9 +95,7 @@ def check_taken(app: str, settings: Settings, topics: Topics) -> None:
     if known is None or known.layout is None:
         return
     steps, numbers = steps_topic(settings.prefix, beside), known.layout.numbers
-    for stage in known.layout.stages:
-        if stage.shadow is None or stage.shadow.topic != changelog_topic(settings.prefix, app, stage.id):
-            continue
+    for stage in taken_from(app, known.layout, settings):
         places = [TopicPartition(steps, n) for n in numbers[stage.id]]
         last = [last_step(records) for records in last_records(settings, places)]
         if any(step is not None and is_moving(stage, step) for step in last):
