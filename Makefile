@@ -20,6 +20,8 @@ MEASURED := tests/checkpoint tests/state tests/simulator tests/connectors/kafka 
 
 # A worker whose test stands still is ended. In its place another would run that test again, or wait for ever for a second.
 TWO := -n 2 --max-worker-restart 0
+# Tests of processes wait for a quarter of their time: a third one has the processors then.
+THREE := -n 3 --max-worker-restart 0
 
 comma := ,
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
@@ -35,9 +37,9 @@ test: lint kafka ## Checks, types, import contract and all tests; 95 % branch co
 	@$(BIN)/coverage run -m pytest -m "not slow" $(TWO) --dist worksteal --durations=15 $(MEASURED)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under=95
-	$(call say,All other tests$(comma) two at a time)
-	@# In the order of the files: by the number of their tests the longest would come last, and one of the two would wait.
-	@$(BIN)/python -m pytest -m "not slow" $(TWO) --dist loadfile --no-loadscope-reorder --durations=40 $(addprefix --ignore=,$(MEASURED))
+	$(call say,All other tests$(comma) three at a time)
+	@# In the order of the files: by the number of their tests the longest would come last, and the others would wait.
+	@$(BIN)/python -m pytest -m "not slow" $(THREE) --dist loadfile --no-loadscope-reorder --durations=40 $(addprefix --ignore=,$(MEASURED))
 
 .PHONY: lint
 lint: $(READY) ## Style, types, and who may import whom

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from math import inf
 
 import pytest
 
@@ -21,12 +23,16 @@ FAILED = Failed("the flow cannot be loaded", 2)
 def supervisor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
     """With two workers to be, for which there are processes; they say what the test has them say, and nothing at the end."""
     monkeypatch.setattr(Supervisor, "_leave", Supervisor.kill)
-    found = Supervisor("app:flow", Settings("127.0.0.1:1", "", workers=2), spare=False)
-    for _ in range(2):
-        idle = [sys.executable, "-c", "import sys; sys.stdin.read()"]
-        found._spares.append(Child(subprocess.Popen(idle, stdin=subprocess.PIPE, stdout=subprocess.PIPE)))
+    found = Supervisor("app:flow", Settings("127.0.0.1:1", "", workers=2), spare_after=inf)
+    found._spares += [idle(), idle()]
     yield found
     found.kill()
+
+
+def idle() -> Child:
+    """A process that does nothing, until its standard input ends."""
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    return Child(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
 
 
 def say(supervisor: Supervisor, *said: tuple[Child, FromWorker | None]) -> None:
@@ -69,3 +75,19 @@ def test_the_first_works_though_the_second_cannot_start(supervisor: Supervisor) 
     assert told[0] == Started(0, one.process.pid)
     assert isinstance(told[1], Line)
     assert "is tried again: the flow cannot be loaded" in told[1].text
+
+
+def test_there_is_a_spare_once_all_workers_have_worked_for_long_enough(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Supervisor, "_spawn", lambda self: idle())
+    one, two = supervisor._spares
+    say(supervisor, (one, Ready("app")), (two, Ready("app")))
+    supervisor.ready()
+    supervisor.begin(lambda: False)
+    supervisor._spare_after = 3_600
+    now = time.monotonic()
+    since = [((inf, inf), 0), ((now - 7_200, inf), 0), ((now - 7_200, now), 0), ((now - 7_200, now - 3_601), 1)]
+    for (one.works, two.works), spares in since:
+        supervisor._spawn_missing()
+        assert len(supervisor._spares) == spares

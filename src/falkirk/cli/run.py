@@ -35,6 +35,9 @@ from falkirk.runtime.logs import say
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.supervisor import Supervisor
 
+SHORT = 5.0
+"""Seconds of work after which a run that ends by itself has a spare: a shorter one would only share its processor with it."""
+
 
 @click.command()
 @run_options
@@ -132,7 +135,10 @@ def worker(target: str, slot: int, **options: Any) -> None:
 def _run(target: str, settings: Settings, until: str | None, *, on_spark: bool = False) -> None:
     live = sys.stderr.isatty() and settings.log_format == "text" and os.environ.get("TERM") not in ("dumb", "unknown")
     with ExitStack() as stack:
-        supervisor = None if on_spark else stack.enter_context(Supervisor(target, settings, listen=live))
+        supervisor = None
+        if not on_spark:
+            spare_after = 0.0 if until is None else SHORT
+            supervisor = stack.enter_context(Supervisor(target, settings, listen=live, spare_after=spare_after))
         begun = None
         if (os.cpu_count() or 1) > settings.workers + 1:  # then nobody waits
             importlib.import_module("falkirk.cli.running")

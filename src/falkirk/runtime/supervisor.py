@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from typing import IO, Self
 
 from falkirk.errors import FalkirkError, IdentityError
@@ -59,8 +60,8 @@ class Child:
     slot: int | None = None
     started: float = field(default_factory=time.monotonic)
     ready: bool = False
-    works: bool = False
-    """It is a worker, and has once had all its tasks running."""
+    works: float = inf
+    """When it first had all its tasks running."""
     excused: bool = False
     """It ended for want of a broker: no fault of its own."""
 
@@ -96,10 +97,10 @@ class Supervisor:
         *,
         listen: bool = False,
         slots: Sequence[int] | None = None,
-        spare: bool = True,
+        spare_after: float = 0.0,
     ) -> None:
         """With `listen`, what workers write to standard error is news too. `slots` are all that the settings count, if
-        they are not given."""
+        they are not given. A spare is started when all workers have worked for `spare_after` seconds."""
         self._target, self._settings, self._listen_to_errors = target, settings, listen
         self._held: list[News] = []
         """What there was to tell before anybody listened."""
@@ -110,7 +111,7 @@ class Supervisor:
         self._workers: dict[int, Child] = {}
         self._spares: list[Child] = []
         self._vacant: deque[int] = deque(range(settings.workers) if slots is None else slots)
-        self._spare = spare
+        self._spare_after = spare_after
         self._quick_deaths = 0
         self._fenced: list[float] = []
         self._hold_off = 0.0
@@ -176,7 +177,7 @@ class Supervisor:
             case Ready():
                 child.ready = True
             case Report() as report:
-                child.works = child.works or at_work(report)
+                child.works = min(child.works, time.monotonic() if at_work(report) else inf)
                 self._news(report)
                 self._quick_deaths = 0 if time.monotonic() - child.started > CRASH_WINDOW else self._quick_deaths
             case Failed(_, code, passing) as said:
@@ -205,13 +206,16 @@ class Supervisor:
     @property
     def working(self) -> bool:
         """Whether all workers work, so that what else starts takes the processor from none that starts or restores."""
-        return bool(self._workers) and all(child.works for child in self._workers.values())
+        return self._working_since() < inf
+
+    def _working_since(self) -> float:
+        return max((child.works for child in self._workers.values()), default=inf)
 
     def _spawn_missing(self) -> None:
         """A process for each vacant slot; and a spare once all workers work, for a start takes the processor from others."""
         if time.monotonic() < self._hold_off:
             return
-        spare = self._spare and self.working
+        spare = time.monotonic() - self._working_since() >= self._spare_after
         while len(self._spares) < len(self._vacant) + spare:
             self._spares.append(self._spawn())
 

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from contextlib import closing
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
 from falkirk.errors import DiskError
@@ -56,7 +57,7 @@ def host(slot: int, assignment: bytes) -> Failure | None:
     ):
         # Falkirk may be here by spark.submit.pyFiles alone, which the environment does not tell.
         os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, sys.path)])
-        with Supervisor(target, settings, slots=[slot], spare=False) as supervisor:
+        with Supervisor(target, settings, slots=[slot], spare_after=inf) as supervisor:
             try:
                 supervisor.run(orders.leave.is_set, Forward(announcing))
             except WorkerFailed as error:
