@@ -27,10 +27,10 @@ from broker import BROKER_TIME, Kafka
 from rich.console import Console
 from rich.table import Table
 
+from falkirk.connectors.garbage import collect_rarely
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.app import prepare
 from falkirk.runtime.identity import identity
-from falkirk.runtime.process import tame_garbage_collector
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.worker import Worker
 from falkirk.stream.flow import Flow
@@ -79,7 +79,7 @@ def work(
     topics, plan = Topics(settings.cluster()), chosen.plan()
     bound = prepare(plan, settings, topics)
     worker = Worker(bound, settings, identity(folder / app, app, 0), topics)
-    tame_garbage_collector()
+    collect_rarely()
     moments: list[float] = []
 
     def stopping() -> bool:

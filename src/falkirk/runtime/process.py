@@ -6,7 +6,6 @@ that says which worker it is, and works until it is told to stop (SIGTERM) or it
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import select
@@ -19,6 +18,7 @@ from typing import IO
 
 import msgspec
 
+from falkirk.connectors.garbage import collect_rarely
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError, UnreachableError
 from falkirk.runtime.app import App
@@ -40,7 +40,7 @@ def main() -> None:
 def _work(settings: Settings, pipe: Pipe, stop: threading.Event) -> None:
     app, topics = met(settings, pipe)
     warm_up(settings)
-    tame_garbage_collector()
+    collect_rarely()
     pipe.say(Ready(app.name if app.tasks else ""))
     line = sys.stdin.readline()
     if line and not stop.is_set():
@@ -98,12 +98,6 @@ def watch_supervisor() -> None:
     while os.read(sys.stdin.fileno(), 1024):  # not sys.stdin: a thread inside it would hold up the interpreter's end
         pass
     os._exit(1)
-
-
-def tame_garbage_collector() -> None:
-    """A step holds some hundred thousand messages, none of them in a cycle: looking for cycles among them costs a third."""
-    gc.freeze()
-    gc.set_threshold(200_000, 50, 100)
 
 
 class Pipe:

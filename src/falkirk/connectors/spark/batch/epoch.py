@@ -104,7 +104,8 @@ def _task(name: str, work: bytes, *more: object) -> Callable[[Batches], Batches]
 
     def run(batches: Batches) -> Batches:
         tasks = imported("falkirk.connectors.spark.batch.tasks")
-        yield from getattr(tasks, name)(work, *more, batches)
+        with imported("falkirk.connectors.garbage").collected_rarely():
+            yield from getattr(tasks, name)(work, *more, batches)
 
     return run
 
