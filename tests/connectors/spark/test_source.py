@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
+import narwhals as nw
 import pytest
 from pyspark.cloudpickle import dumps
 from pyspark.errors import PySparkException
@@ -85,6 +86,15 @@ def test_values_are_decoded_by_the_flows_own_formats(topic: MakeTopic, load: Loa
     assert str(first["in"]["day"]) == "2026-01-31"
     assert second == {"id": 1, "small": None, "at": None, "tags": None, "in": None, "offset": 1}
     assert third == {"id": None, "small": None, "at": None, "tags": None, "in": None, "offset": 2}
+
+
+def test_a_flows_expressions_are_for_spark_too(topic: MakeTopic, load: Load) -> None:
+    bids = topic(partitions=2)
+    bids.transaction({p: [json.dumps({"auction": p, "price": price}) for price in (90, 150, 120)] for p in range(2)})
+    frame = nw.from_native(load(bids, value=fk.Json({"auction": fk.Int64, "price": fk.Int64})))
+    dear = frame.filter(fk.col("price") > 100).with_columns(half=fk.col("price") / 2)
+    stats = dear.group_by("auction").agg(n=nw.len(), top=fk.col("half").max()).sort("auction")
+    assert [tuple(row) for row in nw.to_native(stats).collect()] == [(0, 2, 75.0), (1, 2, 75.0)]
 
 
 def test_what_is_read_is_fixed_when_it_is_loaded(topic: MakeTopic, load: Load) -> None:
