@@ -57,7 +57,7 @@ def test_a_script_runs_its_flow_and_goes_on_after_the_end_and_after_ctrl_c(
         runs = 0
         while runs < 2:
             assert script.poll() is None
-            runs += "tasks, 1 workers" in script.stderr.readline()
+            runs += "tasks, 1 worker," in script.stderr.readline()
         script.send_signal(signal.SIGINT)
         said, errors = script.communicate(timeout=120)
     finally:

@@ -37,6 +37,7 @@ from falkirk.runtime.view import clock
 from falkirk.runtime.watch import Watch
 from falkirk.runtime.work import work
 from falkirk.stream.load import load_flow
+from falkirk.wording import counted
 
 
 def work_alone(target: str, settings: Settings, slot: int) -> None:
@@ -189,8 +190,8 @@ def _supervise(
 
     drives = f", batch parts {', '.join(b.stage.id for b in app.batches)}" if app.batches else ""
     place = f" on Spark at {settings.spark}" if there else ""
-    workers = f"{settings.workers} workers{place}"
-    say(f"{app.name}: {len(app.tasks)} tasks, {workers}{drives}, pid {os.getpid()}")
+    workers = f"{counted(settings.workers, 'worker')}{place}"
+    say(f"{app.name}: {counted(len(app.tasks), 'task')}, {workers}{drives}, pid {os.getpid()}")
     say_where(app, watch)
     watch.start()
     with ExitStack() as stack:  # what is wrong is said last

@@ -15,6 +15,7 @@ from falkirk.cli.options import cluster_options, cluster_settings
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.sending import Sender
 from falkirk.stream.load import load_flow
+from falkirk.wording import counted
 
 MOST = 5_000
 """Lines that are sent together, where there are so many."""
@@ -52,7 +53,7 @@ def send_command(target: str, name: str | None, **options: Any) -> None:
         sender.settle()
         if shown:
             click.echo("\r", nl=False, err=True)
-        click.echo(f"{sender.sent:,} records sent to {sender.topic}", err=True)
+        click.echo(f"{counted(sender.sent, 'record')} sent to {sender.topic}", err=True)
 
 
 def as_they_come(pipe: IO[bytes]) -> Iterator[list[bytes]]:

@@ -13,6 +13,7 @@ from falkirk.stream.formats import Format
 from falkirk.stream.names import PREFIX
 from falkirk.stream.plan import Layout, Output
 from falkirk.stream.stage import PhysicalStage, SharedTable
+from falkirk.wording import counted
 
 
 def explain(flow: Flow, layout: Layout | None = None, prefix: str = PREFIX) -> str:
@@ -40,8 +41,8 @@ def explain(flow: Flow, layout: Layout | None = None, prefix: str = PREFIX) -> s
     """
     plan = flow.plan(prefix)
     stages = [s for s in plan.stages if isinstance(s, PhysicalStage)]
-    counts = [_counted(len(stages), "stage"), _counted(len(plan.batches), "batch part")]
-    head = f"flow {plan.app}: {', '.join(filter(None, counts))}"
+    counts = [counted(n, what) for n, what in ((len(stages), "stage"), (len(plan.batches), "batch part")) if n]
+    head = f"flow {plan.app}: {', '.join(counts)}"
     parts = [*(_stage(s, layout) for s in stages), *map(_batch, plan.batches)]
     return "\n\n".join([head, *map("\n".join, parts)])
 
@@ -113,10 +114,6 @@ def _dead_letters(outputs: Iterable[Output]) -> Iterable[str]:
     for output in outputs:
         if output.kind == "dead_letters":
             yield f"  write   dead letters: topic {output.topic}"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'s' if number > 1 else ''}" if number else ""
 
 
 def _time(time: timedelta) -> str:
