@@ -121,6 +121,22 @@ def test_tasks_that_a_dead_member_was_giving_up_find_an_owner(
 
 
 @pytest.mark.kafka
+def test_a_member_that_leaves_while_it_joins_has_left(kafka: str, topic_prefix: str, finally_: ExitStack) -> None:
+    group, topics = f"{topic_prefix}steps", Topics(Cluster(kafka))
+    topics.create(group, TASKS, 1, {})
+    a = One(kafka, group, "a")
+    finally_.callback(a.membership.close)
+    assert until(lambda: len(a.owned) == TASKS, a.membership.poll)
+    b = One(kafka, group, "b")
+    # It is asked for at once, and answered when a has heard of it by a heartbeat.
+    assert until(lambda: len(topics.group(group, 5.0).members) == 2)
+    b.membership.leave()
+    assert not until(lambda: False, a.membership.poll, seconds=3.0)
+    assert set(topics.group(group, 5.0).members) == {"a"}
+    assert len(a.owned) == TASKS
+
+
+@pytest.mark.kafka
 def test_a_member_that_dies_before_it_has_heard_of_its_tasks_hears_nothing_any_more(
     kafka: str, topic_prefix: str
 ) -> None:

@@ -5,6 +5,7 @@ The member fetches nothing. Being assigned partition t of the steps topic is own
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -15,6 +16,9 @@ from falkirk.connectors.kafka.clients import client
 from falkirk.connectors.kafka.config import Cluster, logger
 from falkirk.connectors.kafka.errors import translate
 from falkirk.errors import ClusterError, IdentityError
+
+JOINING = 5.0
+"""Seconds that a member which is to leave waits for its join to be answered. The others have heartbeats every second."""
 
 Handler = Callable[[Sequence[int]], None]
 """Is given partitions of the steps topic."""
@@ -79,6 +83,11 @@ class Membership:
 
     def leave(self) -> None:
         """Leave for good: a static member that merely closes keeps its tasks idle until its session ends."""
+        # So does one whose join is under way: librdkafka does not leave a group that has not answered it yet, and the group
+        # has it by the time it does.
+        deadline = time.monotonic() + JOINING
+        while not self._consumer.memberid() and time.monotonic() < deadline:
+            self._consumer.poll(0.01)
         self._consumer.unsubscribe()
         for _ in range(200):
             self._consumer.poll(0.01)
