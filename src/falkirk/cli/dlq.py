@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from falkirk import wording
 from falkirk.cli.options import cluster_options, cluster_settings
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
@@ -256,9 +257,7 @@ def _block(found: Found, marks: Marks) -> Text:
     else:
         shown.append(f"\n  key      {_bytes(letter.key)}\n  payload  {_bytes(letter.payload)}")
     if told["attempt"]:
-        shown.append(
-            f"\n  it failed again, after {told['attempt']} replay{'s' if told['attempt'] > 1 else ''}", "yellow"
-        )
+        shown.append(f"\n  it failed again, after {wording.counted(told['attempt'], 'replay')}", "yellow")
     if (now := told["replayed"]) is not None:
         shown.append(f"\n  replayed, and is now {now['topic']}[{now['partition']}] {now['offset']}", "green")
     return shown

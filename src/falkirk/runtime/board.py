@@ -16,6 +16,7 @@ from falkirk.connectors.kafka.lag import Left, lag
 from falkirk.runtime.app import App, BoundTask
 from falkirk.runtime.news import Ended, Started
 from falkirk.runtime.protocol import Asked, EpochReport, Report, TaskReport, answers, merged
+from falkirk.wording import counted
 
 WINDOW = 5.0
 """Seconds over which rates are averaged."""
@@ -157,7 +158,7 @@ class Board:
         if worker.phase not in ("running", "paused"):
             return None
         was, worker.settled = worker.settled, len(worker.tasks)
-        count = _count(len(worker.tasks), "task")
+        count = counted(len(worker.tasks), "task")
         if worker.down is not None:
             seconds, worker.down = self._clock() - worker.down, None
             self.recoveries += 1
@@ -242,7 +243,3 @@ class Board:
                 left = spent * (t.total - t.done) / gone if gone > 0 and spent > 0 else None
                 found.append(Recovery(t.task, t.phase, t.done, t.total, left))
         return found
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}{'' if n == 1 else 's'}"

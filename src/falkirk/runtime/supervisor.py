@@ -177,7 +177,8 @@ class Supervisor:
             case Ready():
                 child.ready = True
             case Report() as report:
-                child.works = min(child.works, time.monotonic() if at_work(report) else inf)
+                if child.works == inf and at_work(report):
+                    child.works = time.monotonic()
                 self._news(report)
                 self._quick_deaths = 0 if time.monotonic() - child.started > CRASH_WINDOW else self._quick_deaths
             case Failed(_, code, passing) as said:

@@ -9,7 +9,6 @@ from typing import Any
 from confluent_kafka import Message
 
 from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of
-from falkirk.connectors.garbage import collected_rarely
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.division import DivisionReader
 from falkirk.connectors.kafka.errors import Words
@@ -43,7 +42,7 @@ def chunks(
     """
     reading = cluster.of(cluster_of(place.topic)).also(_FETCH)
     try:
-        with collected_rarely(), closing(DivisionReader(reading, lost, patience)) as reader:
+        with closing(DivisionReader(reading, lost, patience)) as reader:
             size = FIRST
             while start < end:
                 until = min(start + size, end)

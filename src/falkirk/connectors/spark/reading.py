@@ -10,6 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.connectors.garbage import collected_rarely
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.columns import Columns
 from falkirk.connectors.spark.complete import complete_epoch, of_epoch
@@ -55,11 +56,14 @@ def read(given: Given, recorded: Recorded, piece: tuple[int, int, int]) -> Itera
     options, division = Options.parse(given), _division(recorded)
     partition, start, end = piece
     place, columns = TopicPartition(options.topic, partition), _columns(options)
-    for messages in chunks(options.cluster, place, division.topic_id, start, end, lost=LOST, patience=options.patience):
-        wanted = messages if options.step is None else until(options.step, messages)
-        wanted = wanted if recorded[2] is None else of_epoch(recorded[2], wanted)
-        if wanted:
-            yield columns.batch(wanted)
+    with collected_rarely():
+        for messages in chunks(
+            options.cluster, place, division.topic_id, start, end, lost=LOST, patience=options.patience
+        ):
+            wanted = messages if options.step is None else until(options.step, messages)
+            wanted = wanted if recorded[2] is None else of_epoch(recorded[2], wanted)
+            if wanted:
+                yield columns.batch(wanted)
 
 
 def _columns(options: Options) -> Columns:
