@@ -15,13 +15,17 @@ READY := $(VENV)/.ready-$(shell cat requirements.lock pyproject.toml | cksum | c
 # Processes are started by the hundred: where Python is told to keep nothing of what it compiles, each would compile it all.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Measuring takes half as long again: only what is asked about is measured.
+# Two selections that together are all tests, which tests/test_selection.py checks: what a developer waits for, and the rest.
+QUICK := -m "not slow and not containers"
+REST := -m "slow or containers"
+
+# What coverage is asked about. Measuring takes half as long again, so `make test` does without.
 MEASURED := tests/checkpoint tests/state tests/simulator tests/connectors/kafka src/falkirk/checkpoint src/falkirk/state
 
-# A worker whose test stands still is ended. In its place another would run that test again, or wait for ever for a second.
-TWO := -n 2 --max-worker-restart 0
-# Tests of processes wait for a quarter of their time: a third one has the processors then.
-THREE := -n 3 --max-worker-restart 0
+# A worker that hangs ends its process. A replacement would run the same test again, so there is none.
+# Files stay together, for what their tests share, and are handed out in order.
+PYTEST := $(BIN)/python -m pytest
+SPREAD := --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 
 comma := ,
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
@@ -31,15 +35,26 @@ help: ## What there is to make
 	@grep -hE '^[a-z]+:.*## ' Makefile | awk -F':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
 
 .PHONY: test
-test: lint kafka ## Checks, types, import contract and all tests; 95 % branch coverage of checkpoint/ and state/
-	$(call say,Tests of the protocol and of state$(comma) measured$(comma) two at a time)
+test: lint kafka ## Style, types, import contract, and every test that is not slow (minutes)
+	$(call say,Tests)
+	@# Three at a time on two cores: tests of processes wait for a quarter of their time.
+	@$(PYTEST) $(QUICK) -n 3 $(SPREAD) --durations=40
+
+.PHONY: proof
+proof: coverage slow ## The rest: slow tests, containers, and 95 % branch coverage of checkpoint/ and state/
+
+.PHONY: coverage
+coverage: kafka
+	$(call say,Coverage of the protocol and of state)
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -m "not slow" $(TWO) --dist worksteal --durations=15 $(MEASURED)
+	@$(BIN)/coverage run -m pytest $(QUICK) -n 2 --max-worker-restart 0 --dist worksteal --durations=15 $(MEASURED)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under=95
-	$(call say,All other tests$(comma) three at a time)
-	@# In the order of the files: by the number of their tests the longest would come last, and the others would wait.
-	@$(BIN)/python -m pytest -m "not slow" $(THREE) --dist loadfile --no-loadscope-reorder --durations=40 $(addprefix --ignore=,$(MEASURED))
+
+.PHONY: slow
+slow: kafka
+	$(call say,Slow tests$(comma) and those in containers)
+	@$(PYTEST) $(REST) -n 2 $(SPREAD) --durations=40
 
 .PHONY: lint
 lint: $(READY) ## Style, types, and who may import whom
@@ -57,11 +72,13 @@ demo: kafka ## The real flights of 2013, with workers killed on the way, compare
 	@$(BIN)/python examples/flights/demo.py
 
 .PHONY: soak
-soak: kafka ## 1,200 kill -9 over long runs, then 100 epochs under kills, every output checked (hours)
+soak: kafka ## 1,400 kill -9, 100 epochs under kills, 2,000 faults on the network, every output checked (hours)
 	$(call say,Soak)
 	@$(BIN)/python -m tests.soak --kills 1000
 	@$(BIN)/python -m tests.soak --kills 200 --flow daily
+	@$(BIN)/python -m tests.soak --kills 200 --brokers 3
 	@$(BIN)/python -m tests.epochs --epochs 100
+	@$(BIN)/python -m tests.faults.trial --faults 2000
 
 .PHONY: bench
 bench: kafka ## The figures of bench/RESULTS.md, measured on this machine

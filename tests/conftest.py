@@ -16,11 +16,10 @@ from uuid import uuid4
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import settings
+from tests.shared import SETTINGS, SharedBroker, shared_broker
+from xdist.scheduler import LoadFileScheduling
 
 from falkirk.connectors.embedded import EmbeddedKafka
-
-# Tests that let a session run out should not wait for the six seconds that a broker demands by default.
-SETTINGS = {"group.min.session.timeout.ms": "500"}
 
 # Spark's JVMs start for little work here: compiling it twice costs more than it saves.
 for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
@@ -50,12 +49,48 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
         faulthandler.cancel_dump_traceback_later()
 
 
+SHARED = pytest.StashKey[SharedBroker]()
+
+ONE_SPARK = "tests/connectors/spark/"
+LONGEST = (ONE_SPARK, "tests/cli/", "tests/soak/", "tests/epochs/", "tests/connectors/")
+"""Folders whose files take longest: begun first, so that no process is left with one of them while the others are done."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The process that hands the tests out keeps the broker for those that run them; it may be the same one."""
+    if not hasattr(config, "workerinput"):
+        config.stash[SHARED] = SharedBroker()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """No process runs a test any more."""
+    if (broker := config.stash.get(SHARED, None)) is not None:
+        gc.collect()  # clients in a trace's cycles would look for the broker, and complain, until the run's end
+        broker.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first."""
+    items.sort(key=lambda item: next((i for i, f in enumerate(LONGEST) if item.nodeid.startswith(f)), len(LONGEST)))
+
+
+class ByFile(LoadFileScheduling):
+    """The tests of a file run in one process, and those with a Spark all in the same one: a Spark takes seconds to start."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        one = nodeid.startswith(ONE_SPARK) and not nodeid.startswith(f"{ONE_SPARK}cluster/")
+        return ONE_SPARK if one else str(super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | None:
+    """For `--dist loadfile`."""
+    return ByFile(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def kafka() -> str:
     """The bootstrap address of a broker that all tests share: give topics a `topic_prefix`, and do not stop it."""
-    with EmbeddedKafka(tmp_path_factory.mktemp("kafka"), settings=SETTINGS) as broker:
-        yield broker.bootstrap
-        gc.collect()  # clients in a trace's cycles would go on looking for the broker, and say so, till the run's end
+    return shared_broker()
 
 
 @pytest.fixture

@@ -12,9 +12,13 @@ prints the text without a trace and exits with the class's `exit_code`.
     ├── UserCodeError        a user's function raised, or returned the wrong shape
     ├── DivergenceError      a replayed step gave another output than the one it published
     ├── StateError           a store or a checkpoint cannot be used: other app, other format, unreadable, changed schema
-    │   └── OutgrownError        the app has gone on under a newer layout than this worker's
+    │   ├── OutgrownError        the app has gone on under a newer layout than this worker's
+    │   └── DamagedError         a copied version lacks a part, or its bytes have changed: an older one may do
     ├── DiskError            the disk is full, or a file cannot be written
-    └── IdentityError        another process runs under this worker's identity
+    │   └── AwayError            the checkpoint store does not answer, or refuses: what runs waits, and asks again
+    ├── IdentityError        another process runs under this worker's identity
+    ├── ClockError           this host's clock is not the broker's
+    └── CrashError           processes died again and again, of what is none of these
 """
 
 from __future__ import annotations
@@ -94,13 +98,49 @@ class OutgrownError(StateError):
     """The app has gone on under a newer layout: another flow, or one more topic that a pattern matches."""
 
 
+class DamagedError(StateError):
+    """A copied version cannot be read: a part is missing, or its bytes have changed."""
+
+
 class DiskError(FalkirkError):
     """The disk is full, or a file cannot be written."""
 
     exit_code = 8
 
 
+class AwayError(DiskError):
+    """The checkpoint store does not answer, or refuses. To a command that is an error; a worker that runs asks again."""
+
+
 class IdentityError(FalkirkError):
     """Another process runs under this worker's identity; this one ends, and is not restarted."""
 
     exit_code = 9
+
+
+class ClockError(FalkirkError):
+    """This host's clock differs from the broker's by more than a run allows: it takes no tasks."""
+
+    exit_code = 11
+
+
+class CrashError(FalkirkError):
+    """Workers, or a driver, died again and again of something that is no FalkirkError: their traces say of what."""
+
+    exit_code = 70
+
+
+def retold(kind: str, what: str, exit_code: int, *, where: str = "", hint: str = "") -> FalkirkError:
+    """The error that another process has told of, by the name of its class.
+
+    >>> retold("SourceError", "topic 'bids' is gone", 4, hint="restore it")
+    SourceError("topic 'bids' is gone")
+    >>> retold("UnknownError", "of a newer version", 99).exit_code
+    99
+    """
+    todo: list[type[FalkirkError]] = [FalkirkError]
+    while todo and todo[0].__name__ != kind:
+        todo += todo.pop(0).__subclasses__()
+    error = (todo[0] if todo else FalkirkError)(what, where=where, hint=hint)
+    error.exit_code = exit_code
+    return error

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.bad_input.commands import screen
-from tests.bad_input.proxy import KAFKA_2_7, Proxy
 from tests.bad_input.stand import Stand, flow_file
+from tests.faults.proxy import KAFKA_2_7, Proxy
 
 pytestmark = pytest.mark.kafka
 

@@ -130,7 +130,7 @@ def test_a_lazy_flow_that_asks_another_system(stand: Stand) -> None:
 
 def test_a_lazy_store_that_is_lost_with_its_versions(stand: Stand) -> None:
     """Its older step records are trimmed: it cannot be rebuilt, and says what would bring it back."""
-    lazy = fk.LazyCheckpoint()
+    lazy = fk.LazyCheckpoint(every="10ms")  # versions, and so trimming, in each of the short runs
     stand.topic(partitions=1)
     for _ in range(3):
         stand.bids(20)

@@ -61,3 +61,24 @@ def test_an_ownership_is_seen_by_its_first_output_in_whichever_order(
         ("b", 2.1, None),
         ("b", None, 2.4),
     ]
+
+
+class Told:
+    """A record of the steps topic."""
+
+    def __init__(self, task: int, number: int, clock: int, rows: int) -> None:
+        record = StepRecord(f"t/{task}", Step(number), Nonce("n"), OwnerId("w"), Millis(clock), (), (), "", rows)
+        self._value = encode(record)
+
+    def value(self) -> bytes:
+        return self._value
+
+
+@pytest.mark.parametrize("module", ["outputs"], indirect=True)
+def test_a_job_of_several_stages_begins_with_the_first_round_that_read_something(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = [Told(0, 0, 1_000, 0), Told(0, 1, 1_100, 7), Told(0, 2, 1_200, 9)]
+    second = [Told(1, 0, 1_000, 0), Told(1, 1, 1_100, 5)]
+    monkeypatch.setattr(module, "committed", lambda *_: iter([first, second]))
+    assert module.first_round("broker", "steps", 2) == (1_100, 12)

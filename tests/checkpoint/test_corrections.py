@@ -77,7 +77,7 @@ class Versions:
     steps: list[int]
     asked: list[int] = field(default_factory=list)
 
-    async def before(self, task: TaskId, at: Step) -> MemoryStore:
+    async def before(self, task: TaskId, at: Step, go_on: object) -> MemoryStore:
         self.asked.append(at)
         return store(max((n for n in self.steps if n < at), default=-1))
 

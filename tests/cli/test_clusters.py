@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import re
-import signal
 import subprocess
 import sys
 import threading
@@ -22,6 +19,7 @@ from uuid import uuid4
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Message, Producer
+from tests.cli.live import kill_one
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.cli.main import falkirk
@@ -342,7 +340,7 @@ def test_every_record_of_both_clusters_counts_once_whatever_is_killed(
         with trial.feeding():
             run = trial.run("--workers", "2", stderr=(tmp_path / "said").open("w"))
             trial.moved(trial.sales, run)
-            os.kill(int(re.findall(r"worker \d \(pid (\d+)\)", (tmp_path / "said").read_text())[0]), signal.SIGKILL)
+            kill_one(run)
             trial.moved(trial.sales, run)
             sales.kill()
             trial.moved(trial.own, run)

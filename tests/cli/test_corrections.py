@@ -124,6 +124,7 @@ def check(app: App, *pieces: tuple[list[Bid], int]) -> None:
     assert app.table("many", "auctions") == Counter(due.values())
 
 
+@pytest.mark.slow
 def test_other_code_after_a_crash_stops_or_corrects_what_was_said_however_often_it_is_killed(app: App) -> None:
     app.write(0)
     app.feed(OLD)

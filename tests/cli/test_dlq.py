@@ -55,7 +55,7 @@ class Deadly:
             return result
         return call
 
-rewriting.initialised = lambda settings: Deadly(real(settings))
+rewriting.initialised = lambda *given: Deadly(real(*given))
 falkirk(sys.argv[4:])
 """
 

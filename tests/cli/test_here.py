@@ -34,6 +34,22 @@ if __name__ == "__main__":
     print("left", flush=True)
 """
 
+FAILING = """
+from __future__ import annotations
+import sys
+import falkirk as fk
+
+flow = fk.Flow("{prefix}app")
+bids = flow.source("{prefix}bids", value=fk.Json({{"auction": int}}))
+bids.map(lambda row: 1 / 0, on_error=fk.Stop()).sink("{prefix}out", value=fk.Json())
+
+if __name__ == "__main__":
+    try:
+        flow.run(sys.argv[1], until="end")
+    except fk.errors.UserCodeError as error:
+        print(type(error).__name__, error.exit_code, error.what, flush=True)
+"""
+
 in_a_file = fk.Flow("in-a-file")
 
 
@@ -64,6 +80,20 @@ def test_a_script_runs_its_flow_and_goes_on_after_the_end_and_after_ctrl_c(
         script.kill()
     assert (script.returncode, said) == (0, "left\n"), errors
     assert "app leaves" in errors
+
+
+@pytest.mark.kafka
+def test_what_ends_a_worker_is_raised_as_what_it_is(kafka: str, tmp_path: Path, topic_prefix: str) -> None:
+    (tmp_path / "script.py").write_text(FAILING.format(prefix=topic_prefix))
+    bids = Topic(kafka, f"{topic_prefix}bids", 1)
+    producer = Producer({"bootstrap.servers": kafka})
+    producer.produce(bids.name, json.dumps({"auction": 1}))
+    producer.flush()
+    command = [sys.executable, "script.py", kafka]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("UserCodeError 5 "), ended.stderr
+    assert "ZeroDivisionError" in ended.stdout
 
 
 def test_a_flow_of_a_package_is_found_by_its_name() -> None:

@@ -144,6 +144,7 @@ def test_tables_that_need_no_exchange_are_read_before_the_first_row(app: App) ->
     assert [(row["name"], row["size"]) for row in app.known()] == [(row["name"], row["size"]) for row in wanted]
 
 
+@pytest.mark.slow
 def test_tables_outlive_their_workers(app: App) -> None:
     app.name_all("a")
     app.run_to_end()

@@ -224,6 +224,30 @@ def test_a_deleted_app_begins_anew_and_takes_nothing_of_the_old_on_another_host(
     assert (code, (elsewhere / stand.name).exists()) == (0, False), said
 
 
+def test_a_sink_that_the_flow_reads_too_is_never_deleted_and_is_said_to_stay(stand: Stand) -> None:
+    desk, stats = desk_of(stand), stand.topic("stats")
+    stand.topic()
+    stand.bids(20)
+    flow = stand.flow()
+    seen = flow.source("seen", topic=stats, key="auction", value=fk.Json({"auction": fk.Int64, "n": fk.Int64}))
+    seen.sink(f"{stand.prefix}often", key="auction", value=fk.Json())
+    stand.run(flow)
+
+    letters, stays = (
+        f"falkirk.{stand.name}.dead-letters",
+        "and this stays in any case, for the flow reads what it writes",
+    )
+    code, said = desk.give("delete", stand.name, stateful=True, answer="other\n")
+    assert (code, f"{stays} there: {stats}\n" in said) == (2, True), said
+    assert f"and this stays (but with --sinks): {letters}, {stand.prefix}often\n" in said
+    code, said = desk.give("delete", stand.name, "--sinks", "--yes", stateful=True)
+    assert (code, f"{stays} there: {stats}\n" in said) == (0, True), said
+    assert "but with --sinks" not in said
+    assert f"  topic     {stand.prefix}often\n" in said
+    assert f"  topic     {stats}\n" not in said
+    assert topics_of(stand) == {f"{stand.prefix}bids", stats}
+
+
 def test_an_app_is_reset_to_offsets_with_empty_state(stand: Stand) -> None:
     desk, bids, regime = desk_of(stand), stand.topic(), fk.LazyCheckpoint()
     stand.bids(60)

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from tests.cli.live import committed, kill_all
+from tests.cli.live import asleep, committed, kill_all, kill_one
 
 from falkirk.checkpoint.records import Move, StepRecord, decode
 from falkirk.checkpoint.steps import maker
@@ -170,6 +169,7 @@ def counted(numbers: Iterator[int] | range, modulo: int) -> Table:
     return dict(Counter(i % modulo for i in numbers))
 
 
+@pytest.mark.slow
 def test_a_flow_gains_and_loses_operators_and_stages_while_it_is_killed(app: App) -> None:
     app.write()
     app.feed(1_000)
@@ -261,7 +261,8 @@ def test_state_goes_on_in_another_schema_under_load_while_the_app_is_killed(app:
     assert json.loads(out)["value"] == {"n": {"rows": 3}, "top": {"best": 200}}
 
 
-@pytest.mark.parametrize("regime", ["EagerCheckpoint", pytest.param("LazyCheckpoint", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("regime", ["EagerCheckpoint", "LazyCheckpoint"])
 def test_state_is_rebuilt_under_load_while_the_app_is_killed(app: App, regime: str) -> None:
     """Twice: for a filter that was wrong, and for a column that is new."""
     auctions, least = 500, {1: 4, 2: 2, 3: 6}
@@ -298,6 +299,7 @@ def test_state_is_rebuilt_under_load_while_the_app_is_killed(app: App, regime: s
     assert "as it was" in out
 
 
+@pytest.mark.slow
 def test_state_is_rebuilt_beside_the_version_that_runs_and_taken_over_at_the_switch(app: App) -> None:
     auctions, least = 500, {1: 4, 2: 2}
     run, beside = (
@@ -394,13 +396,6 @@ def wait_for_move(app: App, layout: int, there: Callable[[Move], object]) -> Non
         assert time.monotonic() < deadline
 
 
-def kill_one(process: subprocess.Popen[str]) -> None:
-    """kill -9 of a worker."""
-    children = [c for c in psutil.Process(process.pid).children() if c.status() != psutil.STATUS_ZOMBIE]
-    workers = [c for c in children if "falkirk.runtime.process" in " ".join(c.cmdline())]
-    workers[0].kill()
-
-
 @contextmanager
 def feeding(app: App, auctions: int) -> Iterator[None]:
     """Records come all the while."""
@@ -415,17 +410,6 @@ def feeding(app: App, auctions: int) -> Iterator[None]:
     yield
     stop.set()
     thread.join()
-
-
-@contextmanager
-def asleep(process: subprocess.Popen[str]) -> Iterator[None]:
-    """It and its workers do nothing meanwhile."""
-    all_ = [psutil.Process(process.pid), *psutil.Process(process.pid).children()]
-    for one in all_:
-        one.suspend()
-    yield
-    for one in all_:
-        one.resume()
 
 
 def check_each_record(app: App, least: dict[int, int], newest: int) -> None:

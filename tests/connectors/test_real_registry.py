@@ -1,4 +1,4 @@
-"""The same against a real registry, where there is one: FALKIRK_TEST_REGISTRY is its URL. See docs/development.md."""
+"""The same against a real registry, that of FALKIRK_TEST_REGISTRY or one that is started here. See docs/development.md."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import io
 import json
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import fastavro
 import pytest
+from tests.connectors.apicurio import registry as started
 
 import falkirk as fk
 from falkirk.connectors import registry as connector
@@ -18,15 +21,21 @@ from falkirk.runtime.registries import meet_registries
 from falkirk.stream.formats.protobuf.schemas import schema_from
 from falkirk.testing.memory import MemoryApp
 
-URL = os.environ.get("FALKIRK_TEST_REGISTRY", "")
+pytestmark = pytest.mark.slow
 
-pytestmark = pytest.mark.skipif(not URL, reason="FALKIRK_TEST_REGISTRY names no registry")
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where the registry is."""
+    given = os.environ.get("FALKIRK_TEST_REGISTRY", "")
+    with nullcontext(given) if given else started(tmp_path_factory.mktemp("registry") / "log") as one:
+        yield one
 
 
 @pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> fk.Registry:
+def registry(url: str, monkeypatch: pytest.MonkeyPatch) -> fk.Registry:
     monkeypatch.setattr(connector, "_SECOND_LOOK", 0.0)
-    return fk.Registry(URL)
+    return fk.Registry(url)
 
 
 @pytest.fixture
@@ -58,7 +67,9 @@ def test_what_one_flow_writes_another_reads(registry: fk.Registry, topic: str) -
     app.append("bids", b"1", b"\0\x7f\xff\xff\xff" + out.getvalue())
     app.run()
     (written,) = [r.value() for r in app.records(topic)]
-    read = fk.Avro({"price": fk.Decimal(9, 2), "auction": fk.Int64}, registry=fk.Registry(URL)).decode([written])
+    read = fk.Avro({"price": fk.Decimal(9, 2), "auction": fk.Int64}, registry=fk.Registry(registry.url)).decode(
+        [written]
+    )
     assert (read.bad, read.frame.rows()) == ([], [(None, 1)])
     (letter,) = [json.loads(r.value() or b"") for r in app.records("falkirk.sums.dead-letters")]
     assert letter["reason"] == f"the registry has no schema {0x7FFFFFFF}"
@@ -68,7 +79,7 @@ def test_an_incompatible_schema_is_refused(registry: fk.Registry, topic: str) ->
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
     meet_registries(flow_to(topic, registry, fk.Int64).plan())
-    SchemaRegistryClient({"url": URL}).set_compatibility(f"{topic}-value", "BACKWARD")
+    SchemaRegistryClient({"url": registry.url}).set_compatibility(f"{topic}-value", "BACKWARD")
     meet_registries(flow_to(topic, registry, fk.Int64).plan())
     with pytest.raises(ConfigError, match="refuses the schema as incompatible: "):
         meet_registries(flow_to(topic, registry, fk.String).plan())
@@ -87,7 +98,7 @@ def test_confluents_serializer_writes_what_is_read(registry: fk.Registry, topic:
     from confluent_kafka.schema_registry.avro import AvroSerializer
     from confluent_kafka.serialization import MessageField, SerializationContext
 
-    client = SchemaRegistryClient({"url": URL})
+    client = SchemaRegistryClient({"url": registry.url})
     name = f"Money{topic[-8:]}"
     money = {"type": "record", "name": name, "fields": [{"name": "cents", "type": "long"}]}
     client.register_schema(f"{topic}-money", Schema(json.dumps(money), "AVRO"))
@@ -123,7 +134,7 @@ def test_protobuf_that_one_flow_writes_another_reads(registry: fk.Registry, topi
     app.append("bids", b"1", b'{"auction":1,"price":5}')
     app.run()
     (written,) = [r.value() for r in app.records(topic)]
-    columns = fk.Protobuf({"price": fk.Int64, "at": fk.Datetime}, registry=fk.Registry(URL))
+    columns = fk.Protobuf({"price": fk.Int64, "at": fk.Datetime}, registry=fk.Registry(registry.url))
     assert columns.decode([written]).frame.rows() == [(5, None)]
     lots = (written or b"")[:5] + b"\0\x08\x07"
     assert fk.Protobuf({"n": fk.Int64}, registry=registry).decode([lots]).frame.rows() == [(7,)]
@@ -133,7 +144,7 @@ def test_protobuf_that_is_incompatible_is_refused(registry: fk.Registry, topic: 
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
     meet_registries(proto_flow(topic, registry, BID).plan())
-    SchemaRegistryClient({"url": URL}).set_compatibility(f"{topic}-value", "BACKWARD")
+    SchemaRegistryClient({"url": registry.url}).set_compatibility(f"{topic}-value", "BACKWARD")
     with pytest.raises(ConfigError, match="refuses the schema as incompatible: "):
         meet_registries(proto_flow(topic, registry, BID.replace("optional int64 price = 2", "double price = 2")).plan())
 
@@ -152,10 +163,10 @@ def test_confluents_protobuf_serializer_writes_what_is_read(registry: fk.Registr
     from confluent_kafka.serialization import MessageField, SerializationContext
 
     made = schema_from(BID, "Bid").made
-    serializer = ProtobufSerializer(made, SchemaRegistryClient({"url": URL}), {"use.deprecated.format": False})
+    serializer = ProtobufSerializer(made, SchemaRegistryClient({"url": registry.url}), {"use.deprecated.format": False})
     value = serializer(made(auction=7, price=5), SerializationContext(topic, MessageField.VALUE))
     for given in ({"auction": fk.Int64, "price": fk.Int64}, made):
-        decoded = fk.Protobuf(given, registry=fk.Registry(URL)).decode([value])
+        decoded = fk.Protobuf(given, registry=fk.Registry(registry.url)).decode([value])
         assert (decoded.bad, decoded.frame.row(0)[:2]) == ([], (7, 5))
     ours = fk.Protobuf(made, registry=registry).for_sink(topic, decoded.frame.schema)
     assert ours.encode(decoded.frame) == [value]

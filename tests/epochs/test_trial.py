@@ -15,6 +15,7 @@ from tests.epochs.trial import Trial
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 
 
+@pytest.mark.slow
 def test_epochs_are_exact_though_all_they_consist_of_is_killed(tmp_path: Path) -> None:
     said: list[str] = []
     trial = Trial(tmp_path, epochs=2, seed=5, kills=2, rate=200, pause=(5.0, 12.0), show=said.append)

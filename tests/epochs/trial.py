@@ -23,8 +23,6 @@ from falkirk.connectors.embedded import EmbeddedKafka
 
 FLOW = Path(__file__).with_name("flows.py").relative_to(ROOT)
 PARTITIONS = 3
-STALL = 180.0
-"""Seconds without a further epoch after which the trial has failed."""
 MERCY = 45.0
 """Seconds without a further epoch after which nothing is killed until there is one: where a broker takes longer to start than
 the next kill to come, no epoch could ever be done, and that would show nothing."""
@@ -44,6 +42,8 @@ class Trial:
     harms: Sequence[str] = tuple(harm.ALL)
     pause: tuple[float, float] = (3.0, 60.0)
     """Seconds from one harm to the next."""
+    stall: float = 180.0
+    """Seconds without a further epoch after which the trial has failed."""
     show: Callable[[str], object] = print
     harmed: Counter[str] = field(default_factory=Counter)
     complete: dict[str, int] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Trial:
         broker = EmbeddedKafka(self.folder / "kafka", console=Console(quiet=True))
         brokers = broker.start()
         _topics(brokers)
-        run = Run(f"{FLOW}:flow", ("--brokers", brokers), 1, 6.0, self.folder.absolute())
+        run = Run(f"{FLOW}:flow", ("--brokers", self.address(brokers)), 1, 6.0, self.folder.absolute())
         run.command += ["--spark", "local[2]", "--spark-set", "spark.speculation=true"]
         load = Helper(
             "tests.soak.load",
@@ -81,7 +81,7 @@ class Trial:
             if code != 0:
                 self.wrong.append(f"the run left with code {code}")
             run.start("--until", "end")
-            if (code := run.wait(300)) != 0:
+            if (code := run.wait(2 * self.stall)) != 0:
                 self.wrong.append(f"the last run ended with code {code}: see {run.logs}")
             self.complete = checker.look()
             self.wrong += checker.judge(PARTITIONS) + checker.judge_told(PARTITIONS)
@@ -92,9 +92,17 @@ class Trial:
             broker.stop()
         return self.wrong
 
+    def address(self, brokers: str) -> str:
+        """Where the run, and Spark with it, find the brokers."""
+        return brokers
+
+    def done(self) -> bool:
+        """Whether there was harm enough."""
+        return sum(self.complete.values()) >= self.epochs and self.harmed.total() >= self.kills
+
     def _harm_until_done(self, run: Run, broker: EmbeddedKafka, checker: Checker, rng: random.Random) -> None:
         next_harm, moved, began = time.monotonic() + 15, time.monotonic(), time.monotonic()
-        while sum(self.complete.values()) < self.epochs or self.harmed.total() < self.kills:
+        while not self.done():
             before = sum(self.complete.values())
             self.complete = self._look(checker)
             now = time.monotonic()
@@ -102,8 +110,8 @@ class Trial:
                 self.longest, moved = max(self.longest, now - moved), now
                 done = ", ".join(f"{n} of {stage}" for stage, n in self.complete.items())
                 self.show(f"{now - began:5.0f} s  epochs: {done};  killed: {dict(self.harmed)}")
-            if now - moved > STALL:
-                self.wrong.append(f"no epoch was completed for {STALL:.0f} s")
+            if now - moved > self.stall:
+                self.wrong.append(f"no epoch was completed for {self.stall:.0f} s")
                 return
             if run.ended() is not None:
                 self.wrong.append(f"the run ended by itself with code {run.ended()}: see {run.logs}")

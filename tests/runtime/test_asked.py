@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -9,14 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 from tests.runtime.test_board import app, running
-from tests.runtime.test_handing_over import running as running_task
 
 from falkirk.checkpoint.ids import InputPartition, Offset, TaskId, TopicPartition
 from falkirk.checkpoint.ports import LogRecord
+from falkirk.connectors.kafka.config import Cluster
 from falkirk.errors import SourceError, StateError
 from falkirk.runtime import layout
 from falkirk.runtime.app import BoundInput, BoundTask
-from falkirk.runtime.asked import KEYS, Standing
+from falkirk.runtime.asked import KEYS, Ear, Standing
 from falkirk.runtime.asking import follow
 from falkirk.runtime.board import Board
 from falkirk.runtime.layout import BEGINS, ENDING, Begins, Ending, LayoutRecord, Start, read_known
@@ -48,8 +49,8 @@ def standing(*records: LogRecord) -> Standing:
 def test_the_last_word_on_each_thing_counts() -> None:
     later = Asked("bob@host", 7, "b1")
     asked = [record(KEYS["pause"], ANN), record(b"layout/1/ab", ANN), record(KEYS["drain"], ANN)]
-    assert standing(*asked) == Standing(pause=ANN, drain=ANN)
-    assert standing(*asked, record(KEYS["pause"], later), record(KEYS["drain"])) == Standing(pause=later)
+    assert standing(*asked) == Standing(pause=ANN, drain=ANN, layout=1)
+    assert standing(*asked, record(KEYS["pause"], later), record(KEYS["drain"])) == Standing(pause=later, layout=1)
 
 
 def test_what_another_version_asks_is_passed_over() -> None:
@@ -73,11 +74,12 @@ class Around:
         return lambda *_: self.asked.append(name)
 
 
-def turned(heard: Standing | None) -> tuple[Worker, list[str]]:
+def turned(heard: Standing | None, ear: Ear | None = None) -> tuple[Worker, list[str]]:
     worker, around = Worker.__new__(Worker), Around(heard)
-    parts = ("_membership", "_orphans", "maintenance", "_ear")
+    parts = ("_membership", "_orphans", "_committer", "maintenance")
     worker.__dict__ |= dict.fromkeys(parts, around) | {
-        "_vigils": [around],
+        "_ear": ear or around,
+        "_vigils": [around], "_time": SimpleNamespace(now=lambda: 0), "_aborts": SimpleNamespace(waiting=lambda: False),
         "pipeline": SimpleNamespace(staged={}), "_commit": None, "tasks": {},
         "_take_over": around.take_over, "_settle": lambda *, wait: None, "_read": around.read,
         "_close_steps": around.close_steps, "_start_commit": around.start_commit,
@@ -106,6 +108,27 @@ def test_a_worker_that_nobody_has_paused_works() -> None:
     assert worker.paused() is None
 
 
+def test_what_ends_the_listening_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, no step would ever be closed, and nothing would say why."""
+
+    class Deaf:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def look(self) -> list[LogRecord]:
+            raise SourceError("the control topic is gone")
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("falkirk.runtime.asked.Tail", Deaf)
+    ear = Ear(Cluster("127.0.0.1:1"), "control")
+    while ear._failed is None:
+        time.sleep(0.01)
+    with pytest.raises(SourceError, match="the control topic is gone"):
+        turned(None, ear)
+
+
 def test_a_worker_is_not_paused_while_a_step_is_under_way() -> None:
     worker, _ = turned(Standing(pause=ANN))
     worker.pipeline.staged[TaskId("stats", 0)] = None  # type: ignore[assignment]
@@ -119,27 +142,27 @@ def test_each_checkpoint_that_is_asked_has_one_answer() -> None:
             self.begun: list[str] = []
             self.fails = 0
 
-        def _version(self, task: Any, upkeep: Any) -> None:
+        def _begin_version(self, task: Any, upkeep: Any) -> None:
             self.begun.append(upkeep.tried)
             if self.fails:
                 self.fails -= 1
                 return  # what a checkpoint store that cannot be reached makes of it
             upkeep.answered = upkeep.tried
 
-    task, upkeep = running_task(0), Upkeep()
     regime = SimpleNamespace(every=timedelta(hours=1))
-    task.bound = SimpleNamespace(stage=SimpleNamespace(regime=regime))  # type: ignore[assignment]
+    owned = SimpleNamespace(task=SimpleNamespace(id=TaskId("stats", 0)), correction=None, last=None)
+    bound = SimpleNamespace(stage=SimpleNamespace(regime=regime))
+    task: Any = SimpleNamespace(owned=owned, bound=bound, begun=False)
+    upkeep = Upkeep()
 
     def tick(asked: str, times: int = 2) -> list[str]:
         for _ in range(times):
             upkeep.tick([task], asked)
-            if (busy := upkeep.known(task.owned.task.id).busy) is not None:
-                busy.result()
         return upkeep.begun
 
     assert tick("") == []
     assert tick("a1") == [], "a task without a step has no version"
-    task._ends[InputPartition("", "bids", "id", 0)] = Offset(0)
+    task.begun = True
     assert tick("a1") == ["a1"]
     upkeep.fails = 1
     assert tick("a2") == ["a1", "a2"], "it is tried again, but not at once"

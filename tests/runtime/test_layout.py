@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -13,6 +13,7 @@ from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.errors import FalkirkError, SourceError, StateError
 from falkirk.runtime import continuity, layout
 from falkirk.runtime.app import App, prepare
+from falkirk.runtime.deleting import read_back
 from falkirk.runtime.layout import LayoutRecord, StageRecord, TopicRecord
 from falkirk.runtime.settings import Settings
 from falkirk.stream.names import control_topic
@@ -115,6 +116,41 @@ def test_state_is_lost_only_where_it_was_said_that_it_may_be() -> None:
     with pytest.raises(StateError, match="schema has changed"):
         continuity.check_stages(again, [back])
     continuity.check_stages(again, [back], ["stats"])
+
+
+def test_all_that_is_refused_is_named_at_once() -> None:
+    tops = stage(id="tops", state="2: tops v1: top:Int64", inputs=("asks",))
+    lazy = stage(id="slow", regime="lazy", state="3: slow v1: n:Int64")
+    kept = stage(id="kept", state="4: kept v1: n:Int64", inputs=("asks",))
+    known = msgspec.structs.replace(KNOWN, stages=(STATS, tops, lazy, kept))
+    now = [
+        stage(state="~1: stats v1: n:Int64\n5: stats v2: n:Float64"),
+        stage(id="tops", state="~2: tops v1: top:Int64\n6: tops v2: top:Float64", inputs=("asks",)),
+        stage(id="slow", regime="lazy", state="~3: slow v1: n:Int64\n7: slow v2: n:Float64"),
+        stage(id="kept", state="4: kept v1: n:Int64", inputs=("bids",)),
+    ]
+    with pytest.raises(StateError) as raised:
+        continuity.check_stages(known, now)
+    error = raised.value
+    for words in ("− stats v1", "+ tops v2", "− slow v1", "stage 'kept' have changed: it read asks", "it reads bids"):
+        assert words in error.what
+    assert error.where == "stage stats, stage tops\nstage slow, in the lazy regime\nstage kept"
+    assert "--apply --drop stats --drop tops" in error.hint
+    assert "--rebuild slow" in error.hint
+
+    with pytest.raises(StateError) as raised:
+        continuity.check_stages(known, now, ["stats", "tops"])
+    assert "stats" not in str(raised.value)
+
+
+def test_a_sink_that_the_flow_reads_is_told_from_the_others() -> None:
+    both = msgspec.structs.replace(
+        KNOWN,
+        stages=(STATS, stage(id="more", inputs=("out",), outputs=("last",))),
+        topics={**KNOWN.topics, "out": TopicRecord("id-out", 4, "source"), "last": TopicRecord("id-last", 4, "sink")},
+    )
+    assert read_back(both) == ("out",)
+    assert read_back(KNOWN) == ()
 
 
 def test_a_lazy_stage_keeps_its_state_as_it_is() -> None:
@@ -233,6 +269,17 @@ class Cluster:
         return found
 
 
+class LateToHear(Topics):
+    """Asks brokers of which every second has not heard of topics that were made just now."""
+
+    asked = 0
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        self.asked += 1
+        found = super().describe(names)
+        return found if self.asked % 2 else {name: info for name, info in found.items() if "falkirk." not in name}
+
+
 @pytest.fixture
 def cluster(kafka: str, topic_prefix: str, tmp_path: Path) -> Cluster:
     return Cluster(kafka, topic_prefix, tmp_path)
@@ -324,3 +371,11 @@ def test_of_two_layouts_with_one_number_the_first_in_the_log_counts(cluster: Clu
         assert len(control.read(LAYOUT)) == 2
     finally:
         control.close()
+
+
+def test_a_second_host_waits_for_a_broker_that_has_not_heard_of_what_the_first_one_made(cluster: Cluster) -> None:
+    first = cluster.flow(counts)
+    for asked in range(4):  # whichever of its questions is the first that such a broker answers
+        cluster.topics = LateToHear(cluster.settings.cluster())
+        cluster.topics.asked = asked
+        assert [bound.task for bound in cluster.flow(counts).tasks] == [bound.task for bound in first.tasks]

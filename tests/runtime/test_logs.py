@@ -15,8 +15,7 @@ from falkirk.cli import main as cli
 from falkirk.errors import ClusterError, StateError
 from falkirk.runtime import logs
 from falkirk.runtime.board import Board
-from falkirk.runtime.protocol import Failed
-from falkirk.runtime.supervisor import WorkerFailed
+from falkirk.runtime.protocol import Failed, error_of
 from falkirk.runtime.watch import LogShow
 
 
@@ -67,11 +66,11 @@ def test_an_exception_is_in_its_record(capsys: pytest.CaptureFixture[str]) -> No
 def test_errors_keep_what_where_and_what_to_do_apart(capsys: pytest.CaptureFixture[str]) -> None:
     logs.use("json")
     cli.tell(ClusterError("no broker answers", where="127.0.0.1:1", hint="start one"))
-    cli.tell(WorkerFailed.of(Failed("it is unreadable", StateError.exit_code, where="version 7", hint="restore it")))
+    cli.tell(error_of(Failed("it is unreadable", 7, where="version 7", hint="restore it", kind="StateError")))
     first, second = objects(capsys)
     told = ("level", "error", "message", "where", "hint", "exit_code")
     assert [first[k] for k in told] == ["error", "ClusterError", "no broker answers", "127.0.0.1:1", "start one", 3]
-    assert [second[k] for k in told[2:]] == ["it is unreadable", "version 7", "restore it", 7]
+    assert [second[k] for k in told] == ["error", "StateError", "it is unreadable", "version 7", "restore it", 7]
 
 
 def test_what_is_wrong_with_a_command_is_an_object_too(
@@ -100,7 +99,7 @@ def test_news_is_objects_each_once(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_text_stays_text(capsys: pytest.CaptureFixture[str]) -> None:
     logs.say("something happened")
-    cli.tell(WorkerFailed.of(Failed("it is unreadable", 7, where="version 7", hint="restore it")))
+    cli.tell(StateError("it is unreadable", where="version 7", hint="restore it"))
     assert capsys.readouterr().err == (
         "something happened\nerror: it is unreadable\n  where: version 7\n  to do: restore it\n"
     )

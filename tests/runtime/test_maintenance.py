@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import obstore
 import pytest
 
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
 from falkirk.checkpoint.records import Range, StepRecord
-from falkirk.checkpoint.tasks import Owned, Phase, Task
+from falkirk.checkpoint.tasks import Owned, Phase, Revoked, Task
+from falkirk.errors import AwayError, DiskError, FalkirkError, StateError
 from falkirk.runtime import maintenance
 from falkirk.runtime.maintenance import Maintenance
+from falkirk.state import checkpoints
+from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.memory import MemoryStore
+from falkirk.state.objects import connect
 from falkirk.state.rocks import RocksStore
 from falkirk.state.store import Identity, Progress
 
+STATS = TaskId("stats", 0)
 STEPS, EDGE = TopicPartition("steps", 0), TopicPartition("edge", 0)
 
 
@@ -30,42 +39,243 @@ class Trimmed:
         self.below.append(below)
 
 
-def versions(keep: float, monkeypatch: pytest.MonkeyPatch) -> list[dict[TopicPartition, int]]:
-    """What is trimmed at five versions, ten seconds and a hundred steps apart."""
-    store, now = MemoryStore(Identity("app", "stats/0", "f")), [0.0]
-    monkeypatch.setattr(maintenance, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    partition = InputPartition("", "edge", "id", 0)
-    bound = SimpleNamespace(
-        inputs=[SimpleNamespace(place=EDGE, partition=partition, input=SimpleNamespace(kind="edge"))],
-        stage=SimpleNamespace(regime=SimpleNamespace(every=SimpleNamespace(total_seconds=lambda: 10.0))),
-    )
-    task: Any = SimpleNamespace(bound=bound, begun=True, owned=SimpleNamespace(
-        task=SimpleNamespace(id=TaskId("stats", 0), steps=STEPS), opened=lambda: store, last=None, correction=None
-    ))  # fmt: skip
-    trimmed: Any = Trimmed()
-    kept = Maintenance(None, trimmed, keep)  # type: ignore[arg-type]  # no store of files, so no copies
-    kept.known(TaskId("stats", 0)).versioned = 0.0
+class Stand:
+    """The upkeep of a task whose versions are due every ten seconds, with a checkpoint store that may be away."""
+
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, keep: float = 0.0, *, stateful: bool = True
+    ) -> None:
+        whose = Identity("app", "stats/0", "f")
+        self.store = RocksStore(folder / "here", whose) if stateful else MemoryStore(whose)
+        self.copies = CheckpointStore(connect((folder / "there").as_uri()), whose)
+        self.away: FalkirkError | None = None
+        self.now, self.trimmed = [0.0], Trimmed()
+        self.gone = threading.Event()
+        monkeypatch.setattr(maintenance, "time", SimpleNamespace(monotonic=lambda: self.now[0]))
+        monkeypatch.setattr(maintenance, "SWEEP", 0.0)
+        self.partition = InputPartition("", "edge", "id", 0)
+        bound = SimpleNamespace(
+            inputs=[SimpleNamespace(place=EDGE, partition=self.partition, input=SimpleNamespace(kind="edge"))],
+            stage=SimpleNamespace(regime=SimpleNamespace(every=SimpleNamespace(total_seconds=lambda: 10.0))),
+        )
+        owned = SimpleNamespace(
+            task=SimpleNamespace(id=STATS, steps=STEPS), opened=lambda: self.store, last=None, correction=None
+        )
+        self.task: Any = SimpleNamespace(bound=bound, begun=True, owned=owned)
+        self.upkeep = Maintenance(self, self.trimmed, keep)  # type: ignore[arg-type]
+        self.known = self.upkeep.known(STATS)
+        self.known.versioned = 0.0
+
+    def upload(self, task: TaskId, folder: Path, progress: Progress, go_on: Callable[[], None]) -> Progress:
+        go_on()
+        if self.away is not None:
+            raise self.away
+        self.copies.upload(folder, progress, go_on=go_on)
+        return self.copies.floor
+
+    def sweep(self, task: TaskId, below: Step) -> None:
+        self.copies.delete_below(below)
+
+    def leave(self, task: TaskId) -> Callable[[], None]:
+        def go_on() -> None:
+            if self.gone.is_set():
+                raise Revoked
+
+        return go_on
+
+    def step(self, n: int) -> None:
+        """A hundred records of the steps topic, and a thousand of the edge, to each step."""
+        division = (Range(self.partition, Offset(0), Offset(1000 * n)),)
+        self.task.owned.last = StepRecord("stats/0", Step(n), Nonce("n"), OwnerId("o"), Millis(0), division, (), "")
+        self.store.write({b"k": b"%d" % n}, Progress(n, 100 * n, 0))
+        self.known.stepped = True
+
+    def version(self, n: int) -> None:
+        """A step, ten seconds after the one before, and the version that is due then."""
+        self.now[0] = 10.0 * n
+        self.step(n)
+        self.upkeep.tick([self.task])
+        assert self.known.making is not None
+        self.known.making.result()
+        assert self.known.copying is not None
+        self.known.copying.result()
+
+    def close(self) -> list[dict[TopicPartition, int]]:
+        self.upkeep.close()
+        self.store.close()
+        return self.trimmed.below
+
+
+def test_without_more_ado_what_no_task_needs_goes_with_each_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Back to the version before the last: should that be damaged, its steps are run again."""
+    stand = Stand(tmp_path, monkeypatch)
     for n in range(1, 6):
-        now[0] = 10.0 * n
-        division = (Range(partition, Offset(0), Offset(1000 * n)),)
-        task.owned.last = StepRecord("stats/0", Step(n), Nonce("n"), OwnerId("o"), Millis(0), division, (), "")
-        store.write({}, Progress(n, 100 * n, 0))
-        kept.known(TaskId("stats", 0)).stepped = True
-        kept.tick([task])
-        kept.known(TaskId("stats", 0)).busy.result()  # type: ignore[union-attr]
-    kept.close()
-    return trimmed.below  # type: ignore[no-any-return]
+        stand.version(n)
+    assert stand.copies.versions() == [4, 5]
+    assert stand.known.copied == 5
+    assert stand.close() == [
+        {STEPS: -1},
+        *({STEPS: 100 * (n - 1) - 1, EDGE: 1000 * (n - 1)} for n in (2, 3, 4, 5)),
+    ]
 
 
-def test_without_more_ado_what_no_task_needs_goes_with_each_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert versions(0.0, monkeypatch) == [
+def test_a_task_without_state_needs_its_last_step_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand = Stand(tmp_path, monkeypatch, stateful=False)
+    for n in range(1, 6):
+        stand.version(n)
+    assert stand.copies.versions() == []
+    assert stand.close() == [
         {STEPS: 99},
         *({STEPS: 100 * n - 1, EDGE: 1000 * (n - 1)} for n in (2, 3, 4, 5)),
     ]
 
 
-def test_what_is_to_be_kept_for_a_while_goes_that_much_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert versions(25.0, monkeypatch) == [{}, {}, {}, {STEPS: 99, EDGE: 1000}, {STEPS: 199, EDGE: 2000}]
+def test_what_is_to_be_kept_for_a_while_goes_that_much_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand = Stand(tmp_path, monkeypatch, keep=25.0, stateful=False)
+    for n in range(1, 6):
+        stand.version(n)
+    assert stand.close() == [{}, {}, {}, {STEPS: 99, EDGE: 1000}, {STEPS: 199, EDGE: 2000}]
+
+
+@pytest.mark.parametrize("error", [AwayError("the bucket is away"), DiskError("files were deleted meanwhile")])
+def test_nothing_is_trimmed_that_a_copy_needs_which_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: DiskError
+) -> None:
+    stand = Stand(tmp_path, monkeypatch)
+    for n in (1, 2):
+        stand.version(n)
+    stand.away = error
+    for n in (3, 4):
+        stand.version(n)
+        assert stand.known.copied == 2
+        assert stand.known.stepped, "another version is due, and another attempt with it"
+    stand.away = None
+    stand.version(5)
+    assert stand.copies.versions() == [2, 5]
+    stand.version(6)
+    assert stand.copies.versions() == [5, 6]
+    below = stand.close()
+    assert below == [
+        {STEPS: -1},
+        {STEPS: 99, EDGE: 1000},
+        {STEPS: 199, EDGE: 2000},
+        {STEPS: 499, EDGE: 5000},
+    ]
+
+
+def test_another_trouble_with_a_copy_ends_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand = Stand(tmp_path, monkeypatch)
+    stand.away = StateError("this is the state of another app")
+    with pytest.raises(StateError):
+        stand.version(1)
+    with pytest.raises(StateError):
+        stand.upkeep.tick([stand.task])
+    stand.close()
+
+
+def test_an_unreadable_copy_keeps_files_and_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand = Stand(tmp_path, monkeypatch)
+    monkeypatch.setattr(checkpoints, "GRACE", timedelta(0))
+    monkeypatch.setattr(Stand, "sweep", lambda stand, task, below: stand.copies.delete_below(below, timedelta(0)))
+    monkeypatch.setattr(checkpoints, "SMALL", -1)
+    for n in (1, 2):
+        stand.version(n)
+    next((tmp_path / "there").rglob("versions/2.json")).write_text("{")
+    for n in (3, 4, 5):
+        stand.version(n)
+    assert stand.copies.versions() == [4, 5]
+    stand.close()
+
+
+def test_the_last_version_is_made_at_once_and_copied_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group waits while a task is handed over: for the disk, and not for a checkpoint store that hangs."""
+    stand, hangs = Stand(tmp_path, monkeypatch), threading.Event()
+    upload = stand.upload
+
+    def hanging(*given: Any) -> Progress:
+        hangs.wait()
+        return upload(*given)
+
+    monkeypatch.setattr(stand, "upload", hanging)
+    stand.step(7)
+    stand.upkeep.last_versions([stand.task])
+    assert isinstance(stand.store, RocksStore)
+    assert stand.store.version_progress(stand.store.versions()[-1]).step == 7
+    assert stand.copies.versions() == []
+    assert stand.trimmed.below == []
+    stand.store.close()
+    hangs.set()
+    stand.upkeep.close()
+    assert stand.copies.versions() == [7]
+
+
+def test_short_runs_that_copy_their_last_version_alone_trim_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run to the end may be over before a copy is due, and so may be every one after it."""
+    stand = Stand(tmp_path, monkeypatch)
+    for n in (1, 2, 3):
+        stand.step(n)
+        stand.upkeep.last_versions([stand.task])
+        stand.upkeep.close()
+        stand.upkeep = Maintenance(stand, stand.trimmed)  # type: ignore[arg-type]
+        stand.known = stand.upkeep.known(STATS)
+    assert stand.copies.versions() == [2, 3]
+    assert [below[STEPS] for below in stand.trimmed.below] == [-1, 99, 199]
+    stand.close()
+
+
+def test_a_copy_of_a_task_that_has_come_back_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder may hold other versions then: those that are read half would be copied half."""
+    stand = Stand(tmp_path, monkeypatch)
+    put = obstore.put
+
+    def comes_back(*given: Any, **options: Any) -> object:
+        stand.gone.set()
+        return put(*given, **options)
+
+    monkeypatch.setattr(checkpoints, "SMALL", -1)
+    monkeypatch.setattr(obstore, "put", comes_back)
+    stand.step(7)
+    stand.upkeep.last_versions([stand.task])
+    stand.close()
+    assert stand.copies.versions() == []
+
+
+def test_a_worker_that_ends_says_which_copies_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stand, hangs = Stand(tmp_path, monkeypatch), threading.Event()
+    monkeypatch.setattr(stand, "upload", lambda *_: hangs.wait())
+    stand.step(7)
+    stand.upkeep.last_versions([stand.task])
+    stand.upkeep.close(seconds=0.05)
+    assert "the last versions of 1 task are not in the checkpoint store" in caplog.text
+    assert "stats/0" in caplog.text
+    hangs.set()
+    stand.store.close()
+
+
+def test_a_flush_does_not_wait_for_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand, hangs = Stand(tmp_path, monkeypatch), threading.Event()
+    monkeypatch.setattr(stand, "upload", lambda *_: hangs.wait())
+    stand.now[0] = 10.0
+    stand.step(1)
+    stand.upkeep.tick([stand.task])
+    stand.known.making.result()  # type: ignore[union-attr]
+    stand.step(2)
+    stand.known.changes, stand.now[0] = 1, 21.0
+    stand.upkeep.tick([stand.task])
+    assert stand.known.making is not None
+    stand.known.making.result()
+    assert stand.known.copying is not None
+    assert not stand.known.copying.done()
+    hangs.set()
+    stand.store.close()
 
 
 @pytest.mark.parametrize(
@@ -102,15 +312,41 @@ def test_what_would_be_run_again_gets_its_version_so_long_after_the_last_however
     if stepped:
         task.owned.last = StepRecord("stats/0", Step(7), Nonce("n"), OwnerId("o"), Millis(93_000), (), (), "")
     kept = Maintenance(None, None)  # type: ignore[arg-type]
-    monkeypatch.setattr(kept, "_version", lambda *_: begun.append(now[0]))
+    monkeypatch.setattr(kept, "_begin_version", lambda *_: begun.append(now[0]))
     kept.known(TaskId("stats", 0)).versioned = now[0]
     kept.taken(task)
     kept.known(TaskId("stats", 0)).stepped = True
     while not begun:
         now[0] += 1.0
         kept.tick([task])
-        if (busy := kept.known(TaskId("stats", 0)).busy) is not None:
-            busy.result()
     assert begun == [50.0 + waits]
     kept.close()
     store.close()
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_an_idle_task_that_came_rolled_forward_gets_its_version_without_another_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behind: bool
+) -> None:
+    """Else the version stays as old as it is, beside the last step, for as long as nothing comes."""
+    stand = Stand(tmp_path, monkeypatch)
+    stand.step(1)
+    stand.store.commit()
+    if behind:
+        stand.step(2)  # from the changelog, say: of its steps, one has moved rows of an earlier version of the flow
+    stand.upkeep.forget(stand.task)
+    stand.task.owned.task.replayed = False
+    stand.upkeep.taken(stand.task)
+    known = stand.upkeep.known(STATS)
+    known.versioned = 0.0
+    for second in range(30):
+        stand.now[0] = float(second)
+        stand.upkeep.tick([stand.task])
+        for job in (known.making, known.copying):
+            if job is not None:
+                job.result()
+    newest = stand.store.versions()[-1]
+    assert newest == (2 if behind else 1)
+    assert stand.store.version_progress(newest).step == stand.store.progress.step
+    assert known.copied == (2 if behind else -1)
+    stand.close()

@@ -30,7 +30,7 @@ def test_a_replay_that_waits_for_a_cluster_ends_when_its_task_is_taken_away(monk
     monkeypatch.setattr(division, "meet", lambda consumer, topic: None)  # it would look for brokers for a while
     others = {"sales": config.Cluster("127.0.0.1:1", name="sales")}
     owned = Owned(bound.task, revoked=True)
-    replays = Replays(config.Cluster("127.0.0.1:2", others=others), {bound.task.id: bound}, {}, {bound.task.id: owned})
+    replays = Replays(config.Cluster("127.0.0.1:2", others=others), bound, None, owned)  # type: ignore[arg-type]
     with pytest.raises(Revoked):
         driver.run(replays.replay(bound.task.id, record, Overlay(EmptyReader())))
     replays.close()

@@ -43,7 +43,7 @@ def stores(folder: Path) -> Callable[[str], TaskStores]:
 
 
 def opened(stores: TaskStores) -> Store:
-    return asyncio.run(stores.open(LAZY.id))
+    return asyncio.run(stores.open(LAZY.id, lambda: None))
 
 
 def advance(stores: TaskStores, step: int) -> None:
@@ -121,7 +121,7 @@ def test_a_store_among_corrected_steps_gives_way_to_a_version_before_them(
     live = opened(here)
     live.write({b"a": b"8"}, Progress(8, 8, 8))
     live.close()
-    older = asyncio.run(here.before(LAZY.id, Step(below)))
+    older = asyncio.run(here.before(LAZY.id, Step(below), lambda: None))
     assert older.progress.step == found
     assert older.get([b"a"]) == [None if found < 0 else b"%d" % found]
     older.write({b"a": b"9"}, Progress(9, 9, 9))

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.runtime.collector import Collector, plain
-from tests.runtime.test_handing_over import running, worker_of
+from tests.runtime.parts import running, worker_of
 
 import falkirk as fk
 from falkirk.checkpoint import takeover
@@ -34,7 +34,7 @@ from falkirk.runtime.spans import Spans
 from falkirk.runtime.traces import PLACES, SILENT, Traces, traces_of
 from falkirk.state.engine import Memory
 from falkirk.state.rocks import RocksStore
-from falkirk.state.store import Identity
+from falkirk.state.store import Identity, Progress
 from falkirk.testing.cluster import Cluster
 from falkirk.testing.process import Process
 
@@ -136,8 +136,7 @@ def test_a_transaction_that_ends_the_worker_is_told_with_its_error(spans: Spans,
 
 
 def test_a_worker_tells_of_what_it_hands_to_the_committer(spans: Spans, memory: InMemorySpanExporter) -> None:
-    worker, _ = worker_of(running(0), running(1))
-    worker.traces = spans
+    worker = worker_of(running(0), running(1), traces=spans)
     worker._start_commit()
     # Step 0 has read nothing and is not run: it says where the inputs begin.
     assert [(attributes(span)["task"], parts) for span, parts in told(memory)] == [
@@ -151,13 +150,12 @@ def test_what_fails_in_a_step_is_told_before_the_worker_ends(spans: Spans, memor
         raise UserCodeError("the function raised", where="bids[0], offset 7", hint="mend it")
 
     task = running(0)
-    worker, _ = worker_of(task)
-    worker.traces, worker._first_row = spans, 0.0
+    worker = worker_of(task, traces=spans)
     tables: Any = SimpleNamespace(positions=lambda bound: {}, seen=lambda bound: {})
     worker._inputs = SimpleNamespace(tables=tables, again=None)  # type: ignore[assignment]
     task.circuit.run = fails  # type: ignore[assignment]
     with pytest.raises(UserCodeError):
-        worker._run_step(task, Millis(0), time.monotonic())
+        worker._run_step(task, Millis(0), time.monotonic(), 1.0)
     ((span, parts),) = told(memory)
     assert (attributes(span)["task"], attributes(span)["step"], parts) == ("stats/0", 1, ["compute"])
     assert "offset 7" in (span.status.description or "")
@@ -220,18 +218,18 @@ def test_giving_a_task_up_that_ran_is_no_take_over(spans: Spans, memory: InMemor
 def test_a_version_is_told_and_why_it_was_not_copied(
     spans: Spans, memory: InMemorySpanExporter, tmp_path: Path, trouble: str
 ) -> None:
-    def upload(*_: object) -> None:
+    def upload(task: object, folder: object, progress: Progress, go_on: object) -> Progress:
         if trouble:
             raise DiskError(trouble)
+        return progress
 
     task = running(0)
     store = RocksStore(tmp_path, Identity("app", "stats/0", "f"), Memory(1 << 20, 1 << 20))
     store.write({}, store.progress.at(Step(7), Offset(9), 0, Millis(0)))
     task.owned.store = store
-    copies = SimpleNamespace(upload=upload, delete_below=lambda step: None)
-    stores: Any = SimpleNamespace(copies=lambda task: copies)
+    stores: Any = SimpleNamespace(upload=upload, leave=lambda task: None)
     upkeep = Maintenance(stores, SimpleNamespace(trim=lambda floors: None), traces=spans)  # type: ignore[arg-type]
-    upkeep.last_version(task)
+    upkeep.last_versions([task])
     upkeep.close()
     store.close()
     ((span, parts),) = told(memory)

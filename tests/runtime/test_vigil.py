@@ -152,6 +152,49 @@ def test_a_topic_that_a_pattern_matches_is_told_once_the_cluster_describes_it(cl
         look(over)
 
 
+class Clock:
+    """Stands for `time`, in what asks now and then."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_only_one_worker_looks_for_topics_that_join_until_there_is_a_newer_layout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, looks = Clock(), {"leader": 0, "other": 0}
+    monkeypatch.setattr(vigil, "time", clock)
+
+    class Counting(Cluster):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def ask_names(self) -> Names:
+            looks[self.name] += 1
+            return Names(["bids", "out"])
+
+    leader, other = (
+        Vigil(LAYOUT, Counting(name), [Pattern("bids.*")], "falkirk")  # type: ignore[arg-type]
+        for name in looks
+    )
+    for _ in range(590):
+        clock.now += 0.1
+        leader.tick(True, 1)
+        other.tick(False, 1)
+    assert looks["leader"] >= 25
+    assert looks["other"] == 0
+    other.tick(False, 2)
+    other.tick(False, 2)
+    assert looks["other"] == 1
+    clock.now += vigil.RARELY
+    other.tick(False, 2)
+    assert looks["other"] == 2
+
+
 class Elsewhere(Cluster):
     """Has the topics of cluster sales."""
 
@@ -164,7 +207,8 @@ class Elsewhere(Cluster):
         return self
 
 
-def test_a_pattern_of_another_cluster_matches_what_that_cluster_has() -> None:
+def test_a_pattern_of_another_cluster_matches_what_that_cluster_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vigil, "EVERY", 0.0)
     there = Elsewhere()
     bids = {"sales:bids": TopicRecord("c", 2, "source")}
     layout = msgspec.structs.replace(LAYOUT, topics={**LAYOUT.topics, **bids})

@@ -17,7 +17,7 @@ from falkirk.runtime.needs import rights
 from falkirk.runtime.settings import Settings
 from falkirk.stream.load import load_flow
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 FLOW = """
 import falkirk as fk

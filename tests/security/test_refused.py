@@ -12,7 +12,7 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ClusterError, FalkirkError
 from falkirk.runtime.identity import identity
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 RIGHTS = "falkirk topics APP:FLOW --acls --user NAME"
 

@@ -15,7 +15,7 @@ from tests.security.guarded import FLOW, PASSWORD, Guarded
 from falkirk.runtime.check import Finding, check
 from falkirk.stream.load import load_flow
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
 def parsed(value: bytes) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from falkirk.checkpoint import backfill
-from falkirk.checkpoint.reading import fence_rivals, read_everything
+from falkirk.checkpoint.reading import decoded, fence_rivals
 from falkirk.testing.simulator import check
 from falkirk.testing.simulator.backfill import BackfillWorld, Trouble
 from falkirk.testing.simulator.explore import BREAKS
@@ -52,6 +52,7 @@ def test_a_backfill_that_comes_first_counts_and_one_that_comes_late_is_given_up(
     assert check.backfilled(run([0], eager=eager).broker) is not None
 
 
+@pytest.mark.slow
 @regimes
 def test_a_driver_that_dies_or_sleeps_at_any_point(eager: bool) -> None:
     for start in (0, 14, 28, 42):
@@ -69,6 +70,7 @@ def test_two_drivers(eager: bool) -> None:
             run([first, second], [Trouble(0, second, 300)], eager=eager)
 
 
+@pytest.mark.slow
 @regimes
 def test_a_worker_that_dies_or_sleeps_at_any_point(eager: bool) -> None:
     for start in (0, 20, 40):
@@ -94,8 +96,10 @@ def test_any_order_of_turns(eager: bool) -> None:
 async def unnamed(log: Any, tasks: Any, fresh: Any, host: str = "") -> Any:
     """Read, and fence nobody."""
     await log.renew()
-    seen = await read_everything(log, [task.steps for task in tasks])
-    return next((r for records in seen.values() for _, r in records if isinstance(r, backfill.StepRecord)), None)
+    places = [task.steps for task in tasks]
+    starts, marks = await log.start(places), await log.end(places)
+    seen = await log.read_uncommitted({p: (starts[p], marks[p]) for p in places})
+    return next((r for read in seen.values() for _, r in decoded(read) if isinstance(r, backfill.StepRecord)), None)
 
 
 async def nameless(log: Any, tasks: Any, fresh: Any, host: str = "") -> Any:
@@ -104,7 +108,7 @@ async def nameless(log: Any, tasks: Any, fresh: Any, host: str = "") -> Any:
     await log.renew()
     await fence_rivals(log, places)
     reads = await backfill.read_to_marks(log, await log.start(places), lambda *_: False)
-    steps = (r for read in reads.values() for _, r in backfill.decoded(read) if isinstance(r, backfill.StepRecord))
+    steps = (r for read in reads.values() for _, r in read.records if isinstance(r, backfill.StepRecord))
     return next(steps, None)
 
 
@@ -129,22 +133,20 @@ async def unfenced(log: Any, *more: Any) -> Any:
     return await _claim(Deaf(log), *more)
 
 
-async def empty_handed(stores: Any, tasks: Any) -> None:
+async def empty_handed(stores: Any, owned: Any) -> None:
     """Begin at the division, with the state that is there."""
-    await _begin(stores, tasks)
-    for owned in tasks:
-        if owned.opened().progress.base >= 0:
-            owned.store = await stores.fresh(owned.task.id)
+    await _begin(stores, owned)
+    if owned.opened().progress.base >= 0:
+        owned.store = await stores.fresh(owned.task.id)
 
 
-async def from_the_start(stores: Any, tasks: Any) -> None:
+async def from_the_start(stores: Any, owned: Any) -> None:
     """Begin with the base, where the inputs begin."""
-    await _begin(stores, tasks)
-    for owned in tasks:
-        owned.begins = ()
+    await _begin(stores, owned)
+    owned.begins = ()
 
 
-async def unasked(stores: Any, tasks: Any) -> None:
+async def unasked(stores: Any, owned: Any) -> None:
     """Look for no backfill."""
 
 

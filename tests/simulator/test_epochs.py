@@ -16,7 +16,13 @@ SCENARIOS = {
 SEEDS = range(300)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS.keys())
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(made, id=name, marks=[pytest.mark.slow] if made.drivers == 1 else [])
+        for name, made in SCENARIOS.items()
+    ],
+)
 def test_a_fault_at_every_point(scenario: Scenario) -> None:
     for fault in every_fault(scenario, each=1 if scenario.drivers > 1 else 7):
         EpochWorld((fault,), scenario).run()

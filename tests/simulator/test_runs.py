@@ -11,18 +11,22 @@ import pytest
 from falkirk.testing.simulator import check
 from falkirk.testing.simulator.__main__ import explore
 from falkirk.testing.simulator.explore import (
+    BREAKS,
+    Failure,
     Kinds,
+    ages,
     attempt,
     crashes,
     every_point,
     moves,
     named,
     others,
+    outages,
     pauses,
     sample,
     shrink,
 )
-from falkirk.testing.simulator.plan import Crash, Expel, Fault, Move, Pause, Plan
+from falkirk.testing.simulator.plan import Chooser, Crash, Expel, Fault, Leave, Move, Pause, Plan
 from falkirk.testing.simulator.toy import Toy
 from falkirk.testing.simulator.world import World
 
@@ -46,8 +50,8 @@ def test_a_run_without_faults_counts_every_record_once(make: Callable[[], Toy], 
 @brokers
 @pytest.mark.parametrize("kinds", [crashes, pauses, others])
 def test_one_fault_at_every_point(make: Callable[[], Toy], late: bool, kinds: Kinds) -> None:
-    plans = list(every_point(make, kinds, Plan(lazy_broker=late), each=2))
-    assert len(plans) > 80
+    plans = list(every_point(make, kinds, Plan(lazy_broker=late), each=1))
+    assert len(plans) > 40
     assert [f for plan in plans if (f := attempt(make, plan))] == []
 
 
@@ -61,6 +65,41 @@ def test_every_fault_at_every_point(make: Callable[[], Toy], late: bool, kinds: 
 
 @regimes
 @pytest.mark.parametrize(
+    "base",
+    [
+        Crash(worker=0, at=60, back_after=100),
+        Crash(worker=0, at=60, keep=0),
+        Pause(worker=0, at=60),
+        Move(worker=0, at=60, task=0, to=1),
+        Leave(worker=0, at=60),
+    ],
+    ids=["host away", "process killed", "asleep", "moved", "left"],
+)
+def test_a_checkpoint_store_that_is_away_or_has_damage_at_every_point(make: Callable[[], Toy], base: Fault) -> None:
+    """Tasks are taken over by hosts with a store and without one meanwhile."""
+    plans = list(every_point(make, outages, Plan((base,)), each=1))
+    assert len(plans) > 40
+    assert [f for plan in plans if (f := attempt(make, plan))] == []
+
+
+def test_take_overs_while_the_checkpoint_store_is_away() -> None:
+    """Several of them, and faults of other kinds, in both regimes."""
+    failures, waited = list[Failure](), 0
+    for seed in range(250):
+        make = partial(Toy, tasks=1 + seed % 3, eager=seed % 4 == 0, inputs=3 + seed % 4)
+        plan = sample(seed, workers=2, kinds=(outages, outages, crashes, moves, others))
+        world = World(make(), plan, Chooser(rng=Random(seed), rate=0.1))
+        try:
+            check.run(world.toy, plan, world)
+        except BREAKS as error:
+            failures.append(Failure(plan, f"{seed}: {error}", tuple(world.trace)))
+        waited += any("waits for the checkpoint store" in line for line in world.trace)
+    assert failures == []
+    assert waited > 5
+
+
+@regimes
+@pytest.mark.parametrize(
     "first", [Crash(worker=0, at=40, back_after=100), Pause(worker=0, at=40), Expel(worker=0, at=40)]
 )
 def test_a_successor_that_fails_in_turn_at_every_point(make: Callable[[], Toy], first: Fault) -> None:
@@ -68,6 +107,15 @@ def test_a_successor_that_fails_in_turn_at_every_point(make: Callable[[], Toy], 
         plans = list(every_point(make, kinds, Plan((first,)), worker=1, each=1))
         assert len(plans) > 25
         assert [f for plan in plans if (f := attempt(make, plan))] == []
+
+
+@brokers
+def test_tombstones_that_go_while_a_task_is_recovered(late: bool) -> None:
+    """A worker that is suspended for days between two reads of a changelog takes what it has for outdated."""
+    base = Plan((Crash(worker=0, at=80 if late else 60, keep=0),), lazy_broker=late)
+    plans = list(every_point(partial(Toy, tasks=1, inputs=5), ages, base))
+    assert len(plans) > 40
+    assert [f for plan in plans if (f := attempt(partial(Toy, tasks=1, inputs=5), plan))] == []
 
 
 def test_several_faults_at_random_points() -> None:
@@ -121,7 +169,7 @@ COMMITTED = "committer: sends EndTxn(commit): done"
     "plan",
     [
         Plan((Pause(worker=0, on="main: sends offsets: done"),), lazy_broker=True),
-        Plan((Move(worker=0, on=COMMITTED, at=4, task=0, to=1), Pause(worker=0, on="copies version 2", turns=60))),
+        Plan((Move(worker=0, on=COMMITTED, at=4, task=0, to=1), Pause(worker=0, on="copies the version", turns=60))),
     ],
     ids=["opened ahead by a sleeper", "trimmed by a sleeper's last versions"],
 )

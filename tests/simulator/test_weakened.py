@@ -5,31 +5,22 @@ from __future__ import annotations
 import pytest
 
 from falkirk.testing.simulator.__main__ import table
-from falkirk.testing.simulator.weaken import WEAKENINGS, broken, lacking, search
-
-BREAKABLE = [name for name, weakening in WEAKENINGS.items() if weakening.breaks is not None]
+from falkirk.testing.simulator.weaken import WEAKENINGS, broken, lacking
 
 
-@pytest.mark.parametrize("name", BREAKABLE)
+@pytest.mark.parametrize("name", WEAKENINGS)
 def test_without_its_clause_the_protocol_breaks(name: str) -> None:
     schedule = WEAKENINGS[name].breaks
-    assert schedule is not None
     assert schedule.attempt() is None, "the schedule breaks the whole protocol too"
     assert broken(name), f"look for another: python -m falkirk.testing.simulator --weaken {name} --seeds 0:4000"
 
 
-@pytest.mark.parametrize("name", [name for name in BREAKABLE if WEAKENINGS[name].lacks_too])
+@pytest.mark.parametrize("name", [name for name in WEAKENINGS if WEAKENINGS[name].lacks_too])
 def test_where_two_clauses_guard_either_is_enough(name: str) -> None:
     schedule = WEAKENINGS[name].breaks
-    assert schedule is not None
     for left_out in (name, *WEAKENINGS[name].lacks_too):
         with lacking(left_out):
             assert schedule.attempt() is None
-
-
-def test_what_another_clause_covers_holds_in_sampled_runs() -> None:
-    for name in set(WEAKENINGS) - set(BREAKABLE):
-        assert search(name, range(60)) is None
 
 
 def test_the_table_shows_every_weakening() -> None:

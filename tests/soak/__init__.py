@@ -1,6 +1,7 @@
 """The adversary: it kills a running flow for hours, and checks every record that a separate reader sees.
 
     python -m tests.soak --kills 1000 --seed 7
+    python -m tests.soak --kills 200 --brokers 3        leaders fail over, and are moved
     python -m tests.soak --kills 200 --flow daily       Avro under a registry, dead letters, two clusters, one of them guarded
 
     load.py ──▶ bids ──▶ falkirk run ──▶ sinks, steps ──▶ reader.py (read_committed, its own process)

@@ -13,7 +13,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from tests.soak.findings import Kind
-from tests.soak.soak import Config, Progress, Soak
+from tests.soak.progress import Progress
+from tests.soak.schedule import Harm, is_kill
+from tests.soak.soak import Config, Soak
 
 PLAIN_S = 10.0
 """Seconds between two lines where there is no terminal."""
@@ -39,7 +41,7 @@ class Screen:
 
 def killed(progress: Progress) -> int:
     """kill -9s so far."""
-    return sum(count for harm, count in progress.kills.items() if harm != "pause")
+    return sum(count for harm, count in progress.kills.items() if is_kill(Harm(harm)))
 
 
 def line(progress: Progress) -> str:
@@ -83,16 +85,27 @@ def table(progress: Progress) -> Table:
 @click.option("--workers", default=2, show_default=True)
 @click.option("--partitions", default=4, show_default=True)
 @click.option("--session", default=6.0, show_default=True, help="Session time-out of the workers, in seconds.")
+@click.option(
+    "--brokers", default=1, show_default=True, help="Of the cluster; not with --flow daily, which has two of its own."
+)
 @click.option("--folder", type=click.Path(path_type=Path), help="For logs and state; kept if anything is found.")
 def main(
-    kills: int, seed: int, flow: str, rate: int, workers: int, partitions: int, session: float, folder: Path | None
+    kills: int,
+    seed: int,
+    flow: str,
+    rate: int,
+    workers: int,
+    partitions: int,
+    session: float,
+    brokers: int,
+    folder: Path | None,
 ) -> None:
     """Kill a flow again and again, and check every record that comes out. Ctrl-C: no more kills, the verdict."""
     folder = folder or Path(".build", "soak", time.strftime(f"%Y%m%d-%H%M%S-seed{seed}", time.gmtime()))
     console = Console()
     console.print(f"soak with seed {seed}; evidence in {folder}")
     screen = Screen(console)
-    soak = Soak(Config(kills, seed, folder, flow, rate, workers, partitions, session), screen)
+    soak = Soak(Config(kills, seed, folder, flow, rate, workers, partitions, session, brokers), screen)
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         soak.stopping = True

@@ -33,7 +33,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.soak.checker import Checker
 from tests.soak.findings import Kind
-from tests.soak.seen import HEADER, Seen, Tp
+from tests.soak.seen import Seen, Tp, parts
 from tests.soak.spec import Spec
 from tests.soak.task import Settled
 
@@ -99,8 +99,9 @@ class Reader:
             tp, offset = Tp(message.topic() or "", message.partition() or 0), message.offset() or 0
             if error is None:
                 headers: Any = message.headers() or ()
-                mark = next((value for name, value in headers if name == HEADER), None)
-                checker.see(Seen(tp, offset, message.key(), message.value(), message.timestamp()[1], mark, now))
+                whole = Seen(tp, offset, message.key(), message.value(), message.timestamp()[1], arrival=now)
+                for seen in parts(whole, headers):
+                    checker.see(seen)
                 self.read += 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 checker.reach(tp, offset)

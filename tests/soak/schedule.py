@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Harm(StrEnum):
-    """One way to hurt a running flow. All but the pause are kill -9."""
+    """One way to hurt a running flow. All but the move and the pause are kill -9."""
 
     WORKER = "worker"
     """A child of the supervisor, be it a worker or the spare."""
@@ -18,7 +18,9 @@ class Harm(StrEnum):
     RUN = "run"
     """The supervisor and all its workers at the same time; started again at once."""
     BROKER = "broker"
-    """The broker, started again on its data."""
+    """A broker, started again on its data; in a cluster, once the others have taken over what it led."""
+    MOVE = "move"
+    """In a cluster: a broker is stopped and hands its leaders over; started again, it gets back what it is to lead."""
     PAUSE = "pause"
     """SIGSTOP of a worker until its session has ended and others own its tasks; then SIGCONT: a zombie wakes."""
 
@@ -31,6 +33,16 @@ MIX: Mapping[Harm, float] = {
     Harm.PAUSE: 0.05,
 }
 """How often each harm is done, of all."""
+
+SEVERAL: Mapping[Harm, float] = {
+    Harm.WORKER: 0.60,
+    Harm.RUN: 0.10,
+    Harm.SUPERVISOR: 0.05,
+    Harm.BROKER: 0.15,
+    Harm.MOVE: 0.05,
+    Harm.PAUSE: 0.05,
+}
+"""The same for a cluster of several brokers."""
 
 DOUBLE = 0.12
 """How many are followed by another within a second."""
@@ -56,20 +68,25 @@ class Fault:
 
     @property
     def kills(self) -> int:
-        return 0 if self.harm is Harm.PAUSE else 1
+        return int(is_kill(self.harm))
+
+
+def is_kill(harm: Harm) -> bool:
+    """Whether something is killed with -9."""
+    return harm not in (Harm.PAUSE, Harm.MOVE)
 
 
 def schedule(kills: int, seed: int, mix: Mapping[Harm, float] = MIX) -> list[Fault]:
     """Faults with `kills` kills among them: each kind by its share, and at least once; the order is the seed's.
 
     >>> faults = schedule(20, seed=7)
-    >>> sum(fault.kills for fault in faults), {fault.harm for fault in faults} == set(Harm)
+    >>> sum(fault.kills for fault in faults), {fault.harm for fault in faults} == set(MIX)
     (20, True)
     """
     rng = random.Random(seed)
-    total = sum(share for harm, share in mix.items() if harm is not Harm.PAUSE)
+    total = sum(share for harm, share in mix.items() if is_kill(harm))
     harms = [harm for harm, share in mix.items() for _ in range(max(1, round(kills * share / total))) if share]
-    spare = sum(harm is not Harm.PAUSE for harm in harms) - kills
+    spare = sum(map(is_kill, harms)) - kills
     for _ in range(spare):
         harms.remove(Harm.WORKER)
     harms += [Harm.WORKER] * -spare

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
 import orjson
 
 HEADER = "falkirk"
+BUNDLE = "falkirk-bundle"
 
 
 class Tp(NamedTuple):
@@ -61,6 +64,23 @@ class NameSeen(NamedTuple):
 
     nonce: str
     owner: str
+
+
+def parts(seen: Seen, headers: Iterable[tuple[str, bytes]]) -> list[Seen]:
+    """The record by what its headers say: itself with its mark, or the parts of a bundle, each as a record with its own.
+
+    Raises ValueError where the parts are not as many as their marks.
+
+    >>> bundle = Seen(Tp("edge", 0), 5, None, b"\\x03\\x92\\xc4\\x01x\\xc4\\x01y")
+    >>> [part.mark for part in parts(bundle, [(BUNDLE, b"a/0 1 0\\na/1 7 0")])]
+    [b'a/0 1 0', b'a/1 7 0']
+    """
+    found = dict(headers)
+    if BUNDLE not in found:
+        return [seen._replace(mark=found.get(HEADER))]
+    values = msgspec.msgpack.decode((seen.value or b"")[1:], type=list[bytes])
+    marks = found[BUNDLE].split(b"\n")
+    return [seen._replace(value=value, mark=mark) for value, mark in zip(values, marks, strict=True)]
 
 
 def parse_task_record(value: bytes) -> StepSeen | NameSeen | None:

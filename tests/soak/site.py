@@ -13,9 +13,10 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from tests.security.secured import secured
+from tests.soak.reader import PATIENT
 from tests.soak.system import ROOT
 
-from falkirk.connectors.embedded import EmbeddedKafka
+from falkirk.connectors.embedded import EmbeddedCluster, EmbeddedKafka
 from falkirk.testing.registry import RegistryServer
 
 QUIET = Console(quiet=True)
@@ -55,12 +56,18 @@ class Site:
     """What `falkirk run` is told of them."""
     nodes: tuple[EmbeddedKafka, ...]
     """What may be killed."""
+    cluster: EmbeddedCluster | None = None
+    """What the nodes form, where that is one cluster."""
 
 
 @contextmanager
-def site(target: str, flow: str, folder: Path, partitions: int) -> Iterator[Site]:
+def site(target: str, flow: str, folder: Path, partitions: int, brokers: int) -> Iterator[Site]:
     """Everything up, and the topic of the load made."""
-    with _daily(target, folder, partitions) if flow == "daily" else _plain(folder, partitions) as made:
+    if flow == "daily":
+        there = _daily(target, folder, partitions)
+    else:
+        there = _plain(folder, partitions) if brokers == 1 else _several(folder, partitions, brokers)
+    with there as made:
         yield made
 
 
@@ -72,6 +79,14 @@ def _plain(folder: Path, partitions: int) -> Iterator[Site]:
 
 
 @contextmanager
+def _several(folder: Path, partitions: int, brokers: int) -> Iterator[Site]:
+    with EmbeddedCluster(folder / "kafka", brokers, console=QUIET) as cluster:
+        _make(cluster.bootstrap, partitions)
+        cluster.whole()
+        yield Site(cluster.bootstrap, cluster.bootstrap, ("--brokers", cluster.bootstrap), cluster.nodes, cluster)
+
+
+@contextmanager
 def _daily(target: str, folder: Path, partitions: int) -> Iterator[Site]:
     """The app's cluster lets in those who have a password, over TLS, to what they have been granted; the load is in another
     one, and its schemas are in a registry."""
@@ -80,8 +95,8 @@ def _daily(target: str, folder: Path, partitions: int) -> Iterator[Site]:
         RegistryServer() as registry,
         EmbeddedKafka(folder / "kafka" / "sales", console=QUIET, settings=OPEN) as sales,
         secured(folder / "kafka") as own,
+        _environment(SOAK_REGISTRY=registry.url, SOAK_PASSWORD=PASSWORD),
     ):
-        os.environ |= {"SOAK_REGISTRY": registry.url, "SOAK_PASSWORD": PASSWORD}
         _make(sales.bootstrap, partitions)
         own.user("soak", PASSWORD)
         there = ("--cluster", f"sales={sales.bootstrap}")
@@ -94,6 +109,18 @@ def _daily(target: str, folder: Path, partitions: int) -> Iterator[Site]:
         yield Site(own.back, sales.bootstrap, ("--config", str(settings)), (own.node, sales))
 
 
+@contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """What our own processes and the flow's are told. A later soak of this process must not find it."""
+    before = dict(os.environ)
+    os.environ |= variables
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ |= before
+
+
 def _make(brokers: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": brokers})
-    admin.create_topics([NewTopic("bids", partitions, 1)])["bids"].result()
+    admin = AdminClient({"bootstrap.servers": brokers, **PATIENT})
+    admin.create_topics([NewTopic("bids", partitions, -1)])["bids"].result()

@@ -11,10 +11,10 @@ import random
 import shutil
 import signal
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,14 @@ from tests.soak import specs
 from tests.soak.findings import Findings, Kind
 from tests.soak.freeze import Freezer
 from tests.soak.load import Sent
+from tests.soak.progress import Progress
 from tests.soak.reader import Status
 from tests.soak.recovery import Recoveries
-from tests.soak.schedule import Fault, Harm, schedule
-from tests.soak.site import site
+from tests.soak.schedule import MIX, SEVERAL, Fault, Harm, is_kill, schedule
+from tests.soak.site import Site, site
 from tests.soak.system import DAILY, FLOWS, Helper, Run, now, signal_to
 
+from falkirk.connectors.embedded import EmbeddedKafka
 from falkirk.errors import ClusterError
 
 TICK_S = 0.02
@@ -54,33 +56,14 @@ class Config:
     workers: int = 2
     partitions: int = 4
     session_s: float = 6.0
+    brokers: int = 1
+    """Of one cluster; with several their leaders are killed and moved, too."""
     patience_s: float = 120.0
     """How long a task may put out nothing, after a harm or at the end."""
 
 
 class Inexact(Exception):
     """The reader found something. The run is stopped there, for its logs are trimmed as it goes on."""
-
-
-@dataclass(slots=True)
-class Progress:
-    """Where a soak stands, for the screen and the report."""
-
-    planned: int
-    began: float = field(default_factory=now)
-    kills: Counter[str] = field(default_factory=Counter)
-    doing: str = "starting"
-    sent: int = 0
-    read: int = 0
-    steps: int = 0
-    records: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
-    longest_gap: tuple[float, str, float] = (0.0, "", 0.0)
-    recoveries: dict[str, dict[str, float]] = field(default_factory=dict)
-
-    @property
-    def found(self) -> int:
-        return sum(self.counts.values())
 
 
 class Soak:
@@ -116,8 +99,10 @@ class Soak:
     def _go(self) -> None:
         config, folder = self.config, self.config.folder.absolute()
         target = f"{DAILY if config.flow == 'daily' else FLOWS}:{config.flow}"
-        place = self.site = self.stack.enter_context(site(target, config.flow, folder, config.partitions))
-        run = self.run = Run(target, place.options, config.workers, config.session_s, folder)
+        place = self.site = self.stack.enter_context(
+            site(target, config.flow, folder, config.partitions, config.brokers)
+        )
+        run = self.run = Run(target, self._options(place), config.workers, config.session_s, folder)
         logs = config.folder / "logs"
         spec = f"tests.soak.specs:{config.flow}"
         self.reader = Helper("tests.soak.reader", [place.own, spec, place.source], Status, logs / "reader.log")
@@ -130,12 +115,20 @@ class Soak:
         self._act("start")
         run.start()
         self._until(lambda: len(self.recoveries.owners) >= config.partitions, "the first output of all tasks")
-        for fault in schedule(config.kills, config.seed):
+        self._torment(run)
+        self._until_healed()
+        self._finish(run)
+
+    def _options(self, place: Site) -> Sequence[str]:
+        """What `falkirk run` is told of where it runs."""
+        return place.options
+
+    def _torment(self, run: Run) -> None:
+        """All harm of the schedule."""
+        for fault in schedule(self.config.kills, self.config.seed, MIX if self.config.brokers == 1 else SEVERAL):
             if self.stopping:
                 break
             self._suffer(fault, run)
-        self._until_healed()
-        self._finish(run)
 
     def _suffer(self, fault: Fault, run: Run) -> None:
         self.progress.doing = "calm"
@@ -160,12 +153,27 @@ class Soak:
                 run.start()
                 self._hurt(fault, pid=pid)
             case Harm.BROKER:
-                node = dice.choice(self.site.nodes)
+                node = self._next_broker()
                 self.broker_down = now()
                 node.kill()
+                if (cluster := self.site.cluster) is not None:
+                    self._hurt(fault, broker=node.data_dir.name)
+                    self._beside(lambda: cluster.given_up(node))
                 node.start()
                 self.broker_up = now()
-                self._hurt(fault, down_s=round(self.broker_up - self.broker_down, 3))
+                if cluster is None:
+                    self._hurt(fault, down_s=round(self.broker_up - self.broker_down, 3))
+                elif not fault.hurry:
+                    self._beside(cluster.whole)
+            case Harm.MOVE:
+                cluster = self.site.cluster
+                assert cluster is not None
+                node = self._next_broker()
+                self._hurt(fault, broker=node.data_dir.name)
+                self._beside(node.stop)
+                self._beside(node.start)
+                self._beside(cluster.whole)
+                self._act("leaders moved", partitions=cluster.balance())
             case Harm.PAUSE:
                 victim = self._victim(run, dice, owning=True)
                 within = fault.within and self.freezer.freeze(victim, dice)
@@ -178,6 +186,19 @@ class Soak:
         self.progress.kills[fault.harm.value] += 1
         if not fault.hurry:
             self._until_healed()
+
+    def _next_broker(self) -> EmbeddedKafka:
+        """One after another."""
+        harmed = self.progress.kills[Harm.BROKER] + self.progress.kills[Harm.MOVE]
+        return self.site.nodes[harmed % len(self.site.nodes)]
+
+    def _beside(self, action: Callable[[], object]) -> None:
+        """Do what takes time while everything is followed as ever."""
+        with ThreadPoolExecutor(1) as aside:
+            doing = aside.submit(action)
+            while not doing.done():
+                self._tick()
+            doing.result()
 
     def _victim(self, run: Run, dice: random.Random, *, owning: bool) -> psutil.Process:
         found: list[psutil.Process] = []
@@ -282,7 +303,7 @@ class Soak:
         return {
             "config": {**asdict(self.config), "folder": str(self.config.folder)},
             "seconds": round(now() - p.began, 1),
-            "kills": sum(count for harm, count in p.kills.items() if harm != Harm.PAUSE),
+            "kills": sum(count for harm, count in p.kills.items() if is_kill(Harm(harm))),
             "harms": dict(p.kills),
             "sent": p.sent,
             "steps": p.steps,

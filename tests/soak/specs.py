@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from io import BytesIO
 
+import msgspec
 import pyarrow as pa
 from tests.soak.daily import avro_entry, letter_entry, parse
 from tests.soak.oracle import Arrived, Due, Emits, Exchange, GroupBy, Oracle, Passed, Readable, Together, group_by
@@ -55,11 +56,17 @@ def edge(app: str, name: str) -> Output:
 
 
 def batch_of_bids(seen: Seen) -> list[Entry]:
-    """A version byte, then rows as an Arrow IPC stream, each with its timestamp."""
+    """A version byte, then rows, each with its timestamp: as an Arrow IPC stream, or as MessagePack where they are few."""
     value = seen.value or b""
-    if value[:1] != b"\x01":
-        raise ValueError(f"{seen.tp} offset {seen.offset}: a batch of version {value[:1]!r}")
-    rows = pa.ipc.open_stream(BytesIO(value[1:])).read_all().to_pylist()
+    match value[:1]:
+        case b"\x01":
+            rows = pa.ipc.open_stream(BytesIO(value[1:])).read_all().to_pylist()
+        case b"\x02":
+            head, plain = msgspec.msgpack.decode(value[1:])
+            names = [name for name, _ in msgspec.msgpack.decode(head)]
+            rows = [dict(zip(names, row, strict=True)) for row in plain]
+        case version:
+            raise ValueError(f"{seen.tp} offset {seen.offset}: a batch of version {version!r}")
     return [Entry(str(row["bidder"]).encode(), {c: row[c] for c in COLUMNS}, row[TIME]) for row in rows]
 
 

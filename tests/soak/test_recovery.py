@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.soak.recovery import Recoveries
-from tests.soak.schedule import Harm, schedule
+from tests.soak.schedule import MIX, SEVERAL, Harm, schedule
 from tests.soak.task import Settled
 
 
@@ -49,7 +49,9 @@ def test_harms_that_overlap_are_counted_apart() -> None:
 
 def test_the_schedule_is_the_seed_s() -> None:
     assert schedule(100, 1) == schedule(100, 1) != schedule(100, 2)
-    for kills in (16, 100, 1000):
-        faults = schedule(kills, 3)
-        assert sum(f.kills for f in faults) == kills
-        assert {f.harm for f in faults} == set(Harm)
+    for mix in (MIX, SEVERAL):
+        for kills in (16, 100, 1000):
+            faults = schedule(kills, 3, mix)
+            assert sum(f.kills for f in faults) == kills
+            assert {f.harm for f in faults} == set(mix)
+    assert set(SEVERAL) == set(Harm)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.soak.soak import Config, Soak
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 KILLS, SEED = 9, 3
 TRANSACTION_TIMEOUT_S = 60.0
@@ -62,7 +62,6 @@ def test_a_passed_soak_leaves_its_report_alone(outcome: Outcome) -> None:
     assert {path.name for path in folder.iterdir()} == {"report.json", "actions.jsonl"}
 
 
-@pytest.mark.slow
 def test_avro_dead_letters_two_clusters_and_a_password_change_nothing(tmp_path: Path) -> None:
     soak = Soak(Config(KILLS, SEED, tmp_path / "evidence", "daily", rate=300, partitions=2), show=lambda progress: None)
     report = soak.go()

@@ -13,9 +13,11 @@ import obstore
 import pytest
 from obstore.store import MemoryStore, ObjectStore
 
-from falkirk.errors import ConfigError, DiskError, StateError
-from falkirk.state.checkpoints import CheckpointStore, RemoteVersion
+from falkirk.errors import ConfigError, DamagedError, DiskError, StateError
+from falkirk.state import checkpoints
+from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.objects import connect
+from falkirk.state.remote import RemoteVersion
 from falkirk.state.rocks import RocksStore, install_version
 from falkirk.state.store import Identity, Progress
 
@@ -25,6 +27,12 @@ NOW = timedelta(0)
 
 class Crash(BaseException):
     pass
+
+
+@pytest.fixture(autouse=True)
+def objects_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stores of these tests are small: their files would all lie in the version's json."""
+    monkeypatch.setattr(checkpoints, "SMALL", -1)
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -109,9 +117,9 @@ def test_only_new_files_are_uploaded_and_progress_is_told(
     puts: list[str] = []
     put = obstore.put
 
-    def noting(to: ObjectStore, path: str, data: Any) -> object:
+    def noting(to: ObjectStore, path: str, data: Any, **options: Any) -> object:
         puts.append(path)
-        return put(to, path, data)
+        return put(to, path, data, **options)
 
     monkeypatch.setattr(obstore, "put", noting)
     told: list[tuple[int, int]] = []
@@ -160,12 +168,12 @@ def kill_at_each(
             remote = prepare()
             calls = 0
 
-            def run(*args: Any, fatal: int = fatal, after: bool = after) -> object:
+            def run(*args: Any, fatal: int = fatal, after: bool = after, **options: Any) -> object:
                 nonlocal calls
                 calls += 1
                 if calls > fatal and not after:
                     raise Crash
-                result = operation(*args)
+                result = operation(*args, **options)
                 if calls > fatal:
                     raise Crash
                 return result
@@ -253,23 +261,28 @@ def test_a_young_file_is_left_for_the_upload_that_may_need_it(store: RocksStore,
     assert "app/stats/0/files/young" not in objects(remote)
 
 
-def test_an_upload_whose_files_are_deleted_meanwhile_fails(
-    store: RocksStore, remote: ObjectStore, monkeypatch: pytest.MonkeyPatch
+def test_an_upload_whose_files_are_deleted_meanwhile_fails_and_the_next_is_whole(
+    store: RocksStore, remote: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Another worker has gone on, and deletes the version that the upload shares files with."""
     upload(store, remote, advance(store, 0))
     number = advance(store, 1)
-    put = obstore.put
+    copies, put = CheckpointStore(remote, WHOSE), obstore.put
 
-    def racing(to: ObjectStore, path: str, data: Any) -> object:
+    def racing(to: ObjectStore, path: str, data: Any, **options: Any) -> object:
         if path.endswith("1.json"):
-            lost = msgspec.json.decode(data, type=RemoteVersion).files[0].hash
-            obstore.delete(to, f"app/stats/0/files/{lost}")
-        return put(to, path, data)
+            obstore.delete(to, "app/stats/0/versions/0.json")
+            shared = msgspec.json.decode(data, type=RemoteVersion).files[0].hash
+            obstore.delete(to, f"app/stats/0/files/{shared}")
+        return put(to, path, data, **options)
 
-    monkeypatch.setattr(obstore, "put", racing)
-    with pytest.raises(DiskError, match="meanwhile"):
-        upload(store, remote, number)
-    assert CheckpointStore(remote, WHOSE).versions() == [0]
+    with monkeypatch.context() as patch:
+        patch.setattr(obstore, "put", racing)
+        with pytest.raises(DiskError, match="meanwhile"):
+            copies.upload(store.version_folder(number), store.version_progress(number))
+    assert copies.versions() == []
+    copies.upload(store.version_folder(number), store.version_progress(number))
+    assert restored(remote, 1, tmp_path / "restored")[0] == contents(1)
 
 
 def test_clear_leaves_nothing_of_the_task_and_everything_of_others(store: RocksStore, remote: ObjectStore) -> None:
@@ -394,3 +407,132 @@ def test_bases_are_no_versions_and_go_when_versions_have_followed_on_them(tmp_pa
 def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is asked of the checkpoint store."""
+    asked: list[str] = []
+
+    def noting(name: str) -> Callable[..., object]:
+        operation: Callable[..., object] = getattr(obstore, name)
+
+        def run(to: ObjectStore, what: Any, *rest: Any, **options: Any) -> object:
+            asked.append(f"{name} {what if isinstance(what, str) else f'{len(what)} objects'}")
+            return operation(to, what, *rest, **options)
+
+        return run
+
+    for name in ("put", "get", "head", "list", "delete"):
+        monkeypatch.setattr(obstore, name, noting(name))
+    return asked
+
+
+def test_a_version_costs_few_requests(store: RocksStore, requests: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "SMALL", 4 << 10)
+    copies = CheckpointStore(MemoryStore(), WHOSE)
+    for step in range(6):
+        store.write({b"%d-%d" % (step, i): b"v" * 400 for i in range(100)}, Progress(step, step, step))
+        number = store.commit()
+        requests.clear()
+        copies.upload(store.version_folder(number), store.version_progress(number))
+        kinds = [asked.split()[0] for asked in requests]
+        assert kinds[-2:] == ["put", "head" if step else "put"]
+        assert kinds.count("list") == (step == 0)
+    assert len(requests) <= 4, "a new table or two, the version, and whether the one before is there"
+    requests.clear()
+    copies.delete_below(copies.floor.step, grace=NOW)
+    assert [asked.split()[0] for asked in requests] == ["list", "delete", "list", "get", "get"]
+    assert copies.versions() == [4, 5]
+
+
+def test_small_files_lie_in_the_version_itself(
+    store: RocksStore, remote: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "SMALL", 16 << 10)
+    upload(store, remote, advance(store, 0))
+    assert objects(remote) == {"app/stats/0/versions/0.json"}
+    assert restored(remote, 0, tmp_path / "there")[0] == contents(0)
+    damaged = msgspec.json.decode(bytes(obstore.get(remote, "app/stats/0/versions/0.json").bytes()))
+    damaged["files"][0]["data"] = "AAAA"
+    obstore.put(remote, "app/stats/0/versions/0.json", msgspec.json.encode(damaged))
+    with pytest.raises(DamagedError):
+        restored(remote, 0, tmp_path / "damaged")
+
+
+@pytest.mark.parametrize("damage", [damage_file, drop_file, damage_version])
+def test_a_damaged_version_is_replaced_by_the_next_upload_of_its_step(
+    store: RocksStore, remote: ObjectStore, tmp_path: Path, damage: Callable[[ObjectStore, RemoteVersion], None]
+) -> None:
+    """The worker that found it damaged went on from an older one, and is at the same step again."""
+    number = advance(store, 0)
+    damage(remote, upload(store, remote, number))
+    copies = CheckpointStore(remote, WHOSE)
+    with pytest.raises(DamagedError):
+        copies.download(copies.read(0), _made(tmp_path / "damaged"))
+    copies.upload(store.version_folder(number), store.version_progress(number))
+    assert restored(remote, 0, tmp_path / "there")[0] == contents(0)
+
+
+def test_the_floor_is_the_older_of_the_last_two_versions_that_are_there(
+    store: RocksStore, remote: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = CheckpointStore(remote, WHOSE)
+
+    def copied(step: int) -> int:
+        number = advance(store, step)
+        copies.upload(store.version_folder(number), store.version_progress(number))
+        return copies.floor.step
+
+    def away(*_: Any, **__: Any) -> None:
+        raise PermissionError("not today")
+
+    assert [copied(0), copied(1)] == [-1, 0]
+    with monkeypatch.context() as patch:
+        patch.setattr(obstore, "put", away)
+        with pytest.raises(DiskError):
+            copied(2)
+    assert copies.floor.step == 0
+    assert copied(3) == 1
+    copies.delete_below(copies.floor.step, grace=NOW)
+    assert copies.versions() == [1, 3]
+
+
+def test_what_a_killed_upload_has_left_is_not_uploaded_again(
+    store: RocksStore, remote: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number, put, puts = advance(store, 0), obstore.put, list[str]()
+
+    def killed(to: ObjectStore, path: str, data: Any, **options: Any) -> object:
+        if path.endswith(".json"):
+            raise Crash
+        puts.append(path)
+        return put(to, path, data, **options)
+
+    monkeypatch.setattr(obstore, "put", killed)
+    for _ in range(2):
+        with pytest.raises(Crash):
+            upload(store, remote, number)
+    assert len(puts) == len(set(puts)) > 0
+
+
+def test_an_upload_that_is_given_up_names_no_version(store: RocksStore, remote: ObjectStore) -> None:
+    number = advance(store, 0)
+
+    def gone() -> None:
+        raise Crash
+
+    with pytest.raises(Crash):
+        upload(store, remote, number, go_on=gone)
+    assert CheckpointStore(remote, WHOSE).versions() == []
+
+
+def test_a_folder_that_is_away_is_not_taken_for_an_empty_one(store: RocksStore, tmp_path: Path) -> None:
+    remote = connect((tmp_path / "there").as_uri())
+    upload(store, remote, advance(store, 0))
+    (tmp_path / "there").rename(tmp_path / "away")
+    copies = CheckpointStore(remote, WHOSE)
+    for ask in (copies.versions, lambda: upload(store, remote, advance(store, 1))):
+        with pytest.raises(DiskError, match="not there"):
+            ask()
+    assert not (tmp_path / "there").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -15,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from falkirk.errors import DiskError, IdentityError, StateError
-from falkirk.state import codec, manifest
-from falkirk.state.engine import Memory
+from falkirk.state import codec, files, manifest
+from falkirk.state.engine import PER_STORE, Memory, files_each
 from falkirk.state.rocks import RocksStore, install_version
 from falkirk.state.store import EMPTY, Identity, Progress
 
@@ -320,6 +321,36 @@ def test_a_version_from_elsewhere_can_be_installed(store: RocksStore, tmp_path: 
         install_version(tmp_path / "new", WHOSE, installed + 1, fetch)
 
 
+def test_the_files_of_an_installed_version_are_synced_before_they_count(
+    store: RocksStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut leaves a manifest that names files without their contents."""
+    store.write({b"a": b"1"}, at(0))
+    store.commit()
+    there, fsync, replace = store.version_folder(1), os.fsync, files.replace_file
+    synced, unsynced = set[str](), list[str]()
+
+    def fetch(target: Path) -> None:
+        for file in there.iterdir():
+            (target / file.name).write_bytes(file.read_bytes())
+
+    def noting(descriptor: int) -> None:
+        synced.add(str(os.stat(descriptor).st_ino))
+        fsync(descriptor)
+
+    def counting(path: Path, data: bytes) -> None:
+        version = tmp_path / "new" / "version-1"
+        parts = [version.parent, version, *version.iterdir()]
+        unsynced.extend(part.name for part in parts if str(part.stat().st_ino) not in synced)
+        replace(path, data)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    monkeypatch.setattr(files, "replace_file", counting)
+    install_version(tmp_path / "new", WHOSE, 1, fetch)
+    assert unsynced == []
+    assert len(synced) > 4
+
+
 def test_an_install_that_fails_changes_nothing(store: RocksStore, folder: Path, tmp_path: Path) -> None:
     store.write({b"a": b"1"}, at(0))
     store.close()
@@ -331,9 +362,45 @@ def test_an_install_that_fails_changes_nothing(store: RocksStore, folder: Path, 
     for place in (folder, tmp_path / "new"):
         with pytest.raises(ConnectionError):
             install_version(place, WHOSE, 7, fetch)
+        assert not list(place.glob("incoming*"))
     assert RocksStore(folder, WHOSE).progress == at(0)
     assert RocksStore(tmp_path / "new", WHOSE).progress == EMPTY
     assert not list(tmp_path.glob("*/incoming*"))
+
+
+def open_files() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+def test_a_process_has_a_budget_of_open_files_for_all_its_stores(tmp_path: Path) -> None:
+    """A store with 60 tables, and others beside it: each keeps its share open and no more."""
+    stores = 6
+    each = files_each(2 * stores * (PER_STORE + 24), stores)
+    assert each == 24
+    memory = Memory(cache=32 << 20, write_buffers=8 << 20, open_files=each)
+    before, opened = open_files(), list[RocksStore]()
+    for n in range(stores):
+        store = RocksStore(tmp_path / str(n), WHOSE, memory)
+        opened.append(store)
+        for step in range(30):
+            store.write({b"%02d-%d" % (step, key): bytes(40) for key in range(20)}, at(step))
+            store.flush()
+        assert len(store.get([b"%02d-%d" % (step, 0) for step in range(30)])) == 30
+    assert open_files() - before <= stores * (each + PER_STORE)
+    for store in opened:
+        store.close()
+
+
+def test_a_process_opens_as_many_files_as_it_may() -> None:
+    """In a process of its own: what it raises stays raised."""
+    code = (
+        "import resource as r; from falkirk.state.engine import raise_file_limit; "
+        "hard = r.getrlimit(r.RLIMIT_NOFILE)[1]; r.setrlimit(r.RLIMIT_NOFILE, (256, hard)); "
+        "print(raise_file_limit(), r.getrlimit(r.RLIMIT_NOFILE)[0], hard)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    told, soft, hard = map(int, said)
+    assert told == soft == (min(hard, 65_536) if hard > 0 else 65_536)
 
 
 def test_stores_share_bounded_memory(tmp_path: Path) -> None:

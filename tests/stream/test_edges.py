@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from io import BytesIO
 from typing import Any
 
 import msgspec
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import falkirk as fk
-from falkirk.stream.engine import edges
+from falkirk.checkpoint.ids import TopicPartition
+from falkirk.stream.engine import packing
+from falkirk.stream.engine.batch import TS
+from falkirk.stream.provenance import provenances
+from falkirk.stream.views import views_of
 from falkirk.testing.memory import MemoryApp
 
 ROW = fk.Json({"k": fk.Int64, "g": fk.String, "x": fk.Int64})
@@ -132,7 +138,7 @@ def test_columns_that_nobody_reads_are_neither_decoded_nor_sent() -> None:
 
 
 def test_a_large_batch_goes_as_several_records_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edges, "LIMIT", 2000)
+    monkeypatch.setattr(packing, "LIMIT", 2000)
     flow = fk.Flow("e")
     flow.source("in", key="k", value=ROW).repartition("g").sink("out", value=fk.Json())
     rows = [(1, "a", x) for x in range(300)]
@@ -171,3 +177,82 @@ def test_rows_keep_the_greatest_timestamp_of_what_they_come_from_through_an_exch
         app.append("in", b"1", b'{"k":1,"g":"a","x":1}', timestamp=millis)
     app.run()
     assert [r.millis for r in app.records("out")] == [1000]
+
+
+def by_group(regime: fk.EagerCheckpoint | fk.LazyCheckpoint) -> fk.Flow:
+    flow = fk.Flow("e", regime=regime)
+    source = flow.source("in", key="k", value=ROW)
+    source.group_by("g").agg(n=fk.len(), t=fk.sum("x")).sink("out", key="g", value=fk.Json())
+    return flow
+
+
+def test_rows_that_wait_in_an_edge_as_an_older_version_packed_them_are_read() -> None:
+    app = MemoryApp(by_group(fk.EagerCheckpoint()))
+    (edge,) = [topic for topic in app.topics if ".edge." in topic]
+    for g, x in (("a", 1), (None, 5)):
+        old = BytesIO()
+        rows = pl.DataFrame({"g": [g], "x": [x], TS: [7]}, {"g": pl.String, "x": pl.Int64, TS: pl.Int64})
+        rows.write_ipc_stream(old, compression="uncompressed")
+        app.append(edge, None, b"\x01" + old.getvalue(), partition=0)
+    app.append("in", b"1", b'{"k":1,"g":"a","x":2}')
+    app.run()
+    rows_of_out = [msgspec.json.decode(v) for v in app.latest("out").values()]
+    assert sorted(rows_of_out, key=str) == [{"g": "a", "n": 2, "t": 3}, {"g": None, "n": 1, "t": 5}]
+
+
+def test_only_tasks_that_get_rows_get_a_record() -> None:
+    app = MemoryApp(by_group(fk.EagerCheckpoint()), tasks=50)
+    for x in range(10):
+        app.append("in", b"1", b'{"k":1,"g":"%s","x":1}' % (b"a" if x % 2 else b"b"))
+    app.step(app.plan.stages[0], 0, {"in": 10})
+    (edge,) = [topic for topic in app.topics if ".edge." in topic]
+    assert len(app.records(edge)) == 2
+
+
+@pytest.mark.parametrize("regime", [fk.EagerCheckpoint(), fk.LazyCheckpoint()], ids=["eager", "lazy"])
+def test_tasks_that_share_records_of_an_edge_lose_and_double_nothing_wherever_they_are_killed(
+    regime: fk.EagerCheckpoint | fk.LazyCheckpoint,
+) -> None:
+    rows = [{"k": k, "g": "ab"[k % 2], "x": k} for k in range(12)]
+    app = fk.testing.run(by_group(regime), {"in": rows}, partitions=3, step_rows=2, crash_at="everywhere")
+    assert app.sinks["out"].table == {"a": {"g": "a", "n": 6, "t": 30}, "b": {"g": "b", "n": 6, "t": 36}}
+
+
+def test_a_record_of_an_edge_holds_what_several_tasks_sent_and_says_whose_it_is() -> None:
+    app = fk.testing.App(by_group(fk.LazyCheckpoint()), partitions=4)
+    app.send("in", [{"k": k, "g": "a", "x": k} for k in range(20)])
+    app.run()
+    (topic,) = [name for name in app._cluster.counts if ".edge." in name]
+    places = [TopicPartition(topic, p) for p in range(app._cluster.counts[topic])]
+    (record,) = [m for place in places for m in app._cluster.read(place, 0)]
+    assert {p.task for p in provenances(record)} == {f"in/{p}" for p in range(4)}
+    (view,) = [v for v in views_of(app._cluster.plan) if v.kind == "edge"]
+    shown = view.rows([record])
+    assert sorted(row.values["x"] for row in shown if row.values) == list(range(20))
+    assert {row.maker.task for row in shown if row.maker} == {f"in/{p}" for p in range(4)}
+    app.crash(host=True)
+    app.run()
+    assert app.sinks["out"].table == {"a": {"g": "a", "n": 20, "t": 190}}
+
+
+def test_what_one_task_said_in_a_shared_record_is_corrected_and_no_other() -> None:
+    def flow(least: int) -> fk.Flow:
+        flow = fk.Flow("e", regime=fk.LazyCheckpoint())
+        source = flow.source("in", key="k", value=ROW).filter(fk.col("x") >= least)
+        tops = source.group_by("k", id="tops").agg(x=fk.max("x"), n=fk.len())
+        tops.group_by("n", id="sizes").agg(keys=fk.len(), t=fk.sum("x")).sink("out", key="n", value=fk.Json())
+        return flow
+
+    rows = [{"k": k, "g": None, "x": x} for x in range(4) for k in range(12)]
+    tables = []
+    for least in (0, 2):
+        app = fk.testing.App(flow(least), partitions=4)
+        app.send("in", rows)
+        app.run()
+        tables.append(app.sinks["out"].table)
+    app = fk.testing.App(flow(0), partitions=4, step_rows=2)
+    app.send("in", rows)
+    app.run()
+    app.change(flow(2), host=True, on_divergence="correct")
+    app.run()
+    assert {n: row for n, row in app.sinks["out"].table.items() if row} == tables[1] != tables[0]

@@ -97,5 +97,3 @@ def test_what_can_be_known_is_refused_when_the_flow_is_built() -> None:
     with pytest.raises(DefinitionError) as raised:
         orders.sink("out", topic=TARGETS, value=fk.Json())  # type: ignore[arg-type]
     assert "topic_by=" in raised.value.hint
-    with pytest.raises(DefinitionError, match="there is no topic_by="):
-        orders.sink("out", value=fk.Json(), on_error=fk.Skip())

@@ -1,14 +1,14 @@
-"""A backfill: the states with which an app's first steps begin, computed beside it from a recorded division.
+"""A backfill: the states that an app's first steps begin with, computed beside it from a recorded division.
 
     driver   opened ──▶ claim: name yourself for every task, fence, read ──▶ a base of every task ──▶ results ──▶ completed
-                                             └── a step is there: the app has run, give up
-    worker   named ──▶ fenced, read: no step ──▶ look ──▶ open: refuse │ complete: its base and division │ none: as ever
+                                             └── a step exists: the app has run, give up
+    worker   named ──▶ fenced, read: no step ──▶ look ──▶ open: refuse │ complete: its base and division │ none: as usual
 
     no step 0 without the base  ⇔  both write before they look: the driver `opened` and its names, a worker its name
 
-A worker that was named before the driver is fenced by it, and its step 0 is read, or never commits: should it renew its
-producer, it finds the driver's name after its own. One that is named after the driver looks after `opened` was written.
-Completed comes after all bases, for it comes after the results, and a task's base before any of its results.
+The driver fences a worker that was named before it. The worker's step 0 is read, or never commits: if it renews its
+producer, it finds the driver's name after its own. A worker named after the driver looks after `opened` was written.
+Completed comes after the results, and a task's base before its results: so Completed comes after all bases.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from collections.abc import Callable, Sequence
 from falkirk.checkpoint.epochs import Epochs
 from falkirk.checkpoint.ids import Nonce, Offset
 from falkirk.checkpoint.ports import Aborted, Backfilled, Log, Stores, Unknown, Writes
-from falkirk.checkpoint.reading import decoded, fence_rivals, read_to_marks
+from falkirk.checkpoint.reading import fence_rivals, read_to_marks
 from falkirk.checkpoint.records import Named, StepRecord, encode
 from falkirk.checkpoint.tasks import Owned, Task
 from falkirk.errors import StateError
 
 
 async def claim(log: Log, tasks: Sequence[Task], fresh: Callable[[], Nonce], host: str = "") -> StepRecord | None:
-    """Take every task, so that nobody makes a first step of it without looking; a step that is there already, if one is.
+    """Take every task, so that no worker makes its first step without looking. Returns a step that already exists, if any.
 
-    Clauses 5a to 5c of the protocol, under an id that no other driver has: a second one that does the same is no rival, for
-    each has the answer that it came for when it has read. What a driver that died has left open is fenced by whoever meets
-    it.
+    Clauses 5a to 5c of the protocol, under an id that no other driver has. A second driver does no harm: each has its
+    answer when it has read. Whoever meets what a dead driver left open fences it.
     """
     while True:
         await log.renew()
@@ -46,14 +45,14 @@ async def claim(log: Log, tasks: Sequence[Task], fresh: Callable[[], Nonce], hos
     steps = [task.steps for task in tasks]
     await fence_rivals(log, steps)
     starts = await log.start(steps)
-    # Read to the end, whoever was named meanwhile: what counts is a step of those who were named before.
+    # Read to the end, even if others were named since: only a step of earlier owners counts.
     reads = await read_to_marks(log, starts, lambda place, records: False)
-    made = (r for read in reads.values() for _, r in decoded(read) if isinstance(r, StepRecord))
+    made = (r for read in reads.values() for _, r in read.records if isinstance(r, StepRecord))
     return next(made, None)
 
 
 def backfilled(epochs: Epochs, where: str) -> Backfilled | None:
-    """What the records of a backfill say: the complete one, or None. Raises StateError while it is open."""
+    """The complete backfill by its records, or None. Raises StateError while it is open."""
     if epochs.kept:
         complete = epochs.kept[-1]
         return Backfilled(complete.opening, complete.opened.division)
@@ -66,20 +65,17 @@ def backfilled(epochs: Epochs, where: str) -> Backfilled | None:
     return None
 
 
-async def begin(stores: Stores, tasks: Sequence[Owned]) -> None:
-    """Tasks without a step, named and read: the backfill's state and division, or else the empty state. Raises StateError."""
-    if not tasks:
-        return
+async def begin(stores: Stores, owned: Owned) -> None:
+    """Begin a named and read task without steps: with the backfill's state and division, or empty. Raises StateError."""
     found = await stores.backfilled()
-    for owned in tasks:
-        base = found.base if found is not None and owned.task.stateful else Offset(-1)
-        if owned.opened().progress.base != base:
-            await replace(stores, owned, base)
-        owned.begins = () if found is None else found.division
+    base = found.base if found is not None and owned.task.stateful else Offset(-1)
+    if owned.opened().progress.base != base:
+        await replace(stores, owned, base)
+    owned.begins = () if found is None else found.division
 
 
 async def replace(stores: Stores, owned: Owned, base: Offset) -> None:
-    """The backfill's state in the place of the store that is open. Raises StateError where it does not follow from it."""
+    """Replace the open store by the backfill's state. Raises StateError if the store belongs to another history."""
     store = owned.opened()
     if store.progress.base >= 0 or store.progress.step >= 0 or base < 0:
         raise StateError(
@@ -90,4 +86,4 @@ async def replace(stores: Stores, owned: Owned, base: Offset) -> None:
             "and a checkpoint store of its own",
         )
     store.close()
-    owned.store = await stores.based(owned.task.id, base)
+    owned.store = await stores.based(owned.task.id, base, owned.go_on)

@@ -1,18 +1,18 @@
-"""Corrections: recorded steps that give another output when they are run again, put right by a step of their own.
+"""Corrections: when recorded steps give another output if run again, a separate step corrects them.
 
     … · step 5 · step 6 · step 7 · correction 8 of 5..7 · step 9 · …
 
-    said(5..7) + said(8)  =  should(5..7)           what the steps have said, and what the code that corrects makes of them
+    said(5..7) + said(8)  =  should(5..7)           what the steps have said; what the correcting code makes of them
     digest(8)             =  digest of should(5..7)
     store.step            ∉  5..7                   the store goes from 4 to 8 in one write
 
-A correction reads nothing, and is committed before any new step of the task, like any other step: all of it or nothing. A
-replay that meets it compares 5..7 with it, all together, and no more with what they said at first. Where that differs in
-turn, what corrects is corrected: the new one begins where the old one did, or after it.
+A correction reads nothing. It is committed before any new step of the task, like any other step: all of it or nothing. A
+replay that reaches it compares 5..7 together with it, and no longer with what they said at first. If that differs too,
+the correction is corrected: the new one begins where the old one did, or after it.
 
-What breaks otherwise: a store that was written at step 6 by the new code, before a crash, is opened after it, and nothing
-that was said wrongly in 5..6 is ever seen again. One that the old code left at step 6 does not know what the correction
-has made of 5 and 6: it gives way to a version before 5.
+What breaks otherwise: a store that the new code wrote at step 6, before a crash, is opened after the crash, and what was
+said wrongly in 5..6 is never found again. A store that the old code left at step 6 lacks what the correction made of 5
+and 6: a version before 5 replaces it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Recorded = tuple[Offset, StepRecord]
 
 
 def units(steps: Sequence[Recorded]) -> list[list[Recorded]]:
-    """Recorded steps as they are compared: each by itself, but a correction together with all that it corrects."""
+    """Recorded steps as they are compared: each by itself, but a correction with all the steps it corrects."""
     found: list[list[Recorded]] = []
     end = len(steps)
     while end:
@@ -47,7 +47,7 @@ def units(steps: Sequence[Recorded]) -> list[list[Recorded]]:
 
 
 def word(ran: Sequence[Sequence[Output]], last: StepRecord) -> str:
-    """What a unit's last record would say as its digest, had its steps given this."""
+    """The digest of a unit's last record, if its steps had given this output."""
     return together(ran) if last.corrects >= 0 else digest([o.writes for o in ran[0]])
 
 
@@ -58,7 +58,7 @@ def together(ran: Sequence[Sequence[Output]]) -> str:
 
 
 def covered(owned: Owned, steps: Sequence[Recorded]) -> Step | None:
-    """Where the correction begins that the store stands in the middle of; None if it stands in none."""
+    """Where a correction begins, if the store stands in the middle of its steps; else None."""
     if not owned.task.replayed:
         return None
     at = owned.opened().progress.step
@@ -66,14 +66,14 @@ def covered(owned: Owned, steps: Sequence[Recorded]) -> Step | None:
 
 
 def close_correction(owned: Owned, owner: OwnerId, now: Millis) -> ClosedStep:
-    """The correction that the task waits for, ready to be committed; again, if it was aborted."""
+    """The task's pending correction, ready to be committed; again, if it was aborted."""
     correction, last = owned.correction, owned.last
     if correction is None or last is None:
         raise InvariantError(f"task {owned.task.id} has nothing to correct")
-    # Each attempt numbers the records anew.
+    # Each attempt numbers the records again.
     outputs = [Output(o.name, replace(o.writes)) for o in correction.outputs]
     step = close_step(owned, owner, last, ends(last), next_clock(last, now), outputs, owned.state())
-    # What was to be moved still is: the next step goes on with it.
+    # A pending move stays pending: the next step continues it.
     move = last.move and msgspec.structs.replace(last.move, again=())
     step.record = msgspec.structs.replace(step.record, digest=correction.digest, corrects=correction.first, move=move)
     return step

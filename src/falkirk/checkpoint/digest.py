@@ -1,4 +1,4 @@
-"""One word for everything that a step wrote, so that a replay can be compared with what was published."""
+"""A digest of everything that a step wrote, to compare a replay with what was published."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from falkirk.checkpoint.ports import Writes
 
 
 def digest(writes: Sequence[Writes]) -> str:
-    """A BLAKE2b-128 over topics, partitions, keys, values and timestamps, in order, in MessagePack, which keeps the parts
+    """BLAKE2b-128 of topics, partitions, keys, values and timestamps, in order, in MessagePack, which keeps the parts
     apart.
 
     >>> a = Writes("t", [0], [b"k"], [b"v"])

@@ -1,4 +1,4 @@
-"""Running a protocol coroutine to its end, where every port call blocks instead of suspending."""
+"""Run a protocol coroutine to its end. Every port call blocks instead of suspending."""
 
 from __future__ import annotations
 

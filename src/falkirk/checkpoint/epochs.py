@@ -1,13 +1,13 @@
-"""The epochs of a batch part, folded from the records of its openings.
+"""The epochs of a batch part, folded from its opening records.
 
     opened(0) · completed(0) · opened(1) · opened(1)′ · abandoned(1) · asked · opened(2) · …
-                                           ▲ another driver's, a moment later: it does not count
+                                           ▲ by another driver, a moment later: does not count
 
     opening(n) = the first opened(n) in log order that follows the end of n − 1
     end(n)     = the first completed(n) or abandoned(n) after it
 
-Anyone may append at any time: only what counts by these rules has an effect, and every reader finds the same. So a driver
-appends what it proposes, reads back what counts, and goes by that; a second driver does no harm.
+Anyone may append at any time. Only what counts by these rules has an effect, and every reader finds the same. So a driver
+appends what it proposes, reads back what counts, and obeys that; a second driver does no harm.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from falkirk.checkpoint.records import Division, Range
 from falkirk.errors import StateError
 
 KEPT = 100
-"""So many complete epochs stay on record, for people and for readers of complete epochs."""
+"""How many complete epochs are kept, for people and for readers of complete epochs."""
 
 
 class OutputEnds(msgspec.Struct, frozen=True, array_like=True):
@@ -39,11 +39,11 @@ class OutputEnds(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
-    """What the epoch reads, recorded before anything of it exists; and where its outputs ended then."""
+    """What the epoch reads, recorded before it writes anything; and where its outputs ended then."""
 
     epoch: Epoch
     clock: Millis
-    """The only time that its operators see."""
+    """The only time its operators see."""
     division: Division
     outputs: tuple[OutputEnds, ...]
     fingerprint: str
@@ -53,7 +53,7 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
 
 
 class Completed(msgspec.Struct, frozen=True, tag="completed"):
-    """Every result partition is published: all of the epoch lies below these ends."""
+    """Every result partition is published: the whole epoch is below these ends."""
 
     epoch: Epoch
     clock: Millis
@@ -62,7 +62,7 @@ class Completed(msgspec.Struct, frozen=True, tag="completed"):
 
 
 class Abandoned(msgspec.Struct, frozen=True, tag="abandoned"):
-    """The epoch ends without being complete. Nothing more of it will be published; what was, stays."""
+    """The epoch ends incomplete. Nothing more of it is published; what was published stays."""
 
     epoch: Epoch
     clock: Millis
@@ -70,7 +70,7 @@ class Abandoned(msgspec.Struct, frozen=True, tag="abandoned"):
 
 
 class Asked(msgspec.Struct, frozen=True, tag="asked"):
-    """A person wants an epoch, or wants the open one abandoned."""
+    """A person asks for an epoch, or to abandon the open one."""
 
     what: Literal["open", "abandon"]
     clock: Millis
@@ -91,7 +91,7 @@ class Complete(NamedTuple):
 
 @dataclass(slots=True)
 class Epochs:
-    """What the records say so far.
+    """What the records so far say.
 
     >>> epochs = Epochs()
     >>> first, second = (Opened(Epoch(0), Millis(t), (), (), "f") for t in (1, 2))
@@ -102,24 +102,24 @@ class Epochs:
     """
 
     opened: Opened | None = None
-    """The newest, whatever became of it."""
+    """The newest, in any state."""
     opening: Offset = Offset(-1)
-    """Where its record lies: the epoch's identity to those who work for it."""
+    """The offset of its record: the epoch's identity for its workers."""
     ended: Completed | Abandoned | None = None
     kept: deque[Complete] = field(default_factory=lambda: deque(maxlen=KEPT))
-    """The newest complete epochs. What lies below the opening of the first of them is nobody's concern."""
+    """The newest complete epochs. Nobody needs what lies below the opening of the first one."""
     first: Opened | None = None
-    """The first that is known of."""
+    """The first known epoch."""
     asked: bool = False
-    """An epoch was asked for since the newest was opened."""
+    """An epoch was asked for after the newest opened."""
     abandon: bool = False
-    """The open epoch is to be abandoned."""
+    """The open epoch must be abandoned."""
     read_on: Offset = Offset(-1)
-    """Where to go on reading; −1: at the beginning."""
+    """Where to read on; −1: at the beginning."""
 
     @property
     def open(self) -> bool:
-        """Is an epoch under way?"""
+        """Is an epoch open?"""
         return self.opened is not None and self.ended is None
 
     @property
@@ -129,7 +129,7 @@ class Epochs:
 
     @property
     def complete(self) -> Opened | None:
-        """The newest that is complete."""
+        """The newest complete epoch."""
         return self.kept[-1].opened if self.kept else None
 
     @property
@@ -139,15 +139,15 @@ class Epochs:
 
     @property
     def shown(self) -> Opened | None:
-        """From its opening on, rows may be visible that the next epoch is to replace: those of the newest complete epoch, and
-        of what was abandoned after it."""
+        """From its opening on, rows may be visible that the next epoch must replace: rows of the newest complete epoch, and
+        of epochs abandoned after it."""
         return self.complete or self.first
 
     def admit(self, offset: Offset, record: EpochRecord) -> bool:
-        """Take in the next record; says whether it counts."""
+        """Take the next record; returns whether it counts."""
         match record:
             case Opened():
-                # What was trimmed lies before an opening that counted.
+                # Trimmed records lie before an opening that counted.
                 counts = self.opened is None or (self.ended is not None and record.epoch == self.next)
                 if counts:
                     self.opened, self.opening, self.ended = record, offset, None
@@ -166,8 +166,8 @@ class Epochs:
         return counts
 
     def due(self, now: Millis, every: timedelta | int | None, fresh: int, fingerprint: str) -> bool:
-        """Whether to open an epoch: `fresh` records have come since the last. What would give the same result again, for
-        nothing came and nothing changed, is computed only when asked for."""
+        """Whether to open an epoch: `fresh` records have come since the last. If nothing came and nothing changed, the result
+        would be the same: it is computed only on request."""
         if self.open:
             return False
         if self.asked:
@@ -185,7 +185,7 @@ class EpochLog(Protocol):
     """The topic that holds the epochs of one batch part, as a driver sees it."""
 
     async def append(self, partition: TopicPartition, record: EpochRecord) -> None:
-        """Add a record, outside any transaction. Raises Unknown where it may or may not arrive, now or later."""
+        """Add a record, outside any transaction. Raises Unknown if it may or may not arrive, now or later."""
         ...
 
     async def start(self, partitions: list[TopicPartition]) -> Mapping[TopicPartition, Offset]:
@@ -215,7 +215,7 @@ async def catch_up(log: EpochLog, place: TopicPartition, epochs: Epochs) -> None
 
 
 async def propose(log: EpochLog, place: TopicPartition, epochs: Epochs, record: EpochRecord) -> None:
-    """Append a record, and read back what counts: this one, or another that came before it, or neither yet."""
+    """Append a record, and read back what counts: this record, or an earlier one, or neither yet."""
     with suppress(Unknown):
         await log.append(place, record)
     await catch_up(log, place, epochs)
@@ -227,7 +227,7 @@ def encode(record: EpochRecord) -> bytes:
 
 
 def decoded(data: bytes, offset: Offset) -> EpochRecord:
-    """The record in `data`. Raises StateError if it is none."""
+    """The record in `data`. Raises StateError if none is."""
     try:
         record: EpochRecord = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -244,12 +244,12 @@ def division(
     starts: Mapping[InputPartition, Offset],
     ends: Mapping[InputPartition, Offset],
 ) -> Division:
-    """What the next epoch reads: from the start, or from where the last complete one ended, to the ends of now."""
+    """What the next epoch reads: from the start, or from the end of the last complete one, to the present ends."""
     read = {} if history == "whole" else epochs.read
     return tuple(Range(p, min(read.get(p, start), ends[p]), ends[p]) for p, start in sorted(starts.items()))
 
 
 def fresh(epochs: Epochs, ends: Mapping[InputPartition, Offset], starts: Mapping[InputPartition, Offset]) -> int:
-    """How many offsets lie beyond what the last complete epoch read."""
+    """How many offsets the last complete epoch has not read."""
     read = epochs.read
     return sum(max(0, end - read.get(p, starts[p])) for p, end in ends.items())

@@ -1,4 +1,4 @@
-"""Numbers and names of different kinds are different types."""
+"""Different kinds of numbers and names are different types."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from typing import NamedTuple, NewType, Self
 
 Step = NewType("Step", int)
-"""A run of one task's circuit: 0, 1, 2… without gap (seed 002, Input)."""
+"""A run of a task's circuit: 0, 1, 2… without gaps (seed 002, Input)."""
 
 Epoch = NewType("Epoch", int)
-"""A run of a batch part over one recorded division: 0, 1, 2… without gap."""
+"""A batch part's run over one recorded division: 0, 1, 2… without gaps."""
 
 Offset = NewType("Offset", int)
 """A position in one partition of a topic."""
@@ -21,10 +21,10 @@ Version = NewType("Version", int)
 """A numbered, openable snapshot of a task's state (seed 002, Database)."""
 
 Nonce = NewType("Nonce", str)
-"""A fresh random word: one ownership of one task, from its name to its release or loss."""
+"""A fresh random word. It names one ownership of one task, until its release or loss."""
 
 OwnerId = NewType("OwnerId", str)
-"""A worker's transactional id. Stable across restarts, so that a restart ends what its predecessor left open."""
+"""A worker's transactional id. It stays the same, so that a restart ends what its predecessor left open."""
 
 
 class TaskId(NamedTuple):
@@ -42,11 +42,11 @@ class TaskId(NamedTuple):
 
 
 CLUSTER = re.compile(r"[a-z0-9][a-z0-9-]{0,49}")
-"""What a cluster may be called: in environment variables its name stands in capitals, with an underscore for a dash."""
+"""Valid names of clusters. In environment variables the name is in capitals, with an underscore for a dash."""
 
 
 def address(cluster: str, topic: str) -> str:
-    """What an app calls a topic: by its name; in another cluster than its own, behind that cluster's. No topic's name has a
+    """A topic's address in an app: its name. In another cluster, that cluster's name stands before it. No topic name has a
     colon.
 
     >>> address("", "bids"), address("sales", "bids")
@@ -56,7 +56,7 @@ def address(cluster: str, topic: str) -> str:
 
 
 def cluster_of(topic: str) -> str:
-    """The cluster that a topic's address names; "" is the app's own. (A pattern that stands for topics may have colons.)
+    """The cluster in a topic's address; "" is the app's own. (A pattern that stands for topics may have colons.)
 
     >>> cluster_of("sales:bids"), cluster_of("bids"), cluster_of("/(?:bids|asks)/")
     ('sales', '', '')
@@ -65,7 +65,7 @@ def cluster_of(topic: str) -> str:
 
 
 def name_of(topic: str) -> str:
-    """What the topic of an address is called in its cluster."""
+    """The name that a topic's address has in its cluster."""
     return _parts(topic)[1]
 
 
@@ -85,11 +85,11 @@ class TopicPartition(NamedTuple):
 class InputPartition(NamedTuple):
     """One partition of one input of a stage, as a division names it.
 
-    `topic_id` is Kafka's UUID of the topic: a topic deleted and made anew has another, and its offsets mean other records.
+    `topic_id` is Kafka's UUID of the topic: a topic deleted and made again has another, and its offsets other records.
     """
 
     cluster: str
-    """By the name that the flow gives it; "" is the app's own."""
+    """The name that the flow gives it; "" is the app's own."""
     topic: str
     topic_id: str
     partition: int

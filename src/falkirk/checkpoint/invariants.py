@@ -1,9 +1,9 @@
-"""The invariants, as equations with names. The protocol checks them as it runs; tests and the simulator check them too.
+"""The invariants, as named equations. The protocol checks them as it runs; tests and the simulator check them too.
 
 chain      steps of a task, in log order, are 0, 1, 2…; division(n+1).start = division(n).end; clock(n+1) ≥ clock(n);
-           layout(n+1) ≥ layout(n); all began with one base, or with none
+           layout(n+1) ≥ layout(n); all began with the same base, or with none
 names      owners of step records follow the order of names
-prefix     store.step ≤ last committed step
+prefix     store.step ≤ last committed step, and a running store has nothing of the steps after its own
 visible    committed outputs = outputs of steps 0..last
 """
 
@@ -42,7 +42,7 @@ def follows(record: StepRecord, last: StepRecord) -> None:
 
 
 def chain(records: Iterable[StepRecord]) -> None:
-    """Every record follows on the one before it. Raises InvariantError."""
+    """Every record follows the one before it. Raises InvariantError."""
     last: StepRecord | None = None
     for record in records:
         if last is not None:
@@ -64,8 +64,23 @@ def names(records: Sequence[TaskRecord]) -> None:
             newest = place
 
 
+def once(ours: StepRecord, committed: StepRecord) -> None:
+    """number and nonce are equal ⇒ the division is equal. Raises InvariantError.
+
+    A step is tried again, perhaps with another division, only if the log has shown that the last attempt did not commit,
+    and a new producer makes sure that it never will.
+    """
+    if ours.division != committed.division:
+        raise InvariantError(
+            f"task {ours.task}: step {ours.step} was committed with another division by the same owner: {committed.division} "
+            f"and not {ours.division}"
+        )
+
+
 def prefix(progress: Progress, last: StepRecord | None) -> None:
-    """store.step ≤ last committed step. Raises InvariantError."""
+    """store.step ≤ last committed step; it has nothing ahead. Raises InvariantError."""
     committed = -1 if last is None else last.step
     if progress.step > committed:
         raise InvariantError(f"the store is at step {progress.step}, but only {committed} is committed")
+    if progress.ahead >= 0:
+        raise InvariantError(f"the store is at no step: it has a part of what follows step {progress.step}")

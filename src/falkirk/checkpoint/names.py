@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from falkirk.checkpoint.ids import Nonce, Offset, OwnerId
 from falkirk.checkpoint.records import Named, Released, StepRecord, TaskRecord
 
 
 def last_named(records: Iterable[tuple[Offset, TaskRecord]]) -> Nonce | None:
-    """The nonce of the last name, or None if nobody is named.
+    """The nonce of the last name, or None if no name exists.
 
     >>> last_named([(Offset(0), Named(Nonce("a"), OwnerId("w0"))), (Offset(1), Named(Nonce("b"), OwnerId("w1")))])
     'b'
@@ -30,23 +30,42 @@ def owners(records: Iterable[tuple[Offset, TaskRecord]]) -> dict[Nonce, OwnerId]
     return found
 
 
-def unclean(records: Sequence[tuple[Offset, TaskRecord]]) -> set[OwnerId]:
-    """The owners to fence (clause 5b): those of every ownership begun after the newest one that a `released` cites.
+class Ownerships:
+    """The ownerships of a task, from the records of its partition, one by one. It keeps no records: a task may have millions
+    of steps.
 
-    One that wrote a step had fenced all those before it, committed or not: they are not fenced again. They could only have
-    made themselves a new producer since, and whoever does that asks for the last name first (`transaction.renew`).
-
-    >>> a, b = Named(Nonce("a"), OwnerId("w0")), Named(Nonce("b"), OwnerId("w1"))
-    >>> sorted(unclean([(Offset(0), a), (Offset(1), b)])), unclean([(Offset(0), a), (Offset(1), Released(Nonce("a")))])
-    (['w0', 'w1'], set())
+    >>> a, b, seen = Named(Nonce("a"), OwnerId("w0")), Named(Nonce("b"), OwnerId("w1")), Ownerships()
+    >>> for record in (a, b): seen.add(record)
+    >>> sorted(seen.unclean())
+    ['w0', 'w1']
+    >>> seen.add(Released(Nonce("a"))); sorted(seen.unclean())
+    ['w1']
     """
-    ownerships = list(owners(records).items())
-    released = {record.nonce for _, record in records if isinstance(record, Released)}
-    stepped = {record.nonce for _, record in records if isinstance(record, StepRecord)}
-    first = 0
-    for i, (nonce, _) in enumerate(ownerships):
-        if nonce in released:
-            first = i + 1
-        elif nonce in stepped:
-            first = max(first, i)
-    return {owner for _, owner in ownerships[first:]}
+
+    def __init__(self) -> None:
+        self._owners: dict[Nonce, OwnerId] = {}
+        self._ended: set[Nonce] = set()
+        self._stepped: set[Nonce] = set()
+
+    def add(self, record: TaskRecord) -> None:
+        """The next record."""
+        if isinstance(record, Named | StepRecord):
+            self._owners.setdefault(record.nonce, record.owner)
+        if isinstance(record, Released):
+            self._ended.add(record.nonce)
+        elif isinstance(record, StepRecord):
+            self._stepped.add(record.nonce)
+
+    def unclean(self) -> set[OwnerId]:
+        """The owners to fence (clause 5b): those of every ownership begun after the newest one that a `released` cites.
+
+        An owner that wrote a step, committed or not, had fenced all before it: they are not fenced again. They can only
+        have made a new producer since, and a worker that does so first asks for the last name (`transaction.renew`).
+        """
+        first = 0
+        for i, nonce in enumerate(self._owners):
+            if nonce in self._ended:
+                first = i + 1
+            elif nonce in self._stepped:
+                first = max(first, i)
+        return set(list(self._owners.values())[first:])

@@ -1,17 +1,23 @@
-"""What a step has staged over the store, before its transaction is decided.
+"""What a step stages over the store, before its transaction is decided.
 
     state(n+1) = store ⊕ overlay(n) ⊕ overlay(n+1)        n committing, n+1 running
 
-The store takes overlay(n) when n has committed, and only then: kill the worker at any moment and the store is the fold
-of a prefix of the committed steps. When n aborts, both overlays go.
+The store takes overlay(n) only when n has committed: if the worker is killed at any moment, the store is the fold of
+a prefix of the committed steps. When n aborts, both overlays are dropped.
 """
 
 from __future__ import annotations
 
-import heapq
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
+from heapq import merge
+from itertools import islice
+from operator import itemgetter
 
 from falkirk.state.store import Reader
+
+TAIL = 512
+"""How many keys are inserted one by one; with more, all are sorted together."""
 
 
 class Overlay:
@@ -25,14 +31,19 @@ class Overlay:
     ([None, b'2', None], [(b'b', b'2')])
     """
 
-    __slots__ = ("below", "changes")
+    __slots__ = ("_indexed", "_sorted", "_tail", "below", "changes")
 
     def __init__(self, below: Reader) -> None:
         self.below = below
         self.changes: dict[bytes, bytes | None] = {}
+        """Only grows: a deleted key has the value None."""
+        self._indexed = 0
+        """So many keys, the first in `changes`, are in order in `_sorted` and `_tail`."""
+        self._sorted: list[bytes] = []
+        self._tail: list[bytes] = []
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Values under full keys, in the order asked."""
+        """Values of full keys, in the same order."""
         changes = self.changes
         if not changes:
             return self.below.get(keys)
@@ -45,19 +56,40 @@ class Overlay:
         return [changes[key] if key in changes else next(found) for key in keys]
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Pairs with start ≤ key < end in the order of keys, staged changes included."""
-        staged = sorted((k, v) for k, v in self.changes.items() if start <= k < end)
-        if not staged:
+        """Pairs with start ≤ key < end in the order of keys, with staged changes. The cost is by the pairs taken and the
+        keys staged since the last scan."""
+        self._index()
+        ordered, first, last = self._sorted, bisect_left(self._sorted, start), bisect_left(self._sorted, end)
+        recent = self._tail[bisect_left(self._tail, start) : bisect_left(self._tail, end)]
+        if first == last and not recent:
             yield from self.below.scan(start, end)
             return
-        hidden = {k for k, _ in staged}
-        below = ((k, v) for k, v in self.below.scan(start, end) if k not in hidden)
-        live = ((k, v) for k, v in staged if v is not None)
-        yield from heapq.merge(below, live)
+        changes = self.changes
+        keys = merge(map(ordered.__getitem__, range(first, last)), recent)
+        staged = ((key, changes[key]) for key in keys)
+        before = None
+        # Of equal keys the staged one comes first.
+        for key, value in merge(staged, self.below.scan(start, end), key=itemgetter(0)):
+            if key != before and value is not None:
+                yield key, value
+            before = key
 
     def put(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         """Stage new values; None deletes."""
         self.changes.update(zip(keys, values, strict=True))
+
+    def _index(self) -> None:
+        """Sort the keys that were staged since the last scan in among the others.
+
+        Most steps scan nothing, so `put` does not do it. A running scan keeps the lists that it began with.
+        """
+        new = list(islice(reversed(self.changes), len(self.changes) - self._indexed))
+        self._indexed = len(self.changes)
+        if len(self._tail) + len(new) > TAIL:
+            self._sorted, self._tail = sorted([*self._sorted, *self._tail, *new]), []
+        else:
+            for key in new:
+                insort(self._tail, key)
 
 
 class EmptyReader:

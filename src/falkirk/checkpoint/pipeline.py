@@ -1,6 +1,6 @@
 """Step n+1 runs while step n commits.
 
-store ⊕ committing ⊕ staged        at most one of each a task; if `committing` aborts, `staged` was built on it and goes too
+store ⊕ committing ⊕ staged     at most one of each per task; if `committing` aborts, so does `staged`, which builds on it
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Pipeline:
         return owned.opened() if step is None else step.overlay
 
     def last(self, owned: Owned) -> StepRecord | None:
-        """The record that the task's next step follows on."""
+        """The record that the task's next step follows."""
         step = self.newest(owned)
         return owned.last if step is None else step.record
 
@@ -49,7 +49,7 @@ class Pipeline:
         return list(self.committing.values())
 
     def settle(self, steps: Sequence[ClosedStep], fates: Sequence[Fate]) -> list[Owned]:
-        """The transaction is decided. Returns the tasks whose reading must go back to `owned.last`."""
+        """The transaction is decided. Returns the tasks that must read again from `owned.last`."""
         rewind = []
         for step, fate in zip(steps, fates, strict=True):
             task = step.owned.task.id

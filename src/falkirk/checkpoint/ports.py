@@ -1,14 +1,15 @@
-"""What the protocol asks of the world. Kafka and RocksDB implement it, and so does a simulator.
+"""The interfaces that the protocol needs. Kafka and RocksDB implement them, and a simulator.
 
-The protocol is written as coroutines so that one text serves two drivers: a worker runs it to its end, each port call
-blocking; the simulator stops it at every port call, to crash it there, pause it, or let another worker go first.
-No event loop is involved.
+The protocol is written as coroutines so that the same code has two drivers. A worker runs it to its end, and each port
+call blocks. The simulator stops it at every port call, to crash it there, pause it, or let another worker go first.
+There is no event loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 from falkirk.checkpoint.ids import Millis, Offset, OwnerId, Step, TaskId, TopicPartition
@@ -17,20 +18,53 @@ from falkirk.checkpoint.records import Division, StepRecord
 from falkirk.state.store import Changes, Store
 
 
-class Aborted(Exception):
-    """The transaction certainly did not commit, and the producer can go on."""
+class Why(Enum):
+    """Why a transaction failed; it decides what to do."""
+
+    PASSING = "passing"
+    """Nothing is wrong with the records: a broker or the group was busy with something else."""
+    SLOW = "slow"
+    """Not written in time. Less may be."""
+    REFUSED = "refused"
+    """The broker refuses the records, perhaps forever."""
 
 
-class Unknown(Exception):
-    """Nobody here knows whether the transaction committed: a time-out, a fatal error, a fence, a lost coordinator.
+class Cause(NamedTuple):
+    """Why it fails."""
 
-    The producer must not be used again: librdkafka cannot tell a delayed EndTxn from the next one (it lacks KIP-890).
+    why: Why
+    what: str
+    """In the broker's words, or the client's."""
+
+
+class Failure(Exception):
+    """A transaction failed."""
+
+    def __init__(self, what: str = "", why: Why = Why.PASSING) -> None:
+        super().__init__(what)
+        self.cause = Cause(why, what)
+
+
+class Aborted(Failure):
+    """The transaction did certainly not commit. The producer can continue."""
+
+
+class Unknown(Failure):
+    """The transaction may have committed or not, or one of its requests may still be on its way: a time-out, a fatal error,
+    a fence, a lost coordinator, a connection that broke although the call returned.
+
+    The producer must not be used again. A delayed EndTxn ends any transaction of its epoch that is open on its arrival
+    (librdkafka lacks KIP-890), and only a new producer has a new epoch.
     """
+
+
+class Fenced(Unknown):
+    """A producer with the same id was initialised since: by another process, or the transaction timed out."""
 
 
 @dataclass(slots=True)
 class Writes:
-    """Records for one topic, in columns, in the order in which they are to be sent."""
+    """Records for one topic, in columns, in the order of sending."""
 
     topic: str
     partitions: Sequence[int]
@@ -40,7 +74,9 @@ class Writes:
     """Milliseconds; None: the broker's or client's own time."""
     headers: Sequence[list[tuple[str, bytes]]] | None = None
     tracked: bool = False
-    """Whether `commit` is to say at which offset the last record came to lie."""
+    """Whether `commit` returns the offset of the last record."""
+    bundles: bool = False
+    """Whether other tasks' records for the same partition may share a record (`falkirk.checkpoint.bundles`)."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -64,11 +100,11 @@ class LogRecord(NamedTuple):
 
 @dataclass(slots=True)
 class Read:
-    """What a bounded read gave: the records, and the position after them.
+    """The result of a bounded read: the records, and the position after them.
 
-    `position` counts control records and aborted ones, so that it reaches the end asked for even when the last
-    records there are markers. A read may return early; it makes progress, or else waits a little first: position = start
-    says that an open transaction (or, at worst, a marker that is still being written) is in the way.
+    `position` counts control records and aborted ones, so that it reaches the requested end even if the last
+    records there are markers. A read may return early. It makes progress, or first waits a little: position = start
+    means that an open transaction (or, at worst, a marker that is still being written) is in the way.
     """
 
     records: list[LogRecord] = field(default_factory=list)
@@ -80,10 +116,14 @@ Ranges = Mapping[TopicPartition, tuple[Offset, Offset]]
 
 
 class Log(Protocol):
-    """A transactional log as one worker sees it: one producer at a time, one group member. One class owns it.
+    """A worker's transactional log: one producer at a time, one group member. One class owns it.
 
     begin → send* → send_offsets → commit | abort. `commit` returns, or raises Aborted or Unknown; so may the calls
-    before it. After Unknown only `renew` may follow.
+    before it. After Unknown, only `renew` may be called.
+
+    commit or abort returned, or Aborted was raised  ⇒  every request of the transaction was answered
+
+    So no transaction begins on an epoch under which an older request may still arrive.
     """
 
     @property
@@ -108,15 +148,15 @@ class Log(Protocol):
         ...
 
     async def abort(self) -> None:
-        """End the transaction without effect. Raises Unknown where even that is in doubt."""
+        """End the transaction without effect. Raises Unknown if even that is in doubt."""
         ...
 
     async def renew(self) -> None:
-        """A new producer with the same id: what the old one left open is decided when this returns, and it is fenced."""
+        """A new producer with the same id. When this returns, the old one is fenced and what it left open is decided."""
         ...
 
     async def fence(self, owner: OwnerId) -> None:
-        """End another worker's producer. When this returns its open transaction is decided, markers written."""
+        """Fence another worker's producer. When this returns, its transaction is decided, markers written."""
         ...
 
     async def start(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
@@ -124,15 +164,21 @@ class Log(Protocol):
         ...
 
     async def end(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
-        """High watermarks, asked at read_uncommitted: the last stable offset may lag a commit that returned."""
+        """High watermarks, at read_uncommitted: the last stable offset may lag a commit that returned."""
         ...
 
     async def read_uncommitted(self, ranges: Ranges) -> Mapping[TopicPartition, Read]:
-        """Everything in the ranges, open and aborted transactions included."""
+        """Everything in the ranges, also of open and aborted transactions."""
         ...
 
     async def read_committed(self, ranges: Ranges) -> Mapping[TopicPartition, Read]:
         """What is committed in the ranges, up to the first open transaction of each partition."""
+        ...
+
+    def waits(self, partition: TopicPartition, position: Offset, mark: Offset, obstacle: str) -> None:
+        """A read of committed records stands at `position`, before its `mark`, because of an obstacle. Called at each try.
+        Reports it if it lasts; raises ClusterError when it has lasted longer than a transaction can.
+        """
         ...
 
     async def read_changes(self, partition: TopicPartition, start: Offset, end: Offset) -> tuple[Changes, Offset]:
@@ -140,43 +186,57 @@ class Log(Protocol):
         ...
 
 
+GoOn = Callable[[], None]
+"""Raises if it is useless to continue."""
+
+
 class Backfilled(NamedTuple):
     """A complete backfill."""
 
     base: Offset
-    """Where the record lies that opened it: its name."""
+    """The offset of its opening record: its name."""
     division: Division
-    """What it read of all sources; what comes after it is the app's to read."""
+    """What it read of all sources. The app reads what comes after it."""
 
 
 class Stores(Protocol):
-    """Where tasks' databases are."""
+    """Where tasks' databases are.
 
-    async def open(self, task: TaskId) -> Store:
-        """The task's store: its live copy where this host has one, else the newest version, else an empty one.
+    A call that may take long (it fetches a version or waits for a checkpoint store) calls `go_on` now and then. `go_on`
+    raises if the task was taken away.
+    """
 
-        Raises StateError where there is one that cannot be read or is not this task's; it is never taken for empty.
+    async def open(self, task: TaskId, go_on: GoOn) -> Store:
+        """The task's store: this host's live copy, else the newest version, else an empty one. If the checkpoint store is
+        away, it waits only if there is neither a live copy nor a changelog.
+
+        Raises StateError if a store cannot be read or is not this task's; it is never taken for empty.
         """
+        ...
+
+    async def newer(self, task: TaskId, than: Step, go_on: GoOn) -> Store:
+        """Replace this host's store, which the logs no longer reach back to, by the newest version after this step; if there
+        is none, keep this host's store. Waits for a checkpoint store that is away."""
         ...
 
     async def fresh(self, task: TaskId) -> Store:
-        """An empty store in the place of what this host has of the task's."""
+        """Replace what this host has of the task by an empty store."""
         ...
 
-    async def based(self, task: TaskId, base: Offset) -> Store:
-        """The state that this backfill made, in the place of what this host has of the task's.
+    async def based(self, task: TaskId, base: Offset, go_on: GoOn) -> Store:
+        """Replace what this host has of the task by the state that this backfill made.
 
-        Raises StateError where there is none; it is never taken for empty.
+        Raises StateError if there is none; it is never taken for empty.
         """
         ...
 
-    async def before(self, task: TaskId, step: Step) -> Store:
-        """The newest version that is of no step from this one on, else an empty store, in the place of what this host has."""
+    async def before(self, task: TaskId, step: Step, go_on: GoOn) -> Store:
+        """Replace what this host has by the newest version from before this step, else by an empty store."""
         ...
 
     async def backfilled(self) -> Backfilled | None:
-        """The app's backfill; None where there is none. Asked when a task has been named. Raises StateError while it
-        is open."""
+        """The app's backfill; None if there is none. Asked after a task has been named. Raises StateError while it is
+        open."""
         ...
 
 
@@ -185,19 +245,19 @@ class Replayer(Protocol):
 
     @property
     def corrects(self) -> bool:
-        """Whether steps that give another output now are corrected. If not, they stop their task."""
+        """Whether steps that now give another output are corrected. If not, they stop their task."""
         ...
 
     async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> list[Output]:
-        """Read the division, run the circuit at the record's clock, stage its changes; return what it emits."""
+        """Read the division, run the circuit at the record's clock, stage its changes; return its output."""
         ...
 
     async def difference(
         self, task: TaskId, records: Sequence[StepRecord], should: Sequence[Output], state: Overlay
     ) -> list[Output]:
-        """Read back what the steps of these records have said; what to write so that it comes to what they `should` have.
+        """Read back what the steps of these records have said. Returns what to write to make it what they `should` say.
 
-        `state` is that after all of them. Raises DivergenceError where it cannot be known.
+        `state` is that after all of them. Raises DivergenceError if it cannot be known.
         """
         ...
 

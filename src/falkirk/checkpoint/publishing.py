@@ -1,42 +1,51 @@
 """One result partition of an epoch, published exactly once by any number of copies.
 
-Result partition p has a transactional id and a progress partition of its own. Rows go out in slices, each in one
-transaction with a record of how far the epoch is:
+Result partition p has its own transactional id and progress partition. Rows are sent in slices, each in one transaction
+with a record of how far the epoch is:
 
-    init ──▶ look ──▶ slice 0 + published(1) ──▶ slice 1 + published(2) ──▶ … ──▶ last slice + published(done)
-     ▲        │ done, closed, or a newer epoch: end
-     └────────┴── fenced by a copy, or an outcome unknown: wait for its records; if none come, begin again
+    skip ──▶ init ──▶ look ──▶ slice 0 + published(1) ──▶ slice 1 + published(2) ──▶ … ──▶ last slice + published(done)
+     ▲                 │ done, closed, or a newer epoch: end
+     └─────────────────┴── stopped: fenced by a copy, or unknown outcome. Wait while records come, then begin again
 
     once      published(epoch, k) is visible  ⇔  slices 0..k−1 of the epoch are
-    same      digest(slices 0..k−1) is the same whoever computes them
+    same      digest(slices 0..k−1) is the same, no matter which copy computes them
+    progress  as long as a copy runs, another slice becomes visible after a finite time
 
-Looking first and then initialising would publish twice: what a copy commits between the two is not seen.
+To look first and then initialise would publish twice: what a copy commits in between is not seen.
+
+A copy cannot tell a slow copy from a dead one, and ends its work when it initialises. So progress needs two rules: a
+copy computes the slices that are visible already (skip) before it initialises; and each time it is stopped, it waits
+twice as long before it initialises again. So the time without a fence grows until it is enough for a slice.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Protocol
 
 import msgspec
 
 from falkirk.checkpoint.digest import digest
 from falkirk.checkpoint.ids import Epoch, Offset, TopicPartition
-from falkirk.checkpoint.ports import Aborted, Log, Read, Unknown, Writes
-from falkirk.errors import DivergenceError, StateError
+from falkirk.checkpoint.ports import Aborted, Fenced, Log, Read, Unknown, Writes
+from falkirk.errors import ClusterError, DivergenceError, FalkirkError, StateError
 
 HEADER = "falkirk-epoch"
-"""Names, on every record of a batch part, the epoch that made it."""
+"""On every record of a batch part: the epoch that made it."""
 
 WAITS = 20
-"""So many pauses without a sign of the copy that fenced this one, and it is taken for dead."""
+"""After so many pauses without a record, the copy that fenced this one counts as dead, the first time."""
+
+FAILURES = 8
+"""How often in a row a slice's transaction may fail without a fence. The pauses between double: a minute in all."""
 
 
 def progress_place(topic: str, result_partition: int) -> TopicPartition:
-    """Where a result partition says how far it is: partition 0 of an epochs topic is that of the openings."""
+    """The progress partition of a result partition. Partition 0 of an epochs topic holds the openings."""
     return TopicPartition(topic, 1 + result_partition)
 
 
@@ -60,7 +69,7 @@ class Closed(msgspec.Struct, frozen=True, tag="closed"):
 
 
 Standing = Published | Closed
-"""The last record of a progress partition says how things stand there."""
+"""The last record of a progress partition: its state."""
 
 _decoder = msgspec.json.Decoder(Published | Closed)
 
@@ -69,16 +78,21 @@ class Outcome(Enum):
     """How publishing a result partition ended."""
 
     PUBLISHED = "published"
-    """All rows are visible, by this copy's doing or another's."""
+    """All rows are visible, by this copy or another."""
     ENDED = "ended"
     """The epoch was abandoned, or a newer one has begun."""
 
 
 class Result(Protocol):
-    """The rows of one result partition, in an order that is the same whoever computes them."""
+    """The rows of one result partition, in the same order for each copy that computes them."""
 
-    def slices(self) -> Iterator[Sequence[Writes]]:
-        """All rows, from the first, cut the same way each time it is called."""
+    @property
+    def slices(self) -> int:
+        """How many there are, at least one."""
+        ...
+
+    async def slice(self, number: int) -> Sequence[Writes]:
+        """The rows of slice `number`, counted from 0: the same each time and for every copy."""
         ...
 
 
@@ -90,7 +104,15 @@ class Part:
     """Its progress partition."""
     epoch: Epoch
     opening: Offset
-    """Where the record lies that opened the epoch."""
+    """The offset of the epoch's opening record."""
+
+    def __str__(self) -> str:
+        return f"epoch {self.epoch}, result partition {self.number} of {self.place.topic}"
+
+    @property
+    def number(self) -> int:
+        """The partition's number: the inverse of `progress_place`."""
+        return self.place.partition - 1
 
     def over(self, standing: Standing | None) -> Outcome | None:
         """Whether there is nothing left to do."""
@@ -107,87 +129,166 @@ class Part:
         return Published(self.epoch, self.opening, 0, 0, "", done=False)
 
 
-Pause = Callable[[], Awaitable[None]]
-"""Waits a little."""
+Pause = Callable[[str], Awaitable[None]]
+"""Waits a little, and may say why."""
 
 
 async def publish(log: Log, part: Part, result: Result, pause: Pause) -> Outcome:
     """Publish what is not yet visible. Safe to run in any number of copies, one after another or at once.
 
-    `log` is under the partition's own transactional id. Raises DivergenceError where an earlier attempt computed other rows.
+    `log` uses the partition's own transactional id. Raises DivergenceError if an earlier attempt computed other rows, and
+    FalkirkError if the cluster refuses a slice.
     """
+    told = _Told(part, result)
 
     async def attempt(standing: Standing | None) -> Outcome:
-        await _publish_from(log, part, part.published(standing), result)
+        await _publish_from(log, part, told, part.published(standing))
         return Outcome.PUBLISHED
 
-    return await _settle(log, part, attempt, pause)
+    async def skip(standing: Standing | None) -> None:
+        if part.over(standing) is None:
+            await told.check(part.published(standing))
+
+    return await _settle(log, part, skip, attempt, pause)
 
 
 async def close(log: Log, part: Part, pause: Pause) -> Outcome:
-    """See to it that nothing more of this epoch is published here."""
+    """Make sure that nothing more of this epoch is published here."""
 
     async def attempt(_: Standing | None) -> Outcome:
-        await _transact(log, [], part.place, Closed(part.epoch, part.opening))
+        await _transact(log, part, [], Closed(part.epoch, part.opening))
         return Outcome.ENDED
 
-    return await _settle(log, part, attempt, pause)
+    async def skip(_: Standing | None) -> None:
+        pass
+
+    return await _settle(log, part, skip, attempt, pause)
+
+
+class _Told:
+    """A result, and the record for each number of its first slices: computed once, even if publishing begins again."""
+
+    def __init__(self, part: Part, result: Result) -> None:
+        self._part, self._result = part, result
+        self.slices = result.slices
+        self._records = [part.published(None)]
+
+    async def slice(self, number: int) -> tuple[Sequence[Writes], Published]:
+        """A slice, and its record. The slices before it have been computed."""
+        writes = await self._result.slice(number)
+        if number + 1 == len(self._records):
+            before = self._records[number]
+            word = hashlib.blake2b(f"{before.digest} {digest(writes)}".encode(), digest_size=16).hexdigest()
+            rows, last = before.rows + sum(map(len, writes)), number + 1 == self.slices
+            self._records.append(Published(before.epoch, before.opening, number + 1, rows, word, done=last))
+        return writes, self._records[number + 1]
+
+    async def check(self, visible: Published) -> None:
+        """Compute the slices that are visible. Raises DivergenceError if they differ."""
+        while len(self._records) <= min(visible.slices, self.slices):
+            await self.slice(len(self._records) - 1)
+        if visible not in self._records[visible.slices : visible.slices + 1]:
+            part = self._part
+            raise DivergenceError(
+                f"epoch {part.epoch} computes other rows than it did before: {visible.rows} are published, which differ",
+                where=f"result partition {part.number}, of {part.place.topic}",
+                hint="a function gives another result for the same input: mend it, and abandon the epoch",
+            )
+
+
+@dataclass(slots=True)
+class _Setbacks:
+    """What has stopped a copy, and so how long it waits."""
+
+    part: Part
+    patience: int = WAITS // 2
+    failures: int = 0
+    """In a row, at this standing:"""
+    standing: Standing | None = None
+
+    def pauses(self, error: Aborted | Unknown, standing: Standing | None) -> int:
+        """How long to wait for records of another copy before initialising again. Raises ClusterError if no other copy runs
+        and a transaction has failed too often."""
+        if isinstance(error, Fenced):
+            self.patience *= 2
+            return self.patience
+        self.failures = 1 if standing != self.standing else self.failures + 1
+        self.standing = standing
+        if self.failures > FAILURES:
+            raise ClusterError(
+                f"a transaction has failed {self.failures} times in a row: {error}",
+                where=f"{self.part}, slice {self.part.published(standing).slices}",
+                hint="the brokers' logs may say more; run again when the cause is gone, the epoch goes on where it is",
+            )
+        return int(2 ** (self.failures - 1))
 
 
 async def _settle(
-    log: Log, part: Part, attempt: Callable[[Standing | None], Awaitable[Outcome]], pause: Pause
+    log: Log,
+    part: Part,
+    skip: Callable[[Standing | None], Awaitable[None]],
+    attempt: Callable[[Standing | None], Awaitable[Outcome]],
+    pause: Pause,
 ) -> Outcome:
-    """Initialise, look, and do what is left to do, until it is done by somebody."""
+    """Skip, initialise, look, and do the rest, until this copy or another is done."""
+    setbacks, pauses, why = _Setbacks(part), 0, "an earlier copy may still be publishing"
+    standing: Standing | None = None
     while True:
+        standing = await _watch(log, part, standing, skip, pauses, partial(pause, f"{part} waits: {why}"))
+        if (over := part.over(standing)) is not None:
+            return over
         await log.renew()
         standing, hidden = await look(log, part.place)
-        if not hidden:
-            if (over := part.over(standing)) is not None:
-                return over
-            try:
-                return await attempt(standing)
-            except Aborted:
-                continue
-            except Unknown:
-                pass
-        if (over := await _wait_for_copy(log, part, standing, pause)) is not None:
+        if (over := part.over(standing)) is not None and not hidden:
             return over
+        try:
+            if hidden:
+                raise Fenced("another copy has a transaction open")
+            return await attempt(standing)
+        except (Aborted, Unknown) as error:
+            standing, _ = await look(log, part.place)
+            pauses, why = setbacks.pauses(error, standing), str(error)
 
 
-async def _publish_from(log: Log, part: Part, done: Published, result: Result) -> None:
-    """The slices after those that are visible, which must be the same as were computed then."""
-    rows, word, number = 0, "", 0
-    for number, (writes, last) in enumerate(_with_last(result.slices()), start=1):
-        rows += sum(map(len, writes))
-        word = hashlib.blake2b(f"{word} {digest(writes)}".encode(), digest_size=16).hexdigest()
-        if number == done.slices and (rows, word) != (done.rows, done.digest):
-            break
-        if number > done.slices:
-            await _transact(log, writes, part.place, Published(part.epoch, part.opening, number, rows, word, last))
-    if number <= done.slices:  # what is visible was not the last of it
-        raise DivergenceError(
-            f"epoch {part.epoch} computes other rows than it did before: {done.rows} are published, which differ",
-            where=f"result partition {part.place.partition - 1}, of {part.place.topic}",
-            hint="a function gives another result for the same input: mend it, and abandon the epoch",
-        )
+async def _watch(
+    log: Log,
+    part: Part,
+    known: Standing | None,
+    skip: Callable[[Standing | None], Awaitable[None]],
+    pauses: int,
+    pause: Callable[[], Awaitable[None]],
+) -> Standing | None:
+    """Compute what becomes visible, and fence nobody, until nothing new comes for so many pauses. The standing then."""
+    quiet = 0
+    while True:
+        standing, _ = await look(log, part.place)
+        await skip(standing)
+        quiet, known = (quiet + 1, known) if standing == known else (0, standing)
+        if quiet > pauses or part.over(known) is not None:
+            return known
+        await pause()
 
 
-def _with_last(slices: Iterator[Sequence[Writes]]) -> Iterator[tuple[Sequence[Writes], bool]]:
-    """Each with whether it is the last; of nothing, an empty one."""
-    before = next(slices, [])
-    for following in slices:
-        yield before, False
-        before = following
-    yield before, True
+async def _publish_from(log: Log, part: Part, told: _Told, visible: Published) -> None:
+    """Publish what is not visible yet."""
+    await told.check(visible)
+    for number in range(visible.slices, told.slices):
+        await _transact(log, part, *await told.slice(number))
 
 
-async def _transact(log: Log, writes: Sequence[Writes], place: TopicPartition, record: Standing) -> None:
-    """Rows, and the record that vouches for them, together or not at all. Raises Aborted or Unknown."""
-    await log.begin()
-    for batch in writes:
-        await log.send(batch)
-    await log.send(record_of(place, record))
-    await log.commit()
+async def _transact(log: Log, part: Part, writes: Sequence[Writes], record: Standing) -> None:
+    """Rows and their progress record, together or not at all. Raises Aborted or Unknown, and FalkirkError if the cluster
+    refuses the rows."""
+    try:
+        await log.begin()
+        for batch in writes:
+            await log.send(batch)
+        await log.send(record_of(part.place, record))
+        await log.commit()
+    except FalkirkError as error:
+        slices = f", slice {record.slices - 1}" if isinstance(record, Published) else ""
+        error.where = f"{part}{slices}, {error.where}".removesuffix(", ")
+        raise
 
 
 def record_of(place: TopicPartition, record: Standing) -> Writes:
@@ -196,7 +297,7 @@ def record_of(place: TopicPartition, record: Standing) -> Writes:
 
 
 async def look(log: Log, place: TopicPartition) -> tuple[Standing | None, bool]:
-    """How things stand up to the high watermark; and whether an open transaction hides a part of that."""
+    """The standing up to the high watermark; and whether an open transaction hides a part of it."""
     position, mark = (await log.start([place]))[place], (await log.end([place]))[place]
     standing: Standing | None = None
     while position < mark:
@@ -209,7 +310,7 @@ async def look(log: Log, place: TopicPartition) -> tuple[Standing | None, bool]:
 
 
 def last_standing(read: Read) -> Standing | None:
-    """The last record of a read of a progress partition. Raises StateError where it cannot be read."""
+    """The last record of a read of a progress partition. Raises StateError if it cannot be read."""
     for record in reversed(read.records):
         if record.value is not None:
             try:
@@ -220,16 +321,4 @@ def last_standing(read: Read) -> Standing | None:
                     hint="was it written by a later version of Falkirk, or by something else?",
                 ) from error
             return standing
-    return None
-
-
-async def _wait_for_copy(log: Log, part: Part, known: Standing | None, pause: Pause) -> Outcome | None:
-    """Watch, without fencing, while records come; None when none have come for a while."""
-    quiet = 0
-    while quiet < WAITS:
-        await pause()
-        standing, _ = await look(log, part.place)
-        if (over := part.over(standing)) is not None:
-            return over
-        quiet, known = (0, standing) if standing != known else (quiet + 1, known)
     return None

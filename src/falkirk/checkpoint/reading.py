@@ -1,13 +1,14 @@
-"""Reading a partition to its high watermark, with whoever stands in the way fenced."""
+"""Read a partition to its high watermark; fence owners of transactions in the way."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
-from falkirk.checkpoint.names import owners, unclean
+from falkirk.checkpoint.names import Ownerships, owners
 from falkirk.checkpoint.ports import Log, Read
 from falkirk.checkpoint.records import Released, TaskRecord, decode
 from falkirk.errors import StateError
@@ -17,7 +18,7 @@ Records = list[tuple[Offset, TaskRecord]]
 
 
 def decoded(read: Read) -> Records:
-    """The task records in a read of a steps partition. Raises StateError where one cannot be read."""
+    """The task records in a read of a steps partition. Raises StateError if one cannot be read."""
     records = []
     for record in read.records:
         if record.value is None:
@@ -32,69 +33,96 @@ def decoded(read: Read) -> Records:
     return records
 
 
+@dataclass(slots=True)
+class Tail:
+    """The task records of a steps partition from some offset on, and the position after them."""
+
+    records: Records = field(default_factory=list)
+    position: Offset = Offset(0)
+
+
 async def read_to_marks(
     log: Log, starts: Mapping[TopicPartition, Offset], lost: Callable[[TopicPartition, Records], bool]
-) -> dict[TopicPartition, Read]:
-    """Everything committed in steps partitions, from `starts` to the high watermarks as they stand now.
+) -> dict[TopicPartition, Tail]:
+    """Everything committed in steps partitions, from `starts` to the present high watermarks.
 
-    The last stable offset may lag a commit that has returned, so the watermark is what counts, and the read waits until
-    it gets there. An open transaction below it would hold the read up until its time-out: its owner is fenced, and the
-    watermark asked again. A partition that turns out to be `lost` is read no further: a worker that wakes after its
-    successor took over must not fence it.
+    The last stable offset may lag behind a commit that has returned. So the watermark counts, and the read waits until it
+    gets there. An open transaction below it would block the read until its time-out: its owner is fenced, and the
+    watermark asked again. A partition that turns out to be `lost` is not read further: a worker that wakes after its
+    successor took over must not fence it. If nobody can be fenced, `Log.waits` says so, and at last ends the wait.
     """
-    reads = {p: Read(position=start) for p, start in starts.items()}
+    tails = {p: Tail(position=start) for p, start in starts.items()}
     marks = await log.end(list(starts))
     gone: set[TopicPartition] = set()
-    while behind := {p: (r.position, marks[p]) for p, r in reads.items() if r.position < marks[p] and p not in gone}:
+    while behind := {p: (t.position, marks[p]) for p, t in tails.items() if t.position < marks[p] and p not in gone}:
         stuck = {}
         for p, more in (await log.read_committed(behind)).items():
-            stands = more.position == reads[p].position
-            reads[p].records += more.records
-            reads[p].position = more.position
-            if lost(p, decoded(reads[p])):
+            stands = more.position == tails[p].position
+            tails[p].records += decoded(more)
+            tails[p].position = more.position
+            if lost(p, tails[p].records):
                 gone.add(p)
             elif stands:
                 stuck[p] = (more.position, marks[p])
-        if stuck and await fence_openers(log, stuck, reads):
+        if stuck and await fence_openers(log, stuck, tails):
             marks = await log.end(list(starts))
-    return reads
+    return tails
 
 
-async def read_everything(log: Log, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Records]:
-    """All that the partitions hold now, open and aborted transactions included."""
+async def read_ownerships(log: Log, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Ownerships]:
+    """Who owned each task, from all that its partition holds now, also open and aborted transactions."""
     position = dict(await log.start(partitions))
     marks = await log.end(partitions)
-    records: dict[TopicPartition, Records] = {p: [] for p in partitions}
+    found = {p: Ownerships() for p in partitions}
     while behind := {p: (position[p], marks[p]) for p in partitions if position[p] < marks[p]}:
         for p, read in (await log.read_uncommitted(behind)).items():
-            records[p] += decoded(read)
+            for _, record in decoded(read):
+                found[p].add(record)
             position[p] = read.position
-    return records
+    return found
 
 
 async def fence_openers(
-    log: Log, stuck: Mapping[TopicPartition, tuple[Offset, Offset]], reads: Mapping[TopicPartition, Read]
+    log: Log, stuck: Mapping[TopicPartition, tuple[Offset, Offset]], tails: Mapping[TopicPartition, Tail]
 ) -> bool:
-    """Fence whoever wrote the first undecided record of each partition; say whether anyone was.
+    """Fence the writer of the first undecided record of each partition; return whether any was fenced.
 
-    The last stable offset is the first offset of the earliest open transaction, so the record there is its opener's.
+    The last stable offset is the first offset of the earliest open transaction: its owner wrote that record.
     """
     fenced: set[OwnerId] = set()
     for p, read in (await log.read_uncommitted(stuck)).items():
         records = decoded(read)
-        if not records:
-            continue
-        _, first = records[0]
-        known = owners(decoded(reads[p]) + records)
-        owner = known.get(first.nonce) if isinstance(first, Released) else first.owner
+        owner = None
+        if records:
+            _, first = records[0]
+            known = owners(tails[p].records + records)
+            owner = known.get(first.nonce) if isinstance(first, Released) else first.owner
+        log.waits(p, *stuck[p], f"an open transaction of {owner}" if owner else await obstacle(log, p, *stuck[p]))
         if owner is not None and owner != log.owner and owner not in fenced:
             await log.fence(owner)
             fenced.add(owner)
     return bool(fenced)
 
 
-async def fence_rivals(log: Log, steps: Sequence[TopicPartition]) -> None:
-    """Clause 5b: end every other owner who may still write, as the steps partitions tell."""
-    seen = await read_everything(log, list(steps))
-    for rival in sorted(set().union(*(unclean(records) for records in seen.values())) - {log.owner}):
-        await log.fence(rival)
+async def obstacle(log: Log, partition: TopicPartition, position: Offset, mark: Offset) -> str:
+    """What blocks a read of committed records, in words, where no record says whose it is."""
+    read = (await log.read_uncommitted({partition: (position, mark)}))[partition]
+    if read.records:
+        return "an open transaction, and its records do not say whose"
+    return "nothing: the partition ends there. Was it truncated, or did its brokers lose committed records?"
+
+
+async def fence_rivals(
+    log: Log, steps: Sequence[TopicPartition], wanted: Callable[[TopicPartition], bool] = lambda _: True
+) -> None:
+    """Clause 5b: fence every other owner who, by the steps partitions, may still write.
+
+    Partitions that are no longer `wanted` are left alone: the group has given them to another, who may be the rival.
+    """
+    rivals: dict[OwnerId, list[TopicPartition]] = {}
+    for p, ownerships in (await read_ownerships(log, list(steps))).items():
+        for owner in ownerships.unclean() - {log.owner}:
+            rivals.setdefault(owner, []).append(p)
+    for rival in sorted(rivals):
+        if any(map(wanted, rivals[rival])):
+            await log.fence(rival)

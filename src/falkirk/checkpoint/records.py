@@ -1,6 +1,6 @@
-"""What the steps topic holds: the truth about progress. JSON, so that Kafka's own tools can show it.
+"""The records of the steps topic: the truth about progress. JSON, so that Kafka's own tools can show them.
 
-Partition t of the topic is task t's. Its committed records read, in log order:
+Partition t of the topic is task t's. Its committed records in log order:
 
     named(a) · step 0 by a · step 1 by a · released(a) · named(b) · step 2 by b · …
 
@@ -22,19 +22,19 @@ class Range(msgspec.Struct, frozen=True, array_like=True):
     end: Offset
 
     def __str__(self) -> str:
-        """As errors and traces name it: `bids[0] 10..20`."""
+        """Its name in errors, traces: `bids[0] 10..20`."""
         return f"{self.partition.place.topic}[{self.partition.partition}] {self.start}..{self.end}"
 
 
 Division = tuple[Range, ...]
-"""What one step reads: a range for every input partition of the task, empty ones included, in the order of partitions."""
+"""What one step reads: a range for every input partition of the task, also empty ones, in the order of partitions."""
 
 
 class OutputRange(msgspec.Struct, frozen=True, array_like=True):
     """A step wrote records with sequence numbers 0 ≤ s < end to one partition of an output.
 
-    The numbers count from 0 in each step and partition, so a reader of one partition sees a loss or a double as a gap
-    or a repeat, and the step record tells it how many to wait for.
+    The numbers count from 0 in each step and partition. So a reader of one partition sees a loss as a gap and a double
+    as a repeat. The step record says how many to wait for.
     """
 
     output: str
@@ -43,7 +43,7 @@ class OutputRange(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Named(msgspec.Struct, frozen=True, tag="named"):
-    """A worker says that it takes the task over (clause 5a)."""
+    """A worker takes the task over (clause 5a)."""
 
     nonce: Nonce
     owner: OwnerId
@@ -51,7 +51,7 @@ class Named(msgspec.Struct, frozen=True, tag="named"):
 
 
 class Released(msgspec.Struct, frozen=True, tag="released"):
-    """The ownership `nonce` ended cleanly: nothing of its owner is open, so nobody need fence it."""
+    """The ownership `nonce` ended cleanly: its owner has nothing open and need not be fenced."""
 
     nonce: Nonce
 
@@ -60,11 +60,11 @@ class Move(msgspec.Struct, frozen=True, omit_defaults=True):
     """The step has moved or rebuilt state of an earlier version of the flow, and read nothing new."""
 
     again: Division = ()
-    """What it has read once more, of all partitions that are."""
+    """What it has read again, for all partitions."""
     left: bool = False
     """Whether there may be more to do."""
     since: Millis = Millis(0)
-    """The clock of the last step that did read."""
+    """The clock of the last step with input."""
 
 
 class StepRecord(msgspec.Struct, frozen=True, tag="step", omit_defaults=True):
@@ -82,15 +82,15 @@ class StepRecord(msgspec.Struct, frozen=True, tag="step", omit_defaults=True):
     dead: int = 0
     """Records and rows that failed and went to a dead-letter topic."""
     base: Offset = Offset(-1)
-    """Which backfill the task's state began with, as `falkirk.state.store.Progress.base`."""
+    """The backfill that began the task's state, as `falkirk.state.store.Progress.base`."""
     skipped: int = 0
     """Records and rows that failed and were left out."""
     layout: int = 0
-    """The number of the app's layout that it ran under: which flow it is that has made of its division what it says."""
+    """The number of the app's layout that it ran under: which flow computed its output from its division."""
     corrects: Step = Step(-1)
-    """Of a correction: the first of the steps that it corrects, the last being the one before it. −1: it is none."""
+    """The first step that a correction corrects; the last is the step before it. −1: not a correction."""
     move: Move | None = None
-    """What it has done in the place of reading on."""
+    """What it has done instead of reading on."""
 
 
 TaskRecord = Named | Released | StepRecord
@@ -109,6 +109,6 @@ def encode(record: TaskRecord) -> bytes:
 
 
 def decode(data: bytes) -> TaskRecord:
-    """The record in `data`. Raises msgspec.ValidationError if it is none."""
+    """The record in `data`. Raises msgspec.ValidationError if none is."""
     record: TaskRecord = _decoder.decode(data)
     return record

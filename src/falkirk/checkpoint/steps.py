@@ -1,4 +1,4 @@
-"""Closing a step: what its circuit emitted, as records to send and the step record that vouches for them."""
+"""Close a step: make its circuit's output into records to send, and the step record for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from falkirk.checkpoint.records import Move, OutputRange, StepRecord
 from falkirk.checkpoint.tasks import ClosedStep, Owned, next_division, next_step
 
 HEADER = "falkirk"
-"""Names, on every output record, the task, step and sequence number that made it: b"stats/0 17 3"."""
+"""On every output record: the task, step and sequence number that made it, b"stats/0 17 3"."""
 
 
 class Maker(NamedTuple):
@@ -24,11 +24,11 @@ class Maker(NamedTuple):
     task: str
     step: int
     sequence: int
-    """Of the record, among those that the step wrote to its partition."""
+    """The record's number in what the step wrote to its partition."""
 
 
 def maker(header: bytes) -> Maker | None:
-    """What a record's header says of its making; None where somebody else has written it.
+    """What made a record, by its header; None if it is not a record of Falkirk.
 
     >>> maker(b"stats/0 17 3"), maker(b"hello")
     (Maker(task='stats/0', step=17, sequence=3), None)
@@ -56,7 +56,7 @@ def close_step(
 ) -> ClosedStep:
     """The step after `last`, ready to be committed. `ends` says where it stopped reading each input partition."""
     step = next_step(last)
-    # Digested before provenance is added: the owner's choice of headers is no part of what the circuit computed.
+    # Digest before the headers are added: they are not part of what the circuit computed.
     word = digest([o.writes for o in outputs])
     ranges = tuple(r for o in outputs for r in number(o, f"{owned.task.id} {step}"))
     division = next_division(last, ends)
@@ -78,13 +78,13 @@ def close_step(
         task.layout,
         move=move,
     )
-    # The group is the own cluster's: of another's topics it knows nothing.
+    # The group is in the app's own cluster, and knows nothing of topics in others.
     own_cluster = {r.partition.place: r.end for r in division if not r.partition.cluster}
     return ClosedStep(owned, record, [o.writes for o in outputs], overlay, own_cluster)
 
 
 def number(output: Output, prefix: str) -> list[OutputRange]:
-    """Give every record of an output its provenance header; return how many went to each partition."""
+    """Add the header to every record of an output; return how many records went to each partition."""
     writes = output.writes
     if not len(writes):
         return []

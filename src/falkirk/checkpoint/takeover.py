@@ -1,22 +1,22 @@
-"""Taking tasks over: clause 5 of the protocol.
+"""Take tasks over: clause 5 of the protocol.
 
     a  name yourself in the task's steps partition, with a fresh nonce
     b  read the partition at read_uncommitted, and fence every owner named after the newest name that a `released` cites
        (none, after a clean hand-over)
-    c  open the store; ask for the high watermarks, of the changelog first and then of the steps, after the fences; read
-       the steps at read_committed to the mark; roll the store forward along its log. If that log begins after the store,
-       because a worker that slept has trimmed it below a version of its own meanwhile: open that version, and again. If
-       the store stands among steps that were corrected: open a version before them, and again.
-       Where there is no step yet, ask what the first one follows on (`falkirk.checkpoint.backfill`)
-    d  run, if the last name is ours
+    c  open the store. After the fences, ask for the high watermarks, first of the changelog, then of the steps. Read the
+       steps at read_committed to the mark. Roll the store forward along its log. If that log begins after the store,
+       because a worker that slept has trimmed it below its own version: open that version, and repeat (c). If the store
+       is among steps that were corrected: open a version before them, and repeat (c).
+       If no step exists yet, ask what the first one follows (`falkirk.checkpoint.backfill`)
+    d  run, if the last name is ours. If this worker renewed its producer since (c), the names are read again
 
-Tasks that are named together are fenced together. Those whose stores follow their logs are rolled together too, and run;
-then each that runs recorded steps again, which may take a while, by itself, and runs while the next one is rolled.
+Tasks that are named together are fenced together. Then each task recovers by itself, several at a time. It runs as soon
+as it is rolled. If the group takes a task away, its recovery ends at its next call of `Owned.go_on`.
 
-What breaks otherwise: fence → read → name doubled a step, for a worker that wakes makes a new producer of its old id and
-is not fenced any more; its next attempt must find a later name. Watermarks asked before the fences miss a commit that a
-sleeping worker's EndTxn was still to make. With the changelog's mark asked after the steps', a later owner's changes could
-be applied under an earlier step's number.
+What breaks otherwise: the order fence → read → name doubled a step. A worker that wakes makes a new producer with its old
+id and is not fenced any more; its next attempt must find a later name. Watermarks asked before the fences miss a commit
+that a sleeping worker's EndTxn was still to make. If the changelog's mark is asked after the steps', a later owner's
+changes could be applied under an earlier step's number.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from falkirk.checkpoint.correction import covered
 from falkirk.checkpoint.ids import Nonce, Offset, Step, TopicPartition
 from falkirk.checkpoint.names import last_named
 from falkirk.checkpoint.ports import Aborted, Clock, Log, Replayer, Stores, Unknown
-from falkirk.checkpoint.reading import Records, decoded, fence_rivals, read_to_marks
+from falkirk.checkpoint.reading import Records, fence_rivals, read_to_marks
 from falkirk.checkpoint.records import Named, StepRecord
 from falkirk.checkpoint.rollforward import (
     check_age,
@@ -37,22 +37,23 @@ from falkirk.checkpoint.rollforward import (
     roll_changelog,
     roll_divisions,
     roll_nothing,
+    torn,
 )
 from falkirk.checkpoint.tasks import Owned, Phase, Revoked
-from falkirk.checkpoint.transaction import record_of, renew, transact
+from falkirk.checkpoint.transaction import record_of, renew, taken, transact
 from falkirk.errors import OutgrownError, StateError
 
 
 async def name(
     log: Log, tasks: Sequence[Owned], mine: Sequence[Owned], fresh: Callable[[], Nonce], host: str = ""
 ) -> bool:
-    """Clause 5a, one transaction for all tasks. False: it did not commit; begin again if the group still assigns them."""
+    """Clause 5a, one transaction for all tasks. False: not committed; begin again if the group still assigns them."""
     for owned in tasks:
         owned.enter(Phase.NAMING)
         owned.nonce = fresh()
     writes = [record_of(owned, Named(owned.nonce, log.owner, host)) for owned in tasks]
     try:
-        # The offset says nothing that is read again; sending it is what lets the broker refuse a stale generation.
+        # Nobody reads this offset. It is sent so that the broker refuses a stale generation.
         await transact(log, writes, {owned.task.steps: Offset(0) for owned in tasks})
     except (Aborted, Unknown) as error:
         if isinstance(error, Unknown):
@@ -65,111 +66,90 @@ async def name(
     return True
 
 
-def parts(tasks: Sequence[Owned]) -> list[list[Owned]]:
-    """The tasks that `recover` rolls together, in its order."""
-    together = [owned for owned in tasks if not owned.task.replayed]
-    return [*([together] if together else []), *([owned] for owned in tasks if owned.task.replayed)]
+async def fence(log: Log, tasks: Sequence[Owned]) -> None:
+    """Clause 5b, for tasks that were named together. Nobody is fenced for tasks that were taken away since."""
+    revoked = {owned.task.steps: owned for owned in tasks}
+    await fence_rivals(log, list(revoked), lambda p: not revoked[p].revoked)
 
 
-async def recover(
-    log: Log,
-    stores: Stores,
-    replayer: Replayer,
-    clock: Clock,
-    tasks: Sequence[Owned],
-    rolled: Callable[[list[Owned]], object],
-) -> None:
-    """Clauses 5b and 5c. `rolled` is told each of the `parts` when it can be admitted: its tasks are rolled forward, or
-    IDLE, for another was named."""
-    await fence_rivals(log, [owned.task.steps for owned in tasks])
-    for part in parts(tasks):
-        await roll(log, stores, replayer, clock, part)
-        rolled(part)
-
-
-async def roll(log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned]) -> None:
-    """Clause 5c. The marks are asked after the fences of all."""
-    for owned in tasks:
+async def recover(log: Log, stores: Stores, replayer: Replayer, clock: Clock, owned: Owned) -> None:
+    """Clause 5c, for one task. Then it can be admitted; or it is IDLE and its store is closed: another was named, or the
+    group took it away. The marks are asked after the fences."""
+    try:
+        owned.go_on()
         owned.enter(Phase.ROLLING)
-        owned.store = await current_store(stores, clock, owned.task)
-    todo = tasks
-    while todo:
-        behind = await roll_forward(log, stores, replayer, clock, todo)
-        for owned, below in behind:
-            await reopen(stores, owned, below)
-        todo = [owned for owned, _ in behind]
-    first = [o for o in tasks if o.phase is Phase.ROLLING and o.last is None and not o.revoked]
-    await backfill.begin(stores, first)
+        owned.store = await current_store(stores, clock, owned)
+        while not await roll_forward(log, stores, replayer, clock, owned):
+            pass
+        if owned.last is None:
+            await backfill.begin(stores, owned)
+    except Revoked:
+        abandon(owned)
 
 
-async def roll_forward(
-    log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned]
-) -> list[tuple[Owned, Step | None]]:
-    """Read the logs and apply them to the open stores. Returns the tasks whose store is of no use: the log no longer reaches
-    back to it; or it is no older than the step that is named, from which on it was corrected."""
-    by_partition = {owned.task.steps: owned for owned in tasks}
-    behind: list[tuple[Owned, Step | None]] = []
-    first = await log.start(list(by_partition))
-    changelogs = [c for owned in tasks if (c := owned.task.changelog) is not None]
-    begins = await log.start(changelogs) if changelogs else {}
-    marks = await log.end(changelogs) if changelogs else {}
+async def roll_forward(log: Log, stores: Stores, replayer: Replayer, clock: Clock, owned: Owned) -> bool:
+    """Read the logs and apply them to the open store. Raises Revoked if another worker was named.
 
-    def lost(p: TopicPartition, records: Records) -> bool:
-        return void(by_partition[p], records)
+    False: the store was useless, and another one is open in its place. The log no longer reached back to it; or it was amid
+    corrected steps, or has a part of a changelog that is no longer the task's log, or became too old.
+    """
+    steps_at, changelog = owned.task.steps, owned.task.changelog
+    owned.renewed = False  # before the marks are asked: see `renew`
+    first = (await log.start([steps_at]))[steps_at]
+    begin = (await log.start([changelog]))[changelog] if changelog is not None else Offset(0)
+    mark = (await log.end([changelog]))[changelog] if changelog is not None else Offset(0)
 
-    # The store's own last step is read again: it says where the inputs are, and that store and log belong together.
-    starts = {p: max(first[p], Offset(o.opened().progress.step_offset - 1)) for p, o in by_partition.items()}
-    reads = await read_to_marks(log, starts, lost)
-    for p, owned in by_partition.items():
-        records = decoded(reads[p])
-        if owned.revoked or last_named(records) != owned.nonce:
-            abandon(owned)
-            continue
-        owned.read_on = reads[p].position
-        steps = [(offset, r) for offset, r in records if isinstance(r, StepRecord)]
-        if steps and owned.task.stateful and steps[-1][1].base != owned.opened().progress.base:
-            await backfill.replace(stores, owned, steps[-1][1].base)
-        if (below := covered(owned, steps)) is not None or overtaken(owned, steps):
-            behind.append((owned, below))
-            continue
-        check_history(owned, steps)
-        check_layout(owned, steps)
-        check_age(clock, owned, steps)
-        try:
-            if not owned.task.stateful:
-                roll_nothing(owned, steps)
-            elif owned.task.changelog is not None:
-                await roll_changelog(log, owned, steps, begins[owned.task.changelog], marks[owned.task.changelog])
-            else:
-                await roll_divisions(replayer, owned, steps)
-        except Revoked:
-            # This task alone: one that follows and was not rolled must not be taken for one that was.
-            abandon(owned)
-            continue
-        owned.last = steps[-1][1] if steps else None
-        invariants.prefix(owned.opened().progress, owned.last)
-    return behind
+    # The store's own last step is read again: it has the input positions, and shows that store and log belong together.
+    start = max(first, Offset(owned.opened().progress.step_offset - 1))
+    read = (await read_to_marks(log, {steps_at: start}, lambda _, records: void(owned, records)))[steps_at]
+    if owned.revoked or last_named(read.records) != owned.nonce:
+        raise Revoked
+    owned.read_on = read.position
+    steps = [(offset, r) for offset, r in read.records if isinstance(r, StepRecord)]
+    if steps and owned.task.stateful and steps[-1][1].base != owned.opened().progress.base:
+        await backfill.replace(stores, owned, steps[-1][1].base)
+    below = covered(owned, steps)
+    if below is None:
+        below = torn(owned)
+    if below is not None or overtaken(owned, steps):
+        await reopen(stores, owned, below)
+        return False
+    check_history(owned, steps)
+    check_layout(owned, steps)
+    check_age(clock, owned, steps)
+    if not owned.task.stateful:
+        roll_nothing(owned, steps)
+    elif changelog is not None:
+        if not await roll_changelog(log, clock, owned, steps, begin, mark):
+            owned.opened().close()
+            owned.store = await current_store(stores, clock, owned)
+            return False
+    else:
+        await roll_divisions(replayer, owned, steps)
+    owned.last = steps[-1][1] if steps else None
+    invariants.prefix(owned.opened().progress, owned.last)
+    return True
 
 
 def void(owned: Owned, records: Records) -> bool:
-    """Whether a take-over has come to nothing: the group has given the task to another, or another is named.
+    """Whether a take-over has failed: the group has given the task to another, or another is named.
 
-    Its fences would meet its successor: where both try in step, each naming is fenced, and neither ever ends.
+    It would fence its successor. If both try at the same pace, each naming is fenced, and neither ever ends.
     """
     nonces = [r.nonce for _, r in records if isinstance(r, Named)]
     return owned.revoked or owned.nonce in nonces[:-1]
 
 
 async def reopen(stores: Stores, owned: Owned, below: Step | None = None) -> None:
-    """The newest version in the place of the open store, or the newest one `below` a step. Raises StateError if it is not
-    newer, or was to be older and the steps after it are gone."""
+    """Replace the open store by the newest version, or the newest one `below` a step. Raises StateError if it is not
+    newer, or had to be older and the steps after it are gone."""
     task, at = owned.task, owned.opened().progress.step
     owned.opened().close()
     if below is not None and (owned.before is None or below < owned.before):
-        owned.store, owned.before = await stores.before(task.id, below), below
+        owned.store, owned.before = await stores.before(task.id, below, owned.go_on), below
         return
     if owned.before is None:
-        owned.store = await stores.open(task.id)
+        owned.store = await stores.newer(task.id, Step(at), owned.go_on)
     if owned.before is not None or owned.opened().progress.step <= at:
         raise StateError(
             f"task {task.id}: its store is at step {at}, and the steps after it are deleted already",
@@ -179,18 +159,33 @@ async def reopen(stores: Stores, owned: Owned, below: Step | None = None) -> Non
         )
 
 
-def admit(owned: Owned) -> bool:
-    """Clause 5d: a rolled task runs, unless its take-over became void meanwhile. In turn with the transactions."""
-    if owned.phase is Phase.ROLLING and not owned.revoked:
-        owned.enter(Phase.RUNNING)
-        return True
-    if owned.phase is not Phase.IDLE:
-        abandon(owned)
-    return False
+async def admit(log: Log, owned: Owned) -> bool:
+    """Clause 5d: a rolled task runs, if the last name is still ours, as far as this worker's producer shows. Called between
+    transactions. False: the take-over has failed; its store must be closed.
+
+    A later owner fences this worker's producer, so the first step would not commit. But if the producer was renewed since
+    the names were read, perhaps the old one was fenced: then the names are read again.
+    """
+    if owned.phase is not Phase.ROLLING:
+        return False
+    if owned.renewed:
+        steps = owned.task.steps
+
+        def lost(_: TopicPartition, records: Records) -> bool:
+            return owned.revoked or taken(owned.nonce, records)
+
+        read = (await read_to_marks(log, {steps: owned.read_on}, lost))[steps]
+        if taken(owned.nonce, read.records):
+            return False
+        owned.read_on, owned.renewed = read.position, False
+    if owned.revoked:
+        return False
+    owned.enter(Phase.RUNNING)
+    return True
 
 
 def abandon(owned: Owned) -> None:
-    """The task is lost or left: let go of its store."""
+    """The task is lost or left: close its store."""
     if owned.store is not None:
         owned.store.close()
         owned.store = None
@@ -198,7 +193,7 @@ def abandon(owned: Owned) -> None:
 
 
 def check_layout(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> None:
-    """No step of a flow follows one of its successor: what is new there would miss it. Raises OutgrownError."""
+    """No step of a flow follows one of its successor: the new parts would miss it. Raises OutgrownError."""
     if steps and steps[-1][1].layout > owned.task.layout:
         raise OutgrownError(
             f"the flow has been changed: task {owned.task.id} has gone on under layout {steps[-1][1].layout}, and this "

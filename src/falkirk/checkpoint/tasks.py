@@ -8,14 +8,14 @@ from enum import Enum
 
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
-from falkirk.checkpoint.ports import Output, Writes
+from falkirk.checkpoint.ports import Cause, Output, Writes
 from falkirk.checkpoint.records import Division, Range, StepRecord
 from falkirk.errors import FalkirkError
 from falkirk.state.store import Store
 
 
 class Phase(Enum):
-    """Where a task stands with its owner.
+    """The phase of a task at its owner.
 
         assigned             name committed           older owners fenced        log rolled, last name ours
     IDLE ──────▶ NAMING ───────────────────▶ FENCING ─────────────────────▶ ROLLING ───────────────▶ RUNNING
@@ -43,47 +43,47 @@ NEXT: Mapping[Phase, frozenset[Phase]] = {
 
 
 class Revoked(Exception):
-    """A take-over was given up, for the group took the task away."""
+    """A take-over ended because the group took the task away."""
 
 
 class InvariantError(FalkirkError):
-    """The protocol found itself in a state that it forbids. Nothing was committed from it."""
+    """The protocol reached a state that it forbids. Nothing was committed from it."""
 
     exit_code = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What never changes about a task while its app runs."""
+    """A task's constants while its app runs."""
 
     id: TaskId
     steps: TopicPartition
-    """Its partition of the steps topic: owning this partition is owning the task."""
+    """Its partition of the steps topic: who owns this partition owns the task."""
     changelog: TopicPartition | None = None
-    """Where every state change is logged (eager), or None (lazy: the recorded divisions are the log)."""
+    """The log of every state change (eager), or None (lazy: the recorded divisions are the log)."""
     stateful: bool = True
-    """A task without state has nothing to roll forward: its last step record is all it needs."""
+    """A task without state has nothing to roll forward: it only needs its last step record."""
     layout: int = 0
     """The number of the app's layout that its owner runs."""
 
     @property
     def replayed(self) -> bool:
-        """Its store is rolled forward by running recorded steps again."""
+        """Recorded steps run again to roll its store forward."""
         return self.stateful and self.changelog is None
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What a task commits before any new step, for its recorded steps gave another output when they were run again."""
+    """What a task commits before any new step, because its recorded steps gave another output when run again."""
 
     first: Step
-    """Of the steps that are corrected; the last is the task's last."""
+    """The first corrected step; the last one is the task's last."""
     outputs: Sequence[Output]
     """The difference between what they should have said and what they have said."""
     digest: str
     """Of what they should have said."""
     changes: Mapping[bytes, bytes | None]
-    """Theirs, all together: the store is where it was before them, until the correction is committed."""
+    """Of all these steps: until the correction is committed, the store is where it was before them."""
 
 
 @dataclass(slots=True)
@@ -97,28 +97,30 @@ class Owned:
     last: StepRecord | None = None
     """The last committed step; None before the first."""
     begins: Division = ()
-    """Of a task without a step, after a backfill: what that read."""
+    """For a task without a step: what the backfill, if any, read."""
     correction: Correction | None = None
-    """What is to be committed before any new step."""
+    """What must be committed before any new step."""
     before: Step | None = None
-    """The store was given up for one before this step, where a correction of others begins."""
+    """The store was replaced by one before this step, where others' correction begins."""
     read_on: Offset = Offset(0)
     """The steps partition is known up to here."""
     rolled: tuple[int, int] = (0, 0)
-    """How far its roll-forward is, and how far it goes: records of the changelog (eager), or steps (lazy)."""
+    """How far its roll-forward is, and its end: in records of the changelog (eager), or steps (lazy)."""
     revoked: bool = False
-    """What is under way of the take-over is void: the group took the task away, or this worker renewed its producer."""
+    """The group took the task away: the take-over ends at its next call of `go_on`."""
+    renewed: bool = False
+    """This worker has a new producer since the names were read: read again whether the last is ours (clause 5d)."""
     lost: bool = False
     """Another was named while this ownership ran: no step of it may follow."""
 
     def enter(self, phase: Phase) -> None:
-        """Go on to `phase`. Raises InvariantError where the life cycle has no such arrow."""
+        """Change to `phase`. Raises InvariantError if the life cycle has no such arrow."""
         if phase not in NEXT[self.phase]:
             raise InvariantError(f"task {self.task.id} cannot go from {self.phase.value} to {phase.value}")
         self.phase = phase
 
     def go_on(self) -> None:
-        """Raises Revoked where there is no use in going on. Asked between the parts of a long recovery."""
+        """Raises Revoked if it is useless to continue. Called between the parts of a long recovery."""
         if self.revoked:
             raise Revoked
 
@@ -129,7 +131,7 @@ class Owned:
         return self.store
 
     def state(self) -> Overlay:
-        """The state after its last step: the store, and over it what is to be committed with a correction."""
+        """The state after its last step: the store, with the changes of an uncommitted correction over it."""
         state = Overlay(self.opened())
         if self.correction is not None:
             state.changes.update(self.correction.changes)
@@ -145,7 +147,11 @@ class ClosedStep:
     writes: Sequence[Writes]
     overlay: Overlay
     source_offsets: Mapping[TopicPartition, Offset] = field(default_factory=dict)
-    """Ends of the division in topics of the app's own cluster, for the tools that people use; never read by Falkirk."""
+    """Ends of the division in topics of the app's own cluster, for people's tools; never read by Falkirk."""
+    rows: int = 0
+    """Rows that it read; they bound a step, since a record of an edge holds many."""
+    failed: Cause | None = None
+    """Why its transaction failed, if it did."""
 
 
 def next_step(last: StepRecord | None) -> Step:
@@ -154,7 +160,7 @@ def next_step(last: StepRecord | None) -> Step:
 
 
 def next_clock(last: StepRecord | None, now: Millis) -> Millis:
-    """clock(n+1) ≥ clock(n), whatever the hosts' clocks say."""
+    """clock(n+1) ≥ clock(n), for any clocks of the hosts."""
     return now if last is None else max(now, last.clock)
 
 

@@ -1,17 +1,18 @@
 """Steps become visible: clauses 3 and 4 of the protocol, and the end of an ownership.
 
-    3  one transaction: outputs, changelog, the step record of every task stepped, and, under the group's metadata,
+    3  one transaction: outputs, changelog, the step record of each stepped task, and, under the group's metadata,
        source offsets and the offset of each task's own steps partition
     4  committed   apply each overlay to its store, in one write with the step and its offsets
        aborted     drop the overlays; the reader seeks back
        unknown     a new producer with the same id, then read the steps partitions to their high watermarks:
-                   committed only if step n's record carries this nonce and this division; go on only if the last
-                   name is ours, otherwise the task is lost
+                   committed only if step n's record has this nonce and this division; continue only if the last
+                   name is ours, else the task is lost. If a connection broke under a commit that returned, it is
+                   unknown: one of its requests may still be on its way
 
 What breaks otherwise, each seen on a real broker: without the offset of its own partition a transaction is never checked
 against the group (librdkafka sends nothing for an empty list), and a worker that slept through a rebalance commits.
 Without the nonce a worker takes another's record of the same step for its own. With the old producer, a delayed
-EndTxn commits a later transaction.
+EndTxn commits a later, half-written transaction: 103 records lost and 99 doubled in one run.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from falkirk.checkpoint import invariants
+from falkirk.checkpoint.bundles import bundled
 from falkirk.checkpoint.ids import Nonce, Offset, TopicPartition
-from falkirk.checkpoint.ports import Aborted, Log, Unknown, Writes
-from falkirk.checkpoint.reading import Records, decoded, read_to_marks
+from falkirk.checkpoint.ports import Aborted, Failure, Log, Unknown, Writes
+from falkirk.checkpoint.reading import Records, read_to_marks
 from falkirk.checkpoint.records import Named, Released, StepRecord, TaskRecord, encode
 from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase
 
 
 class Fate(Enum):
-    """What became of a step, and of its task with it."""
+    """What became of a step, and of its task."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -48,9 +50,9 @@ async def transact(
 
 
 async def commit_steps(log: Log, steps: Sequence[ClosedStep], mine: Sequence[Owned]) -> list[Fate]:
-    """Clauses 3 and 4 for one closed step of each of several tasks. Afterwards the stores are as the fates say.
+    """Clauses 3 and 4 for one closed step of each of several tasks. Then the stores are as the fates say.
 
-    `mine` are all of this worker's ownerships, stepped here or not: see `renew`.
+    `mine` are all ownerships of this worker, stepped here or not: see `renew`.
     """
     todo = [step for step in steps if not step.owned.lost]
     fates = dict.fromkeys((step.owned.task.id for step in steps), Fate.LOST)
@@ -69,21 +71,21 @@ async def _commit(log: Log, steps: Sequence[ClosedStep], mine: Sequence[Owned]) 
         own |= step.source_offsets
         own[step.owned.task.steps] = step.owned.read_on
     try:
-        written = await transact(log, writes, own)
-    except Aborted:
-        return [Fate.ABORTED] * len(steps)
-    except Unknown:
-        return await resolve(log, steps, mine)
+        written = await transact(log, bundled(writes), own)
+    except Failure as failure:
+        for step in steps:
+            step.failed = failure.cause
+        return [Fate.ABORTED] * len(steps) if isinstance(failure, Aborted) else await resolve(log, steps, mine)
     for step in steps:
         apply(step, Offset(written[step.owned.task.steps] + 1), written)
     return [Fate.COMMITTED] * len(steps)
 
 
 async def resolve(log: Log, steps: Sequence[ClosedStep], mine: Sequence[Owned]) -> list[Fate]:
-    """Clause 4, unknown: what the log says became of the steps.
+    """Clause 4, unknown: the fates of the steps, by the log.
 
-    A step of a lost task is not applied even if it committed: the store stays a shorter prefix, which is as good. Nor
-    does the changelog offset go on: reading a change twice is harmless, skipping one is not.
+    A step of a lost task is not applied even if it committed: the store stays a shorter prefix, which is as good. The
+    changelog offset stays too: to read a change twice is harmless, to skip one is not.
     """
     found = await renew(log, mine)
     fates = []
@@ -105,46 +107,45 @@ async def resolve(log: Log, steps: Sequence[ClosedStep], mine: Sequence[Owned]) 
 async def renew(log: Log, mine: Sequence[Owned]) -> dict[TopicPartition, Records]:
     """A new producer for this worker, and what the steps partitions of its running tasks hold beyond `read_on`.
 
-    A successor may have fenced the old producer, and the new one is not fenced any more: so every ownership has to be
-    asked again whether it is the last, not only those in the transaction that failed. A take-over that is under way
-    begins again, with another name.
+    A successor may have fenced the old producer, and the new one is not fenced any more. So every ownership is checked
+    again whether it is the last, not only those in the failed transaction. A take-over that is under way continues: what
+    it reads from now on shows such a successor. If it has read already, it reads again before it runs
+    (`takeover.admit`). `renewed` is set after the producer exists: names read before may lack a successor who has fenced
+    only the old one.
     """
+    await log.renew()
     running = {}
     for owned in mine:
         if owned.phase in (Phase.RUNNING, Phase.RELEASING):
             running[owned.task.steps] = owned
         else:
-            owned.revoked = True
-    await log.renew()
+            owned.renewed = True
 
     def lost(p: TopicPartition, records: Records) -> bool:
         return taken(running[p].nonce, records)
 
-    reads = await read_to_marks(log, {p: owned.read_on for p, owned in running.items()}, lost)
-    found = {p: decoded(read) for p, read in reads.items()}
+    found = await read_to_marks(log, {p: owned.read_on for p, owned in running.items()}, lost)
     for p, owned in running.items():
-        owned.lost = owned.lost or taken(owned.nonce, found[p])
-        owned.read_on = reads[p].position
-    return found
+        owned.lost = owned.lost or taken(owned.nonce, found[p].records)
+        owned.read_on = found[p].position
+    return {p: read.records for p, read in found.items()}
 
 
 def taken(nonce: Nonce, records: Records) -> bool:
-    """After this ownership's name, another was named or wrote a step (its name may have been trimmed already)."""
+    """After this ownership's name, another was named or wrote a step (its name may be trimmed already)."""
     return any(isinstance(r, Named | StepRecord) and r.nonce != nonce for _, r in records)
 
 
 def is_ours(step: ClosedStep, record: TaskRecord) -> bool:
-    """The record is of this very step: this number, this ownership, this division."""
-    return (
-        isinstance(record, StepRecord)
-        and record.step == step.record.step
-        and record.nonce == step.record.nonce
-        and record.division == step.record.division
-    )
+    """The record is of this step: this number, this ownership. Then it has this division, too (`invariants.once`)."""
+    if not isinstance(record, StepRecord) or (record.step, record.nonce) != (step.record.step, step.record.nonce):
+        return False
+    invariants.once(step.record, record)
+    return True
 
 
 def apply(step: ClosedStep, read_on: Offset, written: Mapping[TopicPartition, Offset]) -> None:
-    """The step is committed: the store takes its overlay, in one write with how far the log now is."""
+    """The step is committed: the store takes its overlay, in one write with the log's position."""
     owned, store = step.owned, step.owned.opened()
     if owned.last is not None:
         invariants.follows(step.record, owned.last)
@@ -174,10 +175,10 @@ def changelog_of(step: ClosedStep) -> list[Writes]:
 
 
 async def release(log: Log, tasks: Sequence[Owned], mine: Sequence[Owned]) -> None:
-    """Leave tasks cleanly: nothing of theirs is open, and their successors are told so.
+    """Leave tasks cleanly: nothing of theirs is open, and a record tells their successors.
 
-    Where it does not commit, the successors fence this worker: slower, and as safe. Only an owner that ran may release:
-    one that has not fenced its predecessors would hide them from its successor. Once `released` was sent, committed or
+    If it does not commit, the successors fence this worker: slower, and as safe. Only an owner that ran may release:
+    one that has not fenced its predecessors would hide them from its successor. Once `released` is sent, committed or
     not, no step of this ownership may follow.
     """
     leaving = [owned for owned in tasks if not owned.lost]

@@ -1,4 +1,4 @@
-"""`falkirk pause`, `resume`, `checkpoint` and `drain`: what people ask of a running app."""
+"""`falkirk pause`, `resume`, `checkpoint` and `drain`: requests of people to a running app."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`falkirk backfill`: the states that a new flow begins with, computed by Spark from all that its sources hold."""
+"""`falkirk backfill`: Spark computes the states that a new flow begins with, from all that its sources hold."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ def backfill(target: str, histories: tuple[str, ...], abandon: bool, **options: 
         code = _drive(app, settings, topics, given, abandon=abandon)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # Spark's threads would hold up the interpreter's end
+    os._exit(code)  # Spark's threads would block the interpreter's end
 
 
 def check_shared(settings: Settings) -> None:
-    """What Spark's executors write, workers must find. Raises ConfigError where they cannot."""
+    """Workers must find what Spark's executors write. Raises ConfigError if they cannot."""
     if is_local(settings.spark) or is_on_loopback(settings.spark):
         return
     if not settings.checkpoints:
@@ -101,7 +101,7 @@ def check_shared(settings: Settings) -> None:
 
 
 def _drive(app: App, settings: Settings, topics: Topics, histories: Sequence[History], *, abandon: bool) -> int:
-    """Until it has ended, or is told to stop. Returns the exit code."""
+    """Until it has ended, or is stopped. Returns the exit code."""
     stop = stop_on_signals(lambda: say(f"{app.name}: stops; run it again to finish it"))
     said = ""
 

@@ -1,4 +1,4 @@
-"""`falkirk check`: whether a flow could run, before it does."""
+"""`falkirk check`: preflight checks of a flow."""
 
 from __future__ import annotations
 

@@ -25,9 +25,10 @@ def delete(app: str, sinks: bool, yes: bool, **options: Any) -> None:
     """Delete APP, which must not be running: its topics, its consumer group, its copied versions, and its folder in the
     state directory of this host.
 
-    It shows what it would delete, and asks for the app's name. Sources are never touched. Killed at any moment, it is run
-    again and finishes what it began; until then nobody can run the app. Under the same name an app can begin anew at once:
-    what other hosts have left of this one in their state directories it does not use. There the command removes it.
+    It shows what it would delete, and asks for the app's name. Sources are never touched, nor is a sink that the flow reads,
+    too. Killed at any moment, it is run again and finishes what it began; until then nobody can run the app. Under the same
+    name an app can begin anew at once: what other hosts have left of this one in their state directories it does not use.
+    There the command removes it.
 
     \b
     falkirk delete auction-stats --brokers broker-1:9092 --checkpoints s3://bucket/app
@@ -53,10 +54,12 @@ def _show(found: Belongings, control: str, *, sinks: bool) -> None:
     say_state(found)
     if found.published and not sinks:
         click.echo(f"and this stays (but with --sinks): {', '.join(sorted(found.published))}")
+    if found.read_back:
+        click.echo(f"and this stays in any case, for the flow reads what it writes there: {', '.join(found.read_back)}")
 
 
 def say_state(found: Belongings) -> None:
-    """What there is of an app, its topics apart."""
+    """What exists of an app, apart from its topics."""
     for group in found.groups:
         click.echo(f"  group     {group}")
     if found.versions is not None:
@@ -72,7 +75,7 @@ def say_state(found: Belongings) -> None:
 
 
 def confirm(app: str, done: str, *, yes: bool) -> None:
-    """Ask for the app's name. Raises ConfigError where another is given, or none."""
+    """Ask for the app's name. Raises ConfigError if the answer is another, or none."""
     if yes:
         return
     try:

@@ -39,7 +39,7 @@ _CHOICE = [
 
 
 def choice_options(command: Command) -> Command:
-    """Which letters are meant."""
+    """The letters to choose."""
     for option in reversed(_CHOICE):
         command = option(command)
     return command
@@ -264,7 +264,7 @@ def _block(found: Found, marks: Marks) -> Text:
 
 
 def _bytes(data: bytes | None) -> str:
-    """Text where it is UTF-8, else hex.
+    """Text if it is UTF-8, else hex.
 
     >>> _bytes(b"17"), _bytes(b"\\xff\\x00"), _bytes(None)
     ('17', 'hex ff 00', '–')

@@ -65,7 +65,7 @@ def _following(before: EpochStatus) -> int:
 
 
 def _follow(part: BatchPart, epoch: int) -> EpochStatus:
-    """Until that epoch, or one after it, has ended."""
+    """Until that epoch, or a later one, has ended."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),

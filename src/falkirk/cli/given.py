@@ -1,4 +1,4 @@
-"""What is given beside the command line: by a settings file (falkirk.toml), and by the environment.
+"""Settings from outside the command line: from a settings file (falkirk.toml), and from the environment.
 
     --workers 4    before    FALKIRK_WORKERS=4         before    workers = 4            before    the default
     --set K=V      before    FALKIRK_KAFKA_K=V         before    k = "V" in [kafka]
@@ -6,7 +6,7 @@
                              FALKIRK_CLUSTER_X_KAFKA_K before    k = "V" in [cluster.X.kafka]
     --spark-set    before    FALKIRK_SPARK_SET="K=V"   before    k = "V" in [spark]
 
-A value may be taken from elsewhere, so that no secret is in the file: `{env = "NAME"}`, `{file = "PATH"}`.
+A value may come from elsewhere, so that the file holds no secret: `{env = "NAME"}`, `{file = "PATH"}`.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from falkirk.errors import ConfigError
 from falkirk.stream.blame import did_you_mean
 
 USUAL = Path("falkirk.toml")
-"""The settings file, where no other is named."""
+"""The default settings file."""
 
 ENV = "FALKIRK_"
 CLIENT = f"{ENV}KAFKA_"
-"""What comes after it is a setting of librdkafka: FALKIRK_KAFKA_SASL_PASSWORD is sasl.password."""
+"""The rest of the name is a setting of librdkafka: FALKIRK_KAFKA_SASL_PASSWORD is sasl.password."""
 
 _CLUSTERS = f"{ENV}CLUSTER_"
 _BROKERS = re.compile(rf"{_CLUSTERS}([A-Z0-9_]+)_BROKERS")
-"""Tells of a cluster, by its name."""
+"""Matches a variable of a cluster, with its name."""
 
 _OTHERS = ("CONFIG", "CACHE")
 _SERVICE = re.compile(r"(SERVICE_HOST|SERVICE_PORT|PORT)(_|$)")
-"""What Kubernetes tells every pod of a service; one may well be called falkirk-kafka."""
+"""What Kubernetes gives every pod for a service, which may be called falkirk-kafka."""
 
 _ABOUT_CLUSTER = re.compile(rf"{_CLUSTERS}[A-Z0-9_]+_(BROKERS|KAFKA_.+)")
 
 NAMES = "use up to 50 small letters, digits and dashes, as the flow has it in cluster="
-"""Of clusters."""
+"""For clusters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a settings file and the environment give. Values are looked for when they are asked for: who asks for the
+    """The settings of a settings file and the environment. Values are read when they are needed: a command that needs the
     cluster's needs none of Spark's secrets."""
 
     where: str = ""
@@ -60,7 +60,7 @@ class Given:
     """Of the other clusters, by name: `brokers`, and its client's settings under their own names."""
     spark: Mapping[str, Any] = field(default_factory=dict, repr=False)
     alone: bool = False
-    """Whether it is for a Kafka of this machine's own, to which the settings of another's clients do not apply."""
+    """Whether it is for a Kafka of this machine, to which the client settings of another do not apply."""
 
     def client(self, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
         """librdkafka's settings. Raises ConfigError.
@@ -114,7 +114,7 @@ class Given:
 
 
 def read(path: Path, known: Collection[str]) -> Given:
-    """What a settings file gives. `known`: the options' names. Raises ConfigError."""
+    """The settings of a file. `known`: the options' names. Raises ConfigError."""
     try:
         content = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
@@ -149,7 +149,7 @@ def read(path: Path, known: Collection[str]) -> Given:
 
 
 def _client_table(table: Any, where: str, place: str) -> dict[str, Any]:
-    """The settings of a client, but for its brokers', which stand in another `place`. Raises ConfigError."""
+    """The settings of a client, except its brokers, which are in another `place`. Raises ConfigError."""
     settings = dict(flat(table))
     if "bootstrap.servers" in settings:
         raise ConfigError(
@@ -198,7 +198,7 @@ def flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]
 
 
 def value_of(value: Any, where: str, environment: Mapping[str, str] = os.environ) -> str:
-    """A value as the command line would give it. Raises ConfigError.
+    """A value in the form of the command line. Raises ConfigError.
 
     >>> value_of(True, ""), value_of(["a:9092", "b:9092"], ""), value_of({"env": "HUSH"}, "", {"HUSH": "x"})
     ('true', 'a:9092,b:9092', 'x')
@@ -232,7 +232,7 @@ def value_of(value: Any, where: str, environment: Mapping[str, str] = os.environ
 
 
 def check_environment(known: Collection[str], environment: Mapping[str, str] = os.environ) -> None:
-    """Raises ConfigError for what is nearly the name of an option. Others may have names of their own that begin so.
+    """Raises ConfigError for a name close to an option's. Other programs may have names with the same prefix.
 
     >>> check_environment(["workers"], {"FALKIRK_WORKERS": "4", "FALKIRK_SERVICE_HOST": "10.0.0.7"})
     >>> check_environment(["workers"], {"FALKIRK_WORKER": "4"})

@@ -1,6 +1,6 @@
 """`flow.run(…)`: what `falkirk run` does, from a script, a module or a notebook.
 
-The workers are processes of their own all the same, and find the flow by the name that a command line would give it.
+The workers are still separate processes, and find the flow by the name that a command line would use.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COMMANDS: Mapping[str, click.Command] = {"run": run, "dev": dev}
 
 
 def start(flow: Flow, command: str, options: Mapping[str, Any]) -> None:
-    """Run a flow until it ends, or until Ctrl-C. Raises FalkirkError; of options too."""
+    """Run a flow until it ends, or until Ctrl-C. Raises FalkirkError, also for its options."""
     if target := loading():
         raise DefinitionError(
             f"flow.{command}(…) is called while {target} is loaded, as each of its workers does",
@@ -48,7 +48,7 @@ def start(flow: Flow, command: str, options: Mapping[str, Any]) -> None:
 
 
 def target_of(flow: Flow) -> str:
-    """The name by which a process can load the flow. Raises DefinitionError where there is none.
+    """The name by which a process can load the flow. Raises DefinitionError if there is none.
 
     >>> target_of(Flow("here"))
     Traceback (most recent call last):
@@ -56,9 +56,9 @@ def target_of(flow: Flow) -> str:
       to do: make it one, of a script or a module. In a notebook, write the cell with the flow to a file \
 (%%writefile app.py), and import it: from app import flow
     """
-    # A flow that a script has imported is both in the script and in its own module.
+    # A flow that a script has imported is in the script and in its own module.
     for name in sorted(sys.modules, key=lambda name: name == "__main__"):
-        known: dict[str, Any] = getattr(sys.modules.get(name), "__dict__", {})  # some put there what is no module
+        known: dict[str, Any] = getattr(sys.modules.get(name), "__dict__", {})  # some are not modules
         if place := _place(name, known):
             for variable, value in list(known.items()):
                 if value is flow:
@@ -71,7 +71,7 @@ def target_of(flow: Flow) -> str:
 
 
 def _place(name: str, known: Mapping[str, Any]) -> str:
-    """A module as a command line names it; "" if it is in no file."""
+    """A module's name on a command line; "" if it is in no file."""
     spec = known.get("__spec__")
     dotted = str(getattr(spec, "name", name))
     if "." in dotted:  # a package's modules may import one another by its name
@@ -81,7 +81,7 @@ def _place(name: str, known: Mapping[str, Any]) -> str:
 
 
 def _arguments(options: Mapping[str, Any]) -> Iterator[str]:
-    """Options as a command line has them.
+    """Options in the form of a command line.
 
     >>> list(_arguments({"workers": 4, "state_dir": Path("s"), "set": {"a.b": 1}, "until": None, "rebuild": ["a", "b"]}))
     ['--workers', '4', '--state-dir', 's', '--set', 'a.b=1', '--rebuild', 'a', '--rebuild', 'b']
@@ -97,7 +97,7 @@ def _arguments(options: Mapping[str, Any]) -> Iterator[str]:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Afterwards, signals are answered as before."""
+    """Restores the signal handlers at the end."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

@@ -1,4 +1,4 @@
-"""`falkirk kafka`: the embedded Kafka of this user, for development. Its address goes to standard output, alone."""
+"""`falkirk kafka`: this user's embedded Kafka, for development. Only its address goes to standard output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from falkirk.connectors.embedded import EmbeddedKafka, NodeStatus, fetch_jars, p
 from falkirk.errors import ClusterError
 
 _USUAL_PORT = 9092
-_NOT_RUNNING = 3  # the exit code of `status`, as of init scripts
+_NOT_RUNNING = 3  # the exit code of `status`, as in init scripts
 
 
 def _default_data_dir() -> Path:

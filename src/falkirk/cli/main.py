@@ -68,7 +68,7 @@ COMMANDS = {name: lazy for section in SECTIONS.values() for name, lazy in sectio
 
 
 class LazyGroup(click.Group):
-    """A group whose commands stand in COMMANDS and are imported when they are run."""
+    """A group whose commands are listed in COMMANDS and imported when they are run."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -103,7 +103,7 @@ def main() -> None:
 
 
 def tell(error: FalkirkError) -> None:
-    """Say what is wrong, without a trace."""
+    """Print the error, without a trace."""
     if logs.as_json():
         click.echo(logs.error_line(error), err=True)
         return

@@ -24,7 +24,7 @@ Decorator = Callable[[Command], Command]
 
 
 class Setting(click.Option):
-    """An option that the environment and a settings file may give too, under its own name."""
+    """An option that the environment and a settings file may also give, under its own name."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
@@ -32,7 +32,7 @@ class Setting(click.Option):
         self.envvar = env_name(self.key)
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """Say where a value stands that is none, if it is not on the command line. Raises ConfigError."""
+        """Names the place of an invalid value, if it is not on the command line. Raises ConfigError."""
         try:
             return super().process_value(ctx, value)
         except click.BadParameter as error:
@@ -47,7 +47,7 @@ class Setting(click.Option):
 
 
 KNOWN: list[str] = []
-"""The long names of all settings, without dashes: what a settings file may hold, whichever command reads it."""
+"""The long names of all settings, without dashes: a settings file may hold them, no matter which command reads it."""
 
 
 def setting(*names: str, **attributes: Any) -> Decorator:
@@ -57,7 +57,7 @@ def setting(*names: str, **attributes: Any) -> Decorator:
 
 
 def _configured(usual: Path | None) -> Callable[[click.Context, click.Parameter, Path | None], Given]:
-    """Reads the settings before any other option is looked at."""
+    """Reads the settings before any other option is processed."""
 
     def configure(context: click.Context, _: click.Parameter, path: Path | None) -> Given:
         if context.resilient_parsing:
@@ -74,7 +74,7 @@ def _configured(usual: Path | None) -> Callable[[click.Context, click.Parameter,
 
 
 def config(usual: Path | None = USUAL) -> Decorator:
-    """Where settings are read from; `usual` is looked for where nothing is said."""
+    """Where settings are read from; `usual` is the default."""
     default = f"  [default: {usual}, if it is there]" if usual is not None else ""
     return click.option(
         "--config", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), envvar="FALKIRK_CONFIG",
@@ -102,13 +102,13 @@ def _traces(_: click.Context, __: click.Parameter, url: str) -> str:
 
 
 def _log_format(_: click.Context, __: click.Parameter, form: str) -> str:
-    use(form)  # what goes wrong before anything runs is told so, too
+    use(form)  # errors before anything runs are printed in this form, too
     return form
 
 
 prefix_option = setting("--prefix", default=PREFIX, show_default=True, callback=_prefix,
                         help="The app's own topics are called PREFIX.APP.…")  # fmt: skip
-"""How the app's own topics are called."""
+"""The names of the app's own topics."""
 
 replication_option = setting("--replication", type=int, default=-1, help="Replication factor of the topics that the app "
                              "makes.  [default: the broker's]")  # fmt: skip
@@ -156,6 +156,8 @@ rebuild_option = click.option(
 _WORK: list[Decorator] = [
     setting("--session-timeout", metavar="DURATION", default="10s", show_default=True,
             help="How long a worker may be silent before others take its tasks."),
+    setting("--clock-bound", metavar="DURATION", default="1m", show_default=True,
+            help="By how much this host's clock may differ from the broker's. One that differs by more takes no tasks."),
     replication_option,
     setting("--memory", metavar="SIZE", default="256MiB", show_default=True,
             help="Block cache and write buffers of each worker's stores."),
@@ -184,12 +186,12 @@ _RUN: list[Decorator] = [
 
 
 def run_options(command: Command) -> Command:
-    """What a flow is run with."""
+    """The options for running a flow."""
     return _with([*_RUN, config()], command)
 
 
 def rebuild_options(command: Command) -> Command:
-    """What a shadow of a flow is run with."""
+    """The options for running a shadow of a flow."""
     ids = click.argument("ids", metavar="ID…", nargs=-1, required=True)
     return _with(
         [click.argument("target", metavar="APP:FLOW"), ids, *_CLUSTER, *_STATE, *_WORK, workers_option, config()],
@@ -198,18 +200,18 @@ def rebuild_options(command: Command) -> Command:
 
 
 def dev_options(command: Command) -> Command:
-    """The same, for a cluster of this machine: a settings file is read only if it is named, for the usual one is about
+    """The same, for a cluster of this machine: a settings file is read only if it is named, because the usual one is for
     another cluster."""
     return _with([*_RUN, config(None)], command)
 
 
 def state_options(command: Command) -> Command:
-    """How an app on a cluster is reached, and its state."""
+    """How to reach an app on a cluster, and its state."""
     return _with([*_CLUSTER, *_STATE, config()], command)
 
 
 def cluster_options(command: Command) -> Command:
-    """How a cluster and an app on it are reached."""
+    """How to reach a cluster and an app on it."""
     return _with([*_CLUSTER, config()], command)
 
 
@@ -230,6 +232,7 @@ def settings_from(**options: Any) -> Settings:
         session_timeout_ms=int(
             parse_duration(options["session_timeout"], where="--session-timeout").total_seconds() * 1000
         ),
+        clock_bound_ms=int(parse_duration(options["clock_bound"], where="--clock-bound").total_seconds() * 1000),
         checkpoints=options["checkpoints"],
         replication=options["replication"],
         keep_steps_ms=int(parse_duration(keep, where="--keep-steps").total_seconds() * 1000)
@@ -282,7 +285,7 @@ def _named(clusters: Sequence[str]) -> dict[str, str]:
 
 
 def of_own_kafka(options: dict[str, Any], brokers: str) -> dict[str, Any]:
-    """The options for a Kafka of this machine's own: what is given elsewhere of a cluster is about another."""
+    """The options for this machine's own Kafka: settings of a cluster from elsewhere are for another one."""
     return {**options, "brokers": brokers, "config": replace(options["config"], alone=True)}
 
 
@@ -297,7 +300,7 @@ def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
     pairs = {}
     for number, pair in enumerate(given, 1):
         key, equals, value = pair.partition("=")
-        if not equals:  # it is not repeated: it may hold a secret
+        if not equals:  # not repeated: it may hold a secret
             raise ConfigError(
                 f"{option} is given what is no KEY=VALUE",
                 where=f"the {number}. of {len(given)}",

@@ -1,4 +1,4 @@
-"""`falkirk peek`: the records of a topic, as the flow means them."""
+"""`falkirk peek`: the records of a topic, in the flow's formats."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _list(views: Sequence[View], screen: Console, *, as_json: bool) -> None:
 
 
 class Lines:
-    """A JSON object a line."""
+    """One JSON object per line."""
 
     def __init__(self, view: View) -> None:
         self._raw = view.kind == "topic"
@@ -117,7 +117,7 @@ class Lines:
         sys.stdout.flush()
 
     def object(self, row: Row) -> dict[str, Any]:
-        """What is printed of one."""
+        """The printed form of one row."""
         value = row.raw if row.unreadable else row.values
         if self._raw and row.values is not None:
             value = row.values["value"]
@@ -139,7 +139,7 @@ class Lines:
 
 
 class Rows:
-    """A table that grows: its head once, and columns as wide as what they have held."""
+    """A table that grows: one head, and columns as wide as their widest content so far."""
 
     def __init__(self, view: View, screen: Console) -> None:
         self._columns, self._screen = view.columns, screen

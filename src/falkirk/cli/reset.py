@@ -1,4 +1,4 @@
-"""`falkirk reset`: an app begins anew, at chosen offsets."""
+"""`falkirk reset`: an app begins again, at chosen offsets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`falkirk run`, `falkirk dev` and `falkirk worker`: an app's processes.
 
-A run that is started again is as quick as its imports: so this file has few, and lets the workers work before there are more.
+A restarted run is as quick as its imports: so this file has few, and lets the workers start before it imports more.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from falkirk.runtime.settings import Settings
 from falkirk.runtime.supervisor import Supervisor
 
 SHORT = 5.0
-"""Seconds of work after which a run that ends by itself has a spare: a shorter one would only share its processor with it."""
+"""Seconds of work until a run that ends by itself has a spare: in a shorter run the spare would only take processor time."""
 
 
 @click.command()
@@ -142,7 +142,7 @@ def _run(target: str, settings: Settings, until: str | None, *, on_spark: bool =
         begun = None
         if (os.cpu_count() or 1) > settings.workers + 1:  # then nobody waits
             importlib.import_module("falkirk.cli.running")
-        # A shadow reads as far as the app is when its workers begin: so far as the supervisor saw it before.
+        # A shadow reads as far as the app is when its workers begin: as far as the supervisor saw it before.
         if supervisor is not None and not settings.beside and (app := supervisor.ready()):
             stack.enter_context(hold_app(Path(settings.state_dir) / app, app))
             begun = stop_on_signals()

@@ -1,4 +1,4 @@
-"""Running an app on this host, with a supervisor or without: what is shown, and how it ends."""
+"""Runs an app on this host, with or without a supervisor: what is shown, and how it ends."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from falkirk.wording import counted
 
 
 def work_alone(target: str, settings: Settings, slot: int) -> None:
-    """Be one worker, until told to stop; then end this process."""
+    """Be one worker, until stopped; then end this process."""
     setup_logging(settings.log_level, settings.log_format)
     app, topics = bound(target, settings)
     stop = stop_on_signals()
@@ -69,11 +69,11 @@ def work_alone(target: str, settings: Settings, slot: int) -> None:
     else:
         watch.close()
     sys.stderr.flush()
-    os._exit(code)  # a thread that waits for the cluster would hold up the interpreter's end
+    os._exit(code)  # a thread that waits for the cluster would block the interpreter's end
 
 
 def drive_alone(target: str, settings: Settings) -> None:
-    """Drive the app's batch parts until told to stop; then end this process."""
+    """Drive the app's batch parts until stopped; then end this process."""
     setup_logging(settings.log_level, settings.log_format)
     app, topics = bound(target, settings)
     if not app.batches:
@@ -100,29 +100,29 @@ def drive_alone(target: str, settings: Settings) -> None:
         code = BUG
     announcing.close()
     sys.stderr.flush()
-    os._exit(code)  # Spark's threads would hold up the interpreter's end
+    os._exit(code)  # Spark's threads would block the interpreter's end
 
 
 def say_where(app: App, watch: Watch) -> None:
-    """Where metrics and probes are, if they are anywhere."""
+    """Print the address of metrics and probes, if there is one."""
     if watch.url:
         say(f"{app.name}: metrics at {watch.url}/metrics, probes at /live and /ready")
 
 
 class Workers(Protocol):
-    """What keeps the workers of an app going: `Supervisor`, `SparkWorkers`."""
+    """Keeps the workers of an app running: `Supervisor`, `SparkWorkers`."""
 
     def run(self, finished: Callable[[], bool], tell: Callable[[News], None]) -> None:
         """Until `finished()`; then they leave cleanly. Raises FalkirkError."""
         ...
 
     def kill(self) -> None:
-        """End what is left, at once."""
+        """Kill the remaining processes."""
         ...
 
     @property
     def working(self) -> bool:
-        """Whether what else there is to start may be: it takes the processor, or Spark's cores, from workers that start."""
+        """Whether other things may start: they take the processor, or Spark's cores, from workers that start."""
         ...
 
 
@@ -135,12 +135,12 @@ def supervise(
     live: bool,
     until_end: bool,
 ) -> None:
-    """Run the workers until the end, or until told to stop: under the supervisor, or else on Spark. `live`: show it in
-    place, on a terminal. `begun`: they work already, this is the only run, and told to stop when that is set."""
+    """Run the workers until the end, or until stopped: under the supervisor, or else on Spark. `live`: show it in place, on a
+    terminal. `begun`: they already work, this is the only run, and this event stops it."""
     setup_logging(settings.log_level, settings.log_format)
     app, topics = bound(target, settings)
     if app.batches or supervisor is None:
-        check_master(settings.spark)  # later, one that is away is waited for
+        check_master(settings.spark)  # later, a master that is away is waited for
     with nullcontext() if begun else hold_app(Path(settings.state_dir) / app.name, app.name):
         workers: Workers = _on_spark(app, target, settings) if supervisor is None else supervisor
         there = supervisor is None
@@ -194,13 +194,13 @@ def _supervise(
     say(f"{app.name}: {counted(len(app.tasks), 'task')}, {workers}{drives}, pid {os.getpid()}")
     say_where(app, watch)
     watch.start()
-    with ExitStack() as stack:  # what is wrong is said last
+    with ExitStack() as stack:  # the error is printed last
         stack.enter_context(closing(watch))
         stack.enter_context(closing(draining))
         if app.tasks:
             supervisor.run(finished, watch.tell)
         else:
-            supervisor.kill()  # there is nothing for workers to do
+            supervisor.kill()  # workers have nothing to do
             while not finished():
                 time.sleep(0.05)
     if end is not None and following is not None and following.finished() and app.tasks:
@@ -214,13 +214,13 @@ def _supervise(
 
 
 def bound(target: str, settings: Settings) -> tuple[App, Topics]:
-    """The flow, bound to the cluster. Raises ConfigError where its state could not move between its hosts, and StateError
-    while a backfill is open."""
+    """The flow, bound to the cluster. Raises ConfigError if its state could not move between its hosts, and StateError while
+    a backfill is open."""
     plan = load_flow(target).plan(settings.prefix)
     topics = Topics(settings.cluster())
     about(app=plan.app)
     app = beside.met(plan, settings, topics)
     if app.backfill is not None:
-        look(app, settings.cluster())  # one that is open would stop each worker
+        look(app, settings.cluster())  # an open one would stop each worker
     Hosts(app, settings, topics).check_alone()
     return app, topics

@@ -1,4 +1,4 @@
-"""`falkirk send`: rows into a topic, as the flow reads it."""
+"""`falkirk send`: rows into a topic, in the flow's formats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from falkirk.stream.load import load_flow
 from falkirk.wording import counted
 
 MOST = 5_000
-"""Lines that are sent together, where there are so many."""
+"""Lines that are sent together, if there are so many."""
 
 
 @click.command(name="send")
@@ -47,7 +47,7 @@ def send_command(target: str, name: str | None, **options: Any) -> None:
             if shown and time.monotonic() - told > 1:
                 told = time.monotonic()
                 click.echo(f"\r{sender.sent:,} sent", nl=False, err=True)
-    except KeyboardInterrupt:  # what was sent is sent
+    except KeyboardInterrupt:  # what was sent stays
         pass
     finally:
         sender.settle()
@@ -57,7 +57,7 @@ def send_command(target: str, name: str | None, **options: Any) -> None:
 
 
 def as_they_come(pipe: IO[bytes]) -> Iterator[list[bytes]]:
-    """Lines that are not empty, as many as there are: a few, where they are typed."""
+    """Non-empty lines, as many as have arrived: only a few if someone types them."""
     here: queue.Queue[bytes | None] = queue.Queue(2 * MOST)
 
     def read() -> None:

@@ -1,4 +1,4 @@
-"""`falkirk state`: what an app's operators keep."""
+"""`falkirk state`: the state of an app's operators."""
 
 from __future__ import annotations
 

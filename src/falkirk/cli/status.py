@@ -1,4 +1,4 @@
-"""`falkirk status`: how an app is, from any host that reaches its cluster."""
+"""`falkirk status`: the status of an app, from any host that reaches its cluster."""
 
 from __future__ import annotations
 
@@ -37,10 +37,13 @@ def status(app: str, as_json: bool, **options: Any) -> None:
       stages[]                stage, regime, stateful, tasks, running, lag, records_per_s
       tasks[]                 task, owner, host, phase, step, step_age_s, version, version_behind_s, lag,
                               inputs[]: topic, partition, position, lag; done (0 to 1, of a phase that has an end:
-                              "rolling", "copying", "rebuilding")
+                              "rolling", "copying", "rebuilding"); waits (what for and since when, in phase "waiting")
       workers[]               worker, host, pid, member (of the group), tasks, records_per_s, step_ms, commit_ms,
-                              commits_per_s, reported_s_ago
+                              commits_per_s, reported_s_ago, clock_ahead_ms (of its host, against the broker's; at least),
+                              waits (what its transactions wait for; "" as a rule)
       silent[]                clusters beside the app's own that do not answer; lag is without what is left there
+      held[]                  partitions of sources in which a transaction is open: topic, partition, stable (the last
+                              stable offset, up to which they can be read), end, since_s, words
       batches[]               stage, epoch, state ("none", "open", "complete", "abandoned"), opened_s_ago, records (that it
                               reads), rows (published), published and partitions (result partitions), complete (the
                               newest epoch that is), driver, spark_ui (the address of Spark's page, while it runs)
@@ -52,7 +55,7 @@ def status(app: str, as_json: bool, **options: Any) -> None:
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
     else:
         console = Console(highlight=False)
-        # Elsewhere than on a terminal nothing is cut off.
+        # Nothing is cut off, unless the output is a terminal.
         (console if console.is_terminal else Console(highlight=False, width=200)).print(shown(found))
 
 
@@ -70,14 +73,15 @@ def shown(found: Status) -> RenderableType:
             _number(t.version), _seconds(t.version_behind_s), f"{t.lag:,}",
         )  # fmt: skip
     workers = table(
-        "worker", "host", "pid:7", "tasks:5", "records/s:9", "step ms:7", "commit ms:9", "commits/s:9", "reported:9"
-    )
+        "worker", "host", "pid:7", "tasks:5", "records/s:9", "step ms:7", "commit ms:9", "commits/s:9", "clock:8",
+        "reported:9",
+    )  # fmt: skip
     for w in found.workers:
         note = "" if w.member else "  (not a member)"
         workers.add_row(
             f"{_short(found, w.worker)}{note}", w.host, _number(w.pid), str(w.tasks), _number(w.records_per_s),
             _number(w.step_ms), _number(w.commit_ms), _number(w.commits_per_s),
-            "–" if w.reported_s_ago is None else f"{_seconds(w.reported_s_ago)} ago",
+            _off(w.clock_ahead_ms), "–" if w.reported_s_ago is None else f"{_seconds(w.reported_s_ago)} ago",
         )  # fmt: skip
     epochs = table("batch", "epoch:7", "", "opened:8", "reads:9", "published:9", "partitions:10", "complete:8")
     for e in found.batches:
@@ -85,20 +89,25 @@ def shown(found: Status) -> RenderableType:
             Text(e.stage, "bold"), _number(e.epoch), e.state, _seconds(e.opened_s_ago), f"{e.records:,}", f"{e.rows:,}",
             f"{e.published}/{e.partitions}", _number(e.complete),
         )  # fmt: skip
+    held = [
+        Text.assemble(("waiting for ", "yellow"), words) for words in sorted({t.waits for t in found.tasks if t.waits})
+    ]
+    held += [Text(one.words, "yellow") for one in found.held]
     pages = [Text.assemble((f"Spark of {e.stage}  ", "dim"), e.spark_ui) for e in found.batches if e.spark_ui]
     title = Text.assemble(
         (found.app, "bold"), "  ", (found.state, COLOURS[found.state]), ("  layout ", "dim"), str(found.layout),
         ("  lag ", "dim"), f"{found.lag:,}", *((f"  {words}", "yellow") for words in paused_words(found.paused)),
         *((f"  cluster {name} does not answer: without what is left there", "yellow") for name in found.silent),
     )  # fmt: skip
+    waits = [Text(f"{_short(found, w.worker)} waits: {w.waits}", "yellow") for w in found.workers if w.waits]
     nobody: RenderableType = Text("no workers", "dim")
-    parts: list[RenderableType] = ["", stages, "", tasks, "", workers if found.workers else nobody]
+    parts: list[RenderableType] = ["", stages, "", tasks, *held, "", workers if found.workers else nobody, *waits]
     batches: list[RenderableType] = ["", epochs, *pages]
     return Group(title, *(parts if found.stages else []), *(batches if found.batches else []))
 
 
 def _phase(task: TaskStatus) -> str:
-    """With how far it is."""
+    """With its progress."""
     return (task.phase or "") + ("" if task.done is None else f" {100 * task.done:.0f} %")
 
 
@@ -111,8 +120,20 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:,}"
 
 
+def _off(millis: int | None) -> str:
+    """How far a clock is ahead or behind.
+
+    >>> _off(None), _off(0), _off(1400), _off(-7_200_000)
+    ('–', '±0.0 s', '+1.4 s', '-2.0 h')
+    """
+    if millis is None:
+        return "–"
+    sign = "+" if millis > 0 else "-" if millis < 0 else "±"
+    return sign + _seconds(abs(millis) / 1000)
+
+
 def _seconds(value: float | None) -> str:
-    """A time span, shortly.
+    """A time span in short form.
 
     >>> _seconds(3.21), _seconds(75.0), _seconds(7300.0)
     ('3.2 s', '1 min', '2.0 h')

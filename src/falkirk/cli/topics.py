@@ -1,4 +1,4 @@
-"""`falkirk topics`: what an app needs of a cluster, for those who may make it."""
+"""`falkirk topics`: what an app needs from a cluster, for its administrators."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def topics(
         beside, alone = shadow_plan(plan, settings, cluster), replace(settings, rebuild=())
         needed += [topic for topic in needed_topics(beside, alone, cluster) if topic not in needed]
         if acls:
-            # Its topics and transactions are called as the app's are.
+            # Its topics and transactions are named like the app's.
             wanted += [right for right in rights(beside, alone) if not right.prefixed and right not in wanted]
     principal = user if user and ":" in user else f"User:{user}"
     if create:

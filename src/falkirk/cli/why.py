@@ -18,6 +18,7 @@ from falkirk.errors import ConfigError
 from falkirk.runtime.whence import Answer, Whence
 from falkirk.runtime.why import Made, Read, sources_of
 from falkirk.stream.load import load_flow
+from falkirk.stream.provenance import Provenance
 from falkirk.stream.views import Row, View, plain, view_of, views_of
 
 
@@ -49,7 +50,7 @@ def why_command(
     \b
     --json prints an object with
       app, topic, partition, offset, key, timestamp
-      task, step, sequence      or epoch
+      task, step, sequence      or epoch; where several tasks share a record of an edge, parts[]: these and made, of each
       made                      clock, owner, rows, dead, and reads[]: topic, partition, start, end (exclusive), kind
                                 ("source", "edge"), and of an edge by[]: the steps that wrote it, like made;
                                 known, upto: where the step's record is gone, the steps that are known, and what the
@@ -62,7 +63,7 @@ def why_command(
     views = [] if target is None else views_of(load_flow(target).plan(settings.prefix))
     with Whence(settings, Topics(settings.cluster())) as whence:
         answer = whence.ask(at, offset, app)
-        sources = sources_of(answer.made)
+        sources = sources_of(Made(reads=[r for made in answer.made for r in made.reads]))
         found: list[tuple[View, list[Row]]] = []
         for r in sources if records else ():
             view = view_of(views, r.topic) or View(r.topic, "topic", r.topic)
@@ -89,8 +90,8 @@ def _place(text: str) -> tuple[TopicPartition, int]:
 
 
 def _object(answer: Answer, sources: list[Read], found: list[tuple[View, list[Row]]], records: bool) -> dict[str, Any]:
-    record, origin = answer.record, answer.origin
-    said = {"task": origin.task, "step": origin.step, "sequence": origin.sequence, "epoch": origin.epoch}
+    record = answer.record
+    made = [_by(origin, made) for origin, made in zip(answer.origins, answer.made, strict=True)]
     shown: dict[str, Any] = {
         "app": answer.app,
         "topic": record.topic(),
@@ -98,8 +99,7 @@ def _object(answer: Answer, sources: list[Read], found: list[tuple[View, list[Ro
         "offset": record.offset(),
         "key": plain(record.key()),
         "timestamp": in_words(record.timestamp()[1]),
-        **{name: value for name, value in said.items() if value is not None},
-        "made": answer.made,
+        **(made[0] if len(made) == 1 else {"parts": made}),
         "sources": sources,
     }
     if records:
@@ -109,13 +109,19 @@ def _object(answer: Answer, sources: list[Read], found: list[tuple[View, list[Ro
     return shown
 
 
+def _by(origin: Provenance, made: Made) -> dict[str, Any]:
+    said = {"task": origin.task, "step": origin.step, "sequence": origin.sequence, "epoch": origin.epoch}
+    return {**{name: value for name, value in said.items() if value is not None}, "made": made}
+
+
 def _show(screen: Console, answer: Answer, sources: list[Read]) -> None:
-    record, origin, made = answer.record, answer.origin, answer.made
+    record = answer.record
     address = f"{record.topic()}:{record.partition()}:{record.offset()}"
-    which = f"record {origin.sequence} to this partition of " if origin.sequence is not None else "by "
-    tree = Tree(Text.assemble((address, "bold"), f"  {which}", _who(made), f"  of app {answer.app}"))
-    _grow(tree, made)
-    screen.print(tree)
+    for origin, made in zip(answer.origins, answer.made, strict=True):
+        which = f"record {origin.sequence} to this partition of " if origin.sequence is not None else "by "
+        tree = Tree(Text.assemble((address, "bold"), f"  {which}", _who(made), f"  of app {answer.app}"))
+        _grow(tree, made)
+        screen.print(tree)
     if sources:
         ranges = ", ".join(f"{_range(r)}" for r in sources)
         screen.print(Text.assemble(("from the sources  ", "dim"), ranges))

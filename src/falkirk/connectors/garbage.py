@@ -1,6 +1,6 @@
-"""How often Python looks for garbage that holds itself in cycles: by default, each time there are 700 objects more.
+"""How often Python looks for garbage in reference cycles: by default, after each 700 new objects.
 
-Messages are read by the hundred thousand, and none of them is in a cycle: to look there costs a third of all the time.
+Messages are read by the hundred thousand, and none of them is in a cycle: the search costs a third of all the time.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 THRESHOLDS = (200_000, 50, 100)
-"""So many objects more; and of how many looks one is at older objects, and of how many of those one is at all."""
+"""Look after so many new objects; one of how many looks takes older ones, one of how many of those all."""
 
 
 def collect_rarely() -> None:
-    """From now on. What there is already is never looked at again: for a process that is ours alone."""
+    """From now on. Existing objects are never looked at again: only for a process of our own."""
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
 

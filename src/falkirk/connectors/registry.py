@@ -1,9 +1,9 @@
 """A schema registry, asked through Confluent's own client.
 
-answer                              what it is
+answer                              meaning
 a schema; "no such schema" (40403)  an answer
-no connection, too late, 408, 429,  an outage: asked again until patience ends, then UnreachableError, which a run
-5xx, a 404 in other words           survives; never taken for an answer
+no connection, time-out, 408, 429,  an outage: asked again until patience ends, then UnreachableError, which a run
+5xx, a 404 with another code        survives; never taken for an answer
 401, 403                            ConfigError: credentials
 409, 422, anything else             ConfigError, in the registry's words
 """
@@ -27,18 +27,18 @@ from falkirk.stream.formats.registry import Registered
 logger = logging.getLogger("falkirk.registry")
 
 _SETTINGS: Mapping[str, Any] = {"timeout": 5, "max.retries": 0}
-"""Of the client, unless the user says otherwise: it would wait without end. How often to ask is ours to say."""
+"""Of the client, unless the user sets others: it would wait without end. Falkirk decides how often to ask."""
 _NO_SCHEMA, _NO_SUBJECT = 40403, 40401
 _ABSENT = (_NO_SUBJECT, 40402, _NO_SCHEMA)
 _PASSING = (408, 429)
 _SECOND_LOOK = 1.0
-"""Seconds after which an id that is unknown is asked for once more: a registry's copies may lag behind each other."""
+"""Seconds after which an unknown id is asked for once more: a registry's copies may lag behind each other."""
 _UNKNOWN_FOR = 60.0
 """Seconds for which an unknown id is not asked for again."""
 
 
 class Registry:
-    """A schema registry that speaks Confluent's protocol. Nothing is asked before the first schema is needed.
+    """A schema registry that speaks Confluent's protocol. It is first asked when a schema is needed.
 
     >>> Registry("https://ann:secret@registry:8081")
     Registry('https://registry:8081')
@@ -48,7 +48,7 @@ class Registry:
         self, url: str, settings: Mapping[str, Any] | None = None, *, patience: str | timedelta = "20s"
     ) -> None:
         """`settings` are those of confluent-kafka's SchemaRegistryClient, as "basic.auth.user.info" or "ssl.ca.location".
-        They are never shown. `patience` is for how long a registry that does not answer is asked again.
+        They are never shown. `patience`: how long a registry that does not answer is asked again.
         """
         self.url, self._settings = url, dict(settings or {})
         self.patience = parse_duration(patience, where="fk.Registry(patience=…)")
@@ -71,7 +71,7 @@ class Registry:
         self._begin()
 
     def schemas(self, ids: Collection[int]) -> dict[int, Registered | None]:
-        """See `SchemaRegistry`. An id that is unknown is asked for twice, and then not again for a minute."""
+        """See `SchemaRegistry`. An unknown id is asked for twice, and then not again for a minute."""
         with self._lock:
             now = time.monotonic()
             new = [n for n in ids if n not in self._known and now - self._unknown.get(n, -_UNKNOWN_FOR) >= _UNKNOWN_FOR]
@@ -107,7 +107,7 @@ class Registry:
         self._ask(lambda client: client.get_schema_types(), "schemas/types")
 
     def _meet(self, number: int) -> bool:
-        """Learn a schema; False if there is none of this id."""
+        """Load a schema; False if none has this id."""
         found = self._ask(lambda client: client.get_schema(number), f"schema {number}", absent=True)
         if found is None:
             return False
@@ -117,7 +117,7 @@ class Registry:
         return True
 
     def _follow(self, references: Collection[Any], texts: dict[tuple[str, int], tuple[str, str]]) -> None:
-        """The schemas that others refer to, each before those that do."""
+        """Add the schemas that others refer to, each before those."""
         for each in references:
             subject, version = each.subject, each.version
             if (subject, version) not in texts:
@@ -127,7 +127,7 @@ class Registry:
                 texts[subject, version] = (each.name, found.schema.schema_str)
 
     def _ask(self, question: Callable[[Any], Any], what: str, *, absent: bool = False) -> Any:
-        """The answer; None, where that is that there is no such thing and it may be `absent`."""
+        """The answer; None if it says "not found" and `absent` allows that."""
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         began, told, pause = time.monotonic(), False, 0.1
@@ -161,7 +161,7 @@ class Registry:
             pause = min(2 * pause, 2.0)
 
     def _refusal(self, error: Any, what: str) -> FalkirkError | None:
-        """The error that no asking again mends; None if it may pass."""
+        """The error that a retry cannot fix; None if it may pass."""
         status, where = error.http_status_code, f"{what} of {self!r}"
         said = " ".join(str(error.error_message).split())[:2000]
         if status in (401, 403):
@@ -205,7 +205,7 @@ class Registry:
 
     @property
     def _shown(self) -> str:
-        """The URL without who asks."""
+        """The URL without the user."""
         return ",".join(map(_without_user, self.url.split(",")))
 
 
@@ -219,7 +219,7 @@ def _without_user(url: str) -> str:
 
 
 def _passes(error: Exception) -> bool:
-    """Whether a question failed because the registry is away, or something in its place answered."""
+    """Whether a question failed because the registry is away, or something else answered."""
     from confluent_kafka.schema_registry.error import OAuthTokenError
 
     # The client uses one of two libraries, and both have this class.

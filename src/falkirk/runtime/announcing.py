@@ -1,4 +1,4 @@
-"""What the processes of an app say of themselves on its control topic, for `falkirk status` and whoever else asks.
+"""What the processes of an app report about themselves on its control topic, for `falkirk status` and others.
 
 worker/OWNER    Announced         the last seconds of a worker
 driver/STAGE    AnnouncedEpoch    an epoch that is under way, and where its engine shows it
@@ -23,7 +23,7 @@ WORKER, DRIVER = "worker/", "driver/"
 
 
 class Announcing:
-    """Says it, every few seconds, at best effort; and at the end that it is over."""
+    """Reports every few seconds, at best effort, and reports at the end that it is over."""
 
     def __init__(self, cluster: Cluster, control: str, run: str = "") -> None:
         """`run`: which run on Spark its workers belong to."""
@@ -31,11 +31,11 @@ class Announcing:
         self._keys: set[str] = set()
 
     def due(self) -> bool:
-        """Whether it is time to say something."""
+        """Whether it is time to report."""
         return self._announcer.due()
 
     def say(self, workers: Iterable[Report], epochs: Iterable[EpochReport]) -> None:
-        """How workers and epochs are now. Never waits."""
+        """The present state of workers and epochs. Never waits."""
         host, now = host_name(), WallClock().now()
         records: dict[str, bytes | None] = {
             WORKER + r.owner: msgspec.json.encode(Announced(host, now, r, self._run)) for r in workers
@@ -49,14 +49,14 @@ class Announcing:
             self._announcer.announce(records)
 
     def close(self) -> None:
-        """Say that the workers have left, and that the epochs are others' now. Waits a moment at most."""
+        """Report that the workers have left and no longer drive the epochs. Waits a moment at most."""
         self._announcer.announce(dict.fromkeys(self._keys))
         self._announcer.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The last that was said, and not taken back."""
+    """The last reports that were not withdrawn."""
 
     workers: dict[str, Announced] = field(default_factory=dict)
     """By owner."""
@@ -65,7 +65,7 @@ class Heard:
 
 
 def hear(cluster: Cluster, control: str) -> Heard:
-    """All that the control topic has of it."""
+    """All reports on the control topic."""
     topic, heard = ControlTopic(cluster, control), Heard()
     try:
         records = topic.read(REPORTS)
@@ -73,7 +73,7 @@ def hear(cluster: Cluster, control: str) -> Heard:
         topic.close()
     for record in records:
         key, value = (record.key or b"").decode(), record.value or b""
-        # What another version of Falkirk has said is not needed to know how the app is.
+        # The app's state can be known without the reports of other versions of Falkirk.
         with suppress(msgspec.DecodeError):
             if key.startswith(WORKER):
                 heard.workers.pop(owner := key.removeprefix(WORKER), None)
@@ -92,6 +92,6 @@ def announced(record: LogRecord) -> Announced | None:
     return None
 
 
-# Made at import: a type's first decoding builds what is known of it, and two threads that do so at once can crash.
+# Made at import: the first decoding of a type builds its type information, and two threads that do so at once can crash.
 _decode_announced = msgspec.json.Decoder(Announced).decode
 _decode_epoch = msgspec.json.Decoder(AnnouncedEpoch).decode

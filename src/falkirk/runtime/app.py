@@ -1,4 +1,4 @@
-"""An app on a cluster: its flow's stages bound to topics, and from that its tasks.
+"""An app on a cluster: its flow's stages bound to topics, which gives its tasks.
 
 tasks         stage 0: partitions 0..P₀−1, stage 1: partitions 0..P₁−1, …
 steps topic   one partition for each task, in that order
@@ -12,9 +12,11 @@ from types import MappingProxyType
 
 from falkirk.checkpoint.ids import InputPartition, Millis, Offset, TaskId, TopicPartition
 from falkirk.checkpoint.tasks import Task
-from falkirk.connectors.kafka.control import CONTROL, PARTITIONS, ControlTopic
+from falkirk.connectors.kafka.config import logger
+from falkirk.connectors.kafka.control import PARTITIONS, ControlTopic
+from falkirk.connectors.kafka.topic_settings import BROKER_TIME, CONTROL
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
-from falkirk.errors import SourceError
+from falkirk.errors import ClusterError, SourceError
 from falkirk.runtime import layout
 from falkirk.runtime.batch.binding import BoundBatch, bind
 from falkirk.runtime.continuity import check_stages, differ_in_topics, keep
@@ -25,7 +27,10 @@ from falkirk.runtime.registries import meet_registries
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import Survey, has_changelog, parts, survey
 from falkirk.stream.names import backfill_topic, changelog_topic, control_topic, epochs_topic, steps_topic
-from falkirk.stream.plan import Input, Layout, Plan, Stage
+from falkirk.stream.plan import Accepts, Input, Layout, Plan, Stage
+
+OWN_LOGS: frozenset[layout.Role] = frozenset({"steps", "changelog", "edge", "epochs"})
+"""Topics that only Falkirk reads, beside the control topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +50,16 @@ class BoundTask:
     stage: Stage
     inputs: tuple[BoundInput, ...]
     shared: tuple[BoundInput, ...] = ()
-    """What its worker reads for it, of broadcast tables: part of its divisions, but no input of its own."""
+    """What its worker reads for it, of broadcast tables: part of its divisions, but not one of its inputs."""
     shadow: tuple[TopicPartition, Offset] | None = None
-    """The changelog, and where it ends, that operators begin with which were rebuilt beside the version before."""
+    """The changelog that operators rebuilt beside the previous version begin with, and where it ends."""
     until: Until | None = None
-    """Of a shadow's task: how far the app is that it is beside."""
+    """For a shadow's task: how far the app beside it has read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """How far a task has read, and the clock of the step that read last."""
+    """How far a task has read, and the clock of its last step."""
 
     ends: Mapping[TopicPartition, Offset]
     clock: Millis
@@ -72,13 +77,13 @@ class App:
     topics: Mapping[str, TopicInfo]
     tasks: tuple[BoundTask, ...]
     limits: Mapping[str, int]
-    """Bytes of the largest record that each topic accepts, of those that the app writes."""
+    """The largest record, in bytes, that each topic accepts, for the topics that the app writes."""
     recorded: LayoutRecord
     batches: tuple[BoundBatch, ...] = ()
     backfill: str | None = None
-    """The topic that records the app's backfill, if there was one by the time that the layout was read."""
+    """The topic that records the app's backfill, if one existed when the layout was read."""
     starts: Mapping[str, Start] = field(default_factory=dict)
-    """Where a reset lets sources begin, by topic."""
+    """Where sources begin after a reset, by topic."""
 
     @property
     def group(self) -> str:
@@ -87,13 +92,13 @@ class App:
 
     @property
     def until(self) -> Mapping[TopicPartition, Offset] | None:
-        """Of a shadow: up to where it reads; None: it reads whatever comes."""
+        """For a shadow: the offsets where it stops reading. None: it reads without an end."""
         untils = [bound.until for bound in self.tasks if bound.until is not None]
         return {place: at for until in untils for place, at in until.ends.items()} if untils else None
 
     @property
     def incarnation(self) -> str:
-        """What tells this app from an earlier one of its name, that was deleted or reset: the id of its steps topic."""
+        """Distinguishes this app from a deleted or reset app of the same name: the id of its steps topic."""
         return layout.incarnation_of(self.topics[self.steps].id)
 
 
@@ -106,11 +111,11 @@ def prepare(
     losing: Collection[str] = (),
     beside: str = "",
 ) -> App:
-    """Bind a flow to a cluster: check it against its sources and its recorded layout, make its topics, lay its tasks out.
-    With `backfill`, the layout says from then on that there is one: a worker finds it there (`runtime.backfill.look`).
-    The state of the operators `losing` need not be kept. `beside`: of a shadow, which app it is beside.
+    """Bind a flow to a cluster: check it against its sources and its recorded layout, make its topics, number its tasks. With
+    `backfill`, the layout records that one exists: workers find it there (`runtime.backfill.look`). The state of the
+    operators `losing` need not be kept. `beside`: for a shadow, the app that it is beside.
 
-    Safe to call from any number of workers at once. Raises ClusterError, SourceError and StateError: nothing is made then.
+    Safe to call from any number of workers at once. Raises ClusterError, SourceError and StateError, and then makes nothing.
     """
     steps, control = steps_topic(settings.prefix, plan.app), control_topic(settings.prefix, plan.app)
     record = ControlTopic(settings.cluster(), control)
@@ -127,7 +132,8 @@ def prepare(
             counts[steps] = found.tasks
         if not topics.describe([control]):
             topics.create(control, PARTITIONS, settings.replication, CONTROL)
-        infos = topics.describe(roles)
+        # Another process may have just made them: not every broker knows them yet.
+        infos = topics.shown(roles)
         counts = {name: info.partitions for name, info in infos.items()} | counts
         firsts = _firsts(found, counts, topics)
         kept = {n: layout.TopicRecord(infos[n].id, counts[n], roles[n], firsts.get(n, ())) for n in sorted(roles)}
@@ -136,21 +142,68 @@ def prepare(
     finally:
         record.close()
     if differ_in_topics(known.stages, stages):
-        # Another has seen other topics: look again.
+        # Another process has seen other topics: look again.
         return prepare(plan, settings, topics, backfill=backfill, losing=losing, beside=beside)
     shadows = {stage.id: stage.shadow for stage in known.stages if stage.shadow is not None}
     tasks = lay_out(plan, settings, known.number, found.sizes, infos, shadows)
     written = {name for name, role in roles.items() if role != "source"} | {
         o.topic for p in parts(plan) for o in p.outputs
     }
-    limits = {name: int(config["max.message.bytes"]) for name, config in topics.configs(written).items()}
+    own = {name for name, role in roles.items() if role in OWN_LOGS} | {control}
+    configs = topics.configs(written | own)
+    let_broker_date(own, configs, topics)
+    limits = {name: int(configs[name]["max.message.bytes"]) for name in written}
+    accepts = {name: accepted(configs[name]) for name in written - own}
     epochs = {batch.id: epochs_topic(settings.prefix, plan.app, batch.id) for batch in plan.batches}
-    batches = bind(plan.batches, epochs, {name: replace(info, partitions=counts[name]) for name, info in infos.items()})
+    bound = {name: replace(info, partitions=counts[name]) for name, info in infos.items()}
+    batches = bind(plan.batches, epochs, bound, accepts)
     fills = backfill_topic(settings.prefix, plan.app)
     filled = fills if fills in known.topics else None
     begins = found.past.begins
     starts = {} if begins is None else begins.starts
-    return App(plan.app, plan, steps, control, Layout(counts), infos, tasks, limits, known, batches, filled, starts)
+    return App(
+        plan.app, plan, steps, control, Layout(counts, accepts), infos, tasks, limits, known, batches, filled, starts
+    )
+
+
+def accepted(config: Mapping[str, str]) -> Accepts:
+    """Which records a topic with these settings accepts.
+
+    >>> accepted({"cleanup.policy": "compact", "message.timestamp.after.max.ms": "3600000"})
+    Accepts(keyless=False, after=3600000, before=None)
+    """
+    keyless = "compact" not in config.get("cleanup.policy", "")
+    if BROKER_TIME.items() <= config.items():
+        return Accepts(keyless)
+    both = config.get("message.timestamp.difference.max.ms", _ANY)
+    after, before = (config.get(f"message.timestamp.{side}.max.ms", both) for side in ("after", "before"))
+    return Accepts(keyless, *(None if ms == _ANY else int(ms) for ms in (after, before)))
+
+
+_ANY = str(2**63 - 1)
+
+
+def let_broker_date(own: Collection[str], configs: Mapping[str, Mapping[str, str]], topics: Topics) -> None:
+    """In topics that older versions made, records have their writers' dates. If the app's user may not change that, the app
+    runs all the same: only records of a host whose clock is far ahead are refused."""
+    dated = dated_by_writers(own, configs)
+    try:
+        topics.alter(dated, BROKER_TIME)
+    except ClusterError as error:
+        command = "kafka-configs.sh --alter --entity-type topics --add-config message.timestamp.type=LogAppendTime"
+        logger.warning(
+            "%s (%s): the clock of this host is not checked, and records are refused when it is an hour ahead. Have an "
+            "administrator run: %s --entity-name TOPIC, for %s", error.what, error.where, command, ", ".join(dated)
+        )  # fmt: skip
+
+
+def dated_by_writers(names: Collection[str], configs: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The topics whose records have their writers' dates.
+
+    >>> dated_by_writers(["a", "b"], {"a": {"message.timestamp.type": "CreateTime"}, "b": dict(BROKER_TIME)})
+    ['a']
+    """
+    return sorted(name for name in names if not BROKER_TIME.items() <= configs[name].items())
 
 
 def _firsts(found: Survey, counts: Mapping[str, int], topics: Topics) -> dict[str, tuple[int, ...]]:
@@ -168,7 +221,7 @@ def _firsts(found: Survey, counts: Mapping[str, int], topics: Topics) -> dict[st
 
 
 def check_fit(found: Survey, steps: str, losing: Collection[str] = ()) -> None:
-    """Raises StateError and SourceError where a flow is not the app that ran here before under its name."""
+    """Raises StateError and SourceError if the flow does not fit the app that ran here before under its name."""
     if found.past.layout is not None:
         check_stages(found.past.layout, found.stages, losing)
     elif (have := found.counts.get(steps, found.tasks)) != found.tasks:
@@ -187,7 +240,7 @@ def lay_out(
     infos: Mapping[str, TopicInfo],
     shadows: Mapping[str, ShadowRecord] = MappingProxyType({}),
 ) -> tuple[BoundTask, ...]:
-    """Number the tasks, stage by stage, in the order given: that of the layout, which is called `number`."""
+    """Number the tasks, stage by stage, in the given order: that of layout `number`."""
     steps = steps_topic(settings.prefix, plan.app)
     tasks: list[BoundTask] = []
     for stage in plan.stages:
@@ -213,7 +266,7 @@ def lay_out(
 
 
 def shared_inputs(stage: Stage, infos: Mapping[str, TopicInfo]) -> tuple[BoundInput, ...]:
-    """All partitions of the broadcast tables that a stage looks up, and where it is said which epochs are complete."""
+    """All partitions of the broadcast tables that a stage looks up, and of the topics that tell which epochs are complete."""
     places = [
         (t, TopicPartition(t.source.topic, p)) for t in stage.shared for p in range(infos[t.source.topic].partitions)
     ]

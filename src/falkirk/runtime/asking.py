@@ -1,4 +1,4 @@
-"""What a person asks of a running app, followed until its workers have answered. They answer in what they report.
+"""A person's request to a running app, followed until its workers have answered. They answer in their reports.
 
 asked ──▶ control topic ──▶ every worker's ear ──▶ done ──▶ its next report ──▶ here
 """
@@ -33,7 +33,7 @@ Look = Callable[[], str]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A task, and the version of it that is in the checkpoint store now."""
+    """A task, and its version that is in the checkpoint store now."""
 
     task: str
     step: int
@@ -42,7 +42,7 @@ class Made:
 
 
 class AskedApp:
-    """An app, as those talk with it who have its name alone. Raises ConfigError where there is none, or it has not run."""
+    """An app, for commands that know only its name. Raises ConfigError if it does not exist or has not run."""
 
     def __init__(self, app: str, settings: Settings, topics: Topics) -> None:
         self.app, self._settings, self._topics = app, settings, topics
@@ -57,7 +57,7 @@ class AskedApp:
         self._cluster, self._control = settings.cluster(), control_topic(settings.prefix, app)
 
     def workers(self) -> frozenset[str]:
-        """Those that are members of the app's group."""
+        """The members of the app's group."""
         return frozenset(self._topics.group(self.app).members)
 
     def paused(self) -> Asked | None:
@@ -71,11 +71,11 @@ class AskedApp:
         return asked
 
     def take_back(self, what: What) -> None:
-        """It is asked no more. Raises ClusterError."""
+        """Withdraw the request. Raises ClusterError."""
         ask(self._cluster, self._control, what, None)
 
     def still(self, paused: Asked | None) -> str:
-        """The workers that are not paused yet by this word, or, without one, that are paused still."""
+        """The workers that this request has not paused yet; without a request, those that are still paused."""
         reports, members = self._reports()
         left = [w for w in members if w not in reports or reports[w].paused != paused]
         return waiting_for(left, members, "workers")
@@ -103,7 +103,7 @@ class AskedApp:
         return {t: tuple(ends[TopicPartition(t, p)] for p in range(self.layout.topics[t].partitions)) for t in topics}
 
     def _reports(self) -> tuple[dict[str, Report], list[str]]:
-        """Of those that are members; and those."""
+        """The reports of the group's members, and the members."""
         members = sorted(self.workers())
         heard = hear(self._cluster, self._control).workers
         return {owner: a.report for owner, a in heard.items() if owner in members}, members
@@ -120,7 +120,7 @@ def waiting_for(left: Collection[str], all_: Collection[str], what: str) -> str:
 
 
 def follow(look: Look, seconds: float, say: Callable[[str], None]) -> str:
-    """Look until nothing is waited for, or the time is up: then what. Says it when it changes."""
+    """Look until nothing is waited for or the time is up; returns what is still waited for. Reports each change."""
     deadline, said = time.monotonic() + seconds, ""
     while left := look():
         if left != said:
@@ -133,8 +133,8 @@ def follow(look: Look, seconds: float, say: Callable[[str], None]) -> str:
 
 
 def checkpoint(app: AskedApp, seconds: float, say: Callable[[str], None]) -> list[Made]:
-    """Have every task make a version, and wait until all are in the checkpoint store. It is taken back at the end, however
-    that comes. Raises FalkirkError where some are not."""
+    """Make every task create a version, and wait until all are in the checkpoint store. The request is always withdrawn at
+    the end. Raises FalkirkError if some are missing."""
     asked = app.ask("checkpoint")
     try:
         left = follow(

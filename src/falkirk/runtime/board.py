@@ -1,6 +1,6 @@
-"""What is known of this host's workers, from what they said: no I/O, and no clock but the one it is given.
+"""The state of this host's workers, from their reports: no I/O, and no clock but the given one.
 
-news ──▶ take ──▶ workers, stages, recoveries        and, now and then, an event in words
+news ──▶ take ──▶ workers, stages, recoveries        and, sometimes, an event in words
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class WorkerState:
     slot: int
     pid: int
     down: float | None = None
-    """When its predecessor ended, until it has recovered."""
+    """When its predecessor ended; set until it has recovered."""
     reports: deque[Report] = field(default_factory=deque)
     settled: int | None = None
-    """How many tasks it had when all last ran."""
+    """Its number of tasks when all last ran."""
 
     @property
     def tasks(self) -> list[TaskReport]:
@@ -51,13 +51,13 @@ class WorkerState:
         return "running" if self.tasks else "waiting"
 
     def lately(self) -> Report | None:
-        """The reports of the window as one."""
+        """The reports of the window, combined."""
         return merged(self.reports) if self.reports else None
 
 
 @dataclass(frozen=True, slots=True)
 class StageState:
-    """One stage, as far as its tasks are here."""
+    """The part of one stage whose tasks are here."""
 
     id: str
     regime: str
@@ -69,7 +69,7 @@ class StageState:
     versions: tuple[int, int] | None
     """The lowest and the highest of the tasks' newest versions."""
     behind: float
-    """Seconds by which the oldest of them is older than its task's last step."""
+    """Seconds from the oldest of them to its task's last step."""
     dead: int
     skipped: int
 
@@ -102,10 +102,10 @@ class Board:
         self._skipped: Counter[str] = Counter()
         self._rolling: dict[str, tuple[str, float, int]] = {}
         self.epochs: dict[str, EpochReport] = {}
-        """The last word of each batch part's driver, if it is on this host."""
+        """The last report of each batch part's driver, if it is on this host."""
 
     def take(self, news: Report | EpochReport | Started | Ended) -> str | None:
-        """Take note; the event in words, where it is one that people should know of."""
+        """Take note; returns the event in words, if people should know it."""
         match news:
             case Started(slot, pid):
                 before = self.workers.get(slot)
@@ -136,7 +136,7 @@ class Board:
     def _reported(self, report: Report) -> str | None:
         worker = self.workers.get(report.slot)
         if worker is None or worker.pid != report.pid:
-            return None  # the last words of one that has been replaced
+            return None  # the last report of one that has been replaced
         worker.reports.append(report)
         while len(worker.reports) > 1 and sum(r.seconds for r in worker.reports) > WINDOW:
             worker.reports.popleft()
@@ -180,19 +180,24 @@ class Board:
         return [report for w in self.workers.values() if (report := w.lately()) is not None]
 
     def answers(self) -> object:
-        """What somebody may wait for who has asked the app for something."""
+        """What a person who has asked the app for something may wait for."""
         return [answers(w.reports[-1]) for w in self.workers.values() if w.reports]
 
+    def waits(self) -> list[str]:
+        """What the transactions of the workers here wait for."""
+        latest = [(w.slot, w.reports[-1].waits) for w in self.workers.values() if w.reports]
+        return [f"worker {slot} waits: {waits}" for slot, waits in sorted(latest) if waits]
+
     def paused(self) -> Asked | None:
-        """Who has paused the app, as its workers here say."""
+        """Who has paused the app, by the reports of its workers here."""
         return next((asked for w in self.workers.values() if w.reports and (asked := w.reports[-1].paused)), None)
 
     def left(self) -> list[Left]:
-        """What the tasks here have before them."""
+        """What is left to read for the tasks here."""
         return [left for worker in list(self.workers.values()) for task in worker.tasks for left in self.left_of(task)]
 
     def left_of(self, task: TaskReport) -> list[Left]:
-        """What one task has before it."""
+        """What is left to read for one task."""
         places = [TopicPartition(*p) for p in task.places] or [i.place for i in self._bound[task.task].inputs]
         return [
             Left(place, Offset(end), Offset(mark))

@@ -24,14 +24,14 @@ Fate = Literal["kept", "new", "migrated", "rebuilt", "dropped"]
 
 @dataclass(frozen=True, slots=True)
 class OperatorChange:
-    """What becomes of what an operator keeps."""
+    """What becomes of an operator's state."""
 
     operator: str
     fate: Fate
     state: str
     """In words."""
     before: str | None = None
-    """What is migrated or rebuilt, likewise."""
+    """The same for what is migrated or rebuilt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +52,23 @@ class BesideChange:
 
     app: str
     takes: tuple[str, ...]
-    """Stages that would take over what it has made."""
+    """Stages that would take over its results."""
     taken: tuple[str, ...]
-    """Stages that have taken it over, or still do."""
+    """Stages that have taken them over, or are doing so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """From the layout that is recorded to the one that a run would record."""
+    """From the recorded layout to the one that a run would record."""
 
     app: str
     layout: int
-    """The number of the one that is recorded; 0: none is."""
+    """The number of the recorded one; 0: none."""
     stages: tuple[StageChange, ...]
     topics: dict[str, int]
     """Those that would be made, with their partitions."""
     left: tuple[str, ...]
-    """Topics that the app has been using, and would not use any more. They stay."""
+    """Topics that the app has used, and would no longer use. They stay."""
     beside: BesideChange | None
     """None: there is no such app."""
     refused: FalkirkError | None
@@ -76,14 +76,14 @@ class Changes:
 
     @property
     def any(self) -> bool:
-        """Whether there would be another layout."""
+        """Whether the layout would change."""
         fates = {s.fate for s in self.stages} | {o.fate for s in self.stages for o in s.operators}
         return bool(fates - {"kept"} or self.topics or self.left or self.refused)
 
 
 def changes(plan: Plan, settings: Settings, topics: Topics, losing: Collection[str] = ()) -> Changes:
-    """Compare. Makes nothing. Raises ClusterError, SourceError and StateError where the flow cannot be held against the
-    cluster at all."""
+    """Compare. Makes nothing. Raises ClusterError, SourceError and StateError if the flow cannot be compared with the cluster
+    at all."""
     record = ControlTopic(settings.cluster(), control_topic(settings.prefix, plan.app))
     try:
         found = survey(plan, settings, topics, record)

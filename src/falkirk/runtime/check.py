@@ -1,4 +1,4 @@
-"""Whether a flow could run: all that it needs is tried, and nothing is made that stays.
+"""Preflight checks of a flow: everything that it needs is tried, and nothing that is made stays.
 
 brokers ──▶ sources ──▶ records ──▶ topics and tasks ──▶ rights          on the cluster
 state directory, checkpoint store, Spark                                 beside it
@@ -19,12 +19,15 @@ import msgspec
 from falkirk.checkpoint.ids import OwnerId, cluster_of, name_of
 from falkirk.connectors.java import find_java
 from falkirk.connectors.kafka.acls import may_write_as, rights_on_groups, rights_on_topics
+from falkirk.connectors.kafka.clocks import read_clock
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.control import ControlTopic
-from falkirk.connectors.kafka.topics import COMPACTED, FOREVER, Topics
+from falkirk.connectors.kafka.topic_settings import COMPACTED, FOREVER
+from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.master import check_master
 from falkirk.errors import ClusterError, ConfigError, DiskError, FalkirkError, SourceError
-from falkirk.runtime.app import check_fit
+from falkirk.runtime.app import check_fit, dated_by_writers
+from falkirk.runtime.clock import ahead_words, check_clock
 from falkirk.runtime.needs import NeededTopic, Right, needed_topics, rights
 from falkirk.runtime.peek import peek
 from falkirk.runtime.settings import Settings
@@ -36,16 +39,16 @@ from falkirk.stream.plan import Plan
 from falkirk.stream.views import View, view_of, views_of
 
 RECORDS = 100
-"""So many of the last records of a source are decoded."""
+"""This many of the last records of a source are decoded."""
 ROOM = 1 << 30
-"""Bytes that the state directory's disk should have."""
+"""Bytes that the state directory's disk should have free."""
 
 KEPT = {"changelog": "compact", "steps": "delete", "edge": "delete", "epochs": "delete"}
-"""The cleanup policies that the app's own topics live by."""
+"""The cleanup policies that the app's own topics need."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What came of one trial."""
+    """The result of one check."""
 
     what: str
     ok: bool
@@ -54,7 +57,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def check(plan: Plan, settings: Settings) -> Iterator[Finding]:
-    """Try everything, and say of each thing what came of it, as it comes."""
+    """Run all checks, and yield each result as it comes."""
     topics = Topics(settings.cluster())
     reached = yield from tried("brokers", lambda: _brokers(topics))
     for name in others(plan):
@@ -69,7 +72,7 @@ def check(plan: Plan, settings: Settings) -> Iterator[Finding]:
 
 
 def tried(what: str, trial: Callable[[], str]) -> Generator[Finding, None, bool]:
-    """What comes of one thing; and whether it was good."""
+    """Run one check; returns whether it succeeded."""
     try:
         yield Finding(what, True, trial())
     except FalkirkError as error:
@@ -83,7 +86,13 @@ def _on_the_cluster(plan: Plan, settings: Settings, topics: Topics) -> Iterator[
     views = [view for view in views_of(plan) if view.kind in ("source", "table")]
     read = dict.fromkeys(i.topic for part in parts(plan) for i in part.inputs if i.kind == "source")
     read |= dict.fromkeys(table.source.topic for table in plan.shared)
+    made = {o.topic for part in parts(plan) for o in part.outputs}
     for view in filter(None, (view_of(views, topic) for topic in read)):
+        if view.kind == "table" and view.topic in made and not topics.describe([view.topic]):
+            yield Finding(
+                f"table {view.topic}", True, "the flow writes it; it is made at the start, and empty at first"
+            )
+            continue
         there = yield from tried(f"{view.kind} {view.topic}", partial(_source, view, topics))
         if there:
             yield from tried(f"records of {view.topic}", partial(_records, view, settings, topics))
@@ -101,6 +110,7 @@ def _on_the_cluster(plan: Plan, settings: Settings, topics: Topics) -> Iterator[
         yield from tried("missing topics", lambda: _can_be_made(missing, settings, topics))
     if own := [topic for topic in needed if topic.exists and topic.role in KEPT]:
         yield from tried("own topics", lambda: _own(own, topics))
+    yield from tried("clock", partial(_clock, plan, settings, topics))
     known, wanted = {topic.name for topic in needed if topic.exists}, rights(plan, settings)
     for name in ["", *others(plan)]:
         mine = {name_of(topic) for topic in known if cluster_of(topic) == name}
@@ -177,7 +187,18 @@ def _own(own: list[NeededTopic], topics: Topics) -> str:
                 f"{topic.name} forgets what the app needs: {', '.join(f'{k}={v}' for k, v in wrong.items())}",
                 hint=f"set {', '.join(f'{name}={must[name]}' for name in wrong)} (kafka-configs.sh --alter)",
             )
-    return f"{len(own)}, with the settings that they need"
+    dated = dated_by_writers([topic.name for topic in own], configs)
+    older = f"; the next start lets the broker date the records of {', '.join(dated)}" if dated else ""
+    return f"{len(own)}, with the settings that they need{older}"
+
+
+def _clock(plan: Plan, settings: Settings, topics: Topics) -> str:
+    control = control_topic(settings.prefix, plan.app)
+    reading = None if not topics.describe([control]) else read_clock(settings.cluster(), control, "check")
+    if reading is None:
+        return "not compared yet: that takes the app's control topic, which the first start makes"
+    check_clock(reading, settings.clock_bound_ms)
+    return f"this host's is {ahead_words(reading.ahead)}"
 
 
 def _rights(wanted: Sequence[Right], cluster: Cluster, there: set[str]) -> str:

@@ -1,4 +1,4 @@
-"""How an app goes on from the layout that is recorded to that of the flow which is to run, and where it cannot.
+"""How an app continues from the recorded layout to that of the flow that is to run, and when it cannot.
 
 task i = partition i of the steps topic: a stage keeps its place, its name and the numbers of its tables;
          what is new comes last
@@ -6,7 +6,7 @@ task i = partition i of the steps topic: a stage keeps its place, its name and t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.metadata import version
 
 from msgspec.structs import replace
@@ -29,7 +29,7 @@ ANOTHER_NAME = (
 def stage_records(
     stages: Sequence[Stage], sizes: Mapping[str, int], known: LayoutRecord | None = None, number: int = 1
 ) -> tuple[StageRecord, ...]:
-    """The stages of a flow on a cluster, as they are to be recorded behind `known`, in layout `number`."""
+    """The stages of a flow on a cluster, as they are recorded after `known`, in layout `number`."""
     before = {} if known is None else {stage.id: stage for stage in known.stages}
 
     def moving(stage: Stage) -> tuple[int, ShadowRecord | None]:
@@ -63,8 +63,8 @@ def keep(
     topics: Mapping[str, TopicRecord],
     beside: str = "",
 ) -> LayoutRecord:
-    """Record what is new, and return the layout that counts. It may be another's, if that was first: it is checked again,
-    unless it is this one but for topics that have joined."""
+    """Record what is new, and return the layout that counts. It may be another run's, if that was first: it is checked again,
+    unless it is this one with additional topics."""
     if known.layout is not None and (known.layout.stages, known.layout.topics) == (stages, topics):
         return known.layout
     record = LayoutRecord(known.next, app, stages, dict(topics), falkirk=version("falkirk"), beside=beside)
@@ -78,7 +78,7 @@ def keep(
 
 
 def differ_in_topics(one: Sequence[StageRecord], other: Sequence[StageRecord]) -> bool:
-    """Whether it is the same flow, and other topics have joined its sources."""
+    """Whether it is the same flow, and only topics have joined its sources."""
 
     def fixed(stages: Sequence[StageRecord]) -> list[StageRecord]:
         return [replace(s, inputs=tuple(i for i in s.inputs if i not in s.several), several=()) for s in stages]
@@ -87,9 +87,9 @@ def differ_in_topics(one: Sequence[StageRecord], other: Sequence[StageRecord]) -
 
 
 def as_recorded(known: LayoutRecord | None, stages: Sequence[Stage], rebuilt: Collection[str] = ()) -> list[Stage]:
-    """The stages in the order in which their tasks are numbered, called and keeping their tables as the layout says. What is
-    new comes last. A stage that has come by another name, for it begins to keep state, is known by what it reads. Operators
-    `rebuilt` begin anew where they keep something else than they did."""
+    """The stages in the order in which their tasks are numbered, with their names and tables as in the layout. New ones come
+    last. A stage with another name, because it begins to keep state, is found by what it reads. Operators `rebuilt` begin
+    from scratch if they keep something else than before."""
     if known is None:
         return list(stages)
     by_id = {stage.id: stage for stage in stages}
@@ -104,7 +104,7 @@ def as_recorded(known: LayoutRecord | None, stages: Sequence[Stage], rebuilt: Co
 
 
 def _continues(was: StageRecord, stage: Stage) -> bool:
-    """It reads what that stage read, and nothing else, and goes on with some of its state, if that had any."""
+    """Whether it reads exactly what that stage read, and continues some of its state, if that had any."""
     change = schema.change(was.state, stage.known_as(was.id, was.state).state_schema)
     return inputs_of(stage) == was.inputs and bool(not was.stateful or change.kept or change.moved)
 
@@ -115,13 +115,13 @@ def inputs_of(stage: Stage) -> tuple[str, ...]:
 
 
 def check_topics(known: LayoutRecord, found: Mapping[str, TopicInfo]) -> None:
-    """Every topic that progress or state refers to is the one it was, with as many partitions:
+    """Every topic that progress or state refers to is the same, with as many partitions:
 
         found.id = known.id,  found.partitions = known.partitions        for what is read
         found.partitions ≥ known.partitions                              for what is only written, and for steps: the
                                                                          tasks of a new stage are about to be recorded
 
-    Raises SourceError for an input, StateError for a topic of the app's own.
+    Raises SourceError for an input, StateError for one of the app's own topics.
     """
     for name, was in known.topics.items():
         now = found.get(name)
@@ -157,7 +157,7 @@ def check_topics(known: LayoutRecord, found: Mapping[str, TopicInfo]) -> None:
 
 
 def check_alone(known: LayoutRecord, found: Mapping[str, TopicInfo]) -> None:
-    """No other run is adding stages to the app, while this one has those of `known`. Raises StateError."""
+    """No other run is adding stages to the app while this run has those of `known`. Raises StateError."""
     for name, was in known.topics.items():
         if was.role == "steps" and name in found and found[name].partitions > was.partitions:
             raise StateError(
@@ -169,8 +169,8 @@ def check_alone(known: LayoutRecord, found: Mapping[str, TopicInfo]) -> None:
 
 
 def check_stages(known: LayoutRecord, now: Sequence[StageRecord], losing: Collection[str] = ()) -> None:
-    """Every task goes on with the inputs it had, and with its state but for that of the operators `losing`. Raises StateError
-    and SourceError otherwise."""
+    """Every task keeps its inputs and its state, except that of the operators `losing`. Otherwise raises StateError and
+    SourceError."""
     if known.shards != SHARDS:
         raise StateError(f"app {known.app!r} has {known.shards} shards, and this Falkirk makes {SHARDS}")
     before = {stage.id: stage for stage in known.stages}
@@ -187,35 +187,34 @@ def check_stages(known: LayoutRecord, now: Sequence[StageRecord], losing: Collec
             where="the flow",
             hint=ANOTHER_NAME,
         )
-    for stage in now:
-        if stage.id in before:
-            _check_stage(before[stage.id], stage, losing)
+    both = [(before[stage.id], stage) for stage in now if stage.id in before]
+    if errors := [*_lost(both, losing), *(error for was, stage in both for error in _differences(was, stage))]:
+        raise _together(errors)
 
 
-def _check_stage(was: StageRecord, now: StageRecord, losing: Collection[str]) -> None:
+def _differences(was: StageRecord, now: StageRecord) -> Iterator[FalkirkError]:
+    """What prevents a stage from continuing, apart from its state's schema."""
     where = f"stage {now.id}"
-    if was.state != now.state:
-        _check_state(was, now, losing)
     if set(was.inputs) != set(now.inputs):
         gone, new = set(was.inputs) - set(now.inputs), set(now.inputs) - set(was.inputs) - set(now.several)
         words = [f"it read {t}, and does not now" for t in sorted(gone)]
         words += [f"it reads {t}, and did not" for t in sorted(new)]
         if words:
-            raise SourceError(
+            yield SourceError(
                 f"the inputs of stage {now.id!r} have changed: {'; '.join(words)}", where=where, hint=ANOTHER_NAME
             )
     if not (was.stateful and now.stateful):
         return
     if was.regime != now.regime:
-        # A lazy store does not follow the changelog, and a changelog lacks what was done lazily: rolled along the other
-        # log, a store would be wrong and not know it.
-        raise StateError(
+        # A lazy store does not follow the changelog, and a changelog lacks lazy changes: rolled forward along the other log,
+        # a store would be wrong without notice.
+        yield StateError(
             f"the regime of stage {now.id!r} has changed from {was.regime} to {now.regime}, and its state cannot follow",
             where=where,
             hint=ANOTHER_NAME,
         )
-    if now.regime == "lazy" and was.outputs != now.outputs:
-        raise StateError(
+    elif now.regime == "lazy" and was.outputs != now.outputs:
+        yield StateError(
             f"the outputs of stage {now.id!r} have changed from {', '.join(was.outputs)} to {', '.join(now.outputs)}: "
             "steps run again would not give what they published",
             where=f"{where}, in the lazy regime",
@@ -223,26 +222,50 @@ def _check_stage(was: StageRecord, now: StageRecord, losing: Collection[str]) ->
         )
 
 
-def _check_state(was: StageRecord, now: StageRecord, losing: Collection[str]) -> None:
-    words = f"the state's schema has changed:\n{schema.difference(was.state, now.state)}"
-    if now.regime == "lazy":
-        # Its steps are run again after a crash, those of before the change too, and what is new would take them in. What is
-        # rebuilt takes no such step in: it begins where all of them have ended (`rebuild.checks`).
+def _lost(both: Sequence[tuple[StageRecord, StageRecord]], losing: Collection[str]) -> Iterator[StateError]:
+    """The errors for lost state: one for all eager stages, and one for all lazy ones."""
+    eager, lazy = dict[str, set[str]](), dict[str, set[str]]()
+    differences: list[str] = []
+    for was, now in both:
+        if was.state == now.state:
+            continue
         change = schema.change(was.state, now.state)
-        if not change.lost | change.moved | (schema.numbers(now.state).keys() - change.kept - change.rebuilt):
-            return
-        rebuilds = " ".join(f"--rebuild {id_}" for id_ in sorted(change.lost))
-        again = f"rebuild it from what its inputs still have: falkirk run APP:FLOW {rebuilds}; or " if rebuilds else ""
-        raise StateError(words, where=f"stage {now.id}, in the lazy regime", hint=again + ANOTHER_NAME)
-    if lost := schema.change(was.state, now.state).lost - set(losing):
-        drops = " ".join(f"--drop {id_}" for id_ in sorted(lost))
-        raise StateError(
+        if now.regime == "lazy":
+            # Its steps are run again after a crash, including those before the change, and new state would include them.
+            # Rebuilt state includes no such step: it begins where all of them have ended (`rebuild.checks`).
+            if change.lost | change.moved | (schema.numbers(now.state).keys() - change.kept - change.rebuilt):
+                lazy[now.id] = set(change.lost)
+        elif lost := change.lost - set(losing):
+            eager[now.id] = set(lost)
+        if now.id in eager or now.id in lazy:
+            differences.append(schema.difference(was.state, now.state))
+    words = "the state's schema has changed:\n" + "\n".join(differences)
+    if eager:
+        drops = " ".join(f"--drop {id_}" for id_ in sorted(set().union(*eager.values())))
+        yield StateError(
             words,
-            where=f"stage {now.id}",
+            where=", ".join(f"stage {id_}" for id_ in eager),
             hint="undo the change; or say with migrate= how the state goes on; or rebuild it from what its inputs "
             f"still have: falkirk run APP:FLOW {drops.replace('--drop', '--rebuild')}; or, to go on without it: "
             f"falkirk plan APP:FLOW --apply {drops}",
         )
+    if lazy:
+        rebuilds = " ".join(f"--rebuild {id_}" for id_ in sorted(set().union(*lazy.values())))
+        again = f"rebuild it from what its inputs still have: falkirk run APP:FLOW {rebuilds}; or " if rebuilds else ""
+        yield StateError(
+            words, where=", ".join(f"stage {id_}, in the lazy regime" for id_ in lazy), hint=again + ANOTHER_NAME
+        )
+
+
+def _together(errors: Sequence[FalkirkError]) -> FalkirkError:
+    """All of them as one, with the type of the first."""
+    if len(errors) == 1:
+        return errors[0]
+    what, where, hint = (
+        "\n".join(dict.fromkeys(f"{part}" for part in parts if part))
+        for parts in zip(*((e.what, e.where, e.hint) for e in errors), strict=True)
+    )
+    return type(errors[0])(what, where=where, hint=hint)
 
 
 def _where(known: LayoutRecord, topic: str) -> str:

@@ -1,10 +1,10 @@
-"""The end of an app: all that it has on the cluster, in the checkpoint store and on this host, found and removed.
+"""The end of an app: finds and removes all that it has on the cluster, in the checkpoint store and on this host.
 
-    ending written ──▶ its group is deleted: refused while there are workers, by the broker ──▶ owners fenced
+    ending written ──▶ its group is deleted: the broker refuses while there are workers ──▶ owners fenced
                    ──▶ topics ──▶ checkpoints ──▶ this host's stores ──▶ control topic
 
-`ending` refuses whoever would run the app while half of it is gone; the control topic goes last, so that a deletion which
-was killed finds in it what is left to do. Stores on other hosts are of an incarnation that no app has any more.
+`ending` keeps anyone from running the app while half of it is gone. The control topic goes last, so that a killed deletion
+finds in it what is left to do. Stores on other hosts belong to an incarnation that no app has any more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from falkirk.errors import ConfigError
 from falkirk.runtime.clock import WallClock
 from falkirk.runtime.identity import fresh_nonce, hold_app, person
 from falkirk.runtime.known import known_app, no_such_app
-from falkirk.runtime.layout import ENDING, Ending, Known
+from falkirk.runtime.layout import ENDING, Ending, Known, LayoutRecord
 from falkirk.runtime.settings import Settings
 from falkirk.state.files import remove_folder as remove_files
 from falkirk.state.objects import Leftovers, connect
@@ -36,28 +36,30 @@ from falkirk.stream.names import control_topic, drivers, replays_topic, steps_to
 Tell = Callable[[str], None]
 
 PUBLISHED = ("sink", "dead_letters")
-"""What others read: left alone, unless a person says otherwise."""
+"""What others read: stays, unless a person decides otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Belongings:
-    """All that is an app's."""
+    """All that belongs to an app."""
 
     app: str
     known: Known
     topics: Mapping[str, TopicInfo]
-    """Its own, the control topic apart."""
+    """Its own topics, except the control topic."""
     published: Mapping[str, TopicInfo]
-    """Its sinks and its dead letters, with what says which of these were replayed."""
+    """Its sinks and its dead letters, with the record of which were replayed."""
     groups: tuple[str, ...]
     versions: Leftovers | None
     """In the checkpoint store."""
     folder: Path | None
     """On this host."""
+    read_back: tuple[str, ...] = ()
+    """Sinks that the flow also reads: they count as sources, and stay."""
 
 
 def belongings(app: str, settings: Settings, topics: Topics) -> Belongings:
-    """What there is of an app. Raises ConfigError where there is nothing."""
+    """What exists of an app. Raises ConfigError if there is nothing."""
     topics.check_reachable(timeout=5.0)
     control = control_topic(settings.prefix, app)
     folder = Path(settings.state_dir) / app
@@ -69,7 +71,7 @@ def belongings(app: str, settings: Settings, topics: Topics) -> Belongings:
     roles = {} if known.last is None else {name: topic.role for name, topic in known.last.topics.items()}
     steps = steps_topic(settings.prefix, app)
     own = {name for name, role in roles.items() if role not in ("source", *PUBLISHED)} | {steps}
-    # Which dead letters were replayed goes with them: letters without it could be replayed twice.
+    # The record of replayed dead letters goes with them: letters without it could be replayed twice.
     others = {name for name, role in roles.items() if role in PUBLISHED} | {replays_topic(settings.prefix, app)}
     found = topics.describe(own | others)
     incarnation = "" if known.last is None else known.last.incarnation
@@ -82,7 +84,16 @@ def belongings(app: str, settings: Settings, topics: Topics) -> Belongings:
         (app, drivers(app)),
         versions,
         folder if folder.is_dir() else None,
+        read_back(known.last),
     )
+
+
+def read_back(layout: LayoutRecord | None) -> tuple[str, ...]:
+    """The topics that stages write and the flow reads."""
+    if layout is None:
+        return ()
+    written = {topic for stage in layout.stages for topic in stage.outputs}
+    return tuple(sorted(name for name in written if name in layout.topics and layout.topics[name].role == "source"))
 
 
 def check_stopped(app: str, topics: Topics) -> None:
@@ -101,8 +112,8 @@ def check_stopped(app: str, topics: Topics) -> None:
 
 @contextmanager
 def ending(what: Literal["delete", "reset"], found: Belongings, settings: Settings, topics: Topics) -> Iterator[None]:
-    """From here on nobody runs the app, and nothing of what sleeping workers had sent is committed any more. Raises
-    ConfigError where it runs after all."""
+    """From here on nobody runs the app, and nothing that sleeping workers had sent is still committed. Raises ConfigError if
+    it runs after all."""
     with alone(found):
         control = control_topic(settings.prefix, found.app)
         steps = steps_topic(settings.prefix, found.app)
@@ -113,20 +124,20 @@ def ending(what: Literal["delete", "reset"], found: Belongings, settings: Settin
             try:
                 shut_out(found.app, found.groups, partitions, settings, topics)
             except BaseException:
-                if not begun:  # nothing is deleted yet: the app is as it was
+                if not begun:  # nothing is deleted yet: the app is unchanged
                     log.append(LAYOUT, ENDING, None)
                 raise
         yield
 
 
 def announce(log: ControlTopic, what: Literal["delete", "reset"]) -> None:
-    """From here on nobody begins to run the app."""
+    """From here on nobody starts the app."""
     log.append(LAYOUT, ENDING, msgspec.json.encode(Ending(what, person(), WallClock().now())))
 
 
 def shut_out(app: str, groups: Collection[str], partitions: int, settings: Settings, topics: Topics) -> None:
-    """Nobody is in the app's groups, and nothing of what sleeping workers had sent is committed any more. `partitions`: how
-    many its steps topic has. Raises ConfigError where somebody is."""
+    """Nobody is in the app's groups, and nothing that sleeping workers had sent is still committed. `partitions`: the number
+    in its steps topic. Raises ConfigError if somebody is in them."""
     check_stopped(app, topics)
     topics.delete_groups(groups)
     if partitions:
@@ -135,19 +146,19 @@ def shut_out(app: str, groups: Collection[str], partitions: int, settings: Setti
 
 
 def alone(found: Belongings) -> AbstractContextManager[None]:
-    """Nobody runs the app in this state directory meanwhile. Raises IdentityError where somebody does."""
+    """Nobody runs the app in this state directory meanwhile. Raises IdentityError if somebody does."""
     return nullcontext() if found.folder is None else hold_app(found.folder, found.app)
 
 
 def fence_all(steps: list[TopicPartition], app: str, settings: Settings) -> None:
-    """End what any worker has open."""
+    """Abort every worker's open transaction."""
     owner = OwnerId(f"{app}.ending.{fresh_nonce()}")
     with closing(publisher_log(settings.cluster(), owner, settings.transaction_timeout_ms, 1_000_000)) as log:
         driver.run(fence_rivals(log, steps))
 
 
 def delete(found: Belongings, settings: Settings, topics: Topics, tell: Tell, *, published: bool) -> None:
-    """Remove an app, and with `published` what it has published. What was removed before is passed over."""
+    """Remove an app, and with `published` what it has published. What is already removed is skipped."""
     control = control_topic(settings.prefix, found.app)
     if found.groups:
         with ending("delete", found, settings, topics):

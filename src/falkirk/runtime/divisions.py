@@ -1,4 +1,4 @@
-"""Reading what tasks have read, once more, wherever their inputs are."""
+"""Reads the inputs of tasks again, on any cluster."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from falkirk.stream.records import Records
 
 @dataclass(slots=True)
 class Divisions:
-    """A reader for each task and each cluster that it reads from, which stands where it was read last."""
+    """A reader for each task and each cluster that it reads from, positioned where it was last read."""
 
     cluster: Cluster
     lost: Words
-    """What to say where records are gone."""
+    """The message for records that are gone."""
     patience: float = math.inf
-    """Seconds without any record, after which a cluster counts as away."""
+    """Seconds without any record until a cluster counts as away."""
     _readers: dict[tuple[TaskId, str], DivisionReader] = field(default_factory=dict)
 
     def read(self, task: BoundTask, division: Division, go_on: Callable[[], None] = lambda: None) -> list[Slice]:
@@ -46,7 +46,7 @@ class Divisions:
         ]
 
     def forget(self, task: TaskId) -> None:
-        """It reads no more, or again from elsewhere."""
+        """The task reads no more, or again from another position."""
         for key in [key for key in self._readers if key[0] == task]:
             self._readers.pop(key).close()
 

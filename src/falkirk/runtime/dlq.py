@@ -1,4 +1,4 @@
-"""The dead letters of an app: looked at, and their records written again."""
+"""The dead letters of an app: looks at them, and writes their records again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from confluent_kafka import Message
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition, cluster_of
 from falkirk.connectors.kafka.glance import Glance
 from falkirk.connectors.kafka.rewriting import Rewriter, Rewritten, read_marks
-from falkirk.connectors.kafka.topics import FOREVER, TopicInfo, Topics
+from falkirk.connectors.kafka.topic_settings import LOG
+from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.errors import ClusterError, ConfigError, StateError
 from falkirk.runtime.clock import WallClock
 from falkirk.runtime.known import layout_of
@@ -35,16 +36,16 @@ from falkirk.stream.names import replays_topic
 from falkirk.stream.records import Headers
 
 SLICE = 500
-"""Records that one transaction writes again, at most."""
+"""The most records that one transaction writes again."""
 SLICE_BYTES = 4 << 20
-"""Of their keys and values, unless one alone has more."""
+"""The most bytes of their keys and values, unless one alone has more."""
 
 NEAR = 500
-"""Offsets between two records of a topic that are read on the way from one to the other, rather than sought."""
+"""A gap between two records of a topic is read up to this many offsets; a longer one is skipped by a seek."""
 
 
 class Found(NamedTuple):
-    """A letter, and where it lies."""
+    """A letter, and its position."""
 
     letter: Letter
     place: Address
@@ -52,20 +53,20 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class Survey:
-    """What a replay has before it, in records: of several letters of one record, one counts."""
+    """What a replay would do, in records: several letters of one record count once."""
 
     due: int = 0
     settled: int = 0
-    """Replayed already."""
+    """Already replayed."""
     failed_again: int = 0
-    """Replayed, and failed once more: those wait until they are asked for."""
+    """Replayed, and failed again: those wait until they are asked for."""
     unknown: int = 0
-    """Letters of which the record is not known."""
+    """Letters whose record is not known."""
     elsewhere: str | None = None
-    """Another cluster that a record is from which is due."""
+    """Another cluster that a due record is from."""
 
     def check(self, to: str | None) -> None:
-        """Raises ConfigError where records would go back into a cluster that the app does not write to."""
+        """Raises ConfigError if records would go back into a cluster that the app does not write to."""
         if to is None and self.elsewhere is not None:
             raise _not_back(self.elsewhere)
 
@@ -74,7 +75,7 @@ class DeadLetters:
     """Those of one app."""
 
     def __init__(self, app: str, settings: Settings, topics: Topics) -> None:
-        """Raises ConfigError where there is no such app, and ClusterError."""
+        """Raises ConfigError if there is no such app, and ClusterError."""
         topics.check_reachable(timeout=5.0)
         self.app, self.settings, self.topics = app, settings, topics
         recorded = layout_of(app, settings, topics).topics
@@ -82,10 +83,10 @@ class DeadLetters:
         self.sources = sorted(name for name, topic in recorded.items() if topic.role == "source")
         self.replays = TopicPartition(replays_topic(settings.prefix, app), 0)
         self.foreign = 0
-        """Records met in these topics that are no letters of this app."""
+        """Records in these topics that are not letters of this app."""
 
     def found(self, choice: Choice) -> Iterator[list[Found]]:
-        """The letters that are meant, some at a time; an empty list where there were others only."""
+        """The chosen letters, some at a time; an empty list where there were only others."""
         infos = self.topics.describe(self.where)
         for info in infos.values():
             with closing(Glance(self.settings.cluster(), self.topics, info)) as glance:
@@ -98,8 +99,8 @@ class DeadLetters:
                     yield [f for f in mine if f.letter in choice]
 
     def marks(self, *, fenced: bool = False) -> Marks:
-        """What has been replayed, as far as is seen now; if whoever replays is `fenced`, all of it. Raises StateError where
-        that cannot be read."""
+        """What has been replayed, as far as is visible now; all of it if the replaying process is `fenced`. Raises StateError
+        if that cannot be read."""
         marks = Marks()
         if self.replays.topic in self.topics.describe([self.replays.topic]):
             for value in read_marks(self.settings.cluster(), self.replays, fenced=fenced):
@@ -114,7 +115,7 @@ class DeadLetters:
         return marks
 
     def survey(self, choice: Choice, *, again: bool) -> Survey:
-        """What there is to replay."""
+        """What can be replayed."""
         marks, survey, seen = self.marks(), Survey(), set[Address]()
         for found in self.found(choice):
             for letter, _ in found:
@@ -132,26 +133,27 @@ class DeadLetters:
 
 @dataclass(slots=True)
 class Replay:
-    """Records of dead letters, written again: each once, whoever dies, and however often it is begun."""
+    """Writes records of dead letters again: each once, no matter which process dies, or how often it is started."""
 
     letters: DeadLetters
     choice: Choice
     to: str | None
-    """A topic other than the one each came from."""
+    """Another topic than the one each record came from."""
     again: bool
-    """Records too that have failed again."""
+    """Also records that have failed again."""
     on_progress: Callable[[int], None]
-    """Called with how many are written, after each transaction."""
+    """Called after each transaction with the number written."""
     _infos: dict[str, TopicInfo] = field(default_factory=dict)
 
     def run(self) -> int:
-        """Write all that is due; how many records. Raises ClusterError, and IdentityError if another replay begins."""
+        """Write all that is due; returns the record count. Raises ClusterError, and IdentityError if another replay
+        begins."""
         letters, marks_topic = self.letters, self.letters.replays.topic
         settings, topics = letters.settings, letters.topics
         if self.to is not None:
             self._partitions(self.to)
         if marks_topic not in topics.describe([marks_topic]):
-            topics.create(marks_topic, 1, settings.replication, FOREVER)
+            topics.create(marks_topic, 1, settings.replication, LOG)
         targets = [name for name in letters.sources if not cluster_of(name)] if self.to is None else [self.to]
         limits = topics.configs([marks_topic, *(name for name in targets if self._known(name))])
         batch_bytes = min(int(config["max.message.bytes"]) for config in limits.values())
@@ -213,7 +215,7 @@ class Replay:
         return moves
 
     def _place(self, letter: Letter, address: Address) -> TopicPartition:
-        """Where a record goes: back to its partition, or to where its key lies in another topic."""
+        """Where a record goes: back to its partition, or to its key's partition in another topic."""
         if self.to is None:
             if cluster := cluster_of(address.topic):
                 raise _not_back(cluster)
@@ -240,7 +242,7 @@ class Replay:
         return topic in self._infos
 
     def _headers(self, some: Sequence[Letter]) -> Mapping[Address, Headers]:
-        """Those of the records, as far as these are still there: a letter does not have them."""
+        """The headers of the records that still exist: a letter does not have them."""
         by_address = {letter.address: letter for letter in some}
         found: dict[Address, Headers] = {}
         for topic in {a.topic for a in by_address if a is not None}:
@@ -279,18 +281,18 @@ def _rounds(wanted: Mapping[int, Iterable[int]]) -> Iterator[dict[int, tuple[Off
 
 
 class Kind(NamedTuple):
-    """What letters have in common that are counted as one kind."""
+    """What all letters have in common that are counted as one kind."""
 
     stage: str
     operator: str
-    """That of what does not decode is its source."""
+    """For what does not decode: its source."""
     topic: str
     reason: str
 
 
 @dataclass(slots=True)
 class Count:
-    """Of one kind."""
+    """The count of one kind."""
 
     letters: int = 0
     replayed: int = 0
@@ -301,7 +303,7 @@ class Count:
 
 
 def counted(letters: DeadLetters, choice: Choice) -> dict[Kind, Count]:
-    """The letters that are meant, by kind; most first."""
+    """The chosen letters, by kind; most first."""
     marks, counts = letters.marks(), dict[Kind, Count]()
     for found in letters.found(choice):
         for letter, _ in found:

@@ -1,4 +1,4 @@
-"""Leaving when the work is done: at the end of what the sources held at the start, or when a drain was asked."""
+"""Leaving when the work is done: at the end of what the sources held at the start, or when someone asks for a drain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from falkirk.runtime.until_end import UntilEnd
 
 
 class Following:
-    """Looks for the end in a thread of its own: a cluster that does not answer must not hold up the supervisor."""
+    """Looks for the end in its own thread: a cluster that does not answer must not block the supervisor."""
 
     def __init__(self, end: Callable[[], UntilEnd]) -> None:
         self._error: FalkirkError | None = None
@@ -25,7 +25,7 @@ class Following:
         threading.Thread(target=self._follow, args=(end,), daemon=True).start()
 
     def finished(self) -> bool:
-        """Whether everything is processed. Raises FalkirkError where that cannot be told."""
+        """Whether everything is processed. Raises FalkirkError if that is not known."""
         if self._error is not None:
             raise self._error
         return self._ended.is_set()
@@ -41,7 +41,7 @@ class Following:
 
 
 class Draining:
-    """Hears whether a drain is asked from now on. One that was asked before is for those who ran then."""
+    """Listens for drains from now on. An earlier one is for those who ran then."""
 
     def __init__(self, app: App, settings: Settings, topics: Topics, tell: Callable[[str], None]) -> None:
         self._app, self._settings, self._topics, self._tell = app, settings, topics, tell
@@ -50,7 +50,7 @@ class Draining:
         self._following: Following | None = None
 
     def finished(self) -> bool:
-        """Whether to leave. Cheap to ask often. Raises FalkirkError where that cannot be told."""
+        """Whether to leave. Cheap to ask often. Raises FalkirkError if that is not known."""
         if self._following is not None:
             return self._following.finished()
         heard = self._ear.heard()
@@ -67,7 +67,7 @@ class Draining:
         return False
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stop listening."""
         self._ear.close()
 
     def _until(self, asked: Asked) -> UntilEnd:

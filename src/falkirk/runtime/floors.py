@@ -1,4 +1,4 @@
-"""Below which offsets a task's topics may be trimmed, where what nobody needs any more is to stay for a while."""
+"""The offsets below which a task's topics may be trimmed, if records that nobody needs stay for some time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Floor = dict[TopicPartition, Offset]
 
 @dataclass(slots=True)
 class Floors:
-    """Floors as they were noted, of which the newest counts that is old enough.
+    """The floors noted so far; the newest one that is old enough counts.
 
     >>> floors, place = Floors(keep=60.0), TopicPartition("steps", 0)
     >>> for at in (0, 30, 70): floors.note(at, {place: Offset(at)})
@@ -21,17 +21,17 @@ class Floors:
     """
 
     keep: float
-    """Seconds for which all stays that lies above a floor."""
+    """Seconds for which everything above a floor stays."""
     behind: int = 0
-    """So many of the newest do not count, however old they are."""
+    """This many of the newest do not count, however old they are."""
     _noted: list[tuple[float, Floor]] = field(default_factory=list)
 
     def note(self, now: float, floor: Floor) -> None:
-        """Where a floor is now, in seconds of any clock that does not go back."""
+        """Note the present floor, in seconds of any clock that does not go back."""
         self._noted.append((now, floor))
 
     def passed(self, now: float) -> Floor:
-        """What may be trimmed; those before it are forgotten."""
+        """What may be trimmed; older floors are forgotten."""
         old = [floor for at, floor in self._noted[: len(self._noted) - self.behind] if now - at >= self.keep]
         if not old:
             return {}

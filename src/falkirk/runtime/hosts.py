@@ -1,8 +1,8 @@
 """Several hosts, and the versions of lazy state.
 
-A lazy task moves to another host with its versions alone, for the step records below them are trimmed. In the folder that
-is the default no other host finds them: the task could not go on there, and the app would stop. So where such an app runs
-already, a host that joins it without a checkpoint store to share is refused; and one that runs is told when another joins.
+A lazy task moves to another host only with its versions, because the step records below them are trimmed. No other host finds
+them in the default folder: the task could not continue there, and the app would stop. So a host without a shared checkpoint
+store may not join if such an app already runs; and a running host reports it when another joins.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Hosts:
         self._told = False
 
     def check_alone(self) -> None:
-        """Raises ConfigError where the app runs on other hosts, and its tasks could not move from here to there."""
+        """Raises ConfigError if the app runs on other hosts, and its tasks could not move from here to there."""
         if others := self._others():
             raise ConfigError(
                 f"app {self._app.name!r} runs on another host, and {self._words()}",
@@ -40,7 +40,7 @@ class Hosts:
             )
 
     def look(self) -> None:
-        """Say, once, that another host has joined."""
+        """Report, once, that another host has joined."""
         if not self._told and (others := self._others()):
             self._told = True
             logger.warning("another host has joined (%s), and %s. To do: %s", ", ".join(others), self._words(), HINT)

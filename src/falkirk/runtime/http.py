@@ -1,4 +1,4 @@
-"""`/metrics`, `/live` and `/ready` over HTTP, for Prometheus and for whoever starts and ends processes."""
+"""`/metrics`, `/live` and `/ready` over HTTP, for Prometheus and for process managers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LOOPBACK = "127.0.0.1"
 
 
 class Http:
-    """Answers in threads of its own, from construction on."""
+    """Answers in its own threads, from construction on."""
 
     def __init__(self, address: str, metrics: Metrics) -> None:
-        """`address`: HOST:PORT; a PORT alone is one of loopback, port 0 is a free one. Raises ConfigError."""
+        """`address`: HOST:PORT; a PORT alone means loopback, port 0 is a free one. Raises ConfigError."""
         registry = CollectorRegistry()
         registry.register(metrics)
         ProcessCollector(registry=registry)
@@ -43,7 +43,7 @@ class Http:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Probes come every few seconds: nobody wants to read of them."""
+                """Probes come every few seconds: nobody wants them in the log."""
 
         host, port = parse_address(address)
         try:
@@ -58,7 +58,7 @@ class Http:
         threading.Thread(target=self._server.serve_forever, name="falkirk-http", daemon=True).start()
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         self._server.shutdown()
         self._server.server_close()
 

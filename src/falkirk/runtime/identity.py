@@ -1,7 +1,7 @@
-"""Who a worker is: stable across restarts, from a UUID kept in the state directory.
+"""A worker's identity: stable across restarts, from a UUID kept in the state directory.
 
-The instance id (static membership) and the transactional id derive from it: a process started again under them gets its
-tasks back at once, and ends what its predecessor left open.
+The instance id (static membership) and the transactional id derive from it: a restarted process gets its tasks back at once
+with them, and aborts what its predecessor left open.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Identity:
 
 
 def identity(state_dir: Path, app: str, slot: int) -> Identity:
-    """The identity of worker `slot`. Raises DiskError where the directory cannot be written."""
+    """The identity of worker `slot`. Raises DiskError if the directory cannot be written."""
     folder = state_dir / app / f"worker-{slot}"
     with _words(state_dir):
         folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def identity(state_dir: Path, app: str, slot: int) -> Identity:
 
 
 def word(state_dir: Path) -> str:
-    """What tells a state directory from all others. Raises DiskError where it cannot be written."""
+    """Distinguishes a state directory from all others. Raises DiskError if it cannot be written."""
     path = state_dir / "identity"
     with _words(state_dir):
         state_dir.mkdir(parents=True, exist_ok=True)
@@ -54,12 +54,12 @@ def word(state_dir: Path) -> str:
 
 
 def host_name() -> str:
-    """What people call this machine."""
+    """This machine's name for people."""
     return socket.gethostname()
 
 
 def person() -> str:
-    """Who gives a command, and where."""
+    """The person who gives a command, and the host."""
     try:
         return f"{getpass.getuser()}@{host_name()}"
     except (KeyError, OSError):  # a container's user may have no name
@@ -68,9 +68,9 @@ def person() -> str:
 
 @contextmanager
 def hold(path: Path, who: str, *, patience: float = 0.0) -> Iterator[None]:
-    """Be the only process that is `who`: the kernel lets go of the lock when this one ends, however it ends.
+    """Be the only process that is `who`: the kernel releases the lock when this one ends, however it ends.
 
-    Raises IdentityError if another holds it for longer than `patience` seconds, DiskError if there is no place for it.
+    Raises IdentityError if another holds it for longer than `patience` seconds, DiskError if it cannot be written.
     """
     with _words(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,13 +97,13 @@ def hold(path: Path, who: str, *, patience: float = 0.0) -> Iterator[None]:
 
 
 def hold_app(folder: Path, app: str) -> AbstractContextManager[None]:
-    """Be the only one that runs an app, or ends it, in its folder of a state directory. Raises as `hold` does."""
+    """Be the only process that runs an app, or ends it, in its folder of a state directory. Raises as `hold` does."""
     return hold(folder / "lock", f"app {app!r}")
 
 
 @contextmanager
 def _words(place: Path) -> Iterator[None]:
-    """An OSError as a DiskError."""
+    """Turns an OSError into a DiskError."""
     try:
         yield
     except OSError as error:

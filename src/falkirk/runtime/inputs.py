@@ -1,7 +1,7 @@
-"""What a worker reads for its tasks: their own inputs, by as many consumers as it takes, and the broadcast tables.
+"""What a worker reads for its tasks: their own inputs, with as many consumers as needed, and the broadcast tables.
 
 taken over ──▶ held: the worker's tables are read as far as the task has seen them
-                 └──▶ moving: what it read before is read again, if operators are rebuilt
+                 └──▶ moving: its earlier inputs are read again, if operators are rebuilt
                  └──▶ loading: the task's own tables are read to their end
                         └──▶ all its inputs are read
 """
@@ -23,11 +23,11 @@ from falkirk.state.engine import Memory
 from falkirk.stream.plan import Stage
 
 DRAINED = 500
-"""A look for input that gave fewer messages than this found no backlog."""
+"""A poll for input that gave fewer messages than this found no backlog."""
 
 
 class Inputs:
-    """Of one worker."""
+    """The inputs of one worker."""
 
     def __init__(self, app: App, cluster: Cluster, topics: Topics, folder: Path, memory: Memory) -> None:
         self._lanes = lanes_of(app.plan.stages)
@@ -37,21 +37,22 @@ class Inputs:
         self.again = Rereads(app, cluster, topics)
 
     def add(self, task: RunningTask) -> None:
-        """Begin to read for a task, where it says."""
+        """Begin to read for a task, from its position."""
         self._reader_of(task).add(task.positions())
 
     def remove(self, task: RunningTask) -> None:
-        """Read for it no longer."""
+        """Stop reading for it."""
         self._reader_of(task).remove(i.place for i in task.bound.inputs)
         self.again.forget(task.owned.task.id)
 
     def rewind(self, task: RunningTask) -> None:
-        """Read for it again, from where it says now. (A seek would leave what is fetched ahead in the queue for a while.)"""
+        """Read for it again, from its present position. (After a seek, prefetched messages would stay in the queue a
+        while.)"""
         self.remove(task)
         self.add(task)
 
     def poll(self, tasks: Collection[RunningTask], timeout: float) -> bool:
-        """Hand the tasks what there is, waiting up to `timeout` seconds for it; say whether there was no more."""
+        """Hand the tasks what has arrived, waiting up to `timeout` seconds for it; returns whether there was no more."""
         drained = True
         for reader in self._readers:
             runs, count = reader.poll(timeout / len(self._readers))
@@ -71,11 +72,11 @@ class Inputs:
         return drained
 
     def marks(self, task: RunningTask) -> dict[TopicPartition, Offset]:
-        """Where the task's inputs end, as far as is known here."""
+        """Where the task's inputs end, as far as this worker knows."""
         return self._reader_of(task).marks(i.place for i in task.bound.inputs)
 
     def close(self) -> None:
-        """Close the consumers, and the tables' stores."""
+        """Close the consumers and the tables' stores."""
         for reader in self._readers:
             reader.close()
         self.tables.close()

@@ -1,4 +1,4 @@
-"""Apps by their names, for commands that are given no flow."""
+"""Apps by their names, for commands without a flow."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from falkirk.stream.names import control_topic
 
 
 def known_app(app: str, settings: Settings, topics: Topics) -> Known:
-    """What is recorded of an app. Raises ConfigError where the cluster has no such app, ClusterError where it has none at all
-    to ask."""
+    """What is recorded of an app. Raises ConfigError if the cluster has no such app, ClusterError if no broker answers."""
     topics.check_reachable(timeout=5.0)
     if (known := recorded(app, settings, topics)) is not None:
         return known
@@ -22,7 +21,7 @@ def known_app(app: str, settings: Settings, topics: Topics) -> Known:
 
 
 def recorded(app: str, settings: Settings, topics: Topics) -> Known | None:
-    """The same; None where the cluster has no such app."""
+    """The same; None if the cluster has no such app."""
     control = control_topic(settings.prefix, app)
     if not topics.describe([control]):
         return None
@@ -31,7 +30,7 @@ def recorded(app: str, settings: Settings, topics: Topics) -> Known | None:
 
 
 def layout_of(app: str, settings: Settings, topics: Topics) -> LayoutRecord:
-    """The layout of an app that has run. Raises ConfigError where there is none, StateError where it is half gone."""
+    """The layout of an app that has run. Raises ConfigError if there is none, StateError if it is half deleted."""
     known = known_app(app, settings, topics)
     check_not_ending(app, known)
     if known.layout is not None:
@@ -42,7 +41,7 @@ def layout_of(app: str, settings: Settings, topics: Topics) -> LayoutRecord:
 
 
 def no_such_app(app: str, settings: Settings, topics: Topics) -> ConfigError:
-    """With those that there are."""
+    """With the apps that exist."""
     prefix, suffix = control_topic(settings.prefix, "\0").split("\0")
     known = sorted(
         t.removeprefix(prefix).removesuffix(suffix)

@@ -1,23 +1,23 @@
-"""The layout of an app, recorded: what its tasks are, so that no later run takes them for others.
+"""The recorded layout of an app: what its tasks are, so that no later run mistakes them for others.
 
     layout n    stages in order, each with its tasks, state and inputs; topics with id and partitions
     task i      = partition i of the steps topic = the i-th task in the order of the layout, not of the flow's text
 
-Layouts are numbered 1, 2, 3… in the control topic. Of several with one number the first in log order counts, whoever
-wrote it; each has a key of its own, for compaction would keep the last of equal keys. A run reads them back (`continuity`):
+Layouts are numbered 1, 2, 3… in the control topic. Of several with one number the first in log order counts, no matter who
+wrote it; each has its own key, as compaction would keep the last of equal keys. A run reads them back (`continuity`):
 
-    same layout                              go on
-    a change that loses no task's state      go on, recorded as layout n+1: code, sinks, new state, new stages
-    one that does                            refused, unless `falkirk plan --apply --drop` has said that it may, or
-                                             --rebuild that it is made anew
+    same layout                              continue
+    a change that loses no task's state      continue as layout n+1: code, sinks, new state, new stages
+    one that does                            refused, unless `falkirk plan --apply --drop` has allowed it, or
+                                             --rebuild makes it again
     any other                                refused, with what changed and what to do
 
-A step record names the layout it ran under, so that no step of an older flow follows one of a newer.
+A step record names the layout it ran under, so that no step of an older flow follows one of a newer flow.
 
-An app that is deleted or reset says so first, and whoever would run it is refused until that is finished:
+A deletion or reset of an app is recorded first, and nobody can run the app until it is finished:
 
     ending               a deletion or a reset is under way; null: it is finished
-    begins               where a reset lets the inputs begin; the layouts up to a number were those of before
+    begins               where a reset lets the inputs begin; layouts up to a number are from before
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ Role = Literal["source", "edge", "sink", "dead_letters", "changelog", "steps", "
 
 
 class TopicRecord(msgspec.Struct, frozen=True):
-    """A topic, as it was."""
+    """A topic, as recorded."""
 
     id: str
     partitions: int
     role: Role
     first: tuple[int, ...] = ()
-    """Of a source: where each partition began when the app first ran. Nothing: it ran before this was on record."""
+    """For a source: where each partition began when the app first ran. Empty: it ran before this was recorded."""
 
 
 def incarnation_of(steps: str) -> str:
-    """An app's, by the id of its steps topic: a word for folders, where Kafka's client gives plain base64.
+    """An app's, by the id of its steps topic: made fit for folder names, as Kafka's client gives plain base64.
 
     >>> incarnation_of("app//0HjpQchSYm+QO2oJG"), incarnation_of("a/b")
     ('app__0HjpQchSYm-QO2oJG', 'a_b')
@@ -63,7 +63,7 @@ def incarnation_of(steps: str) -> str:
 
 
 class ShadowRecord(msgspec.Struct, frozen=True):
-    """What was made beside a stage of the operators that are rebuilt: the changelog that its tasks take it from."""
+    """What a shadow made for a stage's rebuilt operators: the changelog that its tasks take it from."""
 
     topic: str
     id: str
@@ -72,7 +72,7 @@ class ShadowRecord(msgspec.Struct, frozen=True):
 
 
 class StageRecord(msgspec.Struct, frozen=True):
-    """A stage, as it was."""
+    """A stage, as recorded."""
 
     id: str
     tasks: int
@@ -85,15 +85,15 @@ class StageRecord(msgspec.Struct, frozen=True):
     outputs: tuple[str, ...]
     """Topics."""
     several: tuple[str, ...] = ()
-    """Those inputs that are of sources of several topics: others may join them."""
+    """The inputs that belong to sources of several topics: others may join them."""
     moving: int = 0
-    """The number of the layout with which operators of it were last to be migrated or rebuilt; 0: none were."""
+    """The number of the layout that last migrated or rebuilt operators of it; 0: none did."""
     shadow: ShadowRecord | None = None
-    """What those that were last to be rebuilt begin with, if they were rebuilt beside the version before."""
+    """What the operators of the last rebuild begin with, if they were rebuilt beside the previous version."""
 
 
 class LayoutRecord(msgspec.Struct, frozen=True):
-    """A layout, as it was."""
+    """A layout, as recorded."""
 
     number: int
     app: str
@@ -102,23 +102,23 @@ class LayoutRecord(msgspec.Struct, frozen=True):
     shards: int = SHARDS
     falkirk: str = ""
     beside: str = ""
-    """Of a shadow: which app it is beside (`falkirk.runtime.rebuild.shadows`)."""
+    """For a shadow: the app that it is beside (`falkirk.runtime.rebuild.shadows`)."""
     format: int = FORMAT
 
     @property
     def numbers(self) -> dict[str, range]:
-        """Those of each stage's tasks."""
+        """The numbers of each stage's tasks."""
         ends = list(accumulate((stage.tasks for stage in self.stages), initial=0))
         return {stage.id: range(*between) for stage, between in zip(self.stages, pairwise(ends), strict=True)}
 
     @property
     def incarnation(self) -> str:
-        """What tells the app from an earlier one of its name; "" where it has no streams."""
+        """Distinguishes the app from an earlier one of its name; "" if it has no streams."""
         return next((incarnation_of(topic.id) for topic in self.topics.values() if topic.role == "steps"), "")
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """A deletion or a reset is under way."""
+    """A deletion or a reset in progress."""
 
     what: Literal["delete", "reset"]
     by: str
@@ -127,7 +127,7 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Where a reset lets a source begin."""
+    """Where a source begins after a reset."""
 
     id: str
     """Of the topic."""
@@ -139,7 +139,7 @@ class Begins(msgspec.Struct, frozen=True):
     """An app was reset."""
 
     above: int
-    """Layouts up to this number are those of before."""
+    """Layouts up to this number are from before."""
     starts: dict[str, Start]
     """By topic."""
     by: str
@@ -165,7 +165,7 @@ class Known(msgspec.Struct, frozen=True):
 
 
 def read_known(control: ControlTopic) -> Known:
-    """All that is recorded. Raises StateError where it cannot be understood."""
+    """All that is recorded. Raises StateError if it cannot be understood."""
     layouts: list[LayoutRecord] = []
     begins: Begins | None = None
     ending: Ending | None = None
@@ -184,7 +184,7 @@ def read_known(control: ControlTopic) -> Known:
 
 
 def read_layout(control: ControlTopic) -> LayoutRecord | None:
-    """The layout that counts; None if there is none yet. Raises StateError where it cannot be understood."""
+    """The layout that counts; None if there is none yet. Raises StateError if it cannot be understood."""
     return read_known(control).layout
 
 
@@ -196,8 +196,19 @@ def write_layout(control: ControlTopic, layout: LayoutRecord) -> LayoutRecord:
     return found
 
 
+def layout_number(key: bytes | None) -> int | None:
+    """The number of the layout that a record of the control topic holds; None if it holds something else.
+
+    >>> layout_number(b"layout/7/ab12"), layout_number(b"asked/pause")
+    (7, None)
+    """
+    kind, _, rest = (key or b"").partition(b"/")
+    number = rest.partition(b"/")[0]
+    return int(number) if kind == b"layout" and number.isdigit() else None
+
+
 def check_not_ending(app: str, known: Known) -> None:
-    """Raises StateError while a deletion or a reset is under way: half of what the app had may be gone."""
+    """Raises StateError while a deletion or a reset is in progress: half of what the app had may be gone."""
     if (ending := known.ending) is not None:
         raise StateError(
             f"a {ending.what} of app {app!r} was begun, and is not finished",
@@ -230,7 +241,7 @@ def decode_layout(data: bytes) -> LayoutRecord:
     )
 
 
-# Made at import: a type's first decoding builds what is known of it, and two threads that do so at once can crash.
+# Made at import: the first decoding of a type builds its type information, and two threads that do so at once can crash.
 _decode_format = msgspec.json.Decoder(_Format).decode
 _decode_layoutrecord = msgspec.json.Decoder(LayoutRecord).decode
 _decode_ending = msgspec.json.Decoder(Ending).decode

@@ -1,4 +1,4 @@
-"""What processes write on standard error: lines for people, or a JSON object a line for what collects logs.
+"""What processes write on standard error: lines for people, or one JSON object per line for log collectors.
 
 text    12:34:56.789 4711 W task stats/0 has another owner
 json    {"time": "2026-01-31T12:34:56.789Z", "level": "warning", "logger": "falkirk.kafka", "message": "task stats/0 has
@@ -20,15 +20,15 @@ from datetime import UTC, datetime
 from falkirk.errors import FalkirkError
 
 FIELDS = ("task", "step", "where", "hint")
-"""What a record may say of itself beside its message: `logger.warning(…, extra={"task": …})`."""
+"""Fields that a record may have beside its message: `logger.warning(…, extra={"task": …})`."""
 
 SAID = "falkirk"
-"""The logger of what is no record of any: lines for people."""
+"""The logger name of lines that are not log records: lines for people."""
 
 
 @dataclass(slots=True)
 class _Choice:
-    """How this process writes, and what it is."""
+    """The output form of this process, and its fields."""
 
     json: bool = False
     about: dict[str, object] = field(default_factory=dict)
@@ -38,17 +38,17 @@ _choice = _Choice()
 
 
 def use(name: str) -> None:
-    """Write so from now on: "text" or "json"."""
+    """Write in this form from now on: "text" or "json"."""
     _choice.json = name == "json"
 
 
 def as_json() -> bool:
-    """Whether what is written is JSON."""
+    """Whether the output is JSON."""
     return _choice.json
 
 
 def about(**fields: object) -> None:
-    """What this process is: app, worker. Every object tells it from now on."""
+    """What this process is: app, worker. Every object has these fields from now on."""
     _choice.about.update(fields)
 
 
@@ -88,7 +88,7 @@ class Json(logging.Formatter):
 
 
 def line(level: str, logger: str, message: str, fields: Mapping[str, object], at: float | None = None) -> str:
-    """An object, as a line. `at`: seconds since 1970; now, if it is not said."""
+    """An object, as a line. `at`: seconds since 1970; default: now."""
     moment = datetime.now(UTC) if at is None else datetime.fromtimestamp(at, UTC)
     shown = {
         "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -103,14 +103,14 @@ def line(level: str, logger: str, message: str, fields: Mapping[str, object], at
 
 
 def formed(text: str) -> str:
-    """A line for people, as it is written: what another process of ours has formed already stays as it is."""
+    """A line for people, in the output form; what another process of ours has already formed stays as it is."""
     if not as_json() or text.startswith('{"time": '):
         return text
     return line("info", SAID, text, {})
 
 
 def stamped(text: str) -> str:
-    """With the time of day, where what is written has none of its own."""
+    """With the time of day, unless the output already has it."""
     return text if as_json() else f"{time.strftime('%H:%M:%S')} {text}"
 
 
@@ -121,14 +121,14 @@ def say(text: str) -> None:
 
 
 def error_line(error: FalkirkError) -> str:
-    """What is wrong, as an object: what, where and what to do are apart."""
+    """An error as an object: what, where and hint are separate."""
     told = {"where": error.where, "hint": error.hint}
     fields = {"error": type(error).__name__, "exit_code": error.exit_code, **{k: v for k, v in told.items() if v}}
     return line("error", SAID, error.what, fields)
 
 
 def print_trace() -> None:
-    """Write of the exception that is being handled."""
+    """Write the exception that is being handled."""
     if as_json():
         error = sys.exc_info()[1]
         print(line("critical", SAID, repr(error), {"trace": traceback.format_exc()}), file=sys.stderr)  # noqa: T201

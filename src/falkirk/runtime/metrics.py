@@ -1,9 +1,9 @@
-"""What this host's workers are and have done since the start, as Prometheus asks for it; and whether they are well.
+"""The state and work of this host's workers since the start, for Prometheus; and whether they are healthy.
 
-    news ──▶ take ──▶ totals      what only grows: reports tell what came since the last
-             board ──▶ gauges     how it is now
+    news ──▶ take ──▶ totals      counters: reports hold what came since the last
+             board ──▶ gauges     the present state
 
-Nothing is measured for it but what workers report anyway: once a second, from a few numbers that each step leaves.
+Only what workers report anyway is measured: once a second, from a few numbers that each step leaves.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from falkirk.runtime.news import Ended, Line, News, Started
 from falkirk.runtime.protocol import BOUNDS, EpochReport, Report, TaskReport, added
 
 SILENT = 300.0
-"""Seconds after which a loop that has not turned is given up: as long as a member of the group may go without a look at it,
-so whoever is silent for longer has lost its tasks. An outage of the brokers can hold a loop up, and is over by itself."""
+"""Seconds until a loop that has not turned counts as dead: as long as a group member may go without a poll, so a process that
+is silent for longer has lost its tasks. An outage of the brokers can block a loop, and passes by itself."""
 
 TASK = ["stage", "task"]
 
 
 class Metrics(Collector):
-    """Fed by a watch with what it tells the board. Any thread may ask."""
+    """A watch feeds it with the same news as the board. Any thread may ask."""
 
     def __init__(self, board: Board, clock: Callable[[], float] = time.monotonic) -> None:
         self._board, self._clock = board, clock
@@ -50,16 +50,16 @@ class Metrics(Collector):
         self._restarts: Counter[int] = Counter()
         self._epochs: Counter[tuple[str, str]] = Counter()
         self._commits: Counter[int] = Counter()
-        """Of the processes that are workers now."""
+        """Of the present worker processes."""
         self._steps: dict[int, Times] = {}
         self._transactions: dict[int, Times] = {}
 
     def turned(self) -> None:
-        """The loop that looks after all has turned once more."""
+        """The supervisor's loop has turned once more."""
         self._turned = self._clock()
 
     def heard(self, news: News) -> None:
-        """A worker lives, or has ended. Said apart from all else: whoever takes news may be held up by who shows them."""
+        """A worker lives, or has ended. Separate from `take`, which those who show the news may block."""
         match news:
             case Report(slot):
                 self._heard[slot] = self._clock()
@@ -69,7 +69,7 @@ class Metrics(Collector):
                 pass
 
     def take(self, news: News) -> str | None:
-        """Take note, and let the board do so; the event in words, as `Board.take` has it."""
+        """Take note, and let the board do so; returns the event in words, as `Board.take` does."""
         with self._changing:
             match news:
                 case Report():
@@ -96,7 +96,7 @@ class Metrics(Collector):
     # -- whether all is well -------------------------------------------------------------------------------------------
 
     def live(self) -> str:
-        """Why the process should be started anew; "" if it is fine."""
+        """Why the process should be restarted; "" if it is fine."""
         now = self._clock()
         if (still := now - self._turned) > SILENT:
             return f"the loop has not turned for {still:.0f} s"
@@ -193,7 +193,13 @@ class Metrics(Collector):
         for family, times in ((steps, self._steps), (commits, self._transactions)):
             for slot, of_worker in times.items():
                 family.add_metric([str(slot)], of_worker.buckets(), of_worker.seconds)
-        return [workers, restarts, recoveries, steps, commits]
+        ahead = GaugeMetricFamily(
+            "falkirk_clock_ahead_seconds", "This host's clock less the broker's, at least.", labels=["worker"]
+        )
+        for slot, worker in board.workers.items():
+            if worker.reports and (millis := worker.reports[-1].ahead_ms) is not None:
+                ahead.add_metric([str(slot)], millis / 1000)
+        return [workers, restarts, recoveries, steps, commits, ahead]
 
     def _of_epochs(self) -> Iterable[Metric]:
         epoch = GaugeMetricFamily("falkirk_epoch", "The epoch that a driver here spoke of last.", labels=["stage"])
@@ -206,19 +212,19 @@ class Metrics(Collector):
 
 
 class Times:
-    """How long many things took."""
+    """How long many events took."""
 
     def __init__(self) -> None:
         self._counts: tuple[int, ...] = ()
         self.seconds = 0.0
 
     def add(self, counts: Sequence[int], mean_ms: float) -> None:
-        """Some more, counted by the first of `BOUNDS` that each is not above."""
+        """Add some, counted by the first of `BOUNDS` that each does not exceed."""
         self._counts = added(self._counts, counts)
         self.seconds += sum(counts) * mean_ms / 1000
 
     def buckets(self) -> list[tuple[str, float]]:
-        """As Prometheus has them: each with all that are below."""
+        """In Prometheus's form: each bucket includes all below it."""
         found, total = [], 0
         for bound, count in zip([*map(str, BOUNDS), "+Inf"], self._counts or [0] * (len(BOUNDS) + 1), strict=True):
             total += count

@@ -1,9 +1,9 @@
-"""What an app needs of its cluster: topics, and rights.
+"""What an app needs from its cluster: topics and rights.
 
-    rights     READ of what is read, WRITE of what is written; of the app's own topics all but to make them
-    topics     as `prepare` makes them where it may
+    rights     READ of what is read, WRITE of what is written; for the app's own topics all but CREATE
+    topics     as `prepare` makes them if it may
 
-An app makes what is missing, if it has the right to. Where only administrators have it, they make it beforehand.
+An app makes what is missing, if it has the right. If only administrators have it, they make it beforehand.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import msgspec
 
 from falkirk.checkpoint.ids import cluster_of, name_of
 from falkirk.connectors.kafka.config import READER, SOURCE
-from falkirk.connectors.kafka.control import CONTROL, PARTITIONS, ControlTopic
+from falkirk.connectors.kafka.control import PARTITIONS, ControlTopic
+from falkirk.connectors.kafka.topic_settings import CONTROL
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import others, parts, survey
@@ -24,7 +25,7 @@ from falkirk.stream.names import control_topic, drivers, own_topics
 from falkirk.stream.plan import Plan
 
 ASKED = ("DESCRIBE", "DESCRIBE_CONFIGS")
-"""Of every topic its partitions, its id and its settings."""
+"""Each topic's partitions, id and settings."""
 
 
 class NeededTopic(msgspec.Struct, frozen=True):
@@ -35,7 +36,7 @@ class NeededTopic(msgspec.Struct, frozen=True):
     partitions: int
     exists: bool
     config: Mapping[str, str]
-    """Its settings, where it is to be made; what exists is taken as it is."""
+    """Its settings, if it is to be made; what exists is taken as it is."""
 
 
 class Right(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,15 +45,15 @@ class Right(msgspec.Struct, frozen=True, omit_defaults=True):
     resource: Literal["topic", "group", "transactional-id"]
     name: str
     prefixed: bool
-    """Whether it is for all whose names begin so."""
+    """Whether it is for all names with this prefix."""
     operations: tuple[str, ...]
     reason: str
     cluster: str = ""
-    """Another cluster than the app's own, by its name."""
+    """Another cluster than the app's, by its name."""
 
 
 def needed_topics(plan: Plan, settings: Settings, topics: Topics, *, backfill: bool = False) -> list[NeededTopic]:
-    """The app's topics, those that it reads first. Raises FalkirkError where what it reads is not as it must be."""
+    """The app's topics, those that it reads first. Raises FalkirkError if what it reads is not as it must be."""
     control = control_topic(settings.prefix, plan.app)
     with closing(ControlTopic(settings.cluster(), control)) as record:
         found = survey(plan, settings, topics, record, backfill=backfill)
@@ -67,7 +68,7 @@ def needed_topics(plan: Plan, settings: Settings, topics: Topics, *, backfill: b
 
 
 def rights(plan: Plan, settings: Settings) -> list[Right]:
-    """What the app's user needs, if all topics are there."""
+    """What the app's user needs, if all topics exist."""
     own = own_topics(settings.prefix, plan.app)
     read = {i.topic for part in parts(plan) for i in part.inputs} | {table.source.topic for table in plan.shared}
     written = {o.topic for part in parts(plan) for o in part.outputs}
@@ -94,4 +95,4 @@ def rights(plan: Plan, settings: Settings) -> list[Right]:
 
 
 GROUPS: Sequence[str] = (READER, SOURCE)
-"""What readers that are in no group give as theirs. Nobody joins it, but librdkafka looks for its coordinator."""
+"""The group name of readers that are in no group. Nobody joins it, but librdkafka looks for its coordinator."""

@@ -1,4 +1,4 @@
-"""What becomes of the worker processes, as those who show it are told."""
+"""News of the worker processes, for those who show it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Ended:
     pid: int
     how: str
     then: str = "a spare takes its place"
-    """What is done about it."""
+    """The reaction to it."""
     ago: float = 0.0
     """Seconds since then, at most."""
 

@@ -1,4 +1,4 @@
-"""Looking at the records of a topic, as a flow means them: nothing is asked of the app's workers."""
+"""Shows the records of a topic in the flow's formats, without asking the app's workers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Start = int | Literal["earliest", "latest"]
 def peek(
     view: View, settings: Settings, topics: Topics, start: Start, count: int, *, follow: bool
 ) -> Iterator[list[Row]]:
-    """The last `count` records (of edges: rows), or the first from a start on; 0: all that are there.
+    """The last `count` records (for edges: rows), or the first from a start on; 0: all that exist.
 
-    With `follow`, what comes follows without an end, with an empty list every moment in which nothing does; from
-    a start on, that is everything. Raises ClusterError.
+    With `follow`, new records follow without an end, with an empty list whenever none comes; from a start on, that is
+    everything. Raises ClusterError.
     """
     with closing(Glance(settings.cluster(), topics, _topic(view, topics))) as glance:
         offset = start if isinstance(start, int) else 0

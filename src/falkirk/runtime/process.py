@@ -1,7 +1,7 @@
 """A worker process, started by a supervisor (`falkirk.runtime.parent`).
 
-It reads its settings, a line on its standard input, loads the flow and meets the cluster as a spare, waits for another line
-that says which worker it is, and works until it is told to stop (SIGTERM) or its supervisor ends (end of its standard input).
+It reads its settings, a line on standard input, loads the flow and connects to the cluster as a spare. Then it waits for
+another line that says which worker it is, and works until SIGTERM or its supervisor's end (end of standard input).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _work(settings: Settings, pipe: Pipe, stop: threading.Event) -> None:
         threading.Thread(target=watch_supervisor, daemon=True).start()
         if order.first:
             Hosts(app, settings, topics).check_alone()
-        if settings.beside:  # the app has gone on: the supervisor waits for us to come as far as it saw it
+        if settings.beside:  # the app has moved on: the supervisor waits until we are where it saw the app
             app, topics = met(settings, pipe)
         work(app, settings, topics, order.slot, stop.is_set, pipe.say)
 
@@ -56,10 +56,10 @@ def _work(settings: Settings, pipe: Pipe, stop: threading.Event) -> None:
 def be_child(
     do: Callable[[Settings, Pipe, threading.Event], None], passing: tuple[type[FalkirkError], ...] = (UnreachableError,)
 ) -> None:
-    """Be a supervisor's child: do something until SIGTERM sets the event, then end this process, however it ended.
-    Errors that are `passing` are said to be: another child may do better."""
+    """Be a supervisor's child: do something until SIGTERM sets the event, then end this process, however it ended. Errors
+    that are `passing` are marked so: another child may succeed."""
     pipe = Pipe(os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0))
-    # What a user's function prints, or Spark, must not end up among the reports.
+    # The prints of a user's function, or of Spark, must not get into the reports.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
@@ -70,9 +70,10 @@ def be_child(
         setup_logging(settings.log_level, settings.log_format)
         do(settings, pipe, stop)
         sys.stderr.flush()
-        os._exit(0)  # a thread that waits for the cluster, or Spark, would hold up the interpreter's end
+        os._exit(0)  # a thread that waits for the cluster, or Spark, would block the interpreter's end
     except FalkirkError as error:
-        pipe.say(Failed(error.what, error.exit_code, isinstance(error, passing), error.where, error.hint))
+        kind = type(error).__name__
+        pipe.say(Failed(error.what, error.exit_code, isinstance(error, passing), error.where, error.hint, kind))
         os._exit(error.exit_code)
     except BaseException:  # noqa: BLE001  # whatever it is, the process ends with it
         print_trace()
@@ -80,8 +81,8 @@ def be_child(
 
 
 def met(settings: Settings, pipe: Pipe) -> tuple[App, Topics]:
-    """The flow that the command line names, on its cluster. Tries until a broker answers: whether the run survives that is
-    the supervisor's to say."""
+    """The flow that the command line names, on its cluster. Tries until a broker answers: the supervisor decides whether the
+    run survives that."""
     plan = load_flow(sys.argv[1]).plan(settings.prefix)
     topics = Topics(settings.cluster())
     while True:
@@ -95,7 +96,7 @@ def met(settings: Settings, pipe: Pipe) -> tuple[App, Topics]:
 
 def watch_supervisor() -> None:
     """The supervisor's end closes the pipe."""
-    while os.read(sys.stdin.fileno(), 1024):  # not sys.stdin: a thread inside it would hold up the interpreter's end
+    while os.read(sys.stdin.fileno(), 1024):  # not sys.stdin: a thread inside it would block the interpreter's end
         pass
     os._exit(1)
 
@@ -107,6 +108,6 @@ class Pipe:
         self._out = out
 
     def say(self, message: FromWorker) -> None:
-        """Write a line. A report is dropped rather than waited for: a supervisor that sleeps must not hold up the work."""
+        """Write a line. A report is dropped rather than waited for: a supervisor that sleeps must not block the work."""
         if not isinstance(message, Report) or select.select([], [self._out], [], 0)[1]:
             self._out.write(encode(message) + b"\n")

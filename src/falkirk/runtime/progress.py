@@ -1,4 +1,4 @@
-"""How far tasks are: the last records of their steps partitions, read by anybody."""
+"""How far tasks are: the last records of their steps partitions, readable by anyone."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from falkirk.runtime.layout import StageRecord
 from falkirk.runtime.settings import Settings
 
 TAIL = 32
-"""A task's last step and name are among so many of its last records, nearly always."""
+"""A task's last step and name are nearly always among this many of its last records."""
 
 
 def last_records(settings: Settings, partitions: Sequence[TopicPartition]) -> list[Records]:
-    """The last committed records of each steps partition: a step among them, wherever there is one."""
+    """The last committed records of each steps partition: among them a step, if one exists."""
     reader = BoundedReader(settings.cluster())
     try:
         first, end = reader.watermarks(partitions, end=False), reader.watermarks(partitions, end=True)
@@ -25,7 +25,7 @@ def last_records(settings: Settings, partitions: Sequence[TopicPartition]) -> li
         while todo := {p: (begin[p], end[p]) for p in partitions if begin[p] < end[p] and last_step(found[p]) is None}:
             for p, read in reader.read(todo, committed=True).items():
                 found[p] = decoded(read)
-                # Nothing there, for there were many names or aborted steps: then all of it, and then no more.
+                # No step there, because of many names or aborted steps: then read all of it, only once.
                 begin[p] = first[p] if begin[p] > first[p] else end[p]
         return [found[p] for p in partitions]
     finally:
@@ -33,7 +33,7 @@ def last_records(settings: Settings, partitions: Sequence[TopicPartition]) -> li
 
 
 def is_moving(stage: StageRecord, last: StepRecord) -> bool:
-    """Whether a task with this last step has yet to migrate or rebuild something, or to go on with it."""
+    """Whether a task with this last step must still migrate or rebuild something, or continue to."""
     return last.layout < stage.moving or (last.move is not None and last.move.left)
 
 

@@ -1,4 +1,4 @@
-"""What supervisor and worker processes say to each other: lines of JSON on the worker's standard input and output."""
+"""The messages between supervisor and worker processes: lines of JSON on the worker's standard input and output."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Literal
 
 import msgspec
 
+from falkirk.errors import FalkirkError, retold
+
 BUG = 70
-"""Exit code of what is no FalkirkError (EX_SOFTWARE): the supervisor tries again, a few times."""
+"""Exit code of an error that is not a FalkirkError (EX_SOFTWARE): the supervisor tries again, a few times."""
 
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Seconds by which the times of steps and commits are told apart."""
+"""The bounds, in seconds, of the histograms of step and commit times."""
 
 
 class Work(msgspec.Struct, frozen=True, tag="work"):
@@ -21,22 +23,26 @@ class Work(msgspec.Struct, frozen=True, tag="work"):
 
     slot: int
     first: bool = False
-    """Nobody has looked yet whether the app may run on this host: it is to."""
+    """Nobody has checked yet whether the app may run on this host: this worker must."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """From a spare: imported, planned and connected."""
 
     app: str = ""
-    """Whose worker it can be; "" where there is nothing for workers to do."""
+    """Whose worker it can be; "" if workers have nothing to do."""
 
 
 class Waiting(msgspec.Struct, frozen=True, tag="waiting"):
-    """From a spare: no broker answers, and it tries on."""
+    """From a spare: no broker answers, and it keeps trying."""
 
 
 REBUILDING = "rebuilding"
-"""The phase of a task that runs, and reads again what it had read, for operators that are rebuilt."""
+"""The phase of a running task that reads its earlier inputs again, for operators that are rebuilt."""
+
+
+WAITING = "waiting"
+"""The phase of a task whose take-over must wait for something: the report says for what."""
 
 
 class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,42 +51,44 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     task: str
     phase: str
     step: int = -1
-    """The last that is committed."""
+    """The last committed one."""
     rows: int = 0
     """Committed since the last report."""
     dead: int = 0
-    """Of those, what failed and went to the dead letters."""
+    """Of those, the failed rows that went to the dead letters."""
     version: int = 0
     """The newest; 0: none, or no state."""
     behind: float = 0.0
-    """Seconds by which that version is older than the last step."""
+    """Seconds from that version to the last step."""
     ends: tuple[int, ...] = ()
     """Where the last committed step stopped reading, in the order of the task's inputs."""
     marks: tuple[int, ...] = ()
-    """Where those inputs ended just then."""
+    """Where those inputs ended at that time."""
     places: tuple[tuple[str, int], ...] = ()
-    """The topics and partitions of those inputs, where topics may join them while the app runs."""
+    """The topics and partitions of those inputs, if topics may join them while the app runs."""
     done: int = 0
     total: int = 0
-    """How far a recovery is, or a rebuild: records of a changelog, steps, bytes, or offsets."""
+    """How far a recovery or a rebuild is: records of a changelog, steps, bytes, or offsets."""
+    waits: str = ""
+    """What it waits for, and since when."""
     skipped: int = 0
-    """Of `rows`, what failed and was left out."""
+    """Of `rows`, the failed ones that were left out."""
     answers: str = ""
-    """The last `falkirk checkpoint` for which a version is in the checkpoint store; without state: that was heard of."""
+    """The last `falkirk checkpoint` for which a version is in the checkpoint store; without state: the last heard."""
     copied: int = -1
     """The step of that version."""
 
 
 class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a person has asked of an app."""
+    """A person's request to an app."""
 
     by: str
     at: int
     """Milliseconds since 1970, UTC."""
     id: str = ""
-    """Of what is answered once."""
+    """For a request that is answered once."""
     ends: dict[str, tuple[int, ...]] = {}
-    """Of a drain: where the sources end, by topic and partition."""
+    """For a drain: where the sources end, by topic and partition."""
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
@@ -93,18 +101,22 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
     seconds: float = 1.0
     """Since the last report."""
     step_ms: float = 0.0
-    """What a step took to run, on average since the last report."""
+    """The average time to run a step since the last report."""
     commit_ms: float = 0.0
-    """And to commit."""
+    """And to commit it."""
     commits: int = 0
     """Since the last report."""
     step_times: tuple[int, ...] = ()
-    """How many steps since then took up to each of `BOUNDS`, and longer than the last; nothing where none did."""
+    """How many steps since then took up to each of `BOUNDS`, and longer than the last; empty if there were none."""
     commit_times: tuple[int, ...] = ()
     member: bool = False
     """Whether the group has given it tasks, or none."""
     paused: Asked | None = None
-    """By whom; None while steps are opened, or one is still under way."""
+    """By whom; None while steps are opened, or one is still in progress."""
+    ahead_ms: int | None = None
+    """By how much the host's clock is ahead of the broker's, at least; None if unknown."""
+    waits: str = ""
+    """What its transactions wait for; "" if nothing is unusual."""
 
 
 def at_work(report: Report) -> bool:
@@ -118,12 +130,12 @@ def at_work(report: Report) -> bool:
 
 
 def answers(report: Report) -> object:
-    """What of it somebody waits for who has asked the app for something: when it changes, it is told at once."""
+    """The part that a person who has asked the app for something waits for: when it changes, it is reported at once."""
     return report.paused, [(t.task, t.answers) for t in report.tasks]
 
 
 def merged(reports: Sequence[Report]) -> Report:
-    """Reports of one worker in a row, as one."""
+    """Consecutive reports of one worker, as one."""
     last, commits = reports[-1], sum(r.commits for r in reports)
     rows: Counter[str] = Counter()
     dead: Counter[str] = Counter()
@@ -148,7 +160,7 @@ def merged(reports: Sequence[Report]) -> Report:
 
 
 def added(*counts: Sequence[int]) -> tuple[int, ...]:
-    """Counts for `BOUNDS`, each the sum of its like; no counts are all zero.
+    """Counts for `BOUNDS`, added one by one; no counts mean all zero.
 
     >>> added((1, 0), (), (2, 3))
     (3, 3)
@@ -162,7 +174,7 @@ def _mean(pairs: list[tuple[float, int]]) -> float:
 
 
 class EpochReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="epoch"):
-    """From a driver: how an epoch is."""
+    """From a driver: the state of an epoch."""
 
     stage: str
     epoch: int
@@ -171,21 +183,21 @@ class EpochReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="epoch"):
     """What is being done, or was."""
     done: int = 0
     of: int = 0
-    """Spark's tasks of that; 0: not known."""
+    """Spark's tasks for it; 0: not known."""
     ui: str = ""
-    """Where Spark shows it; "": nowhere."""
+    """The address of Spark's UI for it; "": none."""
 
 
 class Announced(msgspec.Struct, frozen=True):
-    """What the control topic tells of a worker."""
+    """A worker's report on the control topic."""
 
     host: str
     at: int
     """Milliseconds since 1970, UTC."""
     report: Report
-    """Of the last seconds, as many as it says."""
+    """For the last seconds; it says how many."""
     run: str = ""
-    """Which run of workers on Spark it belongs to; "" for those that a supervisor of their host's has."""
+    """Which run of workers on Spark it belongs to; "" for workers of a supervisor on their host."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
@@ -194,13 +206,20 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     what: str
     exit_code: int
     passing: bool = False
-    """It mends itself: another worker may try."""
+    """It passes by itself: another worker may try."""
     where: str = ""
     hint: str = ""
+    kind: str = ""
+    """The error's class, by its name."""
+
+
+def error_of(said: Failed) -> FalkirkError:
+    """As the worker raised it."""
+    return retold(said.kind, said.what, said.exit_code, where=said.where, hint=said.hint)
 
 
 class AnnouncedEpoch(msgspec.Struct, frozen=True):
-    """What the control topic tells of an epoch that is under way."""
+    """An epoch in progress, as reported on the control topic."""
 
     host: str
     at: int

@@ -1,4 +1,4 @@
-"""A flow meets the schema registries that its formats name, before anything is made for it."""
+"""Checks the schema registries that a flow's formats name, before anything is made for it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from falkirk.stream.stage import PhysicalStage
 
 
 def meet_registries(plan: Plan) -> None:
-    """Register what sinks write by, and see that sources' registries can be asked.
+    """Register the sinks' schemas, and check that sources' registries answer.
 
-    Raises ConfigError where a registry refuses, UnreachableError where it is away. It may be done again, by any process.
+    Raises ConfigError if a registry refuses, UnreachableError if it is away. Any process may repeat it.
     """
     asked = set()
     for value, where in _formats(plan):
@@ -30,7 +30,7 @@ def meet_registries(plan: Plan) -> None:
 
 
 def _formats(plan: Plan) -> Iterator[tuple[Format, str]]:
-    """All formats of values, with where they are given; sinks' first, for what they ask is more."""
+    """All formats of values, with where they are given; sinks' first, as they ask for more."""
     parts: list[PhysicalStage | BatchStage] = [s for s in plan.stages if isinstance(s, PhysicalStage)]
     parts += plan.batches
     for part in parts:

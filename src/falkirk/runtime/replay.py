@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from falkirk.checkpoint.ids import TaskId
@@ -30,13 +30,13 @@ LOST = Words(
 
 @dataclass(slots=True)
 class Replays:
-    """`falkirk.checkpoint.ports.Replayer` for the tasks of one recovery."""
+    """`falkirk.checkpoint.ports.Replayer` for one recovery."""
 
     cluster: Cluster
-    tasks: Mapping[TaskId, BoundTask]
-    circuits: Mapping[TaskId, Circuit]
-    owned: Mapping[TaskId, Owned]
-    """Who waits for a cluster that is away must not hold up the group when it takes the task away: the group is the app's."""
+    bound: BoundTask
+    circuit: Circuit
+    owned: Owned
+    """Tells when the group has taken the task away: a replay may wait for a cluster that is away, and then ends."""
     corrects: bool = False
     _divisions: Divisions = field(init=False)
 
@@ -44,10 +44,9 @@ class Replays:
         self._divisions = Divisions(self.cluster, LOST)
 
     async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> list[Output]:
-        """Read the division, run the circuit at the record's clock; return what it emits."""
-        bound = self.tasks[task]
+        """Read the division, run the circuit at the record's clock; return its output."""
         division = record.division if record.move is None else record.move.again
-        slices = self._divisions.read(bound, division, self.owned[task].go_on)
+        slices = self._divisions.read(self.bound, division, self.owned.go_on)
         if record.step == 0 and not slices:
             return []
         if record.move is None and record.rows != sum(len(s.records) for s in slices):
@@ -58,18 +57,17 @@ class Replays:
                 hint="the lazy regime reads its inputs again: bring back the state directory or the checkpoint store with "
                 "the newest version, or give the flow another name: it then begins anew",
             )
-        circuit = self.circuits[task]
-        # What failed in the steps before may have been forgotten when this one ran: it must not be stopped for it now.
-        circuit.rewind()
-        result = again(circuit, record, StepInput(record.clock, slices), state)
+        # The failures of the steps before may have been forgotten when this one ran: they must not stop it now.
+        self.circuit.rewind()
+        result = again(self.circuit, record, StepInput(record.clock, slices), state)
         return outputs_of(result.emitted)
 
     async def difference(
         self, task: TaskId, records: Sequence[StepRecord], should: Sequence[Output], state: Overlay
     ) -> list[Output]:
-        """What makes up for the difference between what the steps have said and what they should have."""
-        stage, circuit, topics = self.tasks[task].stage, self.circuits[task], KafkaTopics(self.cluster.of(""))
-        return difference(task, stage, circuit, topics, records, should, state, self.owned[task].go_on)
+        """What corrects the difference between what the steps have said and what they should have said."""
+        topics = KafkaTopics(self.cluster.of(""))
+        return difference(task, self.bound.stage, self.circuit, topics, records, should, state, self.owned.go_on)
 
     def close(self) -> None:
         """Close the readers."""
@@ -86,8 +84,8 @@ def difference(
     state: Overlay,
     go_on: Callable[[], None] = lambda: None,
 ) -> list[Output]:
-    """What to write so that what the steps of the records have said comes to what they should have. Says what it finds.
-    Raises DivergenceError where it cannot be known."""
+    """What to write so that what the steps of the records have said becomes what they should have said. Reports what it
+    finds. Raises DivergenceError if it cannot be known."""
     names = {o.id: o.topic for o in stage.outputs}
     have = said(topics, task, records, names, circuit.tables(), go_on)
     corrected = circuit.correct(speech(should), have, records[-1].clock, state)
@@ -103,7 +101,7 @@ def difference(
 
 
 def speech(outputs: Sequence[Output]) -> Speech:
-    """What steps emit, as what they say."""
+    """The output of steps, as speech."""
     found: dict[str, list[Said]] = {}
     for output in outputs:
         w = output.writes
@@ -115,8 +113,8 @@ def speech(outputs: Sequence[Output]) -> Speech:
 
 
 def again(circuit: Circuit, record: StepRecord, step: StepInput, state: Overlay) -> StepOutput:
-    """What a recorded step does, once more. Raises StateError for one of a flow whose operators are rebuilt since: the new
-    one makes something else of it."""
+    """What a recorded step does, once more. Raises StateError for a step of a flow whose operators were rebuilt since: the
+    new flow gives another result."""
     if record.move is not None:
         ends = {r.partition: r.end for r in record.division}
         return circuit.move(step, state, moving_of(record.move, ends))

@@ -1,11 +1,11 @@
-"""A reset: an app begins anew, with empty state, at chosen offsets of its sources.
+"""A reset: an app begins again, with empty state, at chosen offsets of its sources.
 
-    ending written ──▶ stopped, fenced ──▶ own topics, versions, stores deleted ──▶ begins written ──▶ ending taken back
+    ending written ──▶ stopped, fenced ──▶ own topics, versions, stores deleted ──▶ begins written ──▶ ending withdrawn
                   nobody runs the app                                              from here on it is reset
 
-Positions live in step records, and state in a store, a changelog and versions that all go by their steps: none of them can
-be moved alone. So all of it is deleted, as with the app, but for its control topic; the steps topic that the next run makes
-is another one, and no store or version of the old is taken for one of its own. Batch parts and their epochs stay.
+Positions are in step records, and state is in a store, a changelog and versions that all depend on their steps: none of them
+can be moved alone. So all of it is deleted, as with the app, except its control topic. The next run makes another steps
+topic, and never mistakes an old store or version for its own. Batch parts and their epochs stay.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ To = str | int | Mapping[str, Mapping[int, int]]
 
 
 def parse_to(text: str) -> To:
-    """What `--to` says. Raises ConfigError.
+    """The value of `--to`. Raises ConfigError.
 
     >>> parse_to("earliest"), parse_to("2026-11-21T10:00:00Z"), parse_to("bids:0=17,2=5")
     ('earliest', 1795255200000, {'bids': {0: 17, 2: 5}})
@@ -60,10 +60,10 @@ def parse_to(text: str) -> To:
 
 
 def starts_at(layout: LayoutRecord, to: Sequence[To], topics: Topics) -> dict[str, Start]:
-    """Where the streams' sources begin, as offsets. Raises ConfigError and SourceError for places that are not there."""
+    """Where the streams' sources begin, as offsets. Raises ConfigError and SourceError for places that do not exist."""
     read = {name for s in layout.stages for name in s.inputs if layout.topics[name].role == "source"}
     found = topics.describe(read)
-    # An app can begin anew without one of several topics.
+    # An app can begin again without one of several topics.
     sources = sorted(read - ({name for s in layout.stages for name in s.several} - found.keys()))
     if missing := [name for name in sources if name not in found]:
         raise SourceError(f"topic {missing[0]!r} is gone: app {layout.app!r} reads it", hint="restore it first")
@@ -98,14 +98,14 @@ def starts_at(layout: LayoutRecord, to: Sequence[To], topics: Topics) -> dict[st
 
 
 def own_topics(found: Belongings, settings: Settings) -> list[str]:
-    """What a reset deletes: not what records the epochs of batch parts."""
+    """The topics that a reset deletes: not those that record batch parts' epochs."""
     roles = {} if found.known.last is None else found.known.last.topics
     backfill = epochs_topic(settings.prefix, found.app, BACKFILL)
     return [name for name in found.topics if name not in roles or roles[name].role != "epochs" or name == backfill]
 
 
 def reset(found: Belongings, settings: Settings, topics: Topics, starts: Mapping[str, Start], tell: Tell) -> None:
-    """Let a stopped app begin anew there. Raises ConfigError where it runs. Killed, it is to be run again."""
+    """Let a stopped app begin again there. Raises ConfigError if it runs. If killed, run it again."""
     assert found.known.last is not None
     control = control_topic(settings.prefix, found.app)
     begins = Begins(found.known.last.number, dict(starts), person(), WallClock().now())

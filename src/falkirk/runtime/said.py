@@ -1,10 +1,10 @@
-"""What recorded steps have said, read back from their topics: from the end backwards, for the topics may be long.
+"""What recorded steps have said, read back from their topics: from the end backwards, as the topics may be long.
 
     first ≤ step ≤ last      said, by the header of each record
-    step < first             what is further back is older, and not looked at
+    step < first             what is further back is older, and not read
 
-Records of a table that are no longer there have been compacted away: each key's last is, and no more is needed of it. Of
-any other output all have to be there.
+Missing records of a table have been compacted away: each key's last one exists, and only that is needed. For any other output
+all records must exist.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from falkirk.checkpoint.bundles import BUNDLE, parts_made
 from falkirk.checkpoint.ids import Offset, Step, TaskId, TopicPartition
 from falkirk.checkpoint.records import StepRecord
-from falkirk.checkpoint.steps import HEADER, maker
+from falkirk.checkpoint.steps import HEADER
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.division import DivisionReader
 from falkirk.connectors.kafka.errors import Words
@@ -26,7 +27,7 @@ from falkirk.stream.circuit import Said, Speech
 from falkirk.stream.records import Message
 
 WINDOW, WIDEST = 2_000, 100_000
-"""Offsets that one look back spans: the first, and at most."""
+"""Offsets that one read back spans: the first, and the most."""
 
 GONE = "what recorded steps have said is no longer in its topic, so it is not known what differs from it"
 HINT = (
@@ -36,16 +37,16 @@ HINT = (
 
 
 class Topics(Protocol):
-    """Where it is read."""
+    """Where it is read from."""
 
     def bounds(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, tuple[Offset, Offset]]:
-        """The first offset that is kept of each, and the high watermark."""
+        """The first offset that each still has, and the high watermark."""
         ...
 
     def read(
         self, ranges: Mapping[TopicPartition, tuple[Offset, Offset]], go_on: Callable[[], None]
     ) -> Mapping[TopicPartition, Sequence[Message]]:
-        """All that is committed there, in order; waits where transactions are open."""
+        """All that is committed there, in order; waits for open transactions."""
         ...
 
 
@@ -56,7 +57,7 @@ class KafkaTopics:
         self._cluster = cluster
 
     def bounds(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, tuple[Offset, Offset]]:
-        """The first offset that is kept of each, and the high watermark."""
+        """The first offset that each still has, and the high watermark."""
         reader = BoundedReader(self._cluster, levels=())
         first, end = (reader.watermarks(list(places), end=end) for end in (False, True))
         return {place: (first[place], end[place]) for place in places}
@@ -64,7 +65,7 @@ class KafkaTopics:
     def read(
         self, ranges: Mapping[TopicPartition, tuple[Offset, Offset]], go_on: Callable[[], None]
     ) -> Mapping[TopicPartition, Sequence[Message]]:
-        """All that is committed there. Raises DivergenceError where it is deleted meanwhile."""
+        """All that is committed there. Raises DivergenceError if it is deleted meanwhile."""
         reader = DivisionReader(self._cluster, Words(GONE, HINT, DivergenceError))
         try:
             return reader.read(ranges, go_on)  # type: ignore[return-value]  # of a record, nothing is None but what may be
@@ -74,19 +75,19 @@ class KafkaTopics:
 
 @dataclass(slots=True)
 class _Partition:
-    """One partition of an output, as far as it has been looked at."""
+    """One partition of an output, as far as it is read."""
 
     due: Counter[int]
     """By step, how many records it has written there."""
     at: Offset
-    """Looked at from here on."""
+    """Read from here on."""
     begins: Offset
     newest_first: list[Said] = field(default_factory=list)
     others: set[bytes | None] = field(default_factory=set)
-    """Keys of records that are not the steps', so far."""
+    """Keys of records of others than the steps, so far."""
     lowest: int | None = None
     older: bool = False
-    """Whether records of older steps have been met."""
+    """Whether records of older steps were found."""
 
     @property
     def missing(self) -> int:
@@ -97,24 +98,23 @@ class _Partition:
         return not self.missing or self.older or self.at <= self.begins
 
     def take(self, task: str, first: Step, messages: Sequence[Message]) -> None:
-        """Look at the records that lie before those that were looked at."""
+        """Take the records before those already read."""
         for m in reversed(messages):
-            header = dict(m.headers() or ()).get(HEADER)
-            made = maker(header) if header else None
-            if made is None or made.task != task:
-                self.others.add(m.key())
-                continue
-            # Steps that go up again, looking back, are of an earlier app of the name.
-            if made.step < first or (self.lowest is not None and made.step > self.lowest):
-                self.older = True
-                return
-            self.lowest = made.step
-            self.due[made.step] -= 1
-            own = [(name, value) for name, value in m.headers() or () if name != HEADER]
-            hidden = m.key() in self.others
-            self.newest_first.append(
-                Said(m.partition() or 0, m.key(), m.value(), m.timestamp()[1], own or None, hidden)
-            )
+            own = [(name, value) for name, value in m.headers() or () if name not in (HEADER, BUNDLE)]
+            for made, value in reversed(parts_made(m.headers(), m.value())):
+                if made is None or made.task != task:
+                    self.others.add(m.key())
+                    continue
+                # Looking back, step numbers that rise again belong to an earlier app of the same name.
+                if made.step < first or (self.lowest is not None and made.step > self.lowest):
+                    self.older = True
+                    return
+                self.lowest = made.step
+                self.due[made.step] -= 1
+                hidden = m.key() in self.others
+                self.newest_first.append(
+                    Said(m.partition() or 0, m.key(), value, m.timestamp()[1], own or None, hidden)
+                )
 
 
 def said(
@@ -128,7 +128,7 @@ def said(
     """What the steps of these records have said, by output.
 
     `outputs` gives the topic of each, and `tables` are those of which each key's last record counts. Raises DivergenceError
-    where it is gone.
+    if it is gone.
     """
     due: dict[tuple[str, TopicPartition], Counter[int]] = {}
     for record in records:

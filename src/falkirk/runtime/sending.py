@@ -1,4 +1,4 @@
-"""Writing rows to a topic as its producers do: by the formats of the source that reads them."""
+"""Writes rows to a topic as its producers do: in the formats of the source that reads them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from falkirk.checkpoint.ids import Millis, cluster_of, name_of
 from falkirk.connectors.kafka.clients import client
 from falkirk.connectors.kafka.errors import translate
-from falkirk.connectors.kafka.log import produce_all
+from falkirk.connectors.kafka.producing import produce_all
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ClusterError, ConfigError
 from falkirk.runtime.settings import Settings
@@ -25,16 +25,16 @@ PATIENCE_S = 30.0
 
 
 class Sender:
-    """Takes rows as lines of JSON, whatever format the topic itself has.
+    """Takes rows as lines of JSON, in whatever format the topic is.
 
-    Its producer is idempotent: a record that was acknowledged is there once, though a broker dies meanwhile. It writes as
-    it goes, and not in a transaction: where it is interrupted, what was sent until then stays.
+    Its producer is idempotent: an acknowledged record exists once, even if a broker dies meanwhile. It writes as it goes, not
+    in a transaction: if it is interrupted, what was sent until then stays.
 
-    Raises ConfigError where the flow has no such source, and ClusterError where its topic is not there.
+    Raises ConfigError if the flow has no such source, and ClusterError if its topic does not exist.
     """
 
     def __init__(self, plan: Plan, name: str | None, settings: Settings, topics: Topics) -> None:
-        """`name`: a source or table, or one of its topics; None where there is but one."""
+        """`name`: a source or table, or one of its topics; None if there is only one."""
         name = _only(plan) if name is None else name
         self.source = source_named(plan, name)
         self.topic = topic_of(self.source, name)
@@ -49,7 +49,7 @@ class Sender:
         self._producer = client(Producer, {**cluster.settings(), **timeout})
 
     def send(self, lines: Sequence[bytes]) -> None:
-        """Write a row a line. Raises ConfigError at the first line that is none; those before it are sent."""
+        """Write one row per line. Raises ConfigError at the first invalid line; those before it are sent."""
         rows = self._lines.decode(lines)
         if not rows.bad:
             self._write(rows.frame)

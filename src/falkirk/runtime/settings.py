@@ -1,4 +1,4 @@
-"""How an app is run: everything that is not the flow itself."""
+"""How an app is run: all settings outside the flow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from falkirk.stream.names import PREFIX
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of one run. Times are in the unit that the name says."""
+    """Settings of one run. Units of time are in the names."""
 
     brokers: str
     state_dir: str
@@ -26,36 +26,38 @@ class Settings:
     prefix: str = PREFIX
     """The app's own topics are called PREFIX.APP.NAME."""
     rebuild: tuple[str, ...] = ()
-    """Operators that begin anew from what is retained of their inputs, where they keep something else than is recorded."""
+    """Operators that begin again from what their inputs still hold, if they keep something else than recorded."""
     beside: bool = False
-    """Those operators alone are run, in a shadow beside the app."""
+    """Only those operators run, in a shadow beside the app."""
+    clock_bound_ms: int = 60_000
+    """By how much this host's clock may differ from the broker's. A worker whose clock differs by more takes no tasks."""
     keep_steps_ms: int = 0
-    """How long step records and edges stay that no task needs any more: so far back `falkirk why` can look."""
+    """How long step records and edges stay that no task needs any more: `falkirk why` can look back this far."""
     on_divergence: str = "stop"
-    """What becomes of recorded steps of a lazy task that give another output when they are run again: "stop", the task ends
-    with an error; "correct", the difference is published."""
+    """What happens if recorded steps of a lazy task give another output when they run again: "stop" ends the task with an
+    error; "correct" publishes the difference."""
     cache_bytes: int = 256 << 20
     """Block cache and write buffers of all stores of one worker together."""
     log_level: str = "warning"
     log_format: str = "text"
-    """What is written on standard error: "text", or "json", an object a line."""
+    """The form of standard error: "text", or "json", one object per line."""
     http: str = ""
-    """Where metrics and probes are answered; empty: nowhere."""
+    """The address for metrics and probes; empty: none."""
     traces: str = ""
     """Where spans are sent, by OTLP over HTTP; empty: where OpenTelemetry's variables say, or nowhere."""
     spark: str = "local[*]"
     """Spark's master, for batch parts and for workers on Spark."""
     spark_settings: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Settings of Spark's own."""
+    """Spark's settings."""
     executors_state_dir: str = ""
-    """The state directory of workers on Spark's executors; empty: one of each host's own choice."""
+    """The state directory of workers on Spark's executors; empty: each host's own choice."""
     client: Mapping[str, str | int | float | bool] = field(default_factory=dict, repr=False)
-    """librdkafka settings of the user's own: security, addresses. They hold secrets: no repr shows them."""
+    """The user's librdkafka settings: security, addresses. They hold secrets: no repr shows them."""
     clusters: Mapping[str, Cluster] = field(default_factory=dict, repr=False)
     """The other clusters that flows may read from, by name."""
 
     def cluster(self) -> Cluster:
-        """The cluster that holds the app, and knows those that it may read from."""
+        """The cluster that holds the app, with those that the app may read from."""
         return Cluster(self.brokers, self.client, others=self.clusters)
 
     def checkpoint_url(self) -> str:

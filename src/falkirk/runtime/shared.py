@@ -1,9 +1,9 @@
-"""The broadcast tables of one worker: read by one consumer, kept in one store each, seen by all its tasks.
+"""The broadcast tables of one worker: read by one consumer, one store each, seen by all its tasks.
 
     end of a step's division, of a table's partition  =  how far the worker's table was when the step was closed
 
-So who takes a task over waits until his own table is as far, and what a task sees never goes back. The stores are no part of
-any task's state: each is a function of its topic and its positions, both written at once, and begins anew where it is lost.
+So a worker that takes a task over waits until its own table is as far, and what a task sees never goes back. Stores are not
+part of any task's state. Each is a function of its topic and its positions, both written at once, and begins again if lost.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from falkirk.stream.records import Records
 from falkirk.stream.stage import SharedTable
 
 TOLD = 3
-"""Records that do not decode are said one by one, up to so many of one table."""
+"""Undecodable records are reported one by one, up to this many of one table."""
 
 
 class SharedTables:
-    """All of them. A worker without any has nothing to do here."""
+    """All of them. Does nothing in a worker without such tables."""
 
     def __init__(self, app: App, cluster: Cluster, topics: Topics, folder: Path, memory: Memory) -> None:
         self._tables = [_Table(app.name, t, app.topics[t.source.topic], folder, memory) for t in app.plan.shared]
@@ -53,7 +53,7 @@ class SharedTables:
         self._loaded = False
 
     def tick(self) -> None:
-        """Take in what has come."""
+        """Take in what has arrived."""
         if not self._tables:
             return
         runs, count = self._reader.poll(0)
@@ -77,13 +77,13 @@ class SharedTables:
         self._loaded = self._loaded or self._reader.at_end(self._everything)
 
     def ready(self, task: BoundTask, ends: Mapping[InputPartition, Offset]) -> bool:
-        """Whether the tables are read, as far as the task's last step saw them at least."""
+        """Whether the tables are read at least as far as the task's last step saw them."""
         return not task.shared or (
             self._loaded and all(at >= ends.get(partition, at) for partition, at in self.positions(task).items())
         )
 
     def positions(self, task: BoundTask) -> dict[InputPartition, Offset]:
-        """How far the tables are that a task looks up."""
+        """The positions of the tables that a task looks up."""
         return {i.partition: self._position(i.place) for i in task.shared}
 
     def seen(self, task: BoundTask) -> dict[str, SharedRows]:
@@ -91,7 +91,7 @@ class SharedTables:
         return {t.source.id: self._by_topic[t.source.topic].seen() for t in task.stage.shared}
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for table in self._tables:
             table.store.close()
         if self._tables:
@@ -123,11 +123,11 @@ class _Table:
 
     @property
     def positions(self) -> dict[int, Offset]:
-        """Where each partition is read on."""
+        """The next offset of each partition."""
         return self.arrivals.about.positions
 
     def keep(self) -> None:
-        """Write what may be kept, and how far that is, at once."""
+        """Write what may be kept and the position, at once."""
         visible, overlay = self.arrivals.about.visible, Overlay(self.store)
         for run in self.arrivals.take():
             for letter in self._keeper.keep(run, overlay, self.arrivals.about.visible):
@@ -143,7 +143,7 @@ class _Table:
         return self._keeper.seen(Overlay(self.store), self.arrivals.about.visible)
 
     def _refuse(self, letter: bytes | None) -> None:
-        """A worker's own table has no transaction that a dead letter could be in."""
+        """A dead letter needs a transaction, and a worker's own table has none."""
         self._bad += 1
         if self._bad <= TOLD:
             logger.warning("table %s: a record does not decode, and its key's row stays as it was: %s",

@@ -1,4 +1,4 @@
-"""Source topics for development. On a cluster a missing topic is an error: whoever owns it makes it."""
+"""Source topics for development. On a cluster a missing topic is an error: its owner makes it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PARTITIONS = 4
 
 
 def with_stand_ins(plan: Plan, settings: Settings) -> Settings:
-    """The settings with the one Kafka that there is in the place of each cluster that is not given. Raises ConfigError where
-    two topics would be one."""
+    """The settings with the one existing Kafka in place of each cluster that is not given. Raises ConfigError if two topics
+    would become one."""
     missing = set(others(plan)) - settings.clusters.keys()
     there: dict[str, str] = {}
     for topic in roles_of(plan, settings):
@@ -35,7 +35,7 @@ def with_stand_ins(plan: Plan, settings: Settings) -> Settings:
 
 
 def make_missing_sources(plan: Plan, topics: Topics) -> list[str]:
-    """Make the topics that the flow reads and that are not there, empty; return their addresses."""
+    """Make missing topics that the flow reads, empty; return their addresses."""
     wanted = {i.topic for part in parts(plan) for i in part.inputs if i.kind == "source" and i.resolved}
     tables = {table.source.topic for table in plan.shared} - {o.topic for part in parts(plan) for o in part.outputs}
     wanted |= tables

@@ -4,9 +4,9 @@
     falkirk.takeover    falkirk.naming · falkirk.fencing · falkirk.rolling
     falkirk.version     falkirk.snapshot · falkirk.copy
 
-Each is a trace of its own, made when it is over, of times that were kept meanwhile: so a step costs its worker two looks at
-a clock, and what is made of them is made in the thread that commits, which mostly waits. A thread of OpenTelemetry's sends
-them in batches. Where the collector is away its queue fills, and loses the oldest; that is said once, and so is its end.
+Each is a separate trace, made when it is over, from times that were kept meanwhile. So a step costs its worker two clock
+readings, and the committing thread, which mostly waits, does the rest. A thread of OpenTelemetry sends them in batches. While
+the collector is away its queue fills, and loses the oldest; that is logged once, and so is its end.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from falkirk.runtime.identity import host_name
 from falkirk.runtime.traces import PLACES, Traces
 
 LAST = 2.0
-"""Seconds that a worker that ends waits for its last spans to be sent."""
+"""Seconds that an ending worker waits for its last spans to be sent."""
 
 PATH = "/v1/traces"
 
 Ran = tuple[float, float, float, float]
-"""When a step's first record was there, when it closed, when it began to run, and when it had."""
+"""When a step's first record arrived, when it closed, when it began to run, and when it had run."""
 
 Part = tuple[str, float, float]
-"""A phase: its name, and from when until when."""
+"""A phase: its name, start and end."""
 
 
 class Spans(Traces):
@@ -57,11 +57,11 @@ class Spans(Traces):
         self._ran: dict[tuple[str, Step], Ran] = {}
 
     def owned(self, task: Task) -> Owned:
-        """One that notes when each part of its take-over begins."""
+        """An ownership that notes when each part of its take-over begins."""
         return _Watched(task, self)
 
     def taking_over(self, tasks: Sequence[Owned], part: Future[bool] | Future[None]) -> None:
-        """What ends it for good is told of each of them."""
+        """A final failure is reported for each of them."""
 
         def ended(part: Future[bool] | Future[None]) -> None:
             if not part.cancelled() and (error := part.exception()) is not None:
@@ -81,7 +81,7 @@ class Spans(Traces):
         self.tell("step", began, now, {**_about(owned), "falkirk.step": step}, [("compute", began, now)], error)
 
     def committing(self, steps: Sequence[ClosedStep], outcome: Future[list[Fate]]) -> None:
-        """The spans are made when it has ended, however it did."""
+        """The spans are made when it has ended, no matter how."""
         began = time.monotonic()
         ran = [self._ran.pop((step.record.task, step.record.step), None) for step in steps]
 
@@ -96,7 +96,7 @@ class Spans(Traces):
         outcome.add_done_callback(ended)
 
     def version(self, owned: Owned, number: int, began: float, made: float, trouble: FalkirkError | None) -> None:
-        """With what it took to make and to copy it."""
+        """With the time to make and to copy it."""
         now = time.monotonic()
         about = {**_about(owned), "falkirk.version": number}
         self.tell("version", began, now, about, [("snapshot", began, made), ("copy", made, now)], trouble)
@@ -110,7 +110,7 @@ class Spans(Traces):
         parts: Sequence[Part],
         error: BaseException | None = None,
     ) -> None:
-        """A span that is over, and its parts."""
+        """A finished span, and its parts."""
         zero = time.time_ns() - int(time.monotonic() * 1e9)
 
         def at(moment: float) -> int:
@@ -127,7 +127,7 @@ class Spans(Traces):
         span.end(at(ended))
 
     def close(self) -> None:
-        """Send what is left. A collector that is away holds the worker up no longer than `LAST`."""
+        """Send what is left. A collector that is away delays the worker no longer than `LAST`."""
         ending = threading.Thread(target=self._provider.shutdown, name="falkirk-spans", daemon=True)
         ending.start()
         ending.join(LAST)
@@ -136,7 +136,7 @@ class Spans(Traces):
 
 
 class _Watched(Owned):
-    """An ownership whose take-over is told when it is over: the task runs, or is given up."""
+    """An ownership whose take-over is reported when it is over: the task runs, or is given up."""
 
     __slots__ = ("_phases", "_spans")
 
@@ -145,7 +145,7 @@ class _Watched(Owned):
         self._spans, self._phases = spans, list[tuple[Phase, float]]()
 
     def enter(self, phase: Phase) -> None:
-        """As an ownership does, and take the time."""
+        """As an ownership does, and note the time."""
         super().enter(phase)
         if phase in (Phase.NAMING, Phase.FENCING, Phase.ROLLING):
             self._phases.append((phase, time.monotonic()))
@@ -153,7 +153,7 @@ class _Watched(Owned):
             self.over()
 
     def over(self, error: BaseException | None = None) -> None:
-        """It is over; what comes now is no part of it."""
+        """It is over; later events are not part of it."""
         if not self._phases:
             return
         now, phases, self._phases = time.monotonic(), self._phases, []
@@ -167,14 +167,14 @@ class _Watched(Owned):
 
 
 class Sending(SpanExporter):
-    """Sends batches; says when they cannot be sent, and when they can again, once each."""
+    """Sends batches; logs when they cannot be sent, and when they can again, once each."""
 
     def __init__(self, exporter: SpanExporter, place: str) -> None:
         self._exporter, self._place = exporter, place
         self._dropped = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """In the thread that sends."""
+        """In the sending thread."""
         _overheard.said = ""
         result = self._exporter.export(spans)
         if result is SpanExportResult.SUCCESS:
@@ -194,7 +194,7 @@ class Sending(SpanExporter):
 
 
 class _Overheard(logging.Filter):
-    """What OpenTelemetry says of each attempt to send is not written, and what it says first is kept for our own line."""
+    """Hides OpenTelemetry's message about each attempt to send, and keeps the first for our own line."""
 
     said = ""
 
@@ -207,13 +207,13 @@ _overheard = _Overheard()
 
 
 def _no_warning(record: logging.LogRecord) -> bool:
-    """That the queue is full is said of each span that is dropped."""
+    """Hides the warning that the queue is full, which comes for each dropped span."""
     return record.levelno != logging.WARNING
 
 
 def to_collector(app: str, owner: OwnerId, url: str) -> Spans:
-    """Spans that go to a collector by OTLP over HTTP: to this URL, or where the environment says. It says all the rest.
-    Raises ConfigError where that cannot be used."""
+    """Spans that go to a collector by OTLP over HTTP: to this URL, or where the environment says. The environment sets the
+    rest. Raises ConfigError if that cannot be used."""
     ours: dict[str, AttributeValue] = {
         "service.name": app,
         "service.instance.id": owner,
@@ -256,7 +256,7 @@ def _about_step(step: ClosedStep) -> dict[str, AttributeValue]:
 
 
 def _parts(step: ClosedStep, times: Ran | None) -> list[Part]:
-    """What came before its commit. Step 0 is not run; one that a timer began has read nothing."""
+    """What came before its commit. Step 0 is not run; a step that a timer began has read nothing."""
     if times is None:
         return []
     first, closed, began, ended = times

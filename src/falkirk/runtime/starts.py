@@ -1,4 +1,4 @@
-"""Where a task's inputs begin, and that they are what they were: the offsets of step 0, and of the last step."""
+"""Where a task's inputs begin, and whether they are still the same: the offsets of step 0, and of the last step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANOTHER_NAME = "give the flow another name"
 
 
 def check_division(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> None:
-    """What the last step read is what is there now: same topics, same partitions, but for topics that have joined. Raises
+    """The inputs of the last step still exist: same topics, same partitions, except for topics that have joined. Raises
     SourceError."""
     own = {i.partition for i in task.inputs}
     now = own | {i.partition for i in task.shared}
@@ -34,7 +34,7 @@ def check_division(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> No
 
 
 def _check_same(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> None:
-    """No topic was made anew. Raises SourceError."""
+    """No topic was deleted and made again. Raises SourceError."""
     now = {i.partition for i in (*task.inputs, *task.shared)}
     for gone in ends.keys() - now:
         if any(p.place == gone.place for p in now):
@@ -48,8 +48,8 @@ def _check_same(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> None:
 def start_offsets(
     task: BoundTask, topics: Topics, read: Division = (), starts: Mapping[str, Start] | None = None
 ) -> dict[InputPartition, Offset]:
-    """Where a task begins that has no step yet: of its sources, where `read` by a backfill ends, if there was one, or else
-    where a reset has it start, or else where the flow says."""
+    """Where a task without any step begins. In its sources: where `read` by a backfill ends, if there was one; else where a
+    reset lets it start; else where the flow says."""
     found: dict[InputPartition, Offset] = {}
     behind = ends_of(read)
     if behind:
@@ -78,8 +78,8 @@ def start_offsets(
 def joining_offsets(
     task: BoundTask, ends: Mapping[InputPartition, Offset], topics: Topics
 ) -> dict[InputPartition, Offset]:
-    """Where the partitions begin of topics that have joined the task's sources since its last step: where the flow says; and
-    where that is "latest", at their first record, for all of it has come since the app began."""
+    """Where the partitions begin of topics that have joined the task's sources since its last step: where the flow says; if
+    that is "latest", at their first record, as all of it has come since the app began."""
     found = {}
     for i in (i for i in task.inputs if ends and i.partition not in ends):
         at = i.input.start if isinstance(i.input.start, int) else "earliest"
@@ -88,12 +88,12 @@ def joining_offsets(
 
 
 def ends_of(division: Division) -> dict[InputPartition, Offset]:
-    """Where it ends, partition by partition."""
+    """Its ends, partition by partition."""
     return {r.partition: r.end for r in division}
 
 
 def _still_there(i: BoundInput, offset: Offset, topics: Topics, who: str, hint: str) -> Offset:
-    """An offset that was chosen before, if what follows is there: nothing is skipped."""
+    """An offset chosen earlier, if what follows it still exists: nothing is skipped."""
     first = topics.offsets([i.place], "earliest")[i.place]
     if first <= offset:
         return offset
@@ -105,7 +105,7 @@ def _still_there(i: BoundInput, offset: Offset, topics: Topics, who: str, hint: 
 
 
 def _chosen(i: BoundInput, offset: Offset, topics: Topics) -> Offset:
-    """The offset that `start=` names, if it is there: one that is not would be taken for lost data later on."""
+    """The offset that `start=` names, if it exists: otherwise it would look like lost data later."""
     first, end = (topics.offsets([i.place], at)[i.place] for at in ("earliest", "latest"))
     if first <= offset <= end:
         return offset

@@ -1,7 +1,7 @@
-"""Looking at an app's state: nothing is asked of its workers, and nothing of theirs is opened.
+"""Reads an app's state, without asking its workers or opening their files.
 
 lazy     the newest version of each task in the checkpoint store
-eager    the same with the changelog's tail over it, or the whole changelog: state as of the last committed step
+eager    the same plus the changelog's tail, or the whole changelog: state as of the last committed step
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from falkirk.runtime.known import known_app
 from falkirk.runtime.layout import LayoutRecord, check_not_ending
 from falkirk.runtime.progress import last_records, last_step
 from falkirk.runtime.settings import Settings
-from falkirk.state.checkpoints import CheckpointStore, RemoteVersion
+from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.engine import Engine
 from falkirk.state.objects import connect
+from falkirk.state.remote import RemoteVersion
 from falkirk.stream.names import changelog_topic, steps_topic
 from falkirk.stream.plan import Plan
 from falkirk.stream.stored import Pair, Table, opened, pairs_of, table_of
@@ -36,12 +37,12 @@ from falkirk.stream.stored import Pair, Table, opened, pairs_of, table_of
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """A table as one task has it: a version, if there is one, and what has changed since, as far as is known."""
+    """A table in one task: a version, if there is one, and what has changed since, as far as is known."""
 
     table: Table
     task: str
     step: int
-    """It is as of this step; or, where it comes from a changelog that is being written, of this one or a later one."""
+    """The state as of this step; or, if it comes from a changelog that is being written, of this one or a later one."""
     at: int
     """When that step was made: milliseconds since 1970."""
     engine: Engine | None
@@ -71,7 +72,7 @@ class States:
     """One table of an app's state, task by task."""
 
     def __init__(self, plan: Plan, name: str, settings: Settings, topics: Topics) -> None:
-        """`name` is OPERATOR, or OPERATOR/TABLE. Raises ConfigError where the flow, or the cluster, has none such."""
+        """`name` is OPERATOR, or OPERATOR/TABLE. Raises ConfigError if the flow, or the cluster, does not have it."""
         table_of(plan, name)
         known = known_app(plan.app, settings, topics)
         check_not_ending(plan.app, known)
@@ -90,8 +91,8 @@ class States:
 
     @contextmanager
     def open(self, task: int, as_of: int | None = None) -> Iterator[TaskState]:
-        """One task's; `as_of`: not later than that step, by a version. Raises StateError where there is none, or where it is
-        not migrated yet."""
+        """The table of one task; `as_of`: not later than that step, by a version. Raises StateError if there is none, or if
+        it is not migrated yet."""
         with self._open(task, as_of) as found:
             self.table.check_whole(found.values, found.task)
             yield found
@@ -109,7 +110,7 @@ class States:
                 yield TaskState(self.table, name, version.step, version.progress.clock, engine)
                 return
             if version is not None and _old(version) and version.progress.base < 0:
-                version = None  # a tombstone since may be gone: the whole changelog has what there is
+                version = None  # a later tombstone may be gone: the whole changelog is complete
             engine_or_none = None if version is None else stack.enter_context(opened(self._store, version))
             if version is not None and _old(version):
                 yield TaskState(self.table, name, version.step, version.progress.clock, engine_or_none)
@@ -122,7 +123,7 @@ class States:
             yield TaskState(self.table, name, step, at, engine_or_none, changes)
 
     def _changes(self, place: TopicPartition, version: RemoteVersion | None) -> dict[bytes, bytes | None]:
-        """What is committed of the changelog, behind the version."""
+        """What is committed in the changelog behind the version."""
         changes: dict[bytes, bytes | None] = {}
         with closing(BoundedReader(self._settings.cluster())) as reader:
             first, mark = (reader.watermarks([place], end=end)[place] for end in (False, True))
@@ -153,7 +154,7 @@ def _old(version: RemoteVersion) -> bool:
 
 
 def place_of(layout: LayoutRecord, stage: str) -> tuple[int, int]:
-    """The number of a stage's first task, and how many it has. Raises ConfigError where the app has no such stage."""
+    """The number of a stage's first task, and its number of tasks. Raises ConfigError if the app has no such stage."""
     if (numbers := layout.numbers.get(stage)) is not None:
         return numbers.start, len(numbers)
     raise ConfigError(
@@ -164,7 +165,7 @@ def place_of(layout: LayoutRecord, stage: str) -> tuple[int, int]:
 
 
 def key_of(table: Table, texts: Sequence[str | None]) -> pl.DataFrame:
-    """A key from its columns as text. Raises ConfigError where they are not the table's."""
+    """A key from its columns as text. Raises ConfigError if they are not the table's."""
     names = ", ".join(f"{name}: {dtype}" for name, dtype in table.keys.items())
     if len(texts) != len(table.keys):
         raise ConfigError(
@@ -192,6 +193,6 @@ def _series(name: str, dtype: pl.DataType, text: str | None) -> pl.Series:
 
 
 def first_rows(state: TaskState, count: int) -> pl.DataFrame:
-    """So many rows at most; 0: all."""
+    """This many rows at most; 0: all."""
     pairs = state.scan()
     return state.table.frame(list(islice(pairs, count) if count else pairs))

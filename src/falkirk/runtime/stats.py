@@ -1,4 +1,4 @@
-"""What a worker counts between two reports: a few numbers a step, whatever it holds."""
+"""A worker's counts between two reports: a few numbers per step, no matter what it holds."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from falkirk.runtime.protocol import BOUNDS
 
 
 class Durations:
-    """How long many things took, in a few numbers."""
+    """How long many events took, in a few numbers."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.counts = [0] * (len(BOUNDS) + 1)
-        """By the first of `BOUNDS` that each is not above."""
+        """By the first of `BOUNDS` that each does not exceed."""
 
     def add(self, seconds: float) -> None:
         """One more."""
@@ -27,11 +27,11 @@ class Durations:
         return sum(self.counts)
 
     def mean_ms(self) -> float:
-        """0 where there were none."""
+        """0 if there were none."""
         return round(1000 * self.seconds / max(1, self.count), 3)
 
     def told(self) -> tuple[int, ...]:
-        """The counts, as reports have them."""
+        """The counts, in the form of reports."""
         return tuple(self.counts) if self.count else ()
 
 
@@ -46,5 +46,5 @@ class Stats:
     skipped: Counter[str] = field(default_factory=Counter)
     """Failed, and left out."""
     rounds: Durations = field(default_factory=Durations)
-    """What closing steps took, each time that it was done."""
+    """The time to close steps, each time."""
     commits: Durations = field(default_factory=Durations)

@@ -1,4 +1,4 @@
-"""How an app is, read from its topics by anybody: nothing is asked of its workers.
+"""The status of an app, read from its topics by anyone, without asking its workers.
 
 layout      control topic, partition 0     stages, tasks, inputs
 progress    steps topic, last records      step, owner, positions of each task
@@ -8,14 +8,15 @@ workers     the app's group, and what they report on the control topic, partitio
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of
 from falkirk.checkpoint.reading import Records
 from falkirk.checkpoint.records import Named, Released
 from falkirk.checkpoint.tasks import Phase
+from falkirk.connectors.kafka.held import SAY_AFTER, held
 from falkirk.connectors.kafka.lag import Counts, Left, lag
 from falkirk.connectors.kafka.members import Member
 from falkirk.connectors.kafka.places import by_cluster
@@ -32,19 +33,19 @@ from falkirk.runtime.settings import Settings
 from falkirk.stream.names import control_topic, drivers, epochs_topic, steps_topic
 
 FRESH_MS = 20_000
-"""A worker that reported within this time, but is no member of the group, is shown all the same: it may be joining. What
-is older is not believed of an epoch either."""
+"""A worker that reported within this time, but is not a member of the group, is still shown: it may be joining. Older reports
+of an epoch are not trusted either."""
 
 
 class InputStatus(msgspec.Struct, frozen=True):
-    """Where a task is in one partition."""
+    """A task's position in one partition."""
 
     topic: str
     partition: int
     position: int
     lag: int | None
-    """Records that are left; an upper bound where they are more than a few. None: they are in another cluster than the app's,
-    which does not answer."""
+    """The records left; an upper bound if they are more than a few. None: they are in another cluster than the app's, which
+    does not answer."""
 
 
 class TaskStatus(msgspec.Struct, frozen=True):
@@ -52,10 +53,10 @@ class TaskStatus(msgspec.Struct, frozen=True):
 
     task: str
     owner: str | None
-    """The worker that was named last; null: released, so nobody's."""
+    """The worker that was named last; null: released, so none."""
     host: str | None
     phase: str | None
-    """As its worker reports it; null: no report."""
+    """From its worker's report; null: no report."""
     step: int | None
     step_age_s: float | None
     version: int | None
@@ -64,7 +65,9 @@ class TaskStatus(msgspec.Struct, frozen=True):
     lag: int
     inputs: list[InputStatus]
     done: float | None = None
-    """Of a phase that has an end, which part is done: 0 to 1."""
+    """The finished part of a phase that has an end: 0 to 1."""
+    waits: str | None = None
+    """What it waits for and since when, if it cannot be taken over yet."""
 
 
 class StageStatus(msgspec.Struct, frozen=True):
@@ -86,13 +89,31 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     host: str
     pid: int | None
     member: bool
-    """Whether the app's group counts it in."""
+    """Whether it is a member of the app's group."""
     tasks: int
     records_per_s: float | None = None
     step_ms: float | None = None
     commit_ms: float | None = None
     commits_per_s: float | None = None
     reported_s_ago: float | None = None
+    clock_ahead_ms: int | None = None
+    """By how much its host's clock is ahead of the broker's, at least."""
+    waits: str = ""
+    """What its transactions wait for; "" if nothing is unusual."""
+
+
+class HeldStatus(msgspec.Struct, frozen=True):
+    """A partition of a source that cannot be read to its end, because a transaction is open in it."""
+
+    topic: str
+    partition: int
+    stable: int
+    """The last stable offset."""
+    end: int
+    since_s: float | None
+    """The age of the transaction's first record. Null: it cannot be read."""
+    words: str
+    """The same for people, and what to do."""
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -100,7 +121,7 @@ class Status(msgspec.Struct, frozen=True):
 
     app: str
     state: str
-    """running: each task is · paused: so are all workers · recovering: some tasks are not there · stopped: no workers."""
+    """running: every task runs · paused: all workers are paused · recovering: some tasks are missing · stopped: no worker."""
     group: str
     layout: int
     falkirk: str
@@ -113,11 +134,13 @@ class Status(msgspec.Struct, frozen=True):
     paused: Asked | None = None
     """Who has paused the app, whether its workers run or not."""
     silent: list[str] = []
-    """The clusters that do not answer, of those that the app reads from beside its own: what is left there counts as none."""
+    """The clusters that do not answer, of those that the app reads from beside its own: nothing counts as left there."""
+    held: list[HeldStatus] = []
+    """Partitions of sources in which a transaction has been open for some time."""
 
 
 def read_status(name: str, settings: Settings, topics: Topics) -> Status:
-    """Ask the clusters. Raises ClusterError where the app's own does not answer, ConfigError where it has no such app."""
+    """Ask the clusters. Raises ClusterError if the app's own does not answer, ConfigError if it has no such app."""
     layout = layout_of(name, settings, topics)
     members = topics.group(name).members
     driving = bool(topics.group(drivers(name)).members)
@@ -152,6 +175,7 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
         _batches(name, layout, settings, topics, heard.epochs, now),
         paused,
         silent,
+        _held(layout, read, settings, silent, now),
     )
 
 
@@ -195,6 +219,7 @@ def _task(task: str, records: Records, inputs: list[InputStatus], reported: Repo
         sum(i.lag or 0 for i in inputs),
         inputs,
         None if said is None or not said.total else round(said.done / said.total, 3),
+        None if said is None else said.waits or None,
     )
 
 
@@ -227,6 +252,8 @@ def _worker(owner: str, member: Member | None, announced: Announced | None, now:
         round(r.commit_ms, 1),
         round(r.commits / r.seconds, 1),
         max(0, now - announced.at) / 1000,
+        r.ahead_ms,
+        r.waits,
     )
 
 
@@ -240,8 +267,8 @@ def _owner(records: Records) -> tuple[str | None, str | None]:
 def _inputs(
     histories: Sequence[Records], own: Sequence[Sequence[str]], settings: Settings, topics: Topics
 ) -> tuple[list[list[InputStatus]], list[str]]:
-    """Where each task is in its own inputs, and what is left of them; and the clusters that do not say so. (Broadcast tables
-    are its worker's.)"""
+    """The positions of each task in its own inputs, and what is left of them; and the clusters that do not answer. (Broadcast
+    tables belong to its worker.)"""
     divisions = [
         [r for r in step.division if r.partition.place.topic in inputs]
         if (step := last_step(records)) is not None
@@ -262,8 +289,24 @@ def _inputs(
     return [[status(*one) for one in some] for some in left], silent
 
 
+def _held(
+    layout: LayoutRecord, read: Iterable[Iterable[InputStatus]], settings: Settings, silent: Collection[str], now: int
+) -> list[HeldStatus]:
+    """Those that have been open for some seconds: others come and go."""
+    sources = {name for name, topic in layout.topics.items() if topic.role == "source"}
+    places = {TopicPartition(i.topic, i.partition) for inputs in read for i in inputs if i.topic in sources}
+    cluster = settings.cluster()
+    found = []
+    for one in held(cluster, {p for p in places if cluster_of(p.topic) not in silent}):
+        age = None if one.since is None else max(0, now - one.since) / 1000
+        if age is None or age >= SAY_AFTER:
+            words = one.words(cluster.of(cluster_of(one.place.topic)).brokers)
+            found.append(HeldStatus(*one.place, one.stable, one.end, age, words))
+    return found
+
+
 def _marks(places: Iterable[TopicPartition], topics: Topics) -> tuple[dict[TopicPartition, Offset], list[str]]:
-    """Where partitions end now; and the clusters, beside the app's own, that do not say it."""
+    """The present ends of partitions; and the clusters, beside the app's own, that do not answer."""
     marks: dict[TopicPartition, Offset] = {}
     silent = []
     for cluster, some in by_cluster(places).items():

@@ -1,13 +1,13 @@
 """The supervisor: N worker processes, a warm spare for the one that dies next, and the end of them all.
 
     spare ──slot k──▶ worker k ──dies──▶ the spare becomes worker k; a new spare is started
-                         │ FalkirkError: what no restart mends ──▶ all stop; its words and its exit code are ours
+                         │ FalkirkError that no restart can fix ──▶ all stop; its words and its exit code are ours
 
-A spare has imported everything, loaded the flow and met the cluster: what is left to do after a death is to join the group
-under the dead worker's identity and to take its tasks over.
+A spare has imported everything, loaded the flow and connected to the cluster. After a death, it only joins the group under
+the dead worker's identity and takes its tasks over.
 
-A run that is started again is as quick as its imports, which keep a processor busy for a second: so the supervisor waits for
-the first workers to work before it imports what it needs itself.
+A restarted run is as quick as its imports, which keep a processor busy for a second. So the supervisor waits until the first
+workers work before it imports what it needs itself.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import IO, Self
 
-from falkirk.errors import FalkirkError, IdentityError
+from falkirk.errors import CrashError, IdentityError
 from falkirk.runtime.news import Ended, Line, News, Started
 from falkirk.runtime.parent import command
 from falkirk.runtime.protocol import (
-    BUG,
     Failed,
     FromWorker,
     Ready,
@@ -37,18 +36,19 @@ from falkirk.runtime.protocol import (
     at_work,
     decode_from_worker,
     encode,
+    error_of,
 )
 from falkirk.runtime.settings import Settings
 
 CRASHES = 5
-"""So many deaths of workers within `CRASH_WINDOW` seconds of their start, one after the other, end the run."""
+"""This many deaths of workers in a row, each within `CRASH_WINDOW` seconds of the start, end the run."""
 CRASH_WINDOW = 10.0
 
 SPARE_PAUSE = 5.0
-"""Seconds after which a spare that failed, while workers work, is tried again: a file that is being edited, say."""
+"""Seconds until a spare that failed, while workers work, is tried again: a file may be being edited."""
 
 FENCES = 4
-"""So many losses of an identity within `FENCE_WINDOW` seconds are another process's doing."""
+"""If the identity is lost this often within `FENCE_WINDOW` seconds, another process causes it."""
 FENCE_WINDOW = 60.0
 
 
@@ -63,7 +63,7 @@ class Child:
     works: float = inf
     """When it first had all its tasks running."""
     excused: bool = False
-    """It ended for want of a broker: no fault of its own."""
+    """It ended for lack of a broker: not its own fault."""
 
 
 @dataclass(slots=True)
@@ -72,19 +72,6 @@ class Event:
 
     child: Child
     said: FromWorker | None
-
-
-class WorkerFailed(FalkirkError):
-    """A worker ended with an error that no restart mends."""
-
-    def __init__(self, what: str, exit_code: int, *, where: str = "", hint: str = "") -> None:
-        super().__init__(what, where=where, hint=hint)
-        self.exit_code = exit_code
-
-    @classmethod
-    def of(cls, said: Failed) -> Self:
-        """As the worker said."""
-        return cls(said.what, said.exit_code, where=said.where, hint=said.hint)
 
 
 class Supervisor:
@@ -99,15 +86,15 @@ class Supervisor:
         slots: Sequence[int] | None = None,
         spare_after: float = 0.0,
     ) -> None:
-        """With `listen`, what workers write to standard error is news too. `slots` are all that the settings count, if
-        they are not given. A spare is started when all workers have worked for `spare_after` seconds."""
+        """With `listen`, what workers write to standard error is news too. Without `slots`, all that the settings count run.
+        A spare is started when all workers have worked for `spare_after` seconds."""
         self._target, self._settings, self._listen_to_errors = target, settings, listen
         self._held: list[News] = []
-        """What there was to tell before anybody listened."""
+        """News from before anybody listened."""
         self._news: Callable[[News], None] = self._held.append
         self._events: queue.Queue[Event] = queue.Queue()
         self._unheard: deque[Event] = deque()
-        """What came while something else was waited for: heard first."""
+        """Events that came during another wait: handled first."""
         self._workers: dict[int, Child] = {}
         self._spares: list[Child] = []
         self._vacant: deque[int] = deque(range(settings.workers) if slots is None else slots)
@@ -117,17 +104,17 @@ class Supervisor:
         self._hold_off = 0.0
 
     def __enter__(self) -> Self:
-        """Start the first processes: what they import and ask takes them as long as the caller's own preparations."""
+        """Start the first processes: their imports and requests take as long as the caller's own preparations."""
         self._spawn_missing()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End what is left, at once."""
+        """Kill the remaining processes."""
         self.kill()
 
     def ready(self, stopping: Callable[[], bool] = lambda: False) -> str:
-        """Wait until a process can be a worker. Returns of which app: "" where there is trouble first, which the caller's own
-        preparations will meet too. What else is said meanwhile is for `run` to hear."""
+        """Wait until a process can be a worker. Returns of which app: "" if there is an error first, which the caller's own
+        preparations will also meet. Other events are left to `run`."""
         later: list[Event] = []
         app = ""
         while not app and not stopping():
@@ -143,15 +130,16 @@ class Supervisor:
         return app
 
     def begin(self, stopping: Callable[[], bool]) -> None:
-        """Let those that are ready work, and the others as soon as they are."""
+        """Let ready processes work, and the others as soon as they are ready."""
         self._fill(first=True)
         while self._vacant and self.ready(stopping):
             self._fill(first=True)
 
     def run(self, finished: Callable[[], bool], tell: Callable[[News], None]) -> None:
-        """Keep the workers going until `finished()`; then let them leave cleanly. Raises WorkerFailed.
+        """Keep the workers going until `finished()`; then let them leave cleanly. Raises the error of a worker that no
+        restart can fix, and CrashError.
 
-        `tell` is given all news, and must not wait.
+        `tell` receives all news, and must not wait.
         """
         self._news = tell
         for news in self._held:
@@ -182,7 +170,7 @@ class Supervisor:
                 self._news(report)
                 self._quick_deaths = 0 if time.monotonic() - child.started > CRASH_WINDOW else self._quick_deaths
             case Failed(_, code, passing) as said:
-                spare, error = child in self._spares and bool(self._workers), WorkerFailed.of(said)
+                spare, error = child in self._spares and bool(self._workers), error_of(said)
                 if not passing and not spare and not (code == IdentityError.exit_code and self._fenced_by_chance()):
                     raise error
                 child.excused = True
@@ -206,14 +194,14 @@ class Supervisor:
 
     @property
     def working(self) -> bool:
-        """Whether all workers work, so that what else starts takes the processor from none that starts or restores."""
+        """Whether all workers work, so that nothing else that starts takes the processor from one that starts or restores."""
         return self._working_since() < inf
 
     def _working_since(self) -> float:
         return max((child.works for child in self._workers.values()), default=inf)
 
     def _spawn_missing(self) -> None:
-        """A process for each vacant slot; and a spare once all workers work, for a start takes the processor from others."""
+        """A process for each vacant slot; and a spare once all workers work, as a start takes the processor from others."""
         if time.monotonic() < self._hold_off:
             return
         spare = time.monotonic() - self._working_since() >= self._spare_after
@@ -231,13 +219,13 @@ class Supervisor:
         if time.monotonic() - child.started < CRASH_WINDOW and code > 0 and not child.excused:
             self._quick_deaths += 1
             if self._quick_deaths >= CRASHES:
-                raise WorkerFailed(f"workers die as soon as they start ({CRASHES} times): see their traces above", BUG)
+                raise CrashError(f"workers die as soon as they start ({CRASHES} times): see their traces above")
 
     def _fenced_by_chance(self) -> bool:
         """Whether a worker that lost its identity may be replaced.
 
-        A broker that was killed may come back with a group as it was before the worker last joined, and then takes the
-        worker for a rival of its own predecessor: once replaced, it is known again. A real rival comes back too.
+        A killed broker may return with the group's state from before the worker last joined, and then mistakes the worker for
+        a rival of its own predecessor. Once replaced, it is known again. A real rival comes back too.
         """
         now = time.monotonic()
         self._fenced = [at for at in self._fenced if now - at < FENCE_WINDOW] + [now]
@@ -252,14 +240,14 @@ class Supervisor:
             if (event := self._event(0.1)) is None:
                 continue
             if isinstance(event.said, Failed):
-                raise WorkerFailed.of(event.said)
+                raise error_of(event.said)
             if isinstance(event.said, Report):
                 self._news(event.said)
             if event.said is None and event.child.slot is not None:
                 self._workers.pop(event.child.slot, None)
 
     def kill(self) -> None:
-        """End what is left, at once."""
+        """Kill the remaining processes."""
         for child in self._children():
             child.process.kill()
             child.process.wait()
@@ -295,8 +283,8 @@ class Supervisor:
 
 
 def write_line(process: subprocess.Popen[bytes], line: bytes) -> None:
-    """To the standard input of a process: nobody else sees it there, as they do its arguments. One that died just now reads
-    nothing; whoever looks after it learns of its end."""
+    """To the standard input of a process: nobody else sees it there, unlike its arguments. A process that just died reads
+    nothing; its owner learns of its end."""
     assert process.stdin is not None
     with suppress(BrokenPipeError):
         process.stdin.write(line + b"\n")

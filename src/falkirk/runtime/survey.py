@@ -1,13 +1,15 @@
-"""A flow against a cluster as it is: what there is, what was recorded, and what would have to be made. Makes nothing."""
+"""Compares a flow with the present cluster: what exists, what was recorded, and what would have to be made. Makes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from falkirk.checkpoint.ids import address, cluster_of
 from falkirk.connectors.kafka.control import ControlTopic
-from falkirk.connectors.kafka.topics import COMPACTED, FOREVER, TABLE, TopicInfo, Topics
+from falkirk.connectors.kafka.topic_settings import COMPACTED, FOREVER, LOG, TABLE, any_date
+from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.errors import ClusterError, SourceError
 from falkirk.runtime import layout
 from falkirk.runtime.continuity import as_recorded, check_topics, stage_records
@@ -18,20 +20,21 @@ from falkirk.stream.names import backfill_topic, changelog_topic, control_topic,
 from falkirk.stream.pattern import Pattern
 from falkirk.stream.plan import Input, Plan, Stage
 from falkirk.stream.rebuilding import check_known
+from falkirk.stream.views import views_of
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was found."""
+    """The result."""
 
     plan: Plan
-    """With its stages as the layout has them."""
+    """With its stages as in the layout."""
     past: Known
     """What is recorded of the app."""
     roles: Mapping[str, layout.Role]
     """The flow's topics."""
     counts: Mapping[str, int]
-    """Of those that there are, the partitions that the app knows."""
+    """For existing ones, the partitions that the app knows."""
     missing: Mapping[str, tuple[int, Mapping[str, str]]]
     """Partitions and settings of the others."""
     sizes: Mapping[str, int]
@@ -62,37 +65,41 @@ def survey(plan: Plan, settings: Settings, topics: Topics, record: ControlTopic,
     roles = roles_of(plan, settings)
     if backfill or (known is not None and fills in known.topics):
         roles[fills] = "epochs"
-    found = topics.describe([*roles, *(known.topics if known else ())])
+    found = topics.describe(roles)
     if known is not None:
+        found |= topics.sought(known.topics.keys() - found.keys(), patience=5.0)
         check_topics(known, found)
     check_sources(plan, found, topics)
+    check_sinks(plan, found, topics)
     counts = {name: info.partitions for name, info in found.items() if name in roles}
     if known is not None:
-        # A sink that was given more partitions is written as before: a key must not have its records in two of them.
+        # A sink whose topic got more partitions is written as before: a key's records must not be in two of them.
         counts |= {name: topic.partitions for name, topic in known.topics.items() if name in counts}
     were = {stage.id: stage.tasks for stage in known.stages} if known is not None else {}
-    sizes, missing = topics_to_make(plan, settings, counts, room_for(plan, topics), were)
+    configs = topics.configs({i.topic for part in parts(plan) for i in part.inputs if i.kind == "source"})
+    ours = next((config for name, config in configs.items() if not cluster_of(name)), {})
+    sizes, missing = topics_to_make(plan, settings, counts, room_for(configs), were, any_date(ours))
     if fills in roles and fills not in counts:
         made = {name: partitions for name, (partitions, _) in missing.items()}
-        missing[fills] = (1 + result_partitions(plan, {**counts, **made}), FOREVER)
+        missing[fills] = (1 + result_partitions(plan, {**counts, **made}), LOG)
     return Survey(plan, past, roles, counts, missing, sizes, stage_records(plan.stages, sizes, known, past.next))
 
 
 def resolved(plan: Plan, settings: Settings, topics: Topics, known: LayoutRecord | None = None) -> Plan:
-    """The flow with the topics that its patterns match by now in the place of the patterns. Those of the layout are among
-    them, whatever the broker that is asked has heard of. Raises ClusterError."""
+    """The flow with the topics that its patterns match now in place of the patterns. They include those of the layout, even
+    if the broker that is asked does not know them yet. Raises ClusterError."""
     patterns = [pattern for stage in plan.stages for pattern in patterns_of(stage).values()]
     if not patterns:
         return plan
     had = {name for name, topic in known.topics.items() if topic.role == "source"} if known is not None else set()
     there = {address(cluster, name) for cluster in {p.cluster for p in patterns} for name in topics.of(cluster).names()}
     wanted = {topic for pattern in patterns for topic in pattern.among({*there, *had}, settings.prefix)}
-    # One that was made just now may not be shown by every broker: it is for a later look.
+    # Not every broker may show a topic that was just made: a later look finds it.
     return matched(plan, settings.prefix, {*topics.describe(wanted), *had})
 
 
 def matched(plan: Plan, prefix: str, names: Collection[str]) -> Plan:
-    """The flow with those of the names in the place of the patterns that match them."""
+    """The flow with the matching names in place of its patterns."""
     return replace(plan, stages=tuple(_matched(stage, prefix, names) for stage in plan.stages))
 
 
@@ -101,18 +108,18 @@ def _matched(stage: Stage, prefix: str, names: Collection[str]) -> Stage:
     for i in stage.inputs:
         if not isinstance(i.among, Pattern):
             inputs.append(i)
-        elif all(i.id != other.id for other in inputs):  # what it matched before, if that was asked, it matches again
+        elif all(i.id != other.id for other in inputs):  # after an earlier look, it matches the same names again
             inputs += [replace(i, topic=name) for name in i.among.among(names, prefix) or [str(i.among)]]
     return stage.reading(tuple(inputs))
 
 
 def patterns_of(stage: Stage) -> dict[str, Pattern]:
-    """The patterns of topics that it reads, by the source's id."""
+    """The topic patterns that it reads, by the source's id."""
     return {i.id: i.among for i in stage.inputs if isinstance(i.among, Pattern)}
 
 
 def parts(plan: Plan) -> tuple[Stage | BatchStage, ...]:
-    """All of a flow, streamed or not."""
+    """All parts of a flow, streaming or batch."""
     return (*plan.stages, *plan.batches)
 
 
@@ -123,7 +130,7 @@ def others(plan: Plan) -> list[str]:
 
 
 def roles_of(plan: Plan, settings: Settings) -> dict[str, layout.Role]:
-    """The topics of a flow, and what each is to it; what is read counts for more than that it is written too."""
+    """The topics of a flow, and the role of each; reading a topic counts for more than also writing it."""
     roles: dict[str, layout.Role] = {o.topic: o.kind for part in parts(plan) for o in part.outputs}
     roles |= {i.topic: i.kind for part in parts(plan) for i in part.inputs}
     roles |= {table.source.topic: "source" for table in plan.shared}
@@ -139,11 +146,10 @@ def has_changelog(stage: Stage) -> bool:
     return stage.regime.kind == "eager" and stage.stateful
 
 
-def room_for(plan: Plan, topics: Topics) -> Mapping[str, str]:
-    """The setting of topics that hold what sources hold, in other words: a record as large as its source allows must fit
-    into the dead letters (in base64), into an edge (with its timestamp) and into the changelog."""
-    sources = {i.topic for part in parts(plan) for i in part.inputs if i.kind == "source"}
-    largest = max(int(config["max.message.bytes"]) for config in topics.configs(sources).values())
+def room_for(configs: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
+    """The settings of topics that hold the sources' data in another form, by the sources' settings: a record as large as its
+    source allows must fit into the dead letters (in base64), into an edge (with its timestamp) and into the changelog."""
+    largest = max(int(config["max.message.bytes"]) for config in configs.values())
     return {"max.message.bytes": str(2 * largest)}
 
 
@@ -153,9 +159,10 @@ def topics_to_make(
     have: Mapping[str, int],
     room: Mapping[str, str],
     were: Mapping[str, int] | None = None,
+    dated: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[dict[str, int], dict[str, tuple[int, Mapping[str, str]]]]:
-    """How many tasks each stage has; and the topics that are missing, with their partitions and settings. `were`: how many
-    tasks the stages had before."""
+    """The number of tasks of each stage; and the missing topics, with their partitions and settings. `were`: the earlier
+    numbers of tasks; `dated`: settings with which a topic accepts records of any date."""
     counts, missing = dict(have), {}
 
     def want(name: str, partitions: int, config: Mapping[str, str]) -> None:
@@ -167,7 +174,7 @@ def topics_to_make(
     for stage in plan.stages:
         sizes[stage.id] = size = stage_size(stage, counts, (were or {}).get(stage.id))
         for output in stage.outputs:
-            config = {} if output.kind == "sink" else {**FOREVER, **room}
+            config = {"sink": dated, "edge": {**LOG, **room}, "dead_letters": {**FOREVER, **room, **dated}}[output.kind]
             want(output.topic, 1 if output.kind == "dead_letters" else size, config)
         if has_changelog(stage):
             want(changelog_topic(settings.prefix, plan.app, stage.id), size, {**COMPACTED, **room})
@@ -175,23 +182,23 @@ def topics_to_make(
         size = max(counts[i.topic] for i in batch.inputs)
         for output in batch.outputs:
             letters = output.kind == "dead_letters"
-            config = TABLE if any(table.source.topic == output.topic for table in plan.shared) else {}
-            want(output.topic, 1 if letters else size, {**FOREVER, **room} if letters else config)
+            table = TABLE if any(table.source.topic == output.topic for table in plan.shared) else {}
+            want(output.topic, 1 if letters else size, {**({**FOREVER, **room} if letters else table), **dated})
         results = max(counts[o.topic] for o in batch.outputs)
-        want(epochs_topic(settings.prefix, plan.app, batch.id), 1 + results, FOREVER)
+        want(epochs_topic(settings.prefix, plan.app, batch.id), 1 + results, LOG)
     if plan.stages:
-        want(steps_topic(settings.prefix, plan.app), sum(sizes.values()), FOREVER)
+        want(steps_topic(settings.prefix, plan.app), sum(sizes.values()), LOG)
     return sizes, missing
 
 
 def result_partitions(plan: Plan, counts: Mapping[str, int]) -> int:
-    """Of a backfill: as many as the largest of the topics has that streams end in."""
+    """For a backfill: as many as the largest topic has that streams end in."""
     return max((counts[o.topic] for s in plan.stages for o in s.outputs if o.kind != "edge"), default=1)
 
 
 def stage_size(stage: Stage, counts: Mapping[str, int], was: int | None = None) -> int:
-    """How many tasks a stage has: the partitions of its inputs, which must agree. Those of inputs that are loose go round the
-    tasks; where there are no others, there are as many tasks as the largest has partitions, and as many as there were."""
+    """The number of tasks of a stage: the partitions of its inputs, which must agree. Loose inputs' partitions are spread
+    over the tasks. If there are no others: as many tasks as before, or else as the largest has partitions."""
     topics = [i.topic for i in stage.inputs]
     if twice := next((topic for topic in topics if topics.count(topic) > 1), None):
         raise SourceError(
@@ -210,8 +217,8 @@ def stage_size(stage: Stage, counts: Mapping[str, int], was: int | None = None) 
 
 
 def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) -> None:
-    """Sources exist, with the partitions that `start=` names, and what may read a division again reads no compacted topic:
-    the division would differ."""
+    """Sources exist, with the partitions that `start=` names, and a part that may read a division again reads no compacted
+    topic: the division would differ."""
     sources = [(part, i) for part in parts(plan) for i in part.inputs if i.kind == "source"]
     for stage, i in sources:
         if i.topic not in found:
@@ -239,6 +246,19 @@ def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) ->
                 hint="use the eager regime for this part, or put .repartition(...) before it: the edge it makes is a log"
                 if part.regime.kind == "lazy"
                 else "use the eager regime for this part, or read a topic that keeps every record",
+            )
+
+
+def check_sinks(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) -> None:
+    """Outputs without keys do not go to compacted topics: the broker would refuse each of their records."""
+    keyless = {view.topic: f"sink {view.name}" for view in views_of(plan) if view.kind == "sink" and view.key is None}
+    keyless |= {o.topic: o.id for part in parts(plan) for o in part.outputs if o.kind == "dead_letters"}
+    for topic, config in topics.configs(topic for topic in keyless if topic in found).items():
+        if "compact" in config.get("cleanup.policy", ""):
+            raise ClusterError(
+                f"topic {topic!r} is compacted, so it accepts no record without a key, and {keyless[topic]} has none",
+                where=keyless[topic],
+                hint="set the topic's cleanup.policy to delete, or name another topic; a sink may have a key=",
             )
 
 

@@ -1,9 +1,9 @@
-"""What a worker tells of its work to whoever traces it: a span for each step, each take-over, each version.
+"""What a worker reports for tracing: a span for each step, each take-over, each version.
 
-    worker, upkeep ──▶ Traces            nobody listens: nothing is kept, OpenTelemetry is not imported
+    worker, upkeep ──▶ Traces            not traced: nothing is kept, OpenTelemetry is not imported
                        └── spans.Spans   spans, in batches, to a collector
 
-It listens and no more: nothing here decides anything, waits for the collector, or fails a step.
+It only listens: nothing here decides anything, waits for the collector, or fails a step.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ HINT = "pip install 'falkirk[otel]'"
 
 
 class Traces:
-    """Nobody listens. Times are of `time.monotonic()`, in seconds."""
+    """Not traced. Times are of `time.monotonic()`, in seconds."""
 
     def owned(self, task: Task) -> Owned:
         """A take-over begins."""
         return Owned(task)
 
     def taking_over(self, tasks: Sequence[Owned], part: Future[bool] | Future[None]) -> None:
-        """A part of it is under way, for these tasks."""
+        """A part of it is in progress, for these tasks."""
 
     def ran(self, step: ClosedStep, first: float, closed: float, began: float) -> None:
-        """A step has run just now. It was read from `first` until `closed`, and began to run at `began`."""
+        """A step has just run. It was read from `first` until `closed`, and began to run at `began`."""
 
     def failed(self, owned: Owned, step: Step, began: float, error: Exception) -> None:
-        """A step has not: the worker ends with this."""
+        """A step has failed: the worker ends with this error."""
 
     def committing(self, steps: Sequence[ClosedStep], outcome: Future[list[Fate]]) -> None:
         """The transaction of some steps has been handed to the committer."""
 
     def version(self, owned: Owned, number: int, began: float, made: float, trouble: FalkirkError | None) -> None:
-        """A version was made, and copied just now; or could not be copied."""
+        """A version was just made and copied; or could not be copied."""
 
     def close(self) -> None:
-        """The worker ends: what is left is sent, within a time that holds nobody up."""
+        """The worker ends: the rest is sent, within a limited time."""
 
 
 SILENT = Traces()
 
 
 def wanted(settings: Settings, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether spans are to be sent: the settings say where, or OpenTelemetry's own variables do.
+    """Whether spans are to be sent: the settings say where, or OpenTelemetry's variables do.
 
     >>> wanted(Settings("", "", traces="http://collector:4318"), {}), wanted(Settings("", ""), {})
     (True, False)
@@ -69,7 +69,7 @@ def wanted(settings: Settings, environment: Mapping[str, str] = os.environ) -> b
 
 
 def check_place(url: str) -> None:
-    """Raises ConfigError for what is no URL, and where OpenTelemetry is not installed.
+    """Raises ConfigError if it is not a URL, or if OpenTelemetry is not installed.
 
     >>> check_place("collector:4317")
     Traceback (most recent call last):
@@ -88,7 +88,7 @@ def check_place(url: str) -> None:
 
 
 def installed() -> bool:
-    """Whether OpenTelemetry is there, with what sends spans."""
+    """Whether OpenTelemetry is installed, with its exporter."""
     try:
         return find_spec("opentelemetry.exporter.otlp.proto.http") is not None
     except ModuleNotFoundError:
@@ -96,15 +96,15 @@ def installed() -> bool:
 
 
 def warm_up(settings: Settings) -> None:
-    """Import what sends spans, if they are to be sent: a spare has the time that a worker has not."""
+    """Import the exporter, if spans are to be sent: a spare has the time that a worker has not."""
     if wanted(settings) and installed():
         import falkirk.runtime.spans  # noqa: F401
 
 
 def traces_of(app: str, owner: OwnerId, settings: Settings) -> Traces:
-    """Who listens to a worker. Raises ConfigError where the settings ask for more than there is.
+    """The traces of a worker. Raises ConfigError if the settings ask for more than is installed.
 
-    The environment may be meant for others in the same pod: where it alone asks, work goes on without.
+    The environment may be meant for others in the same pod: if only it asks, the worker continues without traces.
     """
     if not wanted(settings):
         return SILENT

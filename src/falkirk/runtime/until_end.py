@@ -2,10 +2,11 @@
 
     target(source partition) = its high watermark at the start
     target(edge partition)   = its high watermark once all tasks that write the edge are done
-    done(task)               = no committed record is left between where its last step ended and its targets,
+    done(task)               = no committed record is left between its last step's end and its targets,
                                and nothing to migrate or rebuild
 
-Control records count in watermarks but are never read, so the last part of the way is looked at, not computed.
+Control records count in watermarks but are never read, so the last part is checked, not computed. An open transaction
+in a source is waited for, no matter whose it is: what it holds may be committed, and was there at the start.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.tasks import ends
 from falkirk.connectors.kafka.committed import CommittedReader
 from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.held import Waits
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.app import App, BoundTask
 from falkirk.runtime.progress import is_moving
 
 PERIOD = 0.2
-"""Seconds between two looks at the steps topic."""
+"""Seconds between two reads of the steps topic."""
 QUIET = 0.5
-"""A task whose last step is older than this and is not done is looked at record by record."""
+"""If a task's last step is older than this and it is not done, its inputs are checked record by record."""
 
 
 class UntilEnd:
@@ -36,7 +38,7 @@ class UntilEnd:
     def __init__(
         self, app: App, cluster: Cluster, topics: Topics, targets: Mapping[TopicPartition, Offset] | None = None
     ) -> None:
-        """`targets`: where the sources end, if that was asked before."""
+        """`targets`: where the sources end, if that is already known."""
         self._app, self._topics = app, topics
         self._reader, self._inputs = BoundedReader(cluster), CommittedReader(cluster)
         self._stages = {stage.id: stage for stage in app.recorded.stages}
@@ -45,6 +47,7 @@ class UntilEnd:
         self._last: dict[TaskId, StepRecord] = {}
         self._moved: dict[TaskId, float] = {}
         self._looked = 0.0
+        self._waits, self._waiting = Waits(cluster), dict[TopicPartition, Offset]()
         places = [b.task.steps for b in app.tasks]
         self._positions = dict(self._reader.watermarks(places, end=False))
         sources = {i.place for b in app.tasks for i in b.inputs if i.input.kind == "source"}
@@ -58,15 +61,17 @@ class UntilEnd:
             return len(self._done) == len(self._app.tasks)
         self._looked = now
         self._follow(now)
+        self._waiting = {}
         for stage in self._app.plan.stages:  # upstream first: an edge's target needs its writers to be done
             tasks = [b for b in self._app.tasks if b.stage is stage and b.task.id not in self._done]
             for bound in tasks:
                 if self._has_targets(bound) and self._is_done(bound, now):
                     self._done.add(bound.task.id)
+        self._waits.note(self._waiting)
         return len(self._done) == len(self._app.tasks)
 
     def progress(self) -> tuple[int, int]:
-        """Input records behind us, and in all: offsets of the sources. May be asked from another thread."""
+        """Input records processed, and in total: offsets of the sources. May be called from another thread."""
         got: dict[TopicPartition, Offset] = {}
         for bound in self._app.tasks:
             last = self._last.get(bound.task.id)
@@ -74,7 +79,7 @@ class UntilEnd:
             for i in bound.inputs:
                 if i.input.kind == "source":
                     first, target = self._first[i.place], self._targets[i.place]
-                    # What is done is done, though a transaction's marker may be left that is no record.
+                    # A done stage counts as done, even if a transaction's marker is left, which is not a record.
                     reached = target if bound.task.id in self._done else at.get(i.partition, first)
                     slowest = got.get(i.place, target)  # of the stages that read it
                     got[i.place] = min(max(reached, first), slowest)
@@ -115,6 +120,8 @@ class UntilEnd:
             return False  # a topic is joining, and the next step says so
         left = {i.place: (at[i.partition], self._targets[i.place]) for i in bound.inputs}
         left = {p: (a, b) for p, (a, b) in left.items() if a < b}
+        sources = {i.place for i in bound.inputs if i.input.kind == "source"}
+        self._waiting |= {p: a for p, (a, _) in left.items() if p in sources}
         if left and now - self._moved[bound.task.id] < QUIET:
             return False
         # One record that is left says as much as a million.
@@ -123,6 +130,6 @@ class UntilEnd:
         )
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._reader.close()
         self._inputs.close()

@@ -15,7 +15,7 @@ from falkirk.runtime.board import Board, Recovery, StageState
 from falkirk.runtime.protocol import Asked, EpochReport, Report
 
 MOST = 8
-"""So many rows of a table are shown; the rest is counted."""
+"""This many rows of a table are shown; the rest is counted."""
 
 EPOCHS = {"opened": "cyan", "running": "yellow", "complete": "green", "abandoned": "red"}
 
@@ -23,13 +23,14 @@ COLOURS = {"running": "green", "paused": "yellow", "recovering": "yellow", "star
 
 
 def frame(board: Board, brokers: str, progress: tuple[int, int] | None = None) -> RenderableType:
-    """Everything at a glance. `progress`: input records behind us and in all, where the run has an end."""
+    """Everything at a glance. `progress`: input records processed and in total, if the run has an end."""
     seconds = board.seconds
     parts: list[RenderableType] = [
         Rule(_title(board, brokers, seconds), style="dim", align="left"),
     ]
     if board.app.tasks:
-        parts += ["", _workers(board), "", _stages(board.stages())]
+        waits = [Text(words, "yellow") for words in board.waits()[:MOST]]
+        parts += ["", _workers(board), *waits, "", _stages(board.stages())]
     if board.app.batches:
         parts += ["", _epochs(board)]
     if recoveries := board.recovering():
@@ -55,6 +56,7 @@ def line(board: Board, progress: tuple[int, int] | None = None) -> str:
         parts.append(f"{dead:,} dead letters")
     if skipped := sum(s.skipped for s in stages):
         parts.append(f"{skipped:,} skipped")
+    parts += board.waits()
     parts += [_epoch(e) for e in board.epochs.values() if e.state == "running"]
     if recoveries := board.recovering():
         parts.append(f"recovering {', '.join(_in_words(r) for r in recoveries[:3])}{_more(len(recoveries), 3)}")
@@ -153,7 +155,7 @@ def _stages(stages: list[StageState]) -> Table:
 
 
 def _epochs(board: Board) -> Table:
-    """What the drivers here say; the driver of an app is on one of its hosts."""
+    """The reports of the drivers here; an app's driver is on one of its hosts."""
     rows = table("batch", "epoch:7", "", "", "")
     for batch in board.app.batches[:MOST]:
         e = board.epochs.get(batch.stage.id)

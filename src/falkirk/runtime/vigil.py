@@ -1,11 +1,15 @@
-"""Keeping an eye on what an app reads while it runs, and on whether the cluster answers at all.
+"""Watches what an app reads while it runs, and whether the cluster answers at all.
 
-Nothing else would say so: a reader that is assigned partitions 0 and 1 knows nothing of a new partition 2, and one whose
-topic is deleted and made anew reads on at its old offset, past the first records of the new topic.
+Each worker asks for the topics that it knows. To find topics that join, all names of the cluster must be listed: this is left
+to one worker, the owner of task 0. It records a layout with the new topics; then the others look for them too.
+
+Nothing else would report it: a reader that is assigned partitions 0 and 1 knows nothing of a new partition 2. If its topic is
+deleted and made again, it continues at its old offset, past the first records of the new topic.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,11 +25,13 @@ from falkirk.runtime.layout import LayoutRecord
 from falkirk.stream.pattern import Pattern
 
 EVERY = 2.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
+RARELY = 60.0
+"""Seconds between two listings of all topics by a worker that does not own task 0."""
 TIMEOUT = 4.0
 """Seconds that an answer may take."""
 AGAIN = 30.0
-"""Seconds after which it is said again that nobody answers."""
+"""Seconds until a missing answer is reported again."""
 
 
 def vigils(layout: LayoutRecord, topics: Topics, patterns: Sequence[Pattern], prefix: str) -> list[Vigil]:
@@ -35,8 +41,8 @@ def vigils(layout: LayoutRecord, topics: Topics, patterns: Sequence[Pattern], pr
 
 
 class Vigil:
-    """Asks every few seconds, without waiting, whether the app's topics in one cluster are still what its layout says, and
-    whether its patterns match others by now."""
+    """Asks every few seconds, without waiting, whether the app's topics in one cluster are still as in its layout, and
+    whether its patterns match others now."""
 
     def __init__(
         self,
@@ -51,25 +57,30 @@ class Vigil:
         self._cluster, self._there = cluster, topics.of(cluster) if cluster else topics
         self._patterns, self._prefix = patterns, prefix
         self._names: Asked[list[str]] | None = None
+        self._names_at = time.monotonic()
+        """When all names were last listed; the layout was made from those shortly before."""
+        self._newest = layout.number
         self._coming: set[str] = set()
-        """Topics that match, and that the cluster has yet to describe."""
+        """Matching topics that the cluster has not described yet."""
         self._asked: Asked[dict[str, TopicInfo]] | None = None
         self._next = 0.0
         self._heard = time.monotonic()
         self._said: float | None = None
-        """When it was last said that nobody answers; None while somebody does."""
+        """When a missing answer was last reported; None while the cluster answers."""
         self._missed: set[str] = set()
 
-    def tick(self) -> None:
-        """Take the answer in, or ask again. Raises SourceError and StateError where topics are not what they were, and
-        OutgrownError where a pattern matches another."""
+    def tick(self, leads: bool = True, newest: int = 0) -> None:
+        """Process the answer, or ask again. `leads`: whether this worker owns task 0; `newest`: the number of the newest
+        layout. Raises SourceError and StateError if topics have changed, and OutgrownError if a pattern matches another."""
         now = time.monotonic()
+        if self._patterns and self._names is None and self._looks(leads, newest, now):
+            self._names, self._names_at = self._there.ask_names(), now
         if self._asked is None:
             if now >= self._next:
                 self._asked = self._topics.ask({*self._layout.topics, *self._coming}, TIMEOUT)
-                self._names = self._there.ask_names() if self._patterns and self._names is None else self._names
         elif self._asked.done():
-            asked, self._asked, self._next = self._asked, None, now + EVERY
+            # Workers that start together do not ask together.
+            asked, self._asked, self._next = self._asked, None, now + EVERY * random.uniform(0.75, 1.25)
             try:
                 found = asked.result()
             except UnreachableError as error:
@@ -82,8 +93,15 @@ class Vigil:
             with suppress(UnreachableError):
                 self._match(names.result(), now)
 
+    def _looks(self, leads: bool, newest: int, now: float) -> bool:
+        """Whether it is time to list the names of all topics."""
+        if newest > self._newest:
+            self._newest = newest
+            return True
+        return now - self._names_at >= (EVERY if leads or self._coming else RARELY)
+
     def _compare(self, found: dict[str, TopicInfo]) -> None:
-        # A broker that has just started may not know all topics yet: what is missing is looked for twice.
+        # A broker that has just started may not know all topics yet: missing ones are looked for twice.
         missing = self._layout.topics.keys() - found.keys()
         for name in missing - self._missed:
             was = self._layout.topics[name]

@@ -1,11 +1,11 @@
-"""Watching this host's workers: the news goes to the board, to people, and to the control topic.
+"""Watches this host's workers: the news goes to the board, to people, and to the control topic.
 
     supervisor or worker ──tell──▶ queue ──▶ the watch's own thread ──▶ terminal or log, every moment
                                                                     ──▶ control topic, every five seconds
-                                    another thread ──▶ what is left to read, where it is little; other hosts
+                                    another thread ──▶ what is left to read, if it is little; other hosts
 
-Nothing here can hold up the workers or the replacing of dead ones: a terminal that is stopped (Ctrl-S), a full pipe or a
-cluster that does not answer block these threads alone.
+Nothing here can block the workers or the replacement of dead ones: a stopped terminal (Ctrl-S), a full pipe or a cluster that
+does not answer blocks only these threads.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Show(Protocol):
         ...
 
     def close(self) -> None:
-        """Let what was said stand alone."""
+        """Let the lines written so far stand alone."""
         ...
 
 
 class Watch:
-    """The eyes on an app's workers of one host. `tell` may be called from any thread, and never waits."""
+    """Watches an app's workers on one host. `tell` may be called from any thread, and never waits."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Watch:
         self.board = Board(app, workers)
         self._metrics: Metrics | None = None
         if settings.http:
-            # Who does not ask for it need not wait for it: a run that is started again is as quick as its imports.
+            # Imported only if needed: a restarted run is as quick as its imports.
             from falkirk.runtime.http import Http
             from falkirk.runtime.metrics import Metrics
 
@@ -95,7 +95,7 @@ class Watch:
         self._live, self._handlers = live, logging.root.handlers
 
     def start(self) -> None:
-        """Begin. On a terminal, what this process logs is shown as news from here on."""
+        """Begin. On a terminal, this process's log lines are shown as news from here on."""
         if self._live and self._handlers:
             lines = Lines(self.tell)
             lines.setFormatter(self._handlers[0].formatter)
@@ -105,11 +105,11 @@ class Watch:
 
     @property
     def url(self) -> str:
-        """Where metrics and probes are answered; "" where nowhere."""
+        """The address of metrics and probes; "" if there is none."""
         return "" if self._metrics is None else self._http.url
 
     def turned(self) -> None:
-        """The loop that looks after the workers, or is the worker's, has turned once more: it is alive."""
+        """The loop of the supervisor, or of the worker itself, has turned once more: it is alive."""
         if self._metrics is not None:
             self._metrics.turned()
 
@@ -120,7 +120,7 @@ class Watch:
         self._news.put(news)
 
     def close(self) -> None:
-        """Show all that was told, and say on the control topic that the workers have left. Waits a few seconds at most."""
+        """Show all news, and report on the control topic that the workers have left. Waits a few seconds at most."""
         self._closed.set()
         self._news.put(None)
         self._thread.join(5)
@@ -141,7 +141,7 @@ class Watch:
         self._announcing.close()
 
     def _take(self, timeout: float) -> None:
-        """Take in all that is told within `timeout` seconds."""
+        """Process all news that comes within `timeout` seconds."""
         deadline, lines = time.monotonic() + timeout, []
         take = self.board.take if self._metrics is None else self._metrics.take
         while True:
@@ -190,7 +190,7 @@ class LogShow:
 
 
 class LiveShow:
-    """A frame at the foot of a terminal; what is said scrolls away above it."""
+    """A frame at the foot of a terminal; lines scroll away above it."""
 
     def __init__(self, board: Board, settings: Settings, progress: Progress | None) -> None:
         self._board, self._brokers, self._progress = board, settings.brokers, progress
@@ -211,7 +211,7 @@ class LiveShow:
 
 
 class Lines(logging.Handler):
-    """Log records of this process as news: on a terminal they must not run into the frame."""
+    """This process's log records as news: on a terminal they must not run into the frame."""
 
     def __init__(self, tell: Callable[[News], None]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Asking a cluster why a record is there: which app wrote it, and then step by step (`falkirk.runtime.why`)."""
+"""Asks a cluster why a record exists: which app wrote it, and then step by step (`falkirk.runtime.why`)."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ from falkirk.runtime.layout import LayoutRecord, read_layout
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.why import Made, Read, Tracer
 from falkirk.stream.names import control_topic, epochs_topic
-from falkirk.stream.provenance import Provenance, provenance
+from falkirk.stream.provenance import Provenance, provenances
 from falkirk.stream.records import Message
 
 
 @dataclass(slots=True)
 class Answer:
-    """Why a record is there."""
+    """Why a record exists."""
 
     app: str
     record: KafkaMessage
-    origin: Provenance
-    made: Made
+    origins: list[Provenance]
+    """For a record of an edge there may be several."""
+    made: list[Made]
+    """By each of them."""
 
 
 @dataclass(slots=True)
@@ -52,18 +54,19 @@ class Whence:
         self._stack.close()
 
     def ask(self, place: TopicPartition, offset: int, app: str | None = None) -> Answer:
-        """Why the record at an offset is there. Raises ConfigError and ClusterError."""
+        """Why the record at an offset exists. Raises ConfigError and ClusterError."""
         record = self._record(place, offset)
-        origin = provenance(record)
-        if origin is None:
+        origins = provenances(record)
+        if not origins:
             raise ConfigError(
                 f"no app of Falkirk wrote {place.topic}:{place.partition}:{offset}: it has no header that says so",
                 hint="ask about a record of a sink, an edge or the dead letters",
             )
-        name, layout = self._writer(place.topic, origin, app)
-        if origin.task is not None:
-            return Answer(name, record, origin, Tracer(name, layout, self.settings.prefix, self).trace(origin))
-        return Answer(name, record, origin, self._epoch(name, layout, place.topic, origin.epoch or 0))
+        name, layout = self._writer(place.topic, origins[0], app)
+        if origins[0].task is not None:
+            tracer = Tracer(name, layout, self.settings.prefix, self)
+            return Answer(name, record, origins, [tracer.trace(origin) for origin in origins])
+        return Answer(name, record, origins, [self._epoch(name, layout, place.topic, origins[0].epoch or 0)])
 
     def begin(self, place: TopicPartition) -> int:
         """See `falkirk.runtime.why.Topics`."""
@@ -74,7 +77,7 @@ class Whence:
         return self.messages(place, start, end)  # type: ignore[return-value]  # the client's types allow for no record
 
     def messages(self, place: TopicPartition, start: int, end: int | None) -> list[KafkaMessage]:
-        """The records of a range that are still there."""
+        """The records of a range that still exist."""
         first, last = self.begin(place), self.topics.offsets([place], "latest")[place]
         bounds = Offset(max(start, first)), Offset(last if end is None else min(end, last))
         return self._glance(place.topic).between({place.partition: bounds}) if bounds[0] < bounds[1] else []

@@ -1,9 +1,9 @@
-"""Why a record is there: the step or the epoch that wrote it, what that read, and so on back to the sources.
+"""Why a record exists: the step or the epoch that wrote it, what that read, and so on back to the sources.
 
-    record ──header──▶ task, step ──steps topic──▶ division ──┬─ sources: offset ranges, which is what was asked for
-                                                              └─ edges: batches, each with a header of its own ──▶ …
+    record ──header──▶ task, step ──steps topic──▶ division ──┬─ sources: offset ranges, which are the answer
+                                                              └─ edges: batches, each with its own header ──▶ …
 
-Step records and edges are trimmed behind the versions of an app's state: this goes back as far as they do.
+Step records and edges are trimmed behind the versions of an app's state: the search goes back as far as they do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.records import Division, Range, StepRecord
 from falkirk.runtime.layout import LayoutRecord
 from falkirk.stream.names import steps_topic
-from falkirk.stream.provenance import Provenance, provenance
+from falkirk.stream.provenance import Provenance, provenances
 from falkirk.stream.records import Message
 
 
@@ -27,11 +27,11 @@ class Topics(Protocol):
     """Committed records of a cluster."""
 
     def begin(self, place: TopicPartition) -> int:
-        """The first offset that is still kept."""
+        """The first offset that still exists."""
         ...
 
     def between(self, place: TopicPartition, start: int, end: int | None) -> Sequence[Message]:
-        """The records that are there with start ≤ offset < end."""
+        """The existing records with start ≤ offset < end."""
         ...
 
 
@@ -44,33 +44,33 @@ class Read(msgspec.Struct, kw_only=True, omit_defaults=True):
     end: int
     kind: Literal["source", "edge"] = "source"
     kept_from: int | None = None
-    """Where the topic begins now, if that is behind the range's start: what was before is deleted."""
+    """Where the topic begins now, if that is behind the range's start: earlier records are deleted."""
     by: list[Made] = []
-    """Of an edge: the steps that wrote what is in the range."""
+    """For an edge: the steps that wrote the records in the range."""
 
 
 class Made(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A step or an epoch, and what it read. Without `clock`, no record of it is there any more."""
+    """A step or an epoch, and what it read. Without `clock`, its record no longer exists."""
 
     task: str | None = None
     step: int | None = None
     epoch: int | None = None
     stage: str | None = None
-    """Of an epoch: the batch part."""
+    """For an epoch: the batch part."""
     clock: int | None = None
     """Milliseconds since 1970: when the step was closed, or the epoch opened."""
     owner: str | None = None
     rows: int | None = None
     dead: int | None = None
     corrects: tuple[int, int] | None = None
-    """The first and the last of the steps that it corrects: what it makes up for, it made of what they read."""
+    """The first and the last of the steps that it corrects: it made the correction from what they read."""
     moved: bool = False
-    """It migrated or rebuilt what an earlier version of the flow had kept, of all that the task had read by then."""
+    """It migrated or rebuilt the state of an earlier version of the flow, from all that the task had read by then."""
     reads: list[Read] = []
     known: tuple[int, int] | None = None
-    """Where the step's record is gone: the first and the last step of its task that are on record."""
+    """If the step's record is gone: the first and the last step of its task that are recorded."""
     upto: list[Read] = []
-    """Then, too: what the task had read by the first of those. The step read something of it."""
+    """Also then: what the task had read by the first of those. The step read a part of it."""
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class Tracer:
     _made: dict[tuple[str, int], Made] = field(default_factory=dict)
 
     def trace(self, origin: Provenance) -> Made:
-        """The step that wrote a record, with all that is behind it."""
+        """The step that wrote a record, with all steps behind it."""
         assert origin.task is not None
         assert origin.step is not None
         known = (origin.task, origin.step)
@@ -124,12 +124,12 @@ class Tracer:
         return Read(topic=topic, partition=partition, start=start, end=end, kind="edge" if role == "edge" else "source")
 
     def _follow(self, read: Read) -> None:
-        """The steps that wrote what an edge holds."""
+        """The steps that wrote an edge's records."""
         place = TopicPartition(read.topic, read.partition)
         if (begin := self.topics.begin(place)) > read.start:
             read.kept_from = begin
-        found = dict.fromkeys(provenance(m) for m in self.topics.between(place, read.start, read.end))
-        read.by = [self.trace(origin) for origin in found if origin is not None and origin.task is not None]
+        found = dict.fromkeys(p for m in self.topics.between(place, read.start, read.end) for p in provenances(m))
+        read.by = [self.trace(origin) for origin in found if origin.task is not None]
 
     def _steps_of(self, task: str) -> Mapping[int, StepRecord]:
         if task not in self._steps:
@@ -141,7 +141,7 @@ class Tracer:
 
 
 def _corrected(steps: Mapping[int, StepRecord], record: StepRecord) -> Division:
-    """What the steps that a correction corrects have read, as far as they are on record."""
+    """What the steps that a correction corrects have read, as far as they are recorded."""
     first = min(n for n in steps if n >= record.corrects)
     starts = {r.partition: r.start for r in steps[first].division}
     return tuple(Range(r.partition, starts.get(r.partition, r.start), r.end) for r in record.division)

@@ -1,4 +1,4 @@
-"""Being a worker, under a supervisor or alone: its identity, its loop, and what it says of itself."""
+"""A worker, under a supervisor or alone: its identity, its loop, and its reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from falkirk.runtime.continuity import differ_in_topics
 from falkirk.runtime.identity import hold, identity
 from falkirk.runtime.layout import read_layout
 from falkirk.runtime.logs import about
-from falkirk.runtime.protocol import REBUILDING, Report, TaskReport
+from falkirk.runtime.protocol import REBUILDING, WAITING, Report, TaskReport
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.stats import Stats
 from falkirk.runtime.task import RunningTask
@@ -30,7 +30,7 @@ PERIOD = 1.0
 """Seconds between two reports."""
 
 PATIENCE = 3.0
-"""Seconds that a worker waits for a predecessor that is being killed to be gone."""
+"""Seconds that a worker waits until a predecessor that is being killed has ended."""
 
 
 def work(
@@ -68,7 +68,7 @@ def _run(worker: Worker, reporter: Reporter, stopping: Callable[[], bool]) -> No
 
 def outgrown(app: App, settings: Settings, topics: Topics, why: OutgrownError) -> App:
     """The app with the topics that have joined its sources, here or in the layout that another worker has recorded. Raises
-    the error where it is another flow that the app has gone on with."""
+    the error if the app has continued with another flow."""
     with closing(ControlTopic(settings.cluster(), app.control)) as control:
         now = read_layout(control)
     if now is None or (now.stages != app.recorded.stages and not differ_in_topics(now.stages, app.recorded.stages)):
@@ -78,7 +78,7 @@ def outgrown(app: App, settings: Settings, topics: Topics, why: OutgrownError) -
 
 
 class Reporter:
-    """Says once a second how the worker is, and at once when the last of its tasks has recovered."""
+    """Reports a worker's state once a second, and at once when the last of its tasks has recovered."""
 
     def __init__(self, worker: Worker, slot: int, say: Callable[[Report], None]) -> None:
         self._worker, self._slot, self._say = worker, slot, say
@@ -115,6 +115,8 @@ class Reporter:
                 stats.commits.told(),
                 worker.member,
                 worker.paused(),
+                worker.ahead_ms(),
+                worker.waits(),
             )
         )
 
@@ -126,7 +128,7 @@ class Reporter:
         if isinstance(owned.store, RocksStore) and (version := owned.store.versions()[-1]):
             behind = max(0, last.clock - owned.store.version_progress(version).clock) / 1000
         at, marks, upkeep = ends(last), self._worker.marks(task), self._worker.maintenance.known(owned.task.id)
-        inputs = [i for i in task.bound.inputs if i.partition in at]  # a topic that is joining is in no step yet
+        inputs = [i for i in task.bound.inputs if i.partition in at]  # a joining topic is in no step yet
         rebuilds = task.moving and task.rebuilt[1] > 0
         return TaskReport(
             name,
@@ -149,6 +151,8 @@ class Reporter:
     def _taken_over(self, owned: Owned) -> TaskReport:
         phase = Phase.NAMING if owned.phase is Phase.IDLE else owned.phase
         name, copying = str(owned.task.id), self._worker.copying(owned.task.id)
+        if (waits := self._worker.task_waits(owned.task.id)) is not None:
+            return TaskReport(name, WAITING, waits=waits)
         if copying is not None:
             return TaskReport(name, "copying", done=copying[0], total=copying[1])
         return TaskReport(name, phase.value, done=owned.rolled[0], total=owned.rolled[1])

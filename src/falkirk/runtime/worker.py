@@ -15,6 +15,7 @@ from concurrent.futures import Future
 
 from falkirk.checkpoint.ids import Millis, Offset, OwnerId, TaskId, TopicPartition
 from falkirk.checkpoint.pipeline import Pipeline
+from falkirk.checkpoint.ports import Why
 from falkirk.checkpoint.takeover import abandon
 from falkirk.checkpoint.tasks import ClosedStep, Owned, ends, next_step
 from falkirk.checkpoint.transaction import Fate
@@ -23,11 +24,12 @@ from falkirk.connectors.kafka.group import Membership
 from falkirk.connectors.kafka.log import KafkaLog
 from falkirk.connectors.kafka.orphans import Orphans
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.errors import FalkirkError, OutgrownError
+from falkirk.errors import ClockError, FalkirkError, OutgrownError
+from falkirk.runtime.aborts import Aborts
 from falkirk.runtime.app import App
 from falkirk.runtime.asked import Ear
 from falkirk.runtime.backfill.look import look
-from falkirk.runtime.clock import WallClock
+from falkirk.runtime.clock import timekeeper
 from falkirk.runtime.committer import Committer
 from falkirk.runtime.identity import Identity
 from falkirk.runtime.inputs import Inputs
@@ -37,17 +39,18 @@ from falkirk.runtime.protocol import Asked
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.starts import check_division, joining_offsets, start_offsets
 from falkirk.runtime.stats import Stats
-from falkirk.runtime.stores import TaskStores
+from falkirk.runtime.stores import TaskStores, memory_of
 from falkirk.runtime.survey import patterns_of
 from falkirk.runtime.takeovers import TakeOvers
 from falkirk.runtime.task import RunningTask, check_sizes
 from falkirk.runtime.traces import SILENT, Traces
 from falkirk.runtime.vigil import vigils
-from falkirk.state.engine import Memory
 from falkirk.stream.circuit import Circuit
 
+SERVE_S = 1.0
+"""How often the events of an idle producer are polled."""
 IDLE_WAIT = 0.01
-"""Seconds that one look for input waits: what else there is to do is seen to between two looks."""
+"""Seconds that one poll for input waits: all other work is done between two polls."""
 
 
 class Worker:
@@ -58,10 +61,10 @@ class Worker:
     ) -> None:
         self.app, self.settings, self.topics, self.traces = app, settings, topics, traces
         self.owner = owner_of(app, identity)
-        self.clock = WallClock()
         self.tasks: dict[int, RunningTask] = {}
         self.pipeline = Pipeline()
         self.pacer = pacer_of(app)
+        self._aborts = Aborts()
         self._assigned: set[int] = set()
         self.member = False
         """Whether the group has given it tasks, or none."""
@@ -89,8 +92,9 @@ class Worker:
             transaction_timeout_ms=settings.transaction_timeout_ms,
             batch_bytes=min(app.limits.values()),
         )
-        self._committer = Committer(log, identity.host)
-        memory = Memory(settings.cache_bytes * 2 // 3, settings.cache_bytes // 3)
+        self._delivery = log.delivery
+        self._committer = Committer(log, identity.host, log.serve)
+        memory = memory_of(app, settings)
         url = settings.checkpoint_url()
         self._stores = TaskStores(app, identity.folder, url, memory, lambda: look(app, cluster))
         self.maintenance = Maintenance(self._stores, topics, settings.keep_steps_ms / 1000, traces)
@@ -101,12 +105,17 @@ class Worker:
         self.outgrown: OutgrownError | None = None
         """Why it left before it was told to."""
         self._ear = Ear(cluster, app.control)
+        self._time = timekeeper(cluster, app.control, self.owner, settings.clock_bound_ms)
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     def run(self, stopping: Callable[[], bool]) -> None:
         """Work until `stopping()`, or until the app has outgrown this worker's layout; then leave cleanly. Raises
-        FalkirkError on what no retry mends."""
+        FalkirkError on what no retry can fix."""
+        while self._time.now() is None:  # a host whose clock is off takes no task from another
+            if stopping():
+                return
+            time.sleep(0.002)
         self._membership.join()
         self._committer.begin()
         logger.debug("producer begun")
@@ -116,63 +125,92 @@ class Worker:
                     self.turn()
             except OutgrownError as error:
                 self.outgrown = error
+            except ClockError:
+                self.leave()
+                raise
             self.leave()
         except FalkirkError:
-            # What had run before the trouble is good: let it commit, so that only the step in trouble is run again.
+            # What ran before the error is good: let it commit, so that only the failed step is run again.
             self._settle(wait=True)
             raise
         finally:
             self._ear.close()
+            self._time.close()
             self._inputs.close()
 
     def turn(self) -> None:
         """One round: the group, the recoveries, the input, the commit."""
         self._membership.poll()
         self._orphans.tick()
-        self._take_over()
+        if self._time.now() is not None:
+            self._take_over()
         self._settle(wait=False)
         asked = self._ear.heard()
-        waiting = self.pipeline.staged and self._commit is not None
+        wait = self._wait()
         if asked is not None and asked.pause is not None:
-            # What was read waits; nothing more is read. The tasks stay ours, for the group is polled as ever.
-            time.sleep(0.001 if waiting else IDLE_WAIT)
+            # What was read waits; nothing more is read. The tasks stay ours, as the group is still polled.
+            time.sleep(wait)
         else:
-            drained = self._read(0.001 if waiting else IDLE_WAIT)
-            # Before it is known what is asked no step is opened: a pause may stand.
-            if asked is not None and not self.pipeline.staged:
+            drained = self._read(wait)
+            # No step is opened before the requests are known: a pause may stand.
+            if asked is not None and not self.pipeline.staged and not self._aborts.waiting():
                 self._close_steps(drained)
-        self._start_commit()
+        if not self._aborts.waiting():
+            self._start_commit()
+        if self._commit is None:
+            self._committer.idle()
         self.maintenance.tick(list(self.tasks.values()), asked.checkpoint.id if asked and asked.checkpoint else "")
         for vigil in self._vigils:
-            vigil.tick()
+            vigil.tick(0 in self.tasks, asked.layout if asked is not None else 0)
+
+    def _wait(self) -> float:
+        """Seconds that a poll for input waits. While a staged step waits for a commit, a poll is short compared with the
+        commit's time so far: so it ends soon after the commit, and a long commit does not keep a core busy."""
+        if not self.pipeline.staged or self._commit is None:
+            return IDLE_WAIT
+        return min(IDLE_WAIT, max(0.001, (time.monotonic() - self._commit_began) / 20))
 
     def leave(self) -> None:
-        """Hand the tasks over: their last steps committed, a version made of each, `released` written."""
+        """Hand the tasks over: commit their last steps, make a version of each, write `released`. Copies of the versions get
+        a bounded time to follow."""
         self._membership.leave()
         self.maintenance.close()
         self._committer.close()
 
     def paused(self) -> Asked | None:
-        """Who has paused the app; None while no one has, or a step is still under way."""
+        """Who has paused the app; None if nobody has, or a step is still in progress."""
         asked = self._ear.heard()
         quiet = self._commit is None and not self.pipeline.staged
         return asked.pause if asked is not None and quiet else None
+
+    def ahead_ms(self) -> int | None:
+        """By how much this host's clock is ahead of the broker's."""
+        return self._time.ahead_ms()
+
+    def waits(self) -> str:
+        """What its transactions wait for, and since when; "" if nothing is unusual."""
+        return "; ".join(filter(None, (self._aborts.waits(), self._delivery.waits())))
 
     def recovering(self) -> list[Owned]:
         """The tasks that are being taken over."""
         return list(self._take_overs.under_way.values())
 
     def marks(self, task: RunningTask) -> dict[TopicPartition, Offset]:
-        """Where the task's inputs end, as far as is known here."""
+        """Where the task's inputs end, as far as this worker knows."""
         return self._inputs.marks(task)
 
     def copying(self, task: TaskId) -> tuple[int, int] | None:
-        """How much of a version of the task is fetched, and how much there is; None if none is being fetched."""
+        """How much of the task's version is fetched, and its size; None if none is being fetched."""
         return self._stores.copying.get(task)
 
+    def task_waits(self, task: TaskId) -> str | None:
+        """What a task that is being taken over waits for, in words; None if it does not wait."""
+        return self._stores.waits(task)
+
     def _read(self, timeout: float) -> bool:
-        """Take messages in; say whether there were no more."""
-        if sum(t.rows for t in self.tasks.values()) >= self.pacer.max_rows:
+        """Take messages in; returns whether there were no more."""
+        tasks = self.tasks.values()
+        if self.pacer.full(rows=sum(t.rows for t in tasks), size=sum(t.bytes for t in tasks)):
             time.sleep(timeout)
             return False
         idle = not any(t.rows for t in self.tasks.values())
@@ -183,7 +221,8 @@ class Worker:
 
     def _close_steps(self, drained: bool) -> None:
         """Close the step of every task that has something, if it is time."""
-        now = self.clock.now()
+        if (now := self._time.now()) is None:
+            return
         running = [t for t in self.tasks.values() if t.begun and not t.held]
         due = [t for t in running if t.due(now)]
         close = self.pacer.closes(
@@ -194,17 +233,21 @@ class Worker:
             committing=None if self._commit is None else time.monotonic() - self._commit_began,
         )
         began = time.monotonic()
+        share = self.pacer.share(sum(t.rows for t in running))
         for task in running:
             if (close and task.rows) or task in due:
-                self._run_step(task, now, began)
+                self._run_step(task, now, began, share)
         if close:
             self.pacer.ran(time.monotonic() - began)
             self.stats.rounds.add(time.monotonic() - began)
+            if any(t.rows for t in running):  # more than one step may have
+                self._first_row = time.monotonic()
 
-    def _run_step(self, task: RunningTask, now: Millis, closed: float) -> None:
+    def _run_step(self, task: RunningTask, now: Millis, closed: float, share: float) -> None:
         began = time.monotonic()
+        most = self.pacer.most if task.moving else max(1, int(share * task.rows))
         try:
-            step = task.close(self.pipeline, self.owner, now, self._inputs.tables, self._inputs.again)
+            step = task.close(self.pipeline, self.owner, now, self._inputs.tables, self._inputs.again, most)
             check_sizes(step, self.app.limits)
         except Exception as error:
             self.traces.failed(task.owned, next_step(self.pipeline.last(task.owned)), began, error)
@@ -219,14 +262,14 @@ class Worker:
             self.traces.committing(*self._commit)
 
     def _settle(self, *, wait: bool) -> None:
-        """Take note of how the last transaction ended."""
+        """Process the outcome of the last transaction."""
         if self._commit is None or not (wait or self._commit[1].done()):
             return
         (steps, future), self._commit = self._commit, None
         fates = future.result()
         took = time.monotonic() - self._commit_began
-        self.pacer.committed(took)
         self.stats.commits.add(took)
+        self._learn(steps, fates, took)
         for record in (s.record for s, fate in zip(steps, fates, strict=True) if fate is Fate.COMMITTED):
             self.stats.rows[record.task] += record.rows
             self.stats.dead[record.task] += record.dead
@@ -244,6 +287,17 @@ class Worker:
                 self._inputs.rewind(task)
         self._drop_lost()
 
+    def _learn(self, steps: list[ClosedStep], fates: list[Fate], took: float) -> None:
+        """Set the next transaction's size and time by the outcome of the last. Raises ClusterError if none can commit."""
+        rows = sum(step.rows for step in steps)
+        if Fate.COMMITTED in fates:
+            self.pacer.committed(took, rows)
+            self._aborts.committed(steps)
+        elif aborted := [step for step, fate in zip(steps, fates, strict=True) if fate is Fate.ABORTED]:
+            if any(step.failed is not None and step.failed.why is Why.SLOW for step in aborted):
+                self.pacer.slow(rows)
+            self._aborts.aborted(aborted)
+
     def _drop_lost(self) -> None:
         for partition in [p for p, task in self.tasks.items() if task.owned.lost]:
             task = self.tasks[partition].owned.task.id
@@ -258,8 +312,8 @@ class Worker:
         self._assigned |= set(partitions)
 
     def _take_over(self) -> None:
-        """See how far tasks are that are assigned and do not run yet."""
-        # Beyond its own tasks are those of a newer flow: they are not for this worker, which soon learns of it (`Vigil`).
+        """Check the progress of tasks that are assigned but do not run yet."""
+        # Partitions beyond its own tasks belong to a newer flow: not to this worker, which soon learns of it (`Vigil`).
         mine = {p for p in self._assigned if p < len(self.app.tasks)}
         if missing := sorted(mine - self.tasks.keys() - self._take_overs.under_way.keys()):
             self._take_overs.begin(missing)
@@ -289,19 +343,20 @@ class Worker:
         """Stage step 0, which says where the inputs begin; again, if it was aborted."""
         starts = start_offsets(task.bound, self.topics, task.owned.begins, self.app.starts)
         starts |= self._inputs.tables.positions(task.bound)
-        self.pipeline.stage(task.begin(starts, self.owner, self.clock.now()))
+        self.pipeline.stage(task.begin(starts, self.owner, self._time.latest()))
 
     def _correct(self, task: RunningTask) -> None:
         """Stage the correction of recorded steps, if there is one; again, if it was aborted."""
         if task.owned.correction is not None:
-            step = task.correct(self.owner, self.clock.now())
+            step = task.correct(self.owner, self._time.latest())
             check_sizes(step, self.app.limits)
             self.pipeline.stage(step)
 
     # -- losing tasks --------------------------------------------------------------------------------------------------
 
     def _on_revoked(self, partitions: Sequence[int]) -> None:
-        """Commit what is staged, make a last version, say `released`. The group waits for this."""
+        """Commit what is staged, make a last version, write `released`. The group waits for this, so nothing is requested
+        from the checkpoint store here: the copies follow."""
         self._assigned -= set(partitions)
         self._take_overs.give_up(partitions)
         self._settle(wait=True)
@@ -310,7 +365,7 @@ class Worker:
         leaving = [p for p in partitions if p in self.tasks]
         for p in leaving:
             self._inputs.remove(self.tasks[p])
-            self.maintenance.last_version(self.tasks[p])
+        self.maintenance.last_versions([self.tasks[p] for p in leaving])
         if leaving:
             self._committer.release([self.tasks[p].owned for p in leaving])
         for p in leaving:
@@ -320,7 +375,7 @@ class Worker:
             abandon(owned)
 
     def _on_lost(self, partitions: Sequence[int]) -> None:
-        """The session ended: others own the tasks by now, or will."""
+        """The session ended: others own the tasks now, or will."""
         logger.warning("lost tasks %s", sorted(partitions))
         self._assigned -= set(partitions)
         self._take_overs.give_up(partitions)

@@ -1,4 +1,4 @@
-"""Columns as matrices of bytes: what the encodings of keys and of values have in common."""
+"""Columns as matrices of bytes: the common part of the encodings of keys and values."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy.typing as npt
 import polars as pl
 
 Cells = npt.NDArray[np.uint8]
-"""One row's bytes a row: shape (rows, width)."""
+"""A row's bytes per row: shape (rows, width)."""
 
 
 def cells_of(numbers: npt.NDArray[Any]) -> Cells:
-    """The bytes of each number, a row each.
+    """Each number's bytes, one row each.
 
     >>> cells_of(np.array([1, 258], ">u2")).tolist()
     [[0, 1], [1, 2]]
@@ -33,12 +33,12 @@ def rows_of(matrix: Cells) -> list[bytes]:
 
 
 def as_decimal(units: pl.Series, scale: int, precision: int = 38) -> pl.Series:
-    """Int128 as the decimals whose last digits they count.
+    """Int128 as decimals: units of their last digit.
 
     >>> as_decimal(pl.Series([150, None], dtype=pl.Int128), 2).to_list()
     [Decimal('1.50'), None]
     """
-    import pyarrow as pa  # a tenth of a second, of which a worker without decimals needs to spend none
+    import pyarrow as pa  # takes a tenth of a second, which a worker without decimals saves
 
     whole = units.cast(pl.Decimal(38, 0)).rechunk().to_arrow()
     kind = pa.decimal128(precision, scale)
@@ -53,5 +53,5 @@ def filled(column: pl.Series, value: Any) -> pl.Series:
     >>> filled(pl.Series([1, None]), 0).to_list()
     [1, 0]
     """
-    # Even where there is nothing to fill, fill_null goes through the query engine, which costs more than the encoding.
+    # Even with nothing to fill, fill_null uses the query engine, which costs more than the encoding.
     return column.fill_null(value) if column.null_count() else column

@@ -1,27 +1,32 @@
 """Copies of versions in a checkpoint store: a folder, S3, GCS or Azure, named by a URL.
 
-    URL/app/incarnation/task/files/HASH            one file of a version, named by what is in it
+    URL/app/incarnation/task/files/HASH            one file of a version, named by its contents' hash
                              versions/STEP.json    a version: its files, whose state it is, and how far
-                             bases/NAME.json       the same of a state that a backfill made, before the first step
+                             bases/NAME.json       the same for a state that a backfill made, before the first step
 
-    a version is there  ⇔  its json is there  ⇒  all its files are there
+    a version exists  ⇔  its json exists  ⇒  all its files exist
 
-An app that was deleted and made anew is another incarnation: step 7 of the one is not step 7 of the other.
+An app that was deleted and made again is another incarnation: their steps 7 are not the same step.
 
-A version is named by the step it is at, which all workers count alike: one that slept and another that took its task over
-cannot mean two states by one name, nor delete each other's newer versions.
+A version's name is its step, which all workers count alike. So a worker that slept and the one that took its task over
+cannot give one name to two states, nor delete each other's newer versions.
 
-An upload writes files first, those not there already, and the json last; a deletion goes the other way. Killed
-anywhere in between, either leaves the other versions whole, and files that the next deletion finds unreferenced.
+An upload writes missing files first and the json last; a deletion goes the other way. If either is killed in between, it
+leaves the other versions complete, and files that the next deletion finds unreferenced.
 
-A base is named by its backfill, and is no version before a step has followed on it: what a backfill leaves behind that was
-given up is opened by nobody. Copies of one that are uploaded at once replace each other whole, and each is as good.
+A version costs few requests: its new files, its json, and one look whether the version that it shares files with still
+exists. The existing objects are listed once, before the first upload, and remembered.
+
+A base is named by its backfill. It is not a version before a step has followed it: nobody opens what an abandoned backfill
+leaves. If copies of a base are uploaded at once, each replaces the other as a whole, and each is as good.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,65 +36,40 @@ import msgspec
 import obstore
 from obstore.store import LocalStore, ObjectStore
 
-from falkirk.errors import DiskError, StateError
-from falkirk.state import codec, files
-from falkirk.state.manifest import LAYOUT
-from falkirk.state.meta import UNREADABLE, check_identity
+from falkirk.errors import AwayError, DamagedError, DiskError, StateError
+from falkirk.state import files, remote
 from falkirk.state.objects import in_words, place
-from falkirk.state.store import Identity, Progress
+from falkirk.state.remote import SMALL, RemoteFile, RemoteVersion, base_path, version_path
+from falkirk.state.store import EMPTY, Identity, Progress
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta  # which exists in the stubs alone
+    from obstore import ObjectMeta  # exists only in the stubs
 
 GRACE = timedelta(hours=1)
-"""How long a file that no version names is left alone: an upload that needs it may be under way."""
+"""How long a file that no version names is kept: an upload that needs it may be under way."""
+
+FRESH = GRACE / 2
+"""How long an upload relies on a file that no version names: shorter, as clocks differ and requests take time."""
 
 Report = Callable[[int, int], None]
-"""Called with bytes done and bytes in all, as a copy goes on."""
+"""Called during a copy, with bytes done and bytes in all."""
 
-_CHUNK = 8 << 20
+GoOn = Callable[[], None]
+"""Raises if a copy is no longer useful."""
 
-
-class RemoteFile(msgspec.Struct, frozen=True):
-    """One file of a version."""
-
-    name: str
-    hash: str
-    size: int
+_CHUNK = 1 << 20
+"""Bytes of a download between two reports."""
 
 
-class RemoteVersion(msgspec.Struct, frozen=True):
-    """A version in the checkpoint store."""
-
-    identity: Identity
-    progress: Progress
-    files: tuple[RemoteFile, ...]
-    format: tuple[int, int] = (LAYOUT, codec.FORMAT)
-
-    @property
-    def step(self) -> int:
-        """What it is named by, but for a base, which is before all steps."""
-        return self.progress.step
-
-    @property
-    def path(self) -> str:
-        """Of its json, within those of the task."""
-        return f"versions/{self.step}.json" if self.step >= 0 else _base_path(self.progress.base)
-
-    @property
-    def size(self) -> int:
-        """Bytes of its files."""
-        return sum(file.size for file in self.files)
-
-
-class _Format(msgspec.Struct):
-    format: tuple[int, int]
+def always() -> None:
+    """For a copy never given up."""
 
 
 class CheckpointStore:
-    """The versions of one task's state in a checkpoint store.
+    """The versions of one task's state in a checkpoint store. Uploads take turns.
 
-    Raises DiskError when the store cannot be reached or written, StateError when what is there cannot be read.
+    Raises AwayError if the store cannot be reached or written, StateError if its contents cannot be used: DamagedError if
+    an older version may do.
 
     >>> from falkirk.state.objects import connect
     >>> checkpoints = CheckpointStore(connect("memory:///"), Identity("app", "stats/0", "f00"))
@@ -102,11 +82,19 @@ class CheckpointStore:
         self._identity = identity
         self._prefix = "/".join(filter(None, (identity.app, identity.incarnation, identity.task)))
         self._hashes: dict[tuple[int, int, int], str] = {}
+        self._turn = threading.Lock()
+        self._looked = False
+        self._newest: RemoteVersion | None = None
+        """The last version, or base, that was uploaded or found: its files need not be uploaded again."""
+        self._loose: dict[str, tuple[int, float]] = {}
+        """Existing files, perhaps in no version yet: their sizes, and until when to rely on them."""
+        self._bad: set[str] = set()
+        """Existing files that are damaged."""
+        self._floor = EMPTY
 
     def versions(self) -> list[int]:
-        """Steps of the versions that are there, lowest first."""
-        paths = [Path(meta["path"]) for meta in self._list("versions")]
-        return sorted(int(path.stem) for path in paths if path.stem.isdigit() and path.suffix == ".json")
+        """Steps of the existing versions, lowest first."""
+        return _steps(self._list("versions/"))
 
     def newest(self, limit: int | None = None) -> RemoteVersion | None:
         """The newest version, at step `limit` at most; None if there is none. Raises StateError if it cannot be used."""
@@ -115,167 +103,255 @@ class CheckpointStore:
 
     def base(self, name: int) -> RemoteVersion | None:
         """The state that a backfill made; None if there is none. Raises StateError if it cannot be used."""
-        return self._read(_base_path(name)) if _base_path(name) in self._bases() else None
+        return self._read(base_path(name)) if base_path(name) in self._list("bases/") else None
 
     def read(self, step: int) -> RemoteVersion:
         """What a version says about itself. Raises StateError if it cannot be used, by this task or at all."""
-        return self._read(f"versions/{step}.json")
+        return self._read(version_path(step))
 
     def _read(self, name: str) -> RemoteVersion:
         path = f"{self._prefix}/{name}"
-        data = self._get(path)
-        try:
-            found = _decode_format(data).format
-            if found != (LAYOUT, codec.FORMAT):
-                raise StateError(
-                    f"a version is of format {found}, and this release reads {(LAYOUT, codec.FORMAT)}",
-                    where=self._where(path),
-                    hint="use the release that wrote it",
-                )
-            version = _decode_remoteversion(data)
-        except UNREADABLE as error:
-            raise self._damaged(path, str(error)) from error
-        check_identity(version.identity, self._identity, where=self._where(path))
-        return version
+        with self._errors(path):
+            data = bytes(obstore.get(self._store, path).bytes())
+        return remote.decode(data, self._identity, self._where(path))
 
-    def upload(self, folder: Path, progress: Progress, report: Report | None = None) -> RemoteVersion:
-        """Copy a version's files to the store, those that are not there already. A step's version is copied once, and so is
-        a backfill's base: that is what `progress` before the first step is of.
+    @property
+    def floor(self) -> Progress:
+        """How far the older of the last two versions is, uploaded here or found before. Below it no log is needed, even if
+        the newer one turns out to be damaged."""
+        return self._floor
 
-        1. the files that are missing   2. the version's json   3. is every file still there?
+    def upload(
+        self, folder: Path, progress: Progress, report: Report | None = None, go_on: GoOn = always
+    ) -> RemoteVersion:
+        """Copy a version's missing files to the store. A step's version is copied once, and so is a backfill's base:
+        `progress` before the first step means a base.
+
+        1. the missing files   2. the version's json   3. does the version that it shares files with still exist?
+
+        The files of `folder` must be complete until `go_on` raises: its last call is before the json is written.
         """
+        with self._turn:
+            go_on()
+            return self._upload(folder, progress, report, go_on)
+
+    def _upload(self, folder: Path, progress: Progress, report: Report | None, go_on: GoOn) -> RemoteVersion:
         if progress.step < 0 and (base := self.base(progress.base)) is not None:
             return base
-        if progress.step in self.versions():
-            return self.read(progress.step)
-        found = [self._describe(file) for file in sorted(folder.iterdir()) if file.name not in ("LOCK", "LOG")]
-        version = RemoteVersion(self._identity, progress, tuple(found))
-        there = self._there()
-        missing = {file.hash: file for file in version.files if there.get(file.hash) != file.size}
+        if not self._looked:
+            listed = self._look(progress.base)
+            if progress.step in listed[:-1]:  # this worker slept, and another has taken the task over
+                with suppress(DamagedError):
+                    return self.read(progress.step)
+        before = self._newest
+        if before is not None and before.step == progress.step >= 0 and self._is_whole(before):
+            return before
+        files = sorted(file for file in folder.iterdir() if file.name not in ("LOCK", "LOG"))
+        version = RemoteVersion(self._identity, progress, tuple(self._describe(file) for file in files))
+        shared = before.objects() if before is not None else {}
+        there = {**shared, **self._relied_on()}
+        missing = {
+            file.hash: file
+            for file in version.files
+            if file.data is None and (there.get(file.hash) != file.size or file.hash in self._bad)
+        }
         total, done = sum(file.size for file in missing.values()), 0
         for file in missing.values():
-            self._put(self._file_path(file.hash), folder / file.name)
+            go_on()
+            self._put(f"files/{file.hash}", folder / file.name)
+            self._bad.discard(file.hash)
+            self._loose[file.hash] = (file.size, time.monotonic() + FRESH.total_seconds())
             done += file.size
             if report:
                 report(done, total)
-        path = f"{self._prefix}/{version.path}"
-        self._put(path, msgspec.json.encode(version))
-        # Another worker, that had not heard of this upload, may have deleted a file that was there at first.
-        there = self._there()
-        if any(there.get(file.hash) != file.size for file in version.files):
-            self._delete([path])
+        go_on()
+        self._put(version.path, msgspec.json.encode(version))
+        if before is not None and shared.keys() & version.objects().keys() and not self._is_there(before.path):
+            # Another worker, which did not know of this upload, has deleted the version and may delete its files.
+            self._delete([version.path])
+            self._newest, self._loose = None, {}
             raise DiskError(
                 f"the version of step {version.step} could not be uploaded: files that it needs were deleted meanwhile",
                 where=self._prefix,
                 hint="the next version is uploaded whole",
             )
+        known = [v.progress for v in (before, version) if v is not None and v.step >= 0]
+        self._floor = min(known, key=lambda p: p.step) if len(known) == 2 else EMPTY
+        self._newest = version
         return version
 
+    def _look(self, base: int) -> list[int]:
+        """What exists before the first upload: the newest readable version, and files of a killed upload. Returns the steps
+        of the versions."""
+        listed = self._list("")
+        now, until = datetime.now(UTC), time.monotonic() + FRESH.total_seconds()
+        for name, meta in listed.items():
+            age = now - meta["last_modified"]
+            if name.startswith("files/") and age < FRESH:
+                self._loose[_hash(name)] = (meta["size"], until - age.total_seconds())
+        steps = _steps(listed)
+        names = [version_path(step) for step in reversed(steps)]
+        for name in [*names, *({base_path(base)} & listed.keys())]:
+            with suppress(DamagedError):
+                self._newest = self._read(name)
+                break
+        self._looked = True
+        return steps
+
+    def _relied_on(self) -> dict[str, int]:
+        now = time.monotonic()
+        self._loose = {name: found for name, found in self._loose.items() if found[1] > now}
+        return {name: size for name, (size, _) in self._loose.items()}
+
+    def _is_whole(self, version: RemoteVersion) -> bool:
+        """Whether a version still exists, and was not found damaged."""
+        return self._bad.isdisjoint(file.hash for file in version.files) and self._is_there(version.path)
+
+    def _is_there(self, name: str) -> bool:
+        path = f"{self._prefix}/{name}"
+        try:
+            with in_words(self._where(path)):
+                obstore.head(self._store, path)
+        except FileNotFoundError:
+            return False
+        return True
+
     def download(self, version: RemoteVersion, folder: Path, report: Report | None = None) -> None:
-        """Copy a version's files to an empty folder. Raises StateError if one is missing or has changed."""
+        """Copy a version's files to an empty folder. Raises DamagedError if one is missing or has changed.
+
+        They are not synced: the code that uses them does that (`falkirk.state.rocks.install_version`).
+        """
         done = 0
         for file in version.files:
-            target = folder / file.name
+            path = version.path if file.data is not None else f"files/{file.hash}"
             if Path(file.name).name != file.name:
                 raise self._damaged(version.path, f"'{file.name}' is not a file's name")
             found = hashlib.blake2b(digest_size=16)
-            with self._errors(self._file_path(file.hash)), target.open("wb") as out:
-                for chunk in obstore.get(self._store, self._file_path(file.hash)).stream(min_chunk_size=_CHUNK):
-                    data = bytes(chunk)
-                    found.update(data)
-                    out.write(data)
-                    done += len(data)
-                    if report:
-                        report(done, version.size)
-            if found.hexdigest() != file.hash:
-                raise self._damaged(self._file_path(file.hash), "its contents have changed")
+            try:
+                with files.writing(folder / file.name) as out:
+                    for data in self._contents(file):
+                        found.update(data)
+                        out.write(data)
+                        done += len(data)
+                        if report:
+                            report(done, version.size)
+                if found.hexdigest() != file.hash:
+                    raise self._damaged(path, "its contents have changed")
+            except DamagedError:
+                self._bad.add(file.hash)
+                raise
+
+    def _contents(self, file: RemoteFile) -> Iterator[bytes]:
+        if file.data is not None:
+            yield file.data
+            return
+        path = f"{self._prefix}/files/{file.hash}"
+        with self._errors(path):
+            for chunk in obstore.get(self._store, path).stream(min_chunk_size=_CHUNK):
+                yield bytes(chunk)
 
     def delete_below(self, step: int, grace: timedelta = GRACE) -> list[int]:
-        """Delete the versions below `step` but for the newest of all, and bases where one is left, which follows on them;
-        then the files that no version names.
+        """Delete the versions below `step`, except the newest of all; and bases, if a version after them is left; then the
+        files that no version names.
 
-        Returns the steps deleted. A file younger than `grace` is left: an upload may be about to name it.
+        Returns the deleted steps. A file younger than `grace` is kept: an upload may be about to name it. Raises StateError
+        if a version that stays cannot be read: then no file is deleted, as the version may need it.
         """
-        *older, newest = self.versions() or [-1]
+        listed = self._list("")
+        *older, newest = _steps(listed) or [-1]
         gone = [version for version in older if version < step]
-        self._delete([f"{self._prefix}/versions/{version}.json" for version in gone])
-        if newest >= step >= 0:
-            self._delete([f"{self._prefix}/{base}" for base in self._bases()])
+        bases = [name for name in listed if name.startswith("bases/")]
+        follow = newest >= step >= 0
+        self._delete([*map(version_path, gone), *(bases if follow else ())])
         before = datetime.now(UTC) - grace
-        candidates = [meta["path"] for meta in self._list("files") if meta["last_modified"] <= before]
-        left = [*map(self.read, self.versions()), *map(self._read, self._bases())]
-        kept = {self._file_path(file.hash) for version in left for file in version.files}
-        self._delete([path for path in candidates if path not in kept])
+        found = [name for name, meta in listed.items() if name.startswith("files/") and meta["last_modified"] <= before]
+        if found:
+            # Listed once more: an upload that has not seen the deletion yet may have named files of deleted versions.
+            left = [*map(version_path, self.versions()), *(() if follow else bases)]
+            kept = {content for name in left for content in self._read(name).objects()}
+            self._delete([name for name in found if _hash(name) not in kept])
         return gone
 
     def clear(self) -> None:
-        """Delete every version, of whatever schema, and every file."""
-        for what in ("versions", "bases", "files"):
-            self._delete([meta["path"] for meta in self._list(what)])
+        """Delete every version, of any schema, and every file."""
+        for what in ("versions/", "bases/", "files/"):
+            self._delete(list(self._list(what)))
 
     def _describe(self, file: Path) -> RemoteFile:
-        """Name, hash and size; a table file never changes, and is hashed once however many versions link to it."""
+        """Name, hash and size. A table file never changes: it is hashed once for all versions that link to it."""
         stat = file.stat()
+        if stat.st_size <= SMALL:
+            data = file.read_bytes()
+            return RemoteFile(file.name, hashlib.blake2b(data, digest_size=16).hexdigest(), len(data), data)
         known = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
         if known not in self._hashes:
-            with file.open("rb") as data:
-                self._hashes[known] = hashlib.file_digest(data, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+            with file.open("rb") as opened:
+                self._hashes[known] = hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
         return RemoteFile(file.name, self._hashes[known], stat.st_size)
 
-    def _bases(self) -> list[str]:
-        return [f"bases/{Path(meta['path']).name}" for meta in self._list("bases") if meta["path"].endswith(".json")]
-
-    def _file_path(self, content: str) -> str:
-        return f"{self._prefix}/files/{content}"
-
-    def _there(self) -> dict[str, int]:
-        """Sizes of the files in the store, by hash."""
-        return {Path(meta["path"]).name: meta["size"] for meta in self._list("files")}
-
-    def _list(self, what: str) -> list[ObjectMeta]:
+    def _list(self, what: str) -> dict[str, ObjectMeta]:
+        """The task's objects below a folder, by their names below the task's folder."""
         with self._errors(self._prefix):
-            return [meta for page in obstore.list(self._store, f"{self._prefix}/{what}/") for meta in page]
+            pages = obstore.list(self._store, f"{self._prefix}/{what}")
+            return {meta["path"].removeprefix(f"{self._prefix}/"): meta for page in pages for meta in page}
 
-    def _get(self, path: str) -> bytes:
+    def _put(self, name: str, data: bytes | Path) -> None:
+        path = f"{self._prefix}/{name}"
         with self._errors(path):
-            return bytes(obstore.get(self._store, path).bytes())
-
-    def _put(self, path: str, data: bytes | Path) -> None:
-        with self._errors(path):
-            obstore.put(self._store, path, data)
+            # Few parts of a large file at once: over a slow line they share the time-out.
+            obstore.put(self._store, path, data, max_concurrency=2)
         if isinstance(self._store, LocalStore):
             files.sync_tree(Path(str(self._store.prefix)), path)
 
-    def _delete(self, paths: list[str]) -> None:
+    def _delete(self, names: Sequence[str]) -> None:
+        paths = [f"{self._prefix}/{name}" for name in names]
+        with self._errors(self._prefix):
+            if isinstance(self._store, LocalStore):
+                self._delete_each(paths)
+            elif paths:
+                try:
+                    obstore.delete(self._store, paths)
+                except FileNotFoundError:
+                    self._delete_each(paths)
+
+    def _delete_each(self, paths: Iterable[str]) -> None:
+        """Some stores report a missing object: another worker may have deleted it first."""
         for path in paths:
-            # Another worker may have deleted it first.
-            with self._errors(path), suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):
                 obstore.delete(self._store, path)
 
     @contextmanager
     def _errors(self, path: str) -> Iterator[None]:
+        where = self._where(path)
+        if isinstance(self._store, LocalStore) and not Path(str(self._store.prefix)).is_dir():
+            raise AwayError(  # otherwise it is listed as empty, and written to on the disk below
+                "the checkpoint store cannot be used: its folder is not there",
+                where=where,
+                hint="mount it again; nothing is lost meanwhile",
+            )
         try:
-            with in_words(self._where(path)):
+            with in_words(where):
                 yield
         except FileNotFoundError as error:
-            raise self._damaged(path, "it is not there") from error
+            raise remote.damaged(where, "it is not there") from error
 
     def _where(self, path: str) -> str:
         return place(self._store, path)
 
-    def _damaged(self, path: str, why: str) -> StateError:
-        return StateError(
-            f"a checkpoint cannot be read: {why}",
-            where=self._where(path),
-            hint="restore that object; or, in the eager regime, delete the task's versions: it is then restored from its "
-            "changelog",
-        )
+    def _damaged(self, name: str, why: str) -> StateError:
+        return remote.damaged(self._where(f"{self._prefix}/{name}"), why)
 
 
-def _base_path(name: int) -> str:
-    return f"bases/{name}.json"
+def _steps(listed: Iterable[str]) -> list[int]:
+    """Steps of the listed versions, lowest first.
+
+    >>> _steps(["files/ab", "versions/10.json", "versions/9.json", "bases/3.json"])
+    [9, 10]
+    """
+    paths = [Path(name) for name in listed if name.startswith("versions/")]
+    return sorted(int(path.stem) for path in paths if path.stem.isdigit() and path.suffix == ".json")
 
 
-# Made at import: a type's first decoding builds what is known of it, and two threads that do so at once can crash.
-_decode_format = msgspec.json.Decoder(_Format).decode
-_decode_remoteversion = msgspec.json.Decoder(RemoteVersion).decode
+def _hash(name: str) -> str:
+    """Of a file's object."""
+    return name.removeprefix("files/")

@@ -1,15 +1,18 @@
 """RocksDB as a store needs it: bytes in and out, and errors that say what to do.
 
-Its write-ahead log is on and never synced: a write costs no more for it, and outlives the process, so that after a kill
-there is hardly a step to roll forward, however long ago the last flush was. A crash of the machine leaves an older prefix,
+Its write-ahead log is on and never synced. It makes a write no slower, and the write outlives the process. So after a kill
+hardly any step must be rolled forward, even if the last flush was long ago. A crash of the machine leaves an older prefix,
 which the app's own logs roll forward.
 
-Memory is bounded for a process, not for a store: all its stores share one block cache and one budget of write buffers.
+Memory is bounded for a process, not for a store: all its stores share one block cache and one budget of write buffers. Open
+files are bounded too: the process's limit is divided among the stores that it may open.
 """
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,7 +37,15 @@ from falkirk.state.store import Changes
 MIB = 1 << 20
 T = TypeVar("T")
 
-_OPEN_FILES = 256
+FILES = (20, 256)
+"""Table files that a store keeps open: the fewest that RocksDB needs, and the most that it can use."""
+
+PER_STORE = 8
+"""Other files that a store has open: its logs, its manifest, its locks and folders."""
+
+SOFT_LIMIT = 65_536
+"""Open files that a process asks for. With more, some programs that it may start are slow: they close every number."""
+
 _BLOCK_BYTES = 8 << 10
 _FILTER_BITS = 10
 
@@ -42,25 +53,56 @@ _FILTER_BITS = 10
 class Memory:
     """What the stores of one process may use together, in bytes.
 
-    Index and filter blocks lie in the cache too. Beyond `write_buffers` a store that is written to flushes; what is
-    being flushed comes on top, for each store at most a quarter of it and one write.
+    Index and filter blocks are in the cache too. Beyond `write_buffers` a store that is written to flushes. What is being
+    flushed is extra: for each store at most a quarter of it and one write.
     """
 
-    def __init__(self, cache: int = 128 * MIB, write_buffers: int = 64 * MIB) -> None:
-        # Not the LRU cache: it is cut into shards of 2 MiB or so, and a file's filter that is larger than one is read
+    def __init__(self, cache: int = 128 * MIB, write_buffers: int = 64 * MIB, open_files: int = FILES[1]) -> None:
+        """`open_files`: table files that each store may keep open (`files_each`)."""
+        self.open_files = open_files
+        # Not the LRU cache: it is cut into shards of about 2 MiB, and a file's filter that is larger than a shard is read
         # from disk at every get (5,000 a second instead of 400,000).
         self.cache = Cache.new_hyper_clock_cache(cache, _BLOCK_BYTES)
         self.write_buffers = WriteBufferManager(write_buffers, allow_stall=False)
         self.one_buffer = max(write_buffers // 4, MIB)
 
 
+def raise_file_limit() -> int:
+    """Let this process open as many files as it may, within reason; how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = SOFT_LIMIT if hard == resource.RLIM_INFINITY else min(hard, SOFT_LIMIT)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return SOFT_LIMIT if soft == resource.RLIM_INFINITY else soft
+    for limit in (wanted, 10_240):  # macOS takes no more than 10,240, even if its limit is higher
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+            return limit
+    return soft
+
+
+def files_each(limit: int, stores: int) -> int:
+    """Table files that each of so many stores may keep open, if a process may open `limit` files: half of them are for the
+    stores, the rest for connections, logs, and files that are being written.
+
+    >>> files_each(65_536, 10), files_each(65_536, 500), files_each(1_024, 100)
+    (256, 57, 20)
+    """
+    fewest, most = FILES
+    return max(fewest, min(most, limit // 2 // max(stores, 1) - PER_STORE))
+
+
+def files_needed(stores: int) -> int:
+    """Below this limit so many stores may run out of files."""
+    return 2 * stores * (FILES[0] + PER_STORE)
+
+
 class Engine:
-    """One open RocksDB folder. Closed by `close`; iterators still open then keep its files locked."""
+    """One open RocksDB folder. After `close`, iterators still open keep its files locked."""
 
     def __init__(self, folder: Path, memory: Memory, *, create: bool = False, read_only: bool = False) -> None:
         self._folder = folder
         access = AccessType.read_only(False) if read_only else AccessType.read_write()
-        # With create, a folder that lost its CURRENT file would be taken for a new, empty database.
+        # With `create`, a folder that lost its CURRENT file would be taken for a new, empty database.
         self._db: Rdict = self._run(lambda: Rdict(str(folder), _options(memory, create), access_type=access))
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -80,15 +122,15 @@ class Engine:
         while rows.valid():
             yield rows.key(), rows.value()
             rows.next()
-        # An iterator that meets a damaged block ends as if that were the end of the data: only its status tells.
+        # At a damaged block an iterator ends as if the data ended there: only its status shows the damage.
         self._run(rows.status)
 
     def write(self, *changes: Changes) -> None:
-        """Apply all changes at once; None deletes. Raises DiskError: nothing is applied then."""
+        """Apply all changes at once; None deletes. Raises DiskError: then nothing is applied."""
         batch = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
         for part in changes:
-            # In their order keys cost a third less altogether: each finds its place in memory beside the one before it.
+            # Sorted keys cost a third less in all: each finds its place in memory beside the one before it.
             for key in sorted(part):
                 value = part[key]
                 if value is None:
@@ -98,12 +140,12 @@ class Engine:
         self._run(lambda: self._db.write(batch))
 
     def flush(self) -> None:
-        """Write what is in memory to files. Other threads go on meanwhile."""
+        """Write what is in memory to files. Other threads continue to run."""
         self._run(self._db.flush)
 
     def checkpoint(self, folder: Path) -> None:
         """A copy of everything written so far, by hard links, in a new folder."""
-        # Making a checkpoint flushes too, but holds the interpreter's lock meanwhile: hence the flush before it.
+        # A checkpoint flushes too, but holds the interpreter's lock during it: so flush before.
         self.flush()
         self._run(lambda: Checkpoint(self._db).create_checkpoint(str(folder)))
 
@@ -113,7 +155,7 @@ class Engine:
         return sum(self._db.property_int_value(name) or 0 for name in names)
 
     def close(self) -> None:
-        """Flush and let go of the files."""
+        """Flush, and close the files."""
         self._run(self._db.close)
 
     def _run(self, call: Callable[[], T]) -> T:
@@ -144,7 +186,7 @@ def _options(memory: Memory, create: bool) -> Options:
     options.set_compression_type(DBCompressionType.lz4())
     options.set_write_buffer_manager(memory.write_buffers)
     options.set_write_buffer_size(memory.one_buffer)
-    options.set_max_open_files(_OPEN_FILES)
+    options.set_max_open_files(memory.open_files)
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(2)
     options.set_max_log_file_size(MIB)

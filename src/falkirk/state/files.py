@@ -1,14 +1,15 @@
-"""File operations on a store's folder. Each raises DiskError when the disk is full, or refuses."""
+"""File operations on a store's folder. Each raises DiskError if the disk is full, or refuses."""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec
+from typing import BinaryIO, ParamSpec
 
 from falkirk.errors import DiskError
 
@@ -46,8 +47,17 @@ def sync_folder(path: Path) -> None:
 
 
 @_raises_disk_error
+def sync_files(folder: Path) -> None:
+    """Make all files in a folder, written by others, and their names survive a crash of the machine."""
+    for file in sorted(folder.iterdir()):
+        with file.open("rb") as opened:
+            os.fsync(opened.fileno())
+    sync_folder(folder)
+
+
+@_raises_disk_error
 def sync_tree(root: Path, path: str) -> None:
-    """Make a file that others wrote survive a crash, and the names that lead to it from `root`."""
+    """Make a file that others wrote, and the names from `root` to it, survive a crash."""
     file = root / path
     with file.open("rb") as opened:
         os.fsync(opened.fileno())
@@ -55,6 +65,16 @@ def sync_tree(root: Path, path: str) -> None:
         sync_folder(parent)
         if parent == root:
             break
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A file that is written piece by piece. It is not synced."""
+    try:
+        with path.open("wb") as file:
+            yield file
+    except OSError as error:
+        raise disk_error(error.strerror or str(error), path) from error
 
 
 @_raises_disk_error
@@ -68,7 +88,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 @_raises_disk_error
 def replace_file(path: Path, data: bytes) -> None:
-    """Give a file new contents: after a crash it holds the old ones or the new ones."""
+    """Give a file new contents: after a crash it has the old ones or the new ones."""
     new = path.with_name(path.name + ".new")
     write_file(new, data)
     rename(new, path)
@@ -83,7 +103,7 @@ def rename(old: Path, new: Path) -> None:
 
 @_raises_disk_error
 def make_folder(path: Path) -> None:
-    """Make a folder, and the ones above it; one that is there already is kept."""
+    """Make a folder, and the ones above it; an existing one is kept."""
     path.mkdir(parents=True, exist_ok=True)
 
 
@@ -109,6 +129,6 @@ def discard_folder(path: Path) -> None:
 
 @_raises_disk_error
 def remove_folder(path: Path) -> None:
-    """Remove a folder with all that is in it; one that is not there is fine."""
+    """Remove a folder with all that is in it; a missing one is fine."""
     if path.exists():
         shutil.rmtree(path)

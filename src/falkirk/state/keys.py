@@ -1,4 +1,4 @@
-"""Whole columns of keys as bytes, and back. The bytes of a single column are laid down in `falkirk.state.scalars`."""
+"""Whole columns of keys as bytes, and back. `falkirk.state.scalars` defines the bytes of a single column."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def encode_key(table: int, shard: int, values: Sequence[Scalar]) -> bytes:
 
 
 def decode_key(key: bytes) -> tuple[int, int, tuple[Scalar, ...]]:
-    """Table, shard and columns of a full key. Raises StateError if it is none.
+    """Table, shard and columns of a full key. Raises StateError for others.
 
     >>> decode_key(encode_key(1, 835, ["ab", 7]))
     (1, 835, ('ab', 7))
@@ -83,7 +83,7 @@ def decode_key(key: bytes) -> tuple[int, int, tuple[Scalar, ...]]:
 
 
 def encode_keys(table: int, shards: npt.NDArray[np.integer[Any]], columns: Sequence[pl.Series]) -> list[bytes]:
-    """Full keys, one a row: what `encode_key` gives for each row, but a column at a time.
+    """Full keys, one per row: as `encode_key` for each row, but a column at a time.
 
     >>> keys = encode_keys(1, np.array([835, 2]), [pl.Series(["ab", None]), pl.Series([7, 8])])
     >>> keys == [encode_key(1, 835, ["ab", 7]), encode_key(1, 2, [None, 8])]
@@ -107,7 +107,7 @@ def encode_keys(table: int, shards: npt.NDArray[np.integer[Any]], columns: Seque
 
 
 def decode_keys(schema: pl.Schema, keys: Sequence[bytes]) -> pl.DataFrame:
-    """The columns of full keys, one key a row. Raises StateError if they are not of this schema.
+    """The columns of full keys, one row per key. Raises StateError if they have another schema.
 
     >>> keys = encode_keys(1, np.array([835, 2]), [pl.Series(["ab", None]), pl.Series([7, 8])])
     >>> decode_keys(pl.Schema({"name": pl.String, "n": pl.Int64}), keys).rows()
@@ -125,7 +125,7 @@ def decode_keys(schema: pl.Schema, keys: Sequence[bytes]) -> pl.DataFrame:
 
 
 def prefix_end(prefix: bytes) -> bytes:
-    """The least bytes above everything that begins with `prefix`: `scan(prefix, prefix_end(prefix))` is all of it.
+    """The least bytes above all that begin with `prefix`: `scan(prefix, prefix_end(prefix))` gives all of them.
 
     >>> prefix_end(b"a"), prefix_end(bytes([1, 255]))
     (b'b', b'\\x02')
@@ -151,7 +151,7 @@ def _tagged(tag: int, cells: Cells) -> Cells:
 
 
 def _encode_column(column: pl.Series) -> Cells | list[bytes]:
-    """Cells of one width, or bytes a row where widths differ."""
+    """Cells of one width, or bytes per row if widths differ."""
     dtype = column.dtype
     check_key_type(dtype, where=f"column {column.name}")
     if dtype == pl.Null:
@@ -201,7 +201,7 @@ def _encode_texts(column: pl.Series) -> list[bytes]:
 
 
 def _fixed_tag(dtype: pl.DataType) -> tuple[int, int] | None:
-    """Tag and width of a column that is fixed when it holds no null and no integer beyond 64 bits."""
+    """Tag and width of a column that has a fixed width without nulls and integers beyond 64 bits."""
     if dtype in _INTEGERS:
         return INT, 8
     if dtype in _FLOATS:
@@ -212,7 +212,7 @@ def _fixed_tag(dtype: pl.DataType) -> tuple[int, int] | None:
 
 
 def _decode_fixed(schema: pl.Schema, keys: Sequence[bytes]) -> pl.DataFrame | None:
-    """The columns, where every one has its fixed width in every key; else None."""
+    """The columns, if each has its fixed width in every key; else None."""
     tags = [_fixed_tag(dtype) for dtype in schema.values()]
     width = _HEAD.size + sum(1 + tag[1] for tag in tags if tag)
     if None in tags or set(map(len, keys)) != {width}:
@@ -258,7 +258,7 @@ def _collect(name: str, dtype: pl.DataType, values: Sequence[Scalar]) -> pl.Seri
 
 
 def _plain_type(dtype: pl.DataType) -> tuple[type, pl.DataType]:
-    """The type of a column's scalars, and the one in which they are collected."""
+    """The type of a column's scalars, and the type that collects them."""
     if dtype in _INTEGERS:
         return int, pl.Int128()
     if dtype in _FLOATS:

@@ -1,9 +1,9 @@
-"""The manifest: the one file that says what of a store's folder counts.
+"""The manifest: the one file that says what counts in a store's folder.
 
-    folder = manifest.json · lock · live-L · version-N for each version listed but 0, which is empty
+    folder = manifest.json · lock · live-L · version-N for each version listed except 0, which is empty
 
-A change to the store is made beside what counts, and counts from the moment the manifest is replaced. Anything else in
-the folder under such a name was left by a crash: it is removed when the store is opened.
+A change to the store is made beside what counts. It counts as soon as the manifest is replaced. Everything else in the
+folder under such a name is left from a crash: it is removed when the store is opened.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LAYOUT = 1
 
 
 class VersionEntry(msgspec.Struct, frozen=True):
-    """A version, and how far it is: logs are needed from there on."""
+    """A version, and how far it is: it needs logs from there on."""
 
     number: int
     progress: Progress
@@ -36,7 +36,7 @@ class Manifest(msgspec.Struct, frozen=True):
     identity: Identity
     versions: tuple[VersionEntry, ...] = (VersionEntry(0, EMPTY),)
     live: int | None = None
-    """Number of the live copy's folder; None: it is yet to be made, from the last version."""
+    """Number of the live copy's folder; None: still to be made, from the last version."""
     format: tuple[int, int] = (LAYOUT, codec.FORMAT)
 
     def version(self, number: int) -> VersionEntry:
@@ -66,7 +66,7 @@ def version_folder(number: int) -> str:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a store's folder; None where no store is. Raises StateError if it cannot be read, or is gone."""
+    """The manifest of a store's folder; None if no store exists. Raises StateError if it is unreadable, or gone."""
     try:
         data = (folder / FILE).read_bytes()
     except FileNotFoundError:
@@ -93,18 +93,18 @@ class _Format(msgspec.Struct):
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Replace the manifest: from here on `manifest` is what counts, after a crash too."""
+    """Replace the manifest: from now on `manifest` counts, also after a crash."""
     files.replace_file(folder / FILE, msgspec.json.format(msgspec.json.encode(manifest)))
 
 
 def remove_leftovers(folder: Path, manifest: Manifest) -> None:
-    """Remove what a crash left behind: folders of the store that the manifest does not name."""
+    """Remove what a crash left: folders of the store that the manifest does not name."""
     for pattern in ("live-*", "version-*", "incoming-*"):
         for found in folder.glob(pattern):
             if found.name not in manifest.folders():
                 files.remove_folder(found)
 
 
-# Made at import: a type's first decoding builds what is known of it, and two threads that do so at once can crash.
+# Made at import: the first decoding of a type builds its metadata, and two threads that do so at once can crash.
 _decode_format = msgspec.json.Decoder(_Format).decode
 _decode_manifest = msgspec.json.Decoder(Manifest).decode

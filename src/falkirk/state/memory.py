@@ -30,7 +30,7 @@ class MemoryDisk:
     versions: dict[int, _Snapshot] = field(default_factory=lambda: {0: _Snapshot({}, EMPTY)})
 
     def crash(self, keep: int = 0) -> None:
-        """The process dies: of the writes not yet flushed the first `keep` survive."""
+        """The process dies: of the unflushed writes the first `keep` survive."""
         self.flushed = _fold(self.flushed, self.unflushed[:keep])
         self.unflushed = []
 
@@ -64,7 +64,7 @@ class MemoryStore:
         return self._progress
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values under full keys, in the order asked; None where there is none."""
+        """The values of full keys, in the same order; None for a missing key."""
         return [self._pairs.get(key) for key in keys]
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -1,6 +1,6 @@
 """What a store says about itself: whose state it holds, and how far it is.
 
-Both lie in the database under keys above every shard's, so that they are part of each atomic write and each version.
+Both are in the database, under keys above every shard's, so they are part of each atomic write and each version.
 """
 
 from __future__ import annotations
@@ -14,25 +14,29 @@ from falkirk.state import schema
 from falkirk.state.store import EMPTY, Identity, Progress
 
 META = b"\xff\xff"
-"""Where keys about the store begin: shards end far below."""
+"""Where keys about the store begin: far above the shards."""
 
 PROGRESS_KEY = META + b"progress"
 IDENTITY_KEY = META + b"identity"
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
-"""What msgspec raises for damaged JSON: text that is no UTF-8 is no DecodeError of its own."""
+"""What msgspec raises for damaged JSON. For text that is not UTF-8 it is Python's error."""
 
-_PROGRESS = {1: struct.Struct(">Bqqqq"), 2: struct.Struct(">Bqqqqq")}
-"""By format: 1 is of a state without a base, 2 of one with it."""
+_PROGRESS = {1: struct.Struct(">Bqqqq"), 2: struct.Struct(">Bqqqqq"), 3: struct.Struct(">Bqqqqqq")}
+"""By format: 1 for a state without a base, 2 with a base, 3 with a part of the changelog after its step."""
 
 
 def encode_progress(progress: Progress) -> bytes:
     """Progress as bytes.
 
     >>> decode_progress(encode_progress(Progress(7, 8, 9, 10)), where="")
-    Progress(step=7, step_offset=8, log_offset=9, clock=10, base=-1)
+    Progress(step=7, step_offset=8, log_offset=9, clock=10, base=-1, ahead=-1)
+    >>> decode_progress(encode_progress(Progress(7, 8, 9, 10).partly(20, 10)), where="").ahead
+    20
     """
     numbers = (progress.step, progress.step_offset, progress.log_offset, progress.clock)
+    if progress.ahead >= 0:
+        return _PROGRESS[3].pack(3, *numbers, progress.base, progress.ahead)
     return _PROGRESS[1].pack(1, *numbers) if progress.base < 0 else _PROGRESS[2].pack(2, *numbers, progress.base)
 
 
@@ -62,7 +66,7 @@ def decode_identity(data: bytes | None, *, where: str) -> Identity:
 
 
 def damaged(why: str, where: str) -> StateError:
-    """A StateError for a store that is there but cannot be used."""
+    """A StateError for a store that exists but cannot be used."""
     return StateError(
         f"the state cannot be read: {why}",
         where=where,
@@ -71,12 +75,12 @@ def damaged(why: str, where: str) -> StateError:
 
 
 def check_identity(found: Identity, wanted: Identity, *, where: str) -> None:
-    """A store is opened only by the task whose state it holds, with the schema it was written with or one that follows on it:
+    """Only the task whose state it holds opens a store, with the schema it was written with or one that follows it:
 
         found.app = wanted.app,  found.incarnation = wanted.incarnation,  found.task = wanted.task,
         found.fingerprint = wanted.fingerprint  or  schema.follows(found.schema, wanted.schema)
 
-    Whoever looks at the schema himself wants no fingerprint.
+    A caller that checks the schema itself gives no fingerprint.
 
     Raises StateError otherwise, with the operators whose state differs.
     """
@@ -107,14 +111,16 @@ def check_advances(before: Progress, after: Progress) -> None:
     """A write never takes a store back:
 
         before.step ≤ after.step,  before.step_offset ≤ after.step_offset,  before.log_offset ≤ after.log_offset
+        before.applied ≤ after.applied
         before.base = after.base,  or the state was empty before
 
-    Raises StateError otherwise: applied once more, an old step would undo the newer ones.
+    Raises StateError otherwise: an old step, applied again, would undo the newer ones.
     """
     if not (
         before.step <= after.step
         and before.step_offset <= after.step_offset
         and before.log_offset <= after.log_offset
+        and before.applied <= after.applied
         and (before.base == after.base or before == EMPTY)
     ):
         raise StateError(
@@ -123,5 +129,5 @@ def check_advances(before: Progress, after: Progress) -> None:
         )
 
 
-# Made at import: a type's first decoding builds what is known of it, and two threads that do so at once can crash.
+# Made at import: the first decoding of a type builds its metadata, and two threads that do so at once can crash.
 _decode_identity = msgspec.json.Decoder(Identity).decode

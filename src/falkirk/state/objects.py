@@ -1,9 +1,11 @@
-"""An object store behind a URL, and what apps have left in it. What one task keeps there: `falkirk.state.checkpoints`."""
+"""An object store behind a URL, and what apps left in it. For what one task keeps there: `falkirk.state.checkpoints`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -12,12 +14,49 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, ObjectStore, from_url
 
-from falkirk.errors import ConfigError, DiskError
+from falkirk.errors import AwayError, ConfigError, DiskError
 from falkirk.state import files
 from falkirk.state.store import Identity
 
-if TYPE_CHECKING:
-    from obstore import ObjectMeta  # which exists in the stubs alone
+if TYPE_CHECKING:  # these exist only in the stubs
+    from obstore import ObjectMeta
+    from obstore.store import ClientConfig, RetryConfig
+
+CLIENT_KEYS = frozenset(
+    (
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "http1_only",
+        "http2_only",
+        "pool_idle_timeout",
+        "pool_max_idle_per_host",
+        "proxy_ca_certificate",
+        "proxy_excludes",
+        "proxy_url",
+        "read_timeout",
+        "root_certificate",
+        "timeout",
+        "user_agent",
+    )
+)
+"""Settings of obstore's HTTP client that the environment may give."""
+
+
+CLIENT: ClientConfig = {"connect_timeout": "3s", "read_timeout": "20s", "timeout": "10m"}
+"""How long one try of a request may take: to connect, and without a byte of the answer. The last limits a file's whole
+download; obstore's own 30 s would cut off large ones."""
+
+RETRIES: RetryConfig = {
+    "max_retries": 3,
+    "retry_timeout": timedelta(seconds=15),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2},
+}
+"""A server that hangs fails a request once (20 s); one that refuses, four times (below 5 s). obstore's own settings try
+for three minutes. Here the caller decides whether to wait, and says so."""
+
+PREFIXES = {"s3": "AWS_", "gcs": "GOOGLE_", "azure": "AZURE_"}
+"""The prefix of a store kind's settings in the environment."""
 
 
 def connect(url: str) -> ObjectStore:
@@ -27,7 +66,14 @@ def connect(url: str) -> ObjectStore:
     'MemoryStore'
     """
     try:
-        store: ObjectStore = from_url(url, mkdir=True) if url.startswith("file:") else from_url(url)
+        store: ObjectStore
+        match obstore.parse_scheme(url):
+            case "local":
+                store = from_url(url, mkdir=True)
+            case "memory":
+                store = from_url(url)
+            case kind:
+                store = from_url(url, client_options=client_options(kind, os.environ), retry_config=RETRIES)
     except (BaseError, OSError, ValueError) as error:
         raise ConfigError(
             f"checkpoint store '{url}' cannot be used: {_first_line(error)}",
@@ -36,8 +82,20 @@ def connect(url: str) -> ObjectStore:
     return store
 
 
+def client_options(kind: str, environment: Mapping[str, str]) -> ClientConfig:
+    """Our time-outs, overridden by the environment: if we give options, obstore looks for none there.
+
+    >>> client_options("s3", {"AWS_ALLOW_HTTP": "true", "AWS_READ_TIMEOUT": "2s", "AWS_REGION": "eu-1"})
+    {'connect_timeout': '3s', 'read_timeout': '2s', 'timeout': '10m', 'allow_http': 'true'}
+    """
+    prefix = PREFIXES.get(kind, "HTTP_")
+    given = {key.removeprefix(prefix).lower(): value for key, value in environment.items() if key.startswith(prefix)}
+    options: dict[str, object] = {**CLIENT, **{key: value for key, value in given.items() if key in CLIENT_KEYS}}
+    return options  # type: ignore[return-value]  # obstore reads each of them from text, too
+
+
 def incarnations(store: ObjectStore, app: str) -> list[str]:
-    """The app's, of which there is something in the store.
+    """The app's incarnations with objects in the store.
 
     >>> store = connect("memory:///")
     >>> for path in ("app/one/stats/0/versions/7.json", "app/two/stats/1/files/f"):
@@ -49,7 +107,7 @@ def incarnations(store: ObjectStore, app: str) -> list[str]:
 
 
 def tasks_of(store: ObjectStore, identity: Identity, stage: str) -> list[int]:
-    """The tasks of a stage of which there is something in the store."""
+    """The tasks of a stage with objects in the store."""
     folder = "/".join(filter(None, (identity.app, identity.incarnation, stage)))
     return sorted(int(name) for name in _folders(store, f"{folder}/"))
 
@@ -66,7 +124,7 @@ class Leftovers:
 
     @property
     def where(self) -> str:
-        """As people know it."""
+        """For people."""
         return place(self._store, self._folder)
 
     def count(self) -> tuple[int, int]:
@@ -75,7 +133,7 @@ class Leftovers:
         return len(sizes), sum(sizes)
 
     def delete(self) -> None:
-        """All of it: versions before the files that they name. Raises DiskError."""
+        """Delete all: versions before the files they name. Raises DiskError."""
         paths = sorted((meta["path"] for meta in self._list()), key=lambda path: "/files/" in path)
         with in_words(self.where):
             for path in paths:
@@ -108,7 +166,7 @@ def try_out(url: str) -> None:
 
 @contextmanager
 def in_words(where: str) -> Iterator[None]:
-    """What a store raises as a DiskError; but that something is not there."""
+    """A store's errors as AwayError, except if an object is missing."""
     try:
         yield
     except FileNotFoundError:
@@ -118,12 +176,12 @@ def in_words(where: str) -> Iterator[None]:
         raise _unusable(error, where, hint) from error
 
 
-def _unusable(error: Exception, where: str, hint: str) -> DiskError:
-    return DiskError(f"the checkpoint store cannot be used: {_first_line(error)}", where=where, hint=hint)
+def _unusable(error: Exception, where: str, hint: str) -> AwayError:
+    return AwayError(f"the checkpoint store cannot be used: {_first_line(error)}", where=where, hint=hint)
 
 
 def place(store: ObjectStore, path: str) -> str:
-    """An object's whole name, as people know it."""
+    """An object's full name, for people."""
     return f"{store.prefix}/{path}" if isinstance(store, LocalStore) else f"{path} in {store!r}"
 
 

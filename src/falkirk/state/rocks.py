@@ -6,17 +6,19 @@
             lock            held by the process that has the store open
 
 RocksDB's own log is not synced: a crash of the machine leaves the live copy as some prefix of the writes, and the changelog
-or the recorded divisions roll it forward. Progress lies in the same write as the changes, so the two cannot disagree.
+or the recorded divisions roll it forward. Progress is in the same write as the changes, so they cannot differ.
 """
 
 from __future__ import annotations
 
 import fcntl
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
+from uuid import uuid4
 
 import msgspec
 
@@ -47,10 +49,10 @@ from falkirk.state.store import EMPTY, Changes, Identity, Progress
 
 
 class RocksStore:
-    """A task's database in a folder of its own.
+    """A task's database in its own folder.
 
-    One thread reads and writes; `flush` and `commit` may run in another meanwhile, and make durable some prefix of the
-    writes that holds all those before the call.
+    One thread reads and writes. At the same time `flush` and `commit` may run in another; they make a prefix of the writes
+    durable that holds all those before the call.
 
     Raises StateError if the folder holds another identity's state, another format or damaged files; IdentityError if
     another process has it open; DiskError if it cannot be written.
@@ -88,7 +90,7 @@ class RocksStore:
         return self._progress
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values under full keys, in the order asked; None where there is none."""
+        """The values of full keys, in the same order; None for a missing key."""
         return self._live.get(keys)
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -96,7 +98,7 @@ class RocksStore:
         return self._live.scan(start, min(end, META))
 
     def write(self, changes: Changes, progress: Progress) -> None:
-        """Apply changes and progress at once. Raises DiskError when the disk is full: nothing is applied then."""
+        """Apply changes and progress at once. Raises DiskError if the disk is full: then nothing is applied."""
         check_advances(self._progress, progress)
         self._live.write(changes, {PROGRESS_KEY: encode_progress(progress)})
         self._progress = progress
@@ -112,17 +114,17 @@ class RocksStore:
         return range(versions[0].number, versions[-1].number + 1)
 
     def version_progress(self, version: int) -> Progress:
-        """How far a version is: below that of the oldest, no log is needed. Raises StateError if there is none."""
+        """How far a version is: below the oldest's no log is needed. Raises StateError if there is none."""
         return self._manifest.version(version).progress
 
     def version_folder(self, version: int) -> Path:
-        """Where the files of a version are; they do not change. Version 0 has none. Raises StateError likewise."""
+        """The folder of a version's files; they do not change. Version 0 has none. Raises StateError likewise."""
         return self._folder / version_folder(self._manifest.version(version).number)
 
     def commit(self) -> int:
         """Make the live copy the next version; drop all but the last two. Returns its number.
 
-        1. make the version beside the others   2. name it in the manifest   3. remove the one no longer named
+        1. make the version beside the others   2. name it in the manifest   3. remove those no longer named
         """
         with self._turn:
             last = self._manifest.versions[-1]
@@ -149,7 +151,7 @@ class RocksStore:
         return self._live.size()
 
     def close(self) -> None:
-        """Flush and let go of the files."""
+        """Flush, and close the files."""
         with self._turn:
             engine, self._engine = self._engine, None
             try:
@@ -170,7 +172,7 @@ class RocksStore:
         engine = Engine(folder, self._memory)
         try:
             found, self._progress = _told_by(engine, self._identity, folder)
-            if found != self._identity:  # its schema is an older one
+            if found != self._identity:  # its schema is older
                 engine.write({IDENTITY_KEY: encode_identity(self._identity)})
         except BaseException:
             engine.close()
@@ -190,7 +192,7 @@ class RocksStore:
             engine.close()
 
     def _replace_live(self, versions: tuple[VersionEntry, ...], make: Callable[[Path], None]) -> None:
-        """1. make the new live copy beside the old   2. name it in the manifest   3. go over to it, remove the old."""
+        """1. make the new live copy beside the old   2. name it in the manifest   3. switch to it, remove the old."""
         live = 0 if self._manifest.live is None else self._manifest.live + 1
         folder = self._folder / live_folder(live)
         files.remove_folder(folder)
@@ -199,7 +201,7 @@ class RocksStore:
         self._replace_manifest(versions, live)
         old, self._engine = self._engine, None
         if old is not None:
-            # What the old live copy still has in memory is of no use to anybody.
+            # Nobody needs what the old live copy still has in memory.
             with suppress(DiskError):
                 old.close()
         remove_leftovers(self._folder, self._manifest)
@@ -214,9 +216,9 @@ class RocksStore:
 def install_version(
     folder: Path, identity: Identity, version: int, fetch: Callable[[Path], None], memory: Memory | None = None
 ) -> None:
-    """Give a store one version from elsewhere, in place of all it has: opened next, it goes on from there.
+    """Replace all that a store has by one version from elsewhere: when next opened, it continues from there.
 
-    `fetch` fills an empty folder with the version's files. What was there before counts until they are whole.
+    `fetch` fills an empty folder with the version's files. The old contents count until these are complete.
     Raises what `fetch` raises, and StateError if the version is here already, is another identity's, or cannot be read.
     """
     lock = _lock(folder)
@@ -227,11 +229,18 @@ def install_version(
             if any(entry.number == version for entry in manifest.versions):
                 raise StateError(f"version {version} is here already", where=str(folder), hint="open it")
         target = folder / version_folder(version)
-        incoming = folder / f"incoming-{version}"
-        files.remove_folder(incoming)
+        # A unique name: a fetch that was given up may still be writing to its own folder.
+        incoming = folder / f"incoming-{uuid4().hex}"
         files.make_folder(incoming)
-        fetch(incoming)
-        progress = _progress_in(incoming, identity, memory or Memory())
+        try:
+            fetch(incoming)
+            progress = _progress_in(incoming, identity, memory or Memory())
+            # The manifest is durable when it is written. A power cut would lose files that are still in memory then, and
+            # what was there before no longer counts.
+            files.sync_files(incoming)
+        except Exception:
+            shutil.rmtree(incoming, ignore_errors=True)  # the next attempt may be much later
+            raise
         files.remove_folder(target)
         files.rename(incoming, target)
         files.sync_folder(folder)
@@ -241,13 +250,13 @@ def install_version(
 
 
 def next_version(folder: Path) -> int:
-    """The number of a version that is installed in a folder next. Raises StateError if what is there cannot be read."""
+    """The number for the next version installed in a folder. Raises StateError if the store there cannot be read."""
     manifest = read_manifest(folder)
     return 1 if manifest is None else manifest.versions[-1].number + 1
 
 
 def make_empty(folder: Path, identity: Identity) -> None:
-    """Give a store nothing, in place of all it has, which counts until then. Raises IdentityError if it is open."""
+    """Make a store empty. Until that is complete, its contents count. Raises IdentityError if it is open."""
     lock = _lock(folder)
     try:
         write_manifest(folder, Manifest(identity))
@@ -272,7 +281,7 @@ def _lock(folder: Path) -> IO[bytes]:
 
 
 def _manifest_of(folder: Path, identity: Identity) -> Manifest:
-    """The manifest of the store in `folder`, which is made if there is none."""
+    """The manifest of the store in `folder`; makes one if there is none."""
     manifest = read_manifest(folder)
     if manifest is None:
         manifest = Manifest(identity)
@@ -282,7 +291,7 @@ def _manifest_of(folder: Path, identity: Identity) -> Manifest:
 
 
 def _told_by(engine: Engine, identity: Identity, folder: Path) -> tuple[Identity, Progress]:
-    """Whose state it says that it is, which is checked, and how far."""
+    """Whose state it holds, which is checked, and how far it is."""
     whose, progress = engine.get([IDENTITY_KEY, PROGRESS_KEY])
     found = decode_identity(whose, where=str(folder))
     check_identity(found, identity, where=str(folder))
@@ -298,7 +307,7 @@ def _progress_in(folder: Path, identity: Identity, memory: Memory) -> Progress:
 
 
 def _clone(source: Path, target: Path) -> None:
-    """A second database over the same table files, which never change; the small files about them are copied."""
+    """A second database over the same table files, which never change; the small other files are copied."""
     files.make_folder(target)
     for file in sorted(source.iterdir()):
         if file.suffix == ".sst":

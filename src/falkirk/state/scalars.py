@@ -8,7 +8,7 @@
 | null | 01 | before everything |
 | bool | 02 or 03 | false, true |
 | int | 11 · 8 bytes, sign bit flipped | numeric; beyond 64 bits 10 or 12 · 16 bytes |
-| float | 20 · IEEE bits, all flipped below zero, else the sign | numeric; −0.0 is 0.0; every NaN is one, and last |
+| float | 20 · IEEE bits, all flipped below zero, else the sign | numeric; −0.0 is 0.0; NaNs are equal, and last |
 | date | 30 · 4 bytes: days since 1970 | time |
 | datetime | 31 · 8 bytes: microseconds since 1970, UTC | time |
 | str | 40 · UTF-8, 00 written as 00 ff · 00 01 | code points |
@@ -23,7 +23,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 
 Scalar = None | bool | int | float | str | bytes | date | datetime
-"""What a key column may hold. A datetime with a zone is written, and read back, as the instant in UTC without one."""
+"""What a key column may hold. A datetime with a zone is written and read back as the UTC instant, without a zone."""
 
 NULL, FALSE, TRUE = 0x01, 0x02, 0x03
 INT_BELOW, INT, INT_ABOVE = 0x10, 0x11, 0x12
@@ -77,7 +77,7 @@ def _encode_int(value: int) -> bytes:
 
 
 def decode_scalar(key: bytes, at: int) -> tuple[Scalar, int]:
-    """The scalar that begins at `at`, and where the next begins. Raises ValueError, IndexError or OverflowError.
+    """The scalar at `at`, and where the next one begins. Raises ValueError, IndexError or OverflowError.
 
     >>> decode_scalar(encode_scalar("ab") + encode_scalar(7), 0)
     ('ab', 5)

@@ -1,19 +1,19 @@
-"""What a store keeps, in words that are compared: a line an operator, led by the numbers of its tables.
+"""What a store keeps, in words that are compared: one line an operator, with its tables' numbers first.
 
     1: stats v1: auction Int64 → n = len [Int64]
     2 3: alarm v2: door String → state [open Boolean]
     ~4: sums v1: auction Int64 → total = sum [Int64]       no longer kept
-    >5 6: door v1: door String → state [opened Int64]      moved on: a later line of its operator has what was there
+    >5 6: door v1: door String → state [opened Int64]      moved: a later line of its operator has what was there
     *7: tops v1: auction Int64 → top = max [Int64]         rebuilt: a later line of its operator has what the input gives
 
-A table's number is a byte of every key, so it is never another table's, not even when the operator is gone: rows of it
+A table's number is a byte of every key. So no other table ever gets it, not even when the operator is gone: its rows
 may be left, here or in a log. From one schema to the next
 
-    what is kept     the same words: it keeps its numbers, and goes on
-    what is new      takes numbers that were nobody's, and begins empty
+    what is kept     the same words: it keeps its numbers, and continues
+    what is new      takes numbers that were never used, and begins empty
     what has moved   its line stays, with >; the operator's new line takes what its tasks find under the old numbers
     what is rebuilt  its line stays, with *; the operator's new line begins empty, and takes what its tasks read again
-    what is gone     its line stays, with ~, and so do those that had moved on to it
+    what is gone     its line stays, with ~, and so do those that had moved to it
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TABLES = 255
 """A table's number is one byte of a key in state."""
 SIGNS = "~>*"
 NOTHING = "nothing"
-"""What an operator has kept that is rebuilt and has kept nothing so far: a line of its own, with a number for the mark."""
+"""The words of a rebuilt operator that has kept nothing so far: its own line, with a number for the mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +38,27 @@ class Line:
 
     numbers: tuple[int, ...]
     words: str
-    """Its id, its version, and what its rows are made of."""
+    """Its id, its version, and its rows' columns."""
     sign: str = ""
 
     @property
     def kept(self) -> bool:
-        """Whether it is what the operator keeps."""
+        """Whether the operator keeps this now."""
         return not self.sign
 
     @property
     def moved(self) -> bool:
-        """Whether a later line of the operator has taken over, or is about to, what there is of it."""
+        """Whether a later line of the operator has taken its rows over, or is about to."""
         return self.sign == ">"
 
     @property
     def rebuilt(self) -> bool:
-        """Whether a later line of the operator has taken over, or is about to, what the input makes of it anew."""
+        """Whether a later line of the operator has replaced it by what the input gives, or is about to."""
         return self.sign == "*"
 
     @property
     def id(self) -> str:
-        """The operator's."""
+        """Its operator's."""
         return self.words.partition(" ")[0]
 
     def __str__(self) -> str:
@@ -86,8 +86,8 @@ def evolved(
     earlier: Mapping[str, int] = MappingProxyType({}),
     rebuilt: Collection[str] = (),
 ) -> str:
-    """The schema that follows on `before` when operators of these words keep so many tables each, and can take over what
-    was kept in the words of `earlier`; those `rebuilt`, by id, begin anew where their words are others. Raises StateError.
+    """The schema that follows `before` when operators with these words keep so many tables each, and can take over what
+    was kept in the words of `earlier`. Those `rebuilt`, by id, begin again if their words differ. Raises StateError.
 
     >>> first = evolved("", {"stats v1: n": 1, "alarm v1: s": 2})
     >>> print(first)
@@ -140,12 +140,12 @@ def evolved(
 
 
 def id_of(words: str) -> str:
-    """The id of the operator that keeps what these words say."""
+    """The id of the operator with these words."""
     return words.partition(" ")[0]
 
 
 def same_but_for_version(words: str, others: str) -> bool:
-    """Whether rows are made of the same in both.
+    """Whether rows are the same in both.
 
     >>> same_but_for_version("stats v1: a → n", "stats v2: a → n"), same_but_for_version("stats v1: a → n", "stats v2: a → m")
     (True, False)
@@ -155,19 +155,19 @@ def same_but_for_version(words: str, others: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From one schema to one that was evolved from it: operators, by id."""
+    """From one schema to one evolved from it: operators, by id."""
 
     kept: frozenset[str]
     moved: frozenset[str]
-    """Those that go on from what an earlier version of theirs kept."""
+    """Those that continue from what their earlier version kept."""
     rebuilt: frozenset[str]
-    """Those that begin anew, and read again what there was."""
+    """Those that begin empty and read the input again."""
     lost: frozenset[str]
-    """Those whose state is not what their owner may expect: gone, another now, or back without it."""
+    """Those whose state is not what their owner may expect: gone, different, or back without it."""
 
 
 def change(before: str, after: str) -> Change:
-    """What has happened from one to the other.
+    """What changed from one to the other.
 
     >>> found = change("1: a v1\\n2: b v1\\n3: c v1", "1: a v1\\n~2: b v1\\n~3: c v1\\n4: c v2\\n5: d v1")
     >>> sorted(found.kept), sorted(found.lost)
@@ -187,12 +187,12 @@ def change(before: str, after: str) -> Change:
 
 
 def numbers(schema: str) -> dict[str, tuple[int, ...]]:
-    """The numbers of the tables that each operator keeps, by its id."""
+    """The numbers of each operator's tables, by its id."""
     return {line.id: line.numbers for line in lines(schema) if line.kept}
 
 
 def moved(schema: str) -> list[Line]:
-    """What earlier versions of operators kept that are still kept.
+    """What earlier versions of still existing operators kept.
 
     >>> [line.numbers for line in moved(">1: a v1\\n2: a v2\\n~3: b v1")]
     [(1,)]
@@ -201,7 +201,7 @@ def moved(schema: str) -> list[Line]:
 
 
 def rebuilt(schema: str) -> list[Line]:
-    """What operators kept that have been rebuilt since, or are being rebuilt.
+    """What operators kept before a rebuild, done or under way.
 
     >>> [line.words for line in rebuilt("*1: a v1\\n2: a v2\\n>3: b v1\\n4: b v2")]
     ['a v1']
@@ -210,8 +210,8 @@ def rebuilt(schema: str) -> list[Line]:
 
 
 def follows(before: str, now: str) -> bool:
-    """Whether a store of one schema may be opened with another: no number means other rows than it did, and what has moved
-    on is not kept again, nor what is no longer kept.
+    """Whether a store of one schema may be opened with another: no number has other rows than before, and what has moved is
+    not kept again, nor what is no longer kept.
 
     >>> follows("1: a v1", "1: a v1\\n2: b v1"), follows("1: a v1\\n2: b v1", "1: a v1"), follows("~1: a v1", "1: a v1")
     (True, False, False)
@@ -230,7 +230,7 @@ def follows(before: str, now: str) -> bool:
 
 
 def difference(old: str, new: str) -> str:
-    """The operators that differ, a line each, as they were (−) and as they are (+).
+    """The operators that differ, by line, as they were (−) and as they are (+).
 
     >>> print(difference("1: a v1 n:Int64\\n2: b v1 s:String", "3: a v1 n:Float64\\n2: b v1 s:String"))
       − a v1 n:Int64

@@ -1,4 +1,4 @@
-"""Which shard, partition and task a key belongs to.
+"""The shard, partition and task of a key.
 
     shard(key)       = murmur2(key) >> 22                            one of S = 1,024, by the hash's top bits
     partition(key)   = (murmur2(key) & 0x7fffffff) mod n             Java's producers, and this project's sinks
@@ -6,8 +6,8 @@
     shards(task)     = task·S/n ≤ shard < (task+1)·S/n               contiguous, disjoint, and together 0..S
 
 Shards come from the top bits and murmur2 partitions from the bottom ones, so the keys of one partition of a topic
-spread over all shards. State, changelog and exchanges are addressed by shard: when the number of tasks changes,
-whole runs of shards move and no key is hashed again.
+spread over all shards. State, changelog and exchanges are addressed by shard: if the number of tasks changes,
+whole ranges of shards move and no key is hashed again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _WORD = 0xFFFFFFFF
 _FEW = 8
-"""So many keys are hashed sooner one by one than by numpy's calls."""
+"""Up to so many keys are hashed faster one by one than by numpy."""
 _SHARD_SHIFT = 32 - (SHARDS.bit_length() - 1)
 
 
@@ -60,7 +60,7 @@ def murmur2(keys: Sequence[bytes]) -> Hashes:
     hashes = np.empty(len(keys), np.uint32)
     lengths = np.fromiter(map(len, keys), np.int64, len(keys))
     starts = np.cumsum(lengths) - lengths
-    # Three zero bytes at the end let the last key's tail be read as a whole word.
+    # With three zero bytes at the end, the last key's tail can be read as a whole word.
     data = np.frombuffer(b"".join(keys) + b"\0\0\0", np.uint8)
     order = np.argsort(lengths, kind="stable")
     present, first = np.unique(lengths[order], return_index=True)
@@ -138,7 +138,7 @@ def shard_range(task: int, tasks: int) -> range:
 
 
 def task_of(shards: npt.NDArray[np.integer], tasks: int) -> Numbers:
-    """Whose these shards are: the inverse of `shard_range`.
+    """These shards' tasks: the inverse of `shard_range`.
 
     >>> task_of(np.array([0, 340, 341, 1023]), 3).tolist()
     [0, 0, 1, 2]

@@ -1,19 +1,19 @@
 """The two-version database of a task (seed 002, Database), as a contract.
 
     put        live copy:  one atomic write holds a step's changes and its progress
-    commit     version v+1 = the live copy now; v stays; older ones go
-    open(v)    live copy = version v; later versions go
+    commit     version v+1 = the live copy now; v stays; older ones are dropped
+    open(v)    live copy = version v; later ones are dropped
     crash      live copy = some prefix of the writes (never torn); versions as the manifest lists them
 
 The contract, in clauses that `tests/state/test_store_contract.py` checks on every implementation:
-    1. `write` is atomic: after any crash, changes and progress of a write are both there or both not.
-    2. Writes survive a crash in order: what is there is the fold of a prefix of the writes.
-    3. `progress` never goes back but by a crash or by `open`.
+    1. `write` is atomic: after any crash, a write's changes and progress are both there, or both not.
+    2. Writes survive a crash in order: what is left is the fold of a prefix of the writes.
+    3. `progress` only goes back by a crash or by `open`.
     4. After `flush` returns, the writes before it survive any crash of the process or machine.
     5. `commit` adds one version; a crash within it leaves the old versions, with or without the new one.
-    6. `open(v)` discards versions later than v; what it gives reads as at `commit`.
-    7. A store of another identity, or of another format, is refused (StateError); it is never read as if it fitted. One whose
-       schema has been followed by the one asked for has that from then on.
+    6. `open(v)` discards versions later than v; then the store reads as at `commit`.
+    7. A store of another identity, or of another format, is refused (StateError); it is never read as if it fitted. If the
+       wanted schema follows the store's, the store takes it.
 """
 
 from __future__ import annotations
@@ -28,22 +28,35 @@ Changes = Mapping[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a store is: written in the same batch as the changes, so that the two cannot disagree."""
+    """How far a store is. It is written in one batch with the changes, so they cannot differ."""
 
     step: int
-    """The last step applied; −1 when none is."""
+    """The last step applied; −1 if none is."""
     step_offset: int
-    """Where in the steps partition to read on: one past that step's record."""
+    """Where to read on in the steps partition: after that step's record."""
     log_offset: int
-    """Where in the changelog partition to read on: one past the last change applied."""
+    """Where to read on in the changelog partition: after the last applied change."""
     clock: int = 0
-    """Milliseconds, when `log_offset` was current: a much older one may have missed a compacted tombstone."""
+    """Milliseconds, when `log_offset` was current: a much older one may have missed a compacted tombstone. If the state is
+    made from an empty one and not yet at a step: when that began."""
     base: int = -1
-    """Where the record lies that opened the backfill which made the state that the first step found; −1: it found none.
-    Logs begin after it, so a state that has a base is never made again from logs alone."""
+    """The offset of the record that opened the backfill whose state the first step found; −1: there was none. Logs begin
+    after it, so a state with a base is never made again from only the logs."""
+    ahead: int = -1
+    """Where to read on in the changelog, if the changes from `log_offset` up to there are in the state too; −1: none are.
+    Such a state is at no step. It is useful only if the rest of the changelog is applied."""
+
+    @property
+    def applied(self) -> int:
+        """Where to read on in the changelog, in both cases."""
+        return max(self.log_offset, self.ahead)
+
+    def partly(self, ahead: int, clock: int) -> Progress:
+        """At the same step, with a part of the changelog after it."""
+        return Progress(self.step, self.step_offset, self.log_offset, clock, self.base, ahead)
 
     def at(self, step: int, step_offset: int, log_offset: int, clock: int) -> Progress:
-        """Further on, from the same beginning."""
+        """Further, with the same base."""
         return Progress(step, step_offset, log_offset, clock, self.base)
 
 
@@ -52,23 +65,23 @@ EMPTY = Progress(step=-1, step_offset=0, log_offset=0)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose state this is. Checked whenever a store is opened."""
+    """Whose state this is. Checked at each opening of a store."""
 
     app: str
     task: str
     fingerprint: str
     """Of the stage's operators: their ids, versions and state schemas (not their code)."""
     schema: str = ""
-    """The same in words (`falkirk.state.schema`), so that it can be told what follows on it."""
+    """The same in words (`falkirk.state.schema`), to decide which schemas follow it."""
     incarnation: str = ""
-    """Of the app: what tells it from an earlier one of the same name, that was deleted or reset."""
+    """Of the app: tells it from an earlier one of its name that was deleted or reset."""
 
 
 class Reader(Protocol):
-    """What a circuit may ask of state: a store, or an overlay over one."""
+    """A circuit's view of state: a store, or an overlay over one."""
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values under full keys, in the order asked; None where there is none."""
+        """The values of full keys, in the same order; None for a missing key."""
         ...
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -85,7 +98,7 @@ class Store(Reader, Protocol):
         ...
 
     def write(self, changes: Changes, progress: Progress) -> None:
-        """Apply changes and progress at once. Raises DiskError when the disk is full: nothing is applied then."""
+        """Apply changes and progress at once. Raises DiskError if the disk is full: then nothing is applied."""
         ...
 
     def flush(self) -> None:
@@ -93,7 +106,7 @@ class Store(Reader, Protocol):
         ...
 
     def versions(self) -> range:
-        """The versions that can be opened: length 1 or 2 once one was committed; version 0 is the empty store."""
+        """The versions that can be opened: 1 or 2 after the first commit; version 0 is the empty store."""
         ...
 
     def open(self, version: int) -> None:
@@ -105,5 +118,5 @@ class Store(Reader, Protocol):
         ...
 
     def close(self) -> None:
-        """Flush and let go of the files."""
+        """Flush, and close the files."""
         ...

@@ -1,12 +1,12 @@
 """Values as bytes: one row of typed columns each.
 
-    value = format (1 byte) · nulls (a bit a column, the first lowest) · one cell a column · bytes of the variable ones
+    value = format (1 byte) · nulls (a bit per column, the first lowest) · one cell per column · bytes of the variable ones
 
     | column | cell, little-endian |
     |---|---|
     | boolean, integer, float | as wide as the type |
-    | date, time, datetime, duration | the number behind it: 4 bytes for a date, else 8 |
-    | decimal | the integer behind it: 16 bytes |
+    | date, time, datetime, duration | its number: 4 bytes for a date, else 8 |
+    | decimal | its integer: 16 bytes |
     | string, bytes | length (4 bytes); the bytes follow the cells, in the order of columns |
 
 A null cell is all zeros, so equal rows are equal bytes.
@@ -132,16 +132,16 @@ def decode_values(schema: pl.Schema, values: Sequence[bytes]) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where a row's cells lie."""
+    """Where a row's cells are."""
 
     cells: list[int]
     """The first byte of each."""
     first: int
-    """The first byte of all, after the nulls."""
+    """The first byte after the nulls."""
     end: int
     """The first byte after the last."""
     variable: bool
-    """Do bytes of variable columns follow?"""
+    """Whether variable columns follow."""
 
 
 @cache
@@ -168,7 +168,7 @@ def _encode_cells(column: pl.Series) -> Cells:
 
 
 def _encode_wide(column: pl.Series) -> Cells:
-    """Int128 as two words, the lower first. Most fit one, and the other then holds the sign alone."""
+    """Int128 as two words, the lower first. Most fit one; then the other holds only the sign."""
     narrow = column.cast(pl.Int64, strict=False)
     if narrow.null_count():
         high = column // _WORD

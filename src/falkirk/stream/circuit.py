@@ -96,6 +96,8 @@ class Emitted:
     timestamps: Sequence[int]
     headers: Sequence[list[tuple[str, bytes]]] | None = None
     """The record's own headers, where it has any; provenance is added when it is sent."""
+    bundles: bool = False
+    """Whether its records may share one with those of other tasks: they are read by Falkirk alone, and have no keys."""
 
 
 @dataclass(slots=True)

@@ -48,7 +48,7 @@ class Handling:
 
 CAN_FAIL = (op.Source, op.Filter, op.Select, op.WithColumns, op.Map, op.FlatMap, op.MapBatches, op.Processing)
 """The operators that can go on without a record or a row, and have a stream of what fails; any other stops, but for a sink
-that does not have the topic which a row names."""
+that does not have the topic which a row names, or whose topic does not accept it."""
 
 
 def handlings(graph: op.Graph, operators: Sequence[op.Operator], dead_letters: str) -> dict[op.Operator, Handling]:
@@ -61,7 +61,7 @@ def handlings(graph: op.Graph, operators: Sequence[op.Operator], dead_letters: s
     return {
         o: _handling(o, defaults[o], dead_letters, errors=o in here)
         for o in operators
-        if isinstance(o, (*CAN_FAIL, op.Route))
+        if isinstance(o, (*CAN_FAIL, op.Route, op.Sink))
     }
 
 

@@ -15,6 +15,7 @@ from falkirk.stream.blame import user_line
 from falkirk.stream.earlier import Migrate
 from falkirk.stream.formats import Key, key_of
 from falkirk.stream.formats.types import SchemaLike, schema_of
+from falkirk.stream.functions import checked_function
 from falkirk.stream.migrating import migrated
 from falkirk.stream.on_error import OnError, checked_on_error
 from falkirk.stream.process import FunctionProcess, KeyContext, Process, Row, Rows
@@ -120,6 +121,9 @@ class Keyed:
                 where=where,
                 hint="process the rows before they are grouped",
             )
+        functions: list[Callable[..., Any]] = [taken.on_row, taken.on_timer]
+        for function in [taken.function] if isinstance(taken, FunctionProcess) else functions:
+            checked_function(function, where)
         schemas: dict[str, Any] = {**taken.tables, **(tables or {})}
         own = state if state is not None else taken.state
         if own is not None:

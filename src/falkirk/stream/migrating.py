@@ -19,6 +19,7 @@ from falkirk.stream.aggregates.bound import Bound, Context
 from falkirk.stream.blame import did_you_mean
 from falkirk.stream.earlier import From, Function, Migrate
 from falkirk.stream.formats.types import schema_of
+from falkirk.stream.functions import checked_function
 from falkirk.stream.regimes import EagerCheckpoint
 from falkirk.stream.tables import GROUPS, bounds, group_schema, multiset_bounds, state_words
 
@@ -55,8 +56,8 @@ def migrated(now: _O, migrate: Migrate) -> _O:
 def _earlier(one: From, was: Keeping, now: Keeping, where: str) -> op.Earlier:
     main = GROUPS if isinstance(now, op.Group) else "state"
     by: dict[str, Any] = {} if one.by is None else dict(one.by) if isinstance(one.by, Mapping) else {main: one.by}
-    if wrong := [function for function in by.values() if not callable(function)]:
-        raise DefinitionError(f"{wrong[0]!r} is no function", where=where, hint="by=lambda row: {…}")
+    for function in by.values():
+        checked_function(function, where)
     if isinstance(was, op.Group) and isinstance(now, op.Group):
         _check_group(was, now, by, where)
     elif isinstance(was, op.Processing) and isinstance(now, op.Processing):

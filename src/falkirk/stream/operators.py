@@ -256,6 +256,8 @@ class Sink(Operator):
     topic: str
     key: Key | None
     value: Format
+    feedback: bool = False
+    """May a source of the flow read the topic?"""
 
 
 _O = TypeVar("_O", bound=Operator)

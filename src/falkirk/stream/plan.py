@@ -7,7 +7,7 @@ counts of topics come in with the `Layout`, when a worker has asked the broker.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
@@ -121,11 +121,43 @@ class Stage(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Accepts:
+    """Which records a topic accepts. Its broker refuses others, and the whole transaction with them."""
+
+    keyless: bool = True
+    """Whether records without a key: a compacted topic accepts none."""
+    after: int | None = None
+    """Milliseconds by which a record's timestamp may be after the broker's clock; None: any."""
+    before: int | None = None
+    """Milliseconds by which it may be before."""
+
+    def dates(self, clock: int) -> tuple[int, int]:
+        """The first and the last timestamp that is written there at this time (milliseconds): a sixth of each bound is left,
+        for clocks differ. Whatever the topic accepts, none is further ahead than AHEAD.
+
+        >>> Accepts(before=60_000).dates(clock=1_000_000)
+        (950000, 4000000)
+        """
+        first = -(2**63) if self.before is None else clock - self.before * 5 // 6
+        return first, clock + (AHEAD if self.after is None else min(AHEAD, self.after * 5 // 6))
+
+
+AHEAD = 50 * 60_000
+"""Milliseconds by which a time may be after the step's clock. Brokers refuse a record, and its transaction with it, that is
+dated more than an hour after their own clocks (message.timestamp.after.max.ms), which may be some minutes off.
+
+A record whose `time=` is further ahead fails. One whose timestamp is, which its producer chose, does not: what is written for
+it is dated this much ahead."""
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
-    """How many partitions each topic has: what a circuit must know to place its output."""
+    """What a circuit must know of topics to write to them."""
 
     partitions: Mapping[str, int]
-    """By topic."""
+    """How many each has."""
+    accepts: Mapping[str, Accepts] = field(default_factory=dict)
+    """What each accepts, as far as a broker has been asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from falkirk.stream import operators as op
 from falkirk.stream.batch.plan import batch_stages
 from falkirk.stream.batch.stage import BatchStage
 from falkirk.stream.failing import handlings, letter_outputs
+from falkirk.stream.feedback import check_feedback
 from falkirk.stream.formats import Key
 from falkirk.stream.names import BACKFILL, epochs_topic
 from falkirk.stream.pattern import Pattern
@@ -41,6 +42,7 @@ def plan(graph: op.Graph, prefix: str) -> Plan:
     stages = _ordered([_stage(graph, letters, members, edges, tables, needed) for members in _connected(useful, edges)])
     _check_use(graph, [*useful, *(source for batch in batches for source in batch.sources)])
     _check_letters([*stages, *batches])
+    check_feedback(graph)
     _check_ids([*stages, *batches])
     return Plan(graph.name, tuple(stages), tuple(batches))
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from falkirk.checkpoint.bundles import BUNDLE
 from falkirk.checkpoint.publishing import HEADER as EPOCH
 from falkirk.checkpoint.steps import HEADER as STEP
 from falkirk.checkpoint.steps import maker
@@ -41,13 +42,31 @@ def provenance(record: HasHeaders | Iterable[tuple[str, Any]] | None) -> Provena
     >>> provenance([("trace", b"a1")]) is None
     True
     """
-    if record is None:
-        return None
-    found = record.headers() if hasattr(record, "headers") else record
-    pairs = found.items() if isinstance(found, Mapping) else found or ()
-    headers = {name: value for name, value in pairs if isinstance(value, bytes)}
+    headers = _headers(record)
     if (made := maker(headers.get(STEP, b""))) is not None:
         return Provenance(task=made.task, step=made.step, sequence=made.sequence)
     if (epoch := headers.get(EPOCH, b"")).isdigit():
         return Provenance(epoch=int(epoch))
     return None
+
+
+def provenances(record: HasHeaders | Iterable[tuple[str, Any]] | None) -> list[Provenance]:
+    """What made the parts of a record. Only records of edges have several, one for each task that wrote to it.
+
+    >>> [p.task for p in provenances([("falkirk-bundle", b"by.k/0 7 0\\nby.k/1 5 0")])]
+    ['by.k/0', 'by.k/1']
+    >>> [p.task for p in provenances([("falkirk", b"stats/0 17 3")])], provenances(None)
+    (['stats/0'], [])
+    """
+    if (bundle := _headers(record).get(BUNDLE)) is not None:
+        return [p for line in bundle.split(b"\n") if (p := provenance([(STEP, line)])) is not None]
+    made = provenance(record)
+    return [] if made is None else [made]
+
+
+def _headers(record: HasHeaders | Iterable[tuple[str, Any]] | None) -> dict[str, bytes]:
+    if record is None:
+        return {}
+    found = record.headers() if hasattr(record, "headers") else record
+    pairs = found.items() if isinstance(found, Mapping) else found or ()
+    return {name: value for name, value in pairs if isinstance(value, bytes)}

@@ -17,10 +17,11 @@ import polars as pl
 from obstore.store import ObjectStore
 
 from falkirk.errors import ConfigError, StateError
-from falkirk.state.checkpoints import CheckpointStore, RemoteVersion
+from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.codec import decode_keys, decode_values, encode_key, encode_keys, prefix_end
 from falkirk.state.engine import MIB, Engine, Memory
 from falkirk.state.objects import incarnations, tasks_of
+from falkirk.state.remote import RemoteVersion
 from falkirk.state.schema import difference, lines, moved, rebuilt
 from falkirk.state.shards import SHARDS
 from falkirk.state.store import Identity

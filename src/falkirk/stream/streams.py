@@ -15,6 +15,7 @@ from falkirk.stream.expressions import IntoExpr, computed_columns, evaluate, exp
 from falkirk.stream.failing import CAN_FAIL, ERRORS
 from falkirk.stream.formats import Format, Key, KeyLike
 from falkirk.stream.formats.types import SchemaLike, schema_of
+from falkirk.stream.functions import checked_function
 from falkirk.stream.keyed import Grouped, Keyed
 from falkirk.stream.keys import checked_key, columns_of, sink_format
 from falkirk.stream.lookups import Table, lookup
@@ -231,12 +232,17 @@ class Stream:
         topic: str | Sequence[str] | None = None,
         topic_by: str | None = None,
         on_error: OnError | None = None,
+        feedback: bool = False,
     ) -> None:
         """Write rows to a topic. A grouped result writes one record a changed key and step, and a tombstone for a
         group that is gone; its `key` must tell its rows apart.
 
-        With a list of topics, `topic_by` is the column that says to which of them a row goes, and `on_error` what becomes of
-        rows that name none. Each is then a sink by itself, called as the topic is. Raises DefinitionError.
+        With a list of topics, `topic_by` is the column that says to which of them a row goes; each is then a sink by itself,
+        called as the topic is. `on_error` says what becomes of rows that name none of them, and of rows that a topic does not
+        accept.
+
+        A topic from which the rows come back to this sink is refused, for they would come round without end. `feedback=True`
+        asks for it: the flow itself sees to it that fewer and fewer do. Raises DefinitionError.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("shop")
@@ -254,10 +260,8 @@ class Stream:
         check_name(name, "sink", line)
         if topic_by is not None:
             for each, rows in routed(self._graph, self._op, name, topic, topic_by, on_error, line):
-                Stream(self._graph, rows).sink(each, value=value, key=key)
+                Stream(self._graph, rows).sink(each, value=value, key=key, on_error=on_error, feedback=feedback)
             return
-        if on_error is not None:
-            raise DefinitionError("on_error= is for rows that name no topic, and there is no topic_by=", where=where)
         if topic is not None and not isinstance(topic, str):
             raise DefinitionError(
                 f"topic={topic!r} is no topic",
@@ -268,7 +272,9 @@ class Stream:
         if self._op.changes:
             self._check_upserts(spelt, where)
         value = sink_format(value, topic or name, self.schema, where)
-        self._graph.add(self._made(op.Sink, line, id=name, topic=topic or name, key=spelt, value=value))
+        chosen = checked_on_error(on_error, where)
+        told = {"topic": topic or name, "key": spelt, "value": value, "on_error": chosen, "feedback": feedback}
+        self._graph.add(self._made(op.Sink, line, id=name, **told))
 
     def _check_upserts(self, key: Key | None, where: str) -> None:
         if key is None:
@@ -287,8 +293,7 @@ class Stream:
         self, kind: type[Any], function: Callable[..., Any], returns: SchemaLike | None, on_error: OnError | None
     ) -> Stream:
         line = user_line()
-        if not callable(function):
-            raise DefinitionError(f"{function!r} is no function", where=f"{kind.kind} ({line})")
+        checked_function(function, f"{kind.kind} ({line})")
         schema = self.schema if returns is None else schema_of(returns)
         name = getattr(function, "__name__", type(function).__name__)
         chosen = checked_on_error(on_error, f"{kind.kind} ({line})")

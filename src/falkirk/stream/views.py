@@ -18,6 +18,7 @@ from typing import Any, Literal
 import msgspec
 import polars as pl
 
+from falkirk.checkpoint.bundles import parts_made
 from falkirk.checkpoint.publishing import HEADER as EPOCH
 from falkirk.checkpoint.steps import HEADER as STEP
 from falkirk.checkpoint.steps import Maker, maker
@@ -25,7 +26,7 @@ from falkirk.errors import ConfigError, DefinitionError, StateError
 from falkirk.stream.batch.stage import BatchStage
 from falkirk.stream.blame import did_you_mean
 from falkirk.stream.engine.batch import TS, WEIGHT
-from falkirk.stream.engine.edges import unpacked
+from falkirk.stream.engine.packing import unpacked
 from falkirk.stream.formats import Format, Json, Key, Raw
 from falkirk.stream.operators import Sink, Source, TableSource
 from falkirk.stream.pattern import Pattern, Topics
@@ -115,13 +116,15 @@ class View:
 
     def _batch(self, message: Message) -> Iterator[Row]:
         try:
-            frame = unpacked(message.value(), "")
-        except (StateError, pl.exceptions.PolarsError, OSError) as error:
+            parts = [(made, unpacked(value, "")) for made, value in parts_made(message.headers(), message.value())]
+        except (StateError, msgspec.DecodeError) as error:
             yield self._row(message, message.key(), None, str(error).splitlines()[0])
             return
-        for row in frame.iter_rows(named=True):
-            millis, weight = row.pop(TS, None), row.pop(WEIGHT, 1)
-            yield self._row(message, message.key(), row, millis=millis, weight=weight)
+        for made, frame in parts:
+            for row in frame.iter_rows(named=True):
+                millis, weight = row.pop(TS, None), row.pop(WEIGHT, 1)
+                shown = self._row(message, message.key(), row, millis=millis, weight=weight)
+                yield replace(shown, maker=made)
 
     def _row(
         self,

@@ -1,4 +1,4 @@
-"""Tests of a flow without Kafka: `falkirk.testing.run` runs it in this process, step by step, with crashes or without.
+"""Tests of a flow without Kafka: `falkirk.testing.run` runs it in this process, step by step, with or without crashes.
 
 >>> import falkirk as fk
 >>> flow = fk.Flow("words")
@@ -26,7 +26,7 @@ __all__ = ["App", "Record", "Sink", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    """Strategies are imported when they are asked for: they need Hypothesis."""
+    """Strategies are imported on first use: they need Hypothesis."""
     if name == "strategies":
         return importlib.import_module("falkirk.testing.strategies")
     raise AttributeError(f"falkirk.testing has no {name!r}")

@@ -32,7 +32,7 @@ OnDivergence: TypeAlias = Literal["stop", "correct"]
 
 
 class App:
-    """A flow with its topics, a worker and its stores, all in this process. No Kafka, no files, no clock but its own.
+    """A flow with its topics, a worker and its stores, all in this process. No Kafka, no files, and its own clock.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("words")
@@ -58,19 +58,19 @@ class App:
         topics: Collection[str] = (),
         on_divergence: OnDivergence = "stop",
     ) -> None:
-        """`partitions` is how many each topic has that the flow reads, and `topics` are those that there are of a pattern, if
-        they are not counted there. A step takes up to `step_rows` records of each partition, or all that wait.
-        `on_divergence` is as the option of `falkirk run`. Raises DefinitionError, ConfigError and SourceError."""
+        """`partitions` is the number of partitions of each topic that the flow reads; `topics` are the existing topics that
+        match a pattern, if `partitions` does not name them. A step takes up to `step_rows` records of each partition, or all
+        that wait. `on_divergence` is as in `falkirk run`. Raises DefinitionError, ConfigError and SourceError."""
         self.step_rows = step_rows
         self.steps = 0
-        """How many steps it has run. All tasks that have something to do step together, in one transaction."""
+        """The number of steps so far. All tasks with something to do step together, in one transaction."""
         self._cluster = Cluster(flow.plan(), partitions, topics)
         self._cluster.corrects = on_divergence == "correct"
         self._epochs = EpochRuns(self._plan, self._cluster)
         self._sinks = {view.name: view for view in views_of(self._plan) if view.kind == "sink"}
         self._written: dict[str, list[Message]] = {topic: [] for topic in self._outputs()}
         self._at: Counter[TopicPartition] = Counter()
-        """How far the topics of sinks and dead letters have been looked at."""
+        """How far the topics of sinks and dead letters have been read."""
         self._unkeyed: Counter[str] = Counter()
         self._process: Process | None = None
         self._worker()
@@ -79,8 +79,8 @@ class App:
 
     def send(self, source: str, rows: Rows) -> None:
         """Write records to the topic of a source or table: rows (dicts, or a Polars frame), or `Record`s, or pairs of key and
-        value. Rows are encoded by the source's own formats. Of a source of several topics, name the topic: one that its
-        pattern matches is made, and joins it. Raises ConfigError for what is no row of it."""
+        value. The source's formats encode rows. For a source of several topics, name the topic: one that its pattern matches
+        is made, and joins it. Raises ConfigError for an invalid row."""
         at = source_named(self._plan, source)
         topic = topic_of(at, source)
         if topic not in self._cluster.counts:
@@ -89,23 +89,23 @@ class App:
             self._append(topic, sent)
 
     def join(self, topic: str, partitions: int = 1) -> None:
-        """Make a topic that a source's pattern matches. Its first step says where it begins, as on a real cluster."""
+        """Make a topic that a source's pattern matches. Its first step records where it begins, as on a real cluster."""
         self._cluster.join(topic, partitions)
         self._die(keep=FOREVER)
 
     def advance(self, duration: DurationLike) -> None:
-        """Move the clock on. Timers that are due by then fire in the next step."""
+        """Move the clock forward. Timers that are then due fire in the next step."""
         self._cluster.clock = Millis(self._cluster.clock + parse_duration(duration) // timedelta(milliseconds=1))
         self._cluster.broker.now = self._cluster.clock
 
     @property
     def waiting(self) -> int:
-        """How many records wait in the fullest partition of what the flow reads, tables apart."""
+        """How many records wait in the fullest partition that the flow reads, except tables."""
         return self._worker().waiting()
 
     @property
     def now(self) -> datetime:
-        """The clock. It begins in 2026, and moves by `advance` alone."""
+        """The clock. It begins in 2026, and moves only by `advance`."""
         return moment(self._cluster.clock)
 
     # -- what happens ---------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class App:
     def step(self) -> bool:
         """Run one step of each task that has something to do, and commit them. False: there is nothing to do.
 
-        What stops a worker is raised (UserCodeError, SourceError, DivergenceError); the next step tries the same again.
+        Raises what stops a worker (UserCodeError, SourceError, DivergenceError); the next step tries the same again.
         """
         if not self._closed():
             return False
@@ -138,8 +138,8 @@ class App:
             pass
 
     def crash(self, *, host: bool = False) -> None:
-        """The worker dies, and another takes its tasks over. With `host`, its disk is lost too: all state comes back from
-        what the cluster has. Raises DivergenceError where a lazy step, run again, gives something else."""
+        """The worker dies, and another takes its tasks over. With `host`, its disk is lost too: all state comes back from the
+        cluster. Raises DivergenceError if a lazy step that runs again gives another result."""
         self._die(host=host)
         self._worker()
 
@@ -152,11 +152,11 @@ class App:
         host: bool = False,
         on_divergence: OnDivergence | None = None,
     ) -> None:
-        """The worker ends, and one of another flow goes on under the app's name, as `falkirk run` would: with the state that
-        it keeps or migrates, with that of the operators in `rebuild` made anew from their inputs (it ends cleanly then), and
-        without that of those in `drop`. With `host`, its disk is lost too, and lazy steps are run again by the new flow.
-        Raises StateError, SourceError and ConfigError, and DivergenceError where they give something else and
-        `on_divergence`, from now on, is not "correct"."""
+        """The worker ends, and one of another flow continues under the app's name, as with `falkirk run`: with the state that
+        it keeps or migrates; with that of the operators in `rebuild` made again from their inputs (it then ends cleanly); and
+        without that of those in `drop`. With `host`, its disk is lost too, and the new flow runs lazy steps again. Raises
+        StateError, SourceError and ConfigError, and DivergenceError if they give another result and `on_divergence`, from now
+        on, is not "correct"."""
         if rebuild:
             self._worker().leave()
             self._die()
@@ -170,7 +170,7 @@ class App:
         self._worker()
 
     def step_dying(self, ending: Ending, *, before: bool) -> bool:
-        """Run one step as `step` does, however often the worker is killed at it: see `falkirk.testing.process.Deaths`."""
+        """Run one step as `step` does, however often the worker is killed during it: see `falkirk.testing.process.Deaths`."""
         if not self._closed():
             return False
         if before:
@@ -195,7 +195,7 @@ class App:
     def _worker(self) -> Process:
         if self._process is None:
             self._process = Process(self._cluster)
-            self._process.flush()  # or each death would have it all recovered again
+            self._process.flush()  # or each death would make it recover everything again
             self._look()
         return self._process
 
@@ -225,13 +225,13 @@ class App:
 
     @property
     def dead_letters(self) -> list[dict[str, Any]]:
-        """What failed: each letter says where the record was (`topic`, `partition`, `offset`), and the `reason`."""
+        """The failures: each letter tells where the record was (`topic`, `partition`, `offset`), and the `reason`."""
         found = [m.value() or b"{}" for topic in self._letters() for m in self._written[topic]]
         return [msgspec.json.decode(letter) for letter in found]
 
     def state(self, name: str) -> pl.DataFrame:
-        """What a group or a process keeps, by its id: the columns of its keys, and the parts of a group's aggregates, or the
-        columns of a process's table. Another table is OPERATOR/TABLE. Raises ConfigError."""
+        """The state of a group or a process, by its id: the columns of its keys, and the parts of a group's aggregates, or
+        the columns of a process's table. Another table is OPERATOR/TABLE. Raises ConfigError."""
         table = table_of(self._plan, name)
         tasks = [task.owned for task in self._worker().tasks if task.bound.stage.id == table.stage]
         stores = [owned.opened() for owned in tasks]

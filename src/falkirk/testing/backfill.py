@@ -31,14 +31,14 @@ from falkirk.testing.memory import MemoryApp, Record
 
 @dataclass(slots=True)
 class Backfill:
-    """What it left behind."""
+    """Its result."""
 
     job: BackfillJob
     states: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
     """By task, as `stage/partition`."""
     bases: dict[str, MemoryStore] = field(default_factory=dict)
     written: dict[str, list[Record]] = field(default_factory=dict)
-    """By the output's id, in the order of publication; of grouped results, what each task wrote last."""
+    """By the output's id, in the order of publication; for grouped results, what each task wrote last."""
 
     @contextmanager
     def keeping(self, identity: Identity) -> Iterator[Store]:
@@ -58,8 +58,8 @@ def backfill(
     result_partitions: int = 3,
     histories: Mapping[str, pl.DataFrame] | None = None,
 ) -> Backfill:
-    """Backfill all that is in the topics now, and before that the tables that stand for the beginnings of sources, by the
-    names of these. `rng` cuts chunks, frames and tasks; without it nothing is cut."""
+    """Backfill all that is in the topics now, and before that the tables that replace the beginnings of sources, by the names
+    of these. `rng` cuts chunks, frames and tasks; without it nothing is cut."""
     histories = histories or {}
     stage = backfill_stage(app.plan, [History(source, "memory", source) for source in histories])
     pieces = {}

@@ -32,7 +32,7 @@ Division = Mapping[tuple[str, int], tuple[int, int]]
 
 
 class Topics(Protocol):
-    """An app's plan, and what is in its topics, partition by partition: a `MemoryApp`, for one."""
+    """An app's plan, and the contents of its topics, partition by partition: for example a `MemoryApp`."""
 
     @property
     def plan(self) -> Plan: ...
@@ -52,9 +52,9 @@ def epoch(
     buckets: int | None = None,
     result_partitions: int = 3,
 ) -> dict[str, list[Record]]:
-    """What a batch stage writes, by the output's id: partitions are result partitions. Without a division, of all that is
-    in the topics. `rng` cuts pieces and chunks, which are constant for an epoch elsewhere; `tasks`, or else `rng`, cuts what
-    is not: frames, and who gets which bucket. Without them nothing is cut."""
+    """What a batch stage writes, by the output's id: partitions are result partitions. Without a division, it reads all that
+    is in the topics. `rng` cuts pieces and chunks, which are constant for an epoch elsewhere; `tasks`, or else `rng`, cuts
+    what is not: frames, and which task gets which bucket. Without them nothing is cut."""
     (found,) = [batch for batch in app.plan.batches if stage in (None, batch.id)]
     whole = {(t, p): (0, len(part)) for t, parts in app.topics.items() for p, part in enumerate(parts)}
     ranges = whole if division is None else division
@@ -98,7 +98,7 @@ def _chunks(app: Topics, stage: BatchStage, piece: Piece, rng: random.Random | N
 
 
 def tasks_of(frames: Sequence[pl.DataFrame], rng: random.Random | None) -> Iterator[pl.DataFrame]:
-    """The rows of each task: all rows of a bucket are one task's, and nothing else is promised."""
+    """The rows of each task: all rows of a bucket go to one task, and nothing else is guaranteed."""
     count = rng.randint(1, 3) if rng else 1
     tasks: defaultdict[int, list[pl.DataFrame]] = defaultdict(list)
     for _, rows in sorted_rows(frames).group_by(SORTED[:3], maintain_order=True):

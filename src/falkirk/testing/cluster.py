@@ -35,7 +35,7 @@ BEGINNING = Millis(int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000))
 """When every test begins."""
 SETTINGS = Settings("", "")
 ACCEPTED = 1_048_588
-"""Bytes of the largest record that a topic takes, unless it says otherwise; an app's own take twice as many."""
+"""The largest record, in bytes, that a topic accepts by default; an app's own topics accept twice as many."""
 CHUNK = 100
 """Rows of a shadow that a step takes."""
 
@@ -71,10 +71,10 @@ class Message:
 
 
 class Cluster:
-    """The topics that a run would make, and the stores of one host. The clock stands still until it is moved."""
+    """The topics that a run would make, and the stores of one host. The clock moves only when it is told to."""
 
     def __init__(self, plan: Plan, partitions: int | Mapping[str, int], names: Collection[str] = ()) -> None:
-        """`names`: of topics that patterns match, beside those that `partitions` counts."""
+        """`names`: topics that patterns match, beside those in `partitions`."""
         given = partitions.keys() if isinstance(partitions, Mapping) else ()
         self.clock = BEGINNING
         self.corrects = False
@@ -89,12 +89,12 @@ class Cluster:
         self._lay_out(matched(plan, SETTINGS.prefix, {*names, *given}))
 
     def join(self, topic: str, partitions: int) -> None:
-        """Make a topic that a pattern of the flow matches. Who runs must begin anew, and finds it."""
+        """Make a topic that a pattern of the flow matches. Workers must restart, and then find it."""
         self.counts[topic] = partitions
         self.change(self.plan)
 
     def change(self, plan: Plan, losing: Collection[str] = (), rebuilt: Collection[str] = ()) -> None:
-        """Go on with another flow, as a run of it would: who runs must begin anew. Raises StateError and SourceError."""
+        """Continue with another flow, as a run of it would: workers must restart. Raises StateError and SourceError."""
         self._lay_out(matched(plan, SETTINGS.prefix, self.counts.keys()), losing, rebuilt)
 
     def _lay_out(self, plan: Plan, losing: Collection[str] = (), rebuilt: Collection[str] = ()) -> None:
@@ -151,14 +151,14 @@ class Cluster:
         return [Message(place.partition, e) for e in partition.committed(start, partition.end)[0][:most]]
 
     def lose_disk(self) -> None:
-        """What the host had is gone, and what is started next finds nothing but the cluster."""
+        """The host's disk is lost: the next worker finds only the cluster."""
         self.disk = Disk(self.copies, lazy=False)
 
 
 def _counts(
     plan: Plan, partitions: int | Mapping[str, int], known: Mapping[str, int], were: Mapping[str, int]
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """How many partitions each topic has, and how many tasks each stage, if some are known already. Raises ConfigError and
+    """The partitions of each topic and the tasks of each stage, if some are already known. Raises ConfigError and
     SourceError."""
     read = {i.topic for part in parts(plan) for i in part.inputs if i.kind == "source"}
     read |= {table.source.topic for table in plan.shared} - {o.topic for part in parts(plan) for o in part.outputs}
@@ -186,7 +186,7 @@ class Tables:
         self._tables = [(Keeper(table), Overlay(EmptyReader())) for table in cluster.plan.shared]
 
     def read(self) -> None:
-        """Take in what has come."""
+        """Take in what has arrived."""
         for keeper, state in self._tables:
             about, topic = keeper.about(state), keeper.table.source.topic
             for p in range(self._cluster.counts[topic]):
@@ -196,12 +196,12 @@ class Tables:
             keeper.tell(state, about)
 
     def positions(self, task: BoundTask) -> dict[InputPartition, Offset]:
-        """How far they are."""
+        """Their positions."""
         at = {keeper.table.source.topic: keeper.about(state).positions for keeper, state in self._tables}
         return {i.partition: at.get(i.place.topic, {}).get(i.place.partition, Offset(0)) for i in task.shared}
 
     def seen(self, task: BoundTask) -> dict[str, SharedRows]:
-        """As they are now."""
+        """Their present rows."""
         return {keeper.table.source.id: keeper.seen(state, NEVER) for keeper, state in self._tables}
 
 
@@ -220,7 +220,7 @@ class Rereads:
         ranges = {r.partition: (r.start, r.end) for r in division}
         slices = []
         for i in task.inputs:
-            start, end = ranges.get(i.partition, (0, 0))  # what has joined since is not read
+            start, end = ranges.get(i.partition, (0, 0))  # topics that have joined since are not read
             if found := [m for m in self._cluster.read(i.place, start) if m.offset() < end]:
                 records = Records.of(found, headers=i.input.headers)
                 slices.append(Slice(i.input.id, i.place.topic, i.place.partition, records))
@@ -236,7 +236,7 @@ class Rereads:
 
 
 class Replays:
-    """`falkirk.checkpoint.ports.Replayer`, and the topics that are read for it (`falkirk.runtime.said.Topics`)."""
+    """`falkirk.checkpoint.ports.Replayer`, and the topics that it reads (`falkirk.runtime.said.Topics`)."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._rereads = cluster, Rereads(cluster)
@@ -244,11 +244,11 @@ class Replays:
 
     @property
     def corrects(self) -> bool:
-        """Whether steps that give another output now are corrected."""
+        """Whether steps whose output now differs are corrected."""
         return self._cluster.corrects
 
     async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> list[Output]:
-        """Run a recorded step again; what it emits."""
+        """Run a recorded step again; returns its output."""
         bound = self._tasks[task]
         slices = self._rereads.read(bound, record.division if record.move is None else record.move.again)
         if record.step == 0:
@@ -259,7 +259,7 @@ class Replays:
     async def difference(
         self, task: TaskId, records: Sequence[StepRecord], should: Sequence[Output], state: Overlay
     ) -> list[Output]:
-        """What makes up for the difference between what the steps have said and what they should have."""
+        """What corrects the difference between what the steps have said and what they should have said."""
         stage = self._tasks[task].stage
         return difference(
             task, stage, stage.circuit(task.partition, self._cluster.layout), self, records, should, state

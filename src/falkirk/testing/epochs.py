@@ -22,7 +22,7 @@ class _Part:
     epochs: int = 0
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
     keys: dict[str, set[bytes]] = field(default_factory=dict)
-    """Of the last epoch's results, by the output."""
+    """The results of the last epoch, by the output."""
 
 
 class EpochRuns:
@@ -33,7 +33,7 @@ class EpochRuns:
         self._parts = [_Part(stage) for stage in plan.batches]
 
     def change(self, plan: Plan) -> None:
-        """Go on with another flow's batch parts."""
+        """Continue with another flow's batch parts."""
         known = {part.stage.id: part for part in self._parts}
         self.plan = plan
         self._parts = [replace(known.get(stage.id, _Part(stage)), stage=stage) for stage in plan.batches]

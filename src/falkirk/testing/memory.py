@@ -1,5 +1,5 @@
-"""The circuits of a flow alone, over topics that are lists: any division, and no protocol. For tests of the operators; for
-tests of a flow there is `falkirk.testing.App`.
+"""Only the circuits of a flow, over topics that are lists: any division, and no protocol. For tests of the operators; for
+tests of a flow, use `falkirk.testing.App`.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("words")
@@ -11,7 +11,7 @@ tests of a flow there is `falkirk.testing.App`.
     >>> [r.value() for r in app.records("counts")]
     [b'{"word":"a","n":1}']
 
-Each step runs twice over the same state; other bytes the second time are an error, for a replay would fail on them.
+Each step runs twice over the same state; other bytes the second time are an error, because a replay would fail on them.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class DictState:
 
 
 class MemoryApp:
-    """All tasks of a flow, each with its state and its place in every input."""
+    """All tasks of a flow, each with its state and its position in every input."""
 
     def __init__(self, flow: Flow, partitions: Mapping[str, int] | None = None, *, tasks: int = 1) -> None:
         """`partitions` counts those of topics; all others have one, and edges have `tasks`."""
@@ -116,7 +116,7 @@ class MemoryApp:
         return [record for part in self.topics[topic] for record in part]
 
     def latest(self, topic: str) -> dict[bytes | None, bytes]:
-        """What a reader that keeps the last record of each key has in the end; a tombstone takes the key away."""
+        """What a reader that keeps the last record of each key ends up with; a tombstone removes the key."""
         found: dict[bytes | None, bytes] = {}
         for record in self.records(topic):
             value = record.value()
@@ -127,7 +127,7 @@ class MemoryApp:
         return found
 
     def tasks(self) -> list[tuple[Stage, int]]:
-        """Every task: as many of a stage as the topic has partitions that has most."""
+        """Every task: a stage has as many as its largest topic has partitions."""
         return [
             (stage, task)
             for stage in self.plan.stages
@@ -144,7 +144,7 @@ class MemoryApp:
         return counts
 
     def step(self, stage: Stage, task: int, take: Mapping[str, int], clock: int | None = None) -> StepOutput:
-        """One step of one task over the next `take` records of each input. Its effects are there when it returns."""
+        """One step of one task over the next `take` records of each input. Its effects are visible when it returns."""
         self.clock = max(self.clock, clock if clock is not None else self.clock)
         slices = []
         for i in stage.inputs:
@@ -183,7 +183,7 @@ class MemoryApp:
         return {keeper.table.source.id: keeper.seen(state, NEVER) for keeper, state in self.tables}
 
     def run(self, rng: random.Random | None = None) -> None:
-        """Step until nothing waits: all that waits at once, or, with `rng`, any task and any number of records but none."""
+        """Step until nothing waits: all that waits at once, or, with `rng`, any task and any positive number of records."""
         while True:
             ready = [(s, t, counts) for s, t in self.tasks() if any((counts := self.waiting(s, t)).values())]
             if not ready:

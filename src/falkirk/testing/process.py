@@ -1,12 +1,12 @@
 """One worker process with all tasks of an app, over a simulated cluster, and how it dies.
 
-What runs is what runs in production: take-over, circuits, steps, transactions, roll-forward. Only broker, disk and clock
-are simulated. Every request to the cluster and every answer is a point at which the process may die (`Fault`).
+The code is that of production: take-over, circuits, steps, transactions, roll-forward. Only broker, disk and clock are
+simulated. Every request to the cluster and every answer is a point at which the process may die (`Fault`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -33,19 +33,13 @@ class Killed(Exception):
 
 
 class Ending(Enum):
-    """How a step that is crashed at comes to be committed after all."""
+    """How a crashed step comes to be committed after all."""
 
     UNSEEN = "the process dies with its commit on the way"
     UNHEARD = "the answer to the commit is lost, and the process lives"
     UNAPPLIED = "the process dies when the commit is answered, before the store has the step"
     UNFLUSHED = "the process dies with the step in its store, and the store loses it"
     FLUSHED = "the process dies with the step in its store"
-
-
-def admit(part: Sequence[Owned]) -> None:
-    """The tasks run."""
-    for owned in part:
-        takeover.admit(owned)
 
 
 class Process:
@@ -66,7 +60,10 @@ class Process:
             return
         self._drive(self.log.renew())
         self._drive(takeover.name(self.log, owned, owned, cluster.nonce))
-        self._drive(takeover.recover(self.log, cluster.disk, Replays(cluster), cluster, owned, admit))
+        self._drive(takeover.fence(self.log, owned))
+        for one in owned:
+            self._drive(takeover.recover(self.log, cluster.disk, Replays(cluster), cluster, one))
+            self._drive(takeover.admit(self.log, one))
         for bound, one in zip(cluster.tasks, owned, strict=True):
             circuit = bound.stage.circuit(bound.task.id.partition, cluster.layout)
             self.tasks.append(RunningTask(bound, one, circuit))
@@ -84,13 +81,13 @@ class Process:
             self.commit()
 
     def close(self, rows: int | None) -> bool:
-        """Run a step of every task that has something to do, over up to `rows` records of each partition. Says whether there
-        was one. Tables are read to their end in any case."""
+        """Run a step of every task that has something to do, over up to `rows` records of each partition. Returns whether
+        there was one. Tables are always read to their end."""
         self.tables.read()
         for task in self.tasks:
             at = task.positions()
             for i in task.bound.inputs:
-                # What is joining is not read before the step that says so.
+                # A joining topic is not read before the step that records it.
                 if i.place not in at:
                     continue
                 if found := self.cluster.read(i.place, at[i.place], None if i.input.table else rows):
@@ -102,12 +99,12 @@ class Process:
         return bool(self.pipeline.staged)
 
     def waiting(self) -> int:
-        """How many records wait in the fullest partition, tables apart."""
+        """How many records wait in the fullest partition, except tables."""
         inputs = [(t.positions(), i) for t in self.tasks for i in t.bound.inputs if not i.input.table]
         return max((len(self.cluster.read(i.place, at.get(i.place, Offset(0)))) for at, i in inputs), default=0)
 
     def commit(self, at: Callable[[Point], Order] = lambda _: Order.GO) -> bool:
-        """Commit what is closed. Says whether it did. Raises Killed where `at` does."""
+        """Commit the closed steps. Returns whether it did. Raises Killed if `at` does."""
         steps = self.pipeline.begin()
         fates = self._drive(transaction.commit_steps(self.log, steps, self._owned), at)
         self.pipeline.settle(steps, fates)
@@ -116,7 +113,7 @@ class Process:
         return all(fate is Fate.COMMITTED for fate in fates)
 
     def flush(self) -> None:
-        """What the stores have survives the process."""
+        """The stores' contents survive the process."""
         for owned in self._owned:
             owned.opened().flush()
 
@@ -125,7 +122,7 @@ class Process:
         for owned in self._owned:
             if owned.task.replayed:
                 store = self.cluster.disk.stores[owned.task.id]
-                self.cluster.copies.upload(owned.task.id, store, store.commit())
+                self.cluster.copies.upload(owned.task.id, store.snapshot(store.commit()))
             owned.opened().flush()
         self._drive(transaction.release(self.log, self._owned, self._owned))
 
@@ -146,17 +143,17 @@ class Process:
 
 
 class Deaths:
-    """What befalls one step, in as many attempts as it takes: what `Process.commit` is given until it is `over`.
+    """All deaths in one step, in as many attempts as it takes: the argument of `Process.commit` until it is `over`.
 
-    With `before`, the process dies once before every kind of request that precedes the commit, and of those that find out
-    what became of a commit that was lost; then that is found out. At last the step is committed, as the ending says.
+    With `before`, the process dies once before every kind of request that precedes the commit, and once before every kind
+    that finds out the outcome of a lost commit; then that is found out. At last the step is committed, as the ending says.
     """
 
     def __init__(self, cluster: Cluster, ending: Ending, *, before: bool) -> None:
         self._cluster, self._ending, self._before = cluster, ending, before
         self._tried: set[str] = set()
         self.over = False
-        """The step is committed, or will be before anybody looks."""
+        """The step is committed, or will be before anyone reads."""
 
     def __call__(self, point: Point) -> Order:
         """At a point. Raises Killed."""
@@ -165,7 +162,7 @@ class Deaths:
             if self._ending is Ending.UNAPPLIED:
                 raise Killed
             return Order.LOSE if self._ending is Ending.UNHEARD else Order.GO
-        # A partition more or less makes no difference, nor whether who dies has seen an answer or not.
+        # The number of partitions makes no difference, nor whether a dying process has seen an answer.
         kind = point.what.rstrip("0123456789")
         fatal = not kind.endswith(": done") and not kind.startswith("has queued")
         if self._before and not self.over and fatal and kind not in self._tried:
@@ -181,5 +178,5 @@ class Deaths:
         return Order.GO
 
     def aborted(self) -> None:
-        """The worker has found out that its commit was lost."""
+        """The worker has found that its commit was lost."""
         self._before = False

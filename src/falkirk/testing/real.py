@@ -1,4 +1,4 @@
-"""A flow over some input on a real Kafka, by one worker in this process: what the fixture `falkirk_run` does."""
+"""A flow over some input on a real Kafka, by one worker in this process: the fixture `falkirk_run` uses it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from falkirk.checkpoint.ids import Millis, name_of
 from falkirk.connectors.kafka.clients import client
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.glance import ALL, Glance
-from falkirk.connectors.kafka.topics import FOREVER, Topics
+from falkirk.connectors.kafka.topic_settings import FOREVER
+from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ClusterError, ConfigError
 from falkirk.runtime.app import prepare
 from falkirk.runtime.draining import Following
@@ -50,7 +51,7 @@ def run(
     brokers: str, folder: Path, flow: Flow, inputs: Mapping[str, Rows], *, partitions: int | Mapping[str, int] = 1
 ) -> Result:
     """Run a flow over all of some input, as `falkirk.testing.run` does, on a cluster. Its topics are deleted first, so that
-    every run begins anew. Raises FalkirkError."""
+    every run begins from scratch. Raises FalkirkError."""
     prefix = f"test-{uuid4().hex[:8]}"
     plan = matched(flow.plan(prefix), prefix, inputs.keys())
     if plan.batches:
@@ -62,7 +63,7 @@ def run(
     counts = {t: partitions if isinstance(partitions, int) else partitions.get(t, 1) for t in read}
     topics.delete(sorted({name_of(t) for t in read} | {o.topic for part in parts(plan) for o in part.outputs}))
     for topic, count in counts.items():
-        topics.create(name_of(topic), count, -1, FOREVER)  # records of a test may be as old as it likes
+        topics.create(name_of(topic), count, -1, FOREVER)  # records of a test may have any age
     _write(settings.cluster(), plan, inputs, counts)
     app = prepare(plan, settings, topics)
     end = Following(lambda: UntilEnd(app, settings.cluster(), topics))

@@ -1,4 +1,4 @@
-"""What a test gets back: sinks full of records."""
+"""The result of a test: sinks full of records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Sink:
     """All that a sink has written."""
 
     records: tuple[Record, ...]
-    """In the order of steps, those of one step partition by partition."""
+    """In the order of steps; within a step, partition by partition."""
     schema: Mapping[str, pl.DataType]
 
     @property
@@ -35,7 +35,7 @@ class Sink:
 
     @property
     def table(self) -> dict[Any, Any]:
-        """What a reader has who keeps the last row of each key: tombstones take rows away. Keys that are lists are tuples."""
+        """What a reader has that keeps the last row of each key: tombstones remove rows. Keys that are lists are tuples."""
         found: dict[Any, Any] = {}
         for record in self.records:
             key = tuple(record.key) if isinstance(record.key, list) else record.key
@@ -47,7 +47,7 @@ class Sink:
 
 
 def sink_of(view: View, messages: Sequence[Message]) -> Sink:
-    """What a sink's records say."""
+    """A sink with the contents of its records."""
     records = []
     for message, row in zip(messages, view.rows(messages), strict=True):
         value = message.value() if row.unreadable else None if row.values is None else dict(row.values)

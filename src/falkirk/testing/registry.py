@@ -8,7 +8,7 @@
     GET  /schemas/types, /schemas/ids/ID, /subjects, /subjects/S/versions, /subjects/S/versions/N or latest
     POST /subjects/S/versions (register), /subjects/S (look up)
 
-A new schema of a subject must read what the newest one wrote (BACKWARD). It keeps nothing: a real one is for production.
+A new schema of a subject must read what the newest one wrote (BACKWARD). It stores nothing: use a real one in production.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from falkirk.stream.formats.registry import Registered
 
 
 class Answered(Exception):
-    """An answer that is an error."""
+    """An error answer."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(message)
@@ -42,11 +42,11 @@ class Answered(Exception):
 
 
 class RegistryServer:
-    """The server, on a port of its own of the loopback interface."""
+    """The server, on its own port of the loopback interface."""
 
     def __init__(self, *, user: str = "", password: str = "") -> None:
         self.answers: list[str] = []
-        """What was asked, in order: "GET /schemas/ids/1"."""
+        """All requests, in order: "GET /schemas/ids/1"."""
         self.away = False
         """It answers 503."""
         self.nowhere = False
@@ -71,7 +71,7 @@ class RegistryServer:
         self._server.server_close()
 
     def put(self, subject: str, text: str, **more: Any) -> int:
-        """Register a schema without a check; its id. `more` may be schemaType and references."""
+        """Register a schema without a check; returns its id. `more` may be schemaType and references."""
         with self._lock:
             return self._id(subject, {"schema": text, **more})
 
@@ -80,7 +80,7 @@ class RegistryServer:
         return {s: [self._schemas[n - 1]["schema"] for n in ids] for s, ids in self._subjects.items()}
 
     def answer(self, method: str, path: str, body: Any, login: str) -> Any:
-        """What is said to a question. Raises Answered."""
+        """The answer to a request. Raises Answered."""
         self.answers.append(f"{method} {path}")
         time.sleep(self.slow)
         if self.away:
@@ -177,7 +177,7 @@ def _protobuf(reader: str, writer: str) -> None:
 
 
 _READABLE = {"AVRO": _avro, "PROTOBUF": _protobuf}
-"""By language: raises what it raises if a reader's schema cannot read what a writer's wrote, or is none."""
+"""By language: raises an error if a reader's schema cannot read what a writer's wrote, or is not a schema."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -201,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._send(status, "application/vnd.schemaregistry.v1+json", json.dumps(said).encode())
 
     def _send(self, status: int, kind: str, data: bytes) -> None:
-        with suppress(ConnectionError):  # whoever asked need not have waited
+        with suppress(ConnectionError):  # the client need not have waited
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(data)))
@@ -209,4 +209,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Nobody reads it."""
+        """No log."""

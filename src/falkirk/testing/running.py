@@ -1,4 +1,4 @@
-"""`falkirk.testing.run`: a flow over some input, with crashes or without."""
+"""`falkirk.testing.run`: a flow over some input, with or without crashes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from falkirk.testing.process import Ending
 from falkirk.testing.records import Sink
 
 STEPS = 10
-"""So many steps take in the input, or one a record where there are fewer."""
+"""This many steps take in the input, or one per record if there are fewer."""
 
 
 def run(
@@ -24,15 +24,15 @@ def run(
     step_rows: int | None = None,
     partitions: int | Mapping[str, int] = 1,
 ) -> App:
-    """Run a flow over all of some input, step by step, until there is nothing left to do.
+    """Run a flow over all of some input, step by step, until nothing is left to do.
 
-    `inputs` are the rows of each source and table. They are there from the start, and taken in by about ten steps, or by as
-    many as it takes with `step_rows` records of each partition a step. Steps are numbered from 1.
+    `inputs` are the rows of each source and table. They exist from the start. About ten steps take them in, or as many as it
+    takes with `step_rows` records of each partition per step. Steps are numbered from 1.
 
     `crash_at` are the steps at which the worker is killed: first with its disk, then before each kind of request to the
-    cluster, and once the step is committed, before and after its store has it; a commit is lost, too, and another's answer.
-    The flow is run once for each way in which such a step can end, and once undisturbed. Raises AssertionError where what
-    the sinks hold is not the same.
+    cluster, and once the step is committed, before and after its store has it. One commit is lost, too, and one commit's
+    answer. The flow is run once for each way in which such a step can end, and once undisturbed. Raises AssertionError if the
+    sinks' contents differ.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("auction-stats")

@@ -31,7 +31,7 @@ except ModuleNotFoundError as error:
     raise ConfigError("strategies need Hypothesis", hint="pip install 'falkirk[test]'") from error
 
 MOST = 30
-"""Rows of one source, unless it is said otherwise."""
+"""Rows of one source, by default."""
 FIRST, LAST = datetime(1, 1, 2), datetime(9999, 12, 30)  # noqa: DTZ001  # the strategy adds the zone
 EXACT = Context(prec=40)
 """Decimals have up to 38 digits."""
@@ -45,7 +45,7 @@ def rows(flow: Flow, source: str, *, max_size: int = MOST) -> SearchStrategy[lis
 
 
 def topics(flow: Flow, *, broken: bool = True, max_size: int = MOST) -> SearchStrategy[dict[str, list[Any]]]:
-    """What `falkirk.testing.run` takes: something of each source and table. Records that do not decode are among it, unless
+    """Input for `falkirk.testing.run`: some for each source and table. It includes records that do not decode, unless
     `broken` is False, and tombstones of tables."""
     return st.fixed_dictionaries(
         {name: st.lists(_record(source, broken), max_size=max_size) for name, source in sources_of(flow.plan()).items()}
@@ -84,8 +84,8 @@ def _row(source: Source) -> SearchStrategy[dict[str, Any]]:
 
 
 def _takes_nulls(source: Source) -> bool:
-    """Whether every column may be null. A schema may say that some may not; and a format of one value writes a null as no
-    value at all, which is a tombstone and no row."""
+    """Whether every column may be null. A schema may forbid it for some; and a format of one value writes a null as no value
+    at all, which is a tombstone and not a row."""
     columns = source.value.schema or pl.Schema()
     try:
         (nothing,) = written_as(source).encode(pl.DataFrame({c: [None] for c in columns}, schema=columns))
@@ -95,7 +95,7 @@ def _takes_nulls(source: Source) -> bool:
 
 
 def _values(dtype: pl.DataType, nulls: bool, *, key: bool = False) -> SearchStrategy[Any]:
-    """Values of a type, but no null, within it neither unless there may be `nulls`; of keys, few and far between."""
+    """Values of a type, never null; nulls inside only if there may be `nulls`; for keys, often one of a few."""
     if dtype.is_nested():
         return _nested(dtype, nulls)
     if dtype.is_integer():

@@ -31,12 +31,12 @@ def make_topic(bootstrap: str, topic: str) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
 
 
-def write_in_a_transaction(bootstrap: str, topic: str, values: list[bytes]) -> None:
+def write_in_a_transaction(bootstrap: str, topic: str, values: list[bytes], partition: int = -1) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-writer"})
     producer.init_transactions(30)
     producer.begin_transaction()
     for value in values:
-        producer.produce(topic, value)
+        producer.produce(topic, value, partition=partition)
     producer.commit_transaction(30)
 
 
@@ -69,6 +69,7 @@ def test_a_misspelt_topic_is_not_created(kafka: str, topic_prefix: str) -> None:
 
 
 @pytest.mark.kafka
+@pytest.mark.slow
 def test_data_port_and_cluster_survive_a_stop_and_a_crash(embedded: Make) -> None:
     broker = embedded()
     first = broker.start()
@@ -89,6 +90,7 @@ def test_data_port_and_cluster_survive_a_stop_and_a_crash(embedded: Make) -> Non
 
 
 @pytest.mark.kafka
+@pytest.mark.slow
 def test_after_a_crash_the_broker_finds_no_broker_alive(embedded: Make) -> None:
     # Else it leads its partitions twice, and a commit marker can be lost in between (recovery.py).
     broker = embedded()
@@ -99,6 +101,7 @@ def test_after_a_crash_the_broker_finds_no_broker_alive(embedded: Make) -> None:
 
 
 @pytest.mark.kafka
+@pytest.mark.slow
 def test_a_recovery_that_cannot_run_shows_why(embedded: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = embedded()
     broker.start()
@@ -111,6 +114,7 @@ def test_a_recovery_that_cannot_run_shows_why(embedded: Make, monkeypatch: pytes
 
 
 @pytest.mark.kafka
+@pytest.mark.slow
 def test_a_controller_without_a_broker_to_give_up_is_done_after_a_silence(
     embedded: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +177,7 @@ def test_it_listens_on_loopback_only(embedded: Make) -> None:
 
 
 @pytest.mark.kafka
+@pytest.mark.slow
 def test_it_runs_on_the_java_of_the_wheel_in_a_folder_of_any_name(
     embedded: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

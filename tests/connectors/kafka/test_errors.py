@@ -6,15 +6,16 @@ import time
 from concurrent.futures import Future
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Uuid
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Uuid
 
+from falkirk.checkpoint import driver
 from falkirk.checkpoint.ids import OwnerId
-from falkirk.checkpoint.ports import Unknown
-from falkirk.connectors.kafka import log
+from falkirk.checkpoint.ports import Fenced, Unknown
+from falkirk.connectors.kafka import delivery
 from falkirk.connectors.kafka.clients import client
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.errors import translate
-from falkirk.connectors.kafka.log import KafkaLog
+from falkirk.connectors.kafka.log import KafkaLog, Transaction
 from falkirk.connectors.kafka.topics import Topics, described
 from falkirk.errors import ClusterError, ConfigError, UnreachableError
 
@@ -84,11 +85,29 @@ def test_where_nobody_listens_is_said_in_time_and_why() -> None:
 
 
 def test_a_call_that_does_not_keep_its_time_out_leaves_its_outcome_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "STUCK", 0.05)
+    monkeypatch.setattr(delivery, "STUCK", 0.05)
     kafka = KafkaLog(Cluster("127.0.0.1:1"), OwnerId("me"), lambda: None)
+    kafka._producer, kafka._state = client(Producer, {"bootstrap.servers": "127.0.0.1:1"}), Transaction.OPEN
     kafka._in_time(lambda: None)
-    with pytest.raises(Unknown, match="has not answered"):
+    with pytest.raises(Unknown, match="nothing was acknowledged"):
         kafka._in_time(lambda: time.sleep(1))
     with pytest.raises(Unknown, match="renew"):
         kafka._live()
+    kafka.close()
+
+
+@pytest.mark.parametrize("in_a_log_line", [False, True])
+def test_a_fence_that_is_met_while_events_are_served_is_one(in_a_log_line: bool) -> None:
+    fence = KafkaException(KafkaError(KafkaError._FENCED, "fenced", fatal=True))
+
+    class Fencing:
+        def flush(self, timeout: float) -> int:
+            if in_a_log_line:
+                raise SystemError("a log callback returned a result with an exception set") from fence
+            raise fence
+
+    kafka = KafkaLog(Cluster("127.0.0.1:1"), OwnerId("me"), lambda: None)
+    kafka._producer, kafka._state = Fencing(), Transaction.OPEN  # type: ignore[assignment]
+    with pytest.raises(Fenced):
+        driver.run(kafka.commit())
     kafka.close()

@@ -148,6 +148,7 @@ def test_a_member_that_dies_before_it_has_heard_of_its_tasks_hears_nothing_any_m
 
 
 @pytest.mark.kafka
+@pytest.mark.slow
 def test_the_group_is_seen_again_after_a_restart_of_the_broker(
     embedded: Callable[..., EmbeddedKafka], finally_: ExitStack
 ) -> None:
@@ -200,11 +201,16 @@ def test_the_member_with_the_fewest_tasks_joins_anew_where_two_looks_lack_an_own
 class Told:
     """Stands for `Topics` and for member b: answers what it is told to; told None, it has not answered yet."""
 
-    group, instance = "app", "b"
+    group = "app"
 
-    def __init__(self) -> None:
+    def __init__(self, instance: str = "b") -> None:
+        self.instance = instance
         self.answer: Group | FalkirkError | None = group((0, 1), ())
         self.asked = self.rejoined = 0
+        self.rebalance = object()
+
+    def metadata(self) -> object:
+        return self.rebalance
 
     def ask_group(self, name: str, timeout: float) -> Told:
         assert name == self.group
@@ -226,7 +232,8 @@ class Told:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Told:
-    monkeypatch.setattr(orphans, "EVERY", 0.0)
+    for pause in ("EVERY", "TIMEOUT"):
+        monkeypatch.setattr(orphans, pause, 0.0)
     return Told()
 
 
@@ -262,3 +269,54 @@ def test_a_look_that_fails_is_none_and_no_answer_is_waited_for(told: Told) -> No
     for _ in range(5):
         over.tick()
     assert told.asked == 1
+
+
+def test_an_answer_from_before_a_rebalance_does_not_put_off_the_look_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(orphans, "time", clock)
+    told = Told("b")
+    over = watch(told)
+    told.answer = None
+    clock.now += 2 * orphans.EVERY
+    over.tick()
+    assert told.asked == 1
+    told.answer, told.rebalance = group((0,), (1, 2)), object()  # by this answer, a watches
+    for _ in range(3):
+        over.tick()
+        clock.now += 2 * orphans.EVERY
+    assert told.asked == 2
+
+
+class Clock:
+    """Stands for `time`."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_the_cost_of_looking_does_not_grow_with_the_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(orphans, "time", clock)
+    members = [Told(chr(ord("a") + i)) for i in range(10)]
+    watches = [watch(member) for member in members]
+
+    def pass_time(seconds: int, now: Group) -> dict[str, int]:
+        for member in members:
+            member.answer, member.asked = now, 0
+        for _ in range(10 * seconds):
+            clock.now += 0.1
+            for over in watches:
+                over.tick()
+        return {member.instance: member.asked for member in members}
+
+    asked = pass_time(120, group((0, 1), *[(i,) for i in range(2, 11)]))
+    assert asked.pop("b") >= 80
+    assert max(asked.values()) <= 1 + 120 / (0.75 * orphans.RARELY)
+    for member in members:
+        member.rebalance = object()
+    asked = pass_time(20, group((0,), (1, 2), *[(i,) for i in range(3, 11)]))
+    assert asked.pop("a") >= 13
+    assert set(asked.values()) == {1}  # each, as there was a rebalance

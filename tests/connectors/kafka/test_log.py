@@ -25,7 +25,7 @@ T = TypeVar("T")
 class RealWorker:
     """A log and its place in a group; the group's metadata can be held fast, as a sleeping worker holds it."""
 
-    def __init__(self, cluster: Cluster, group: str, name: str, instance: str) -> None:
+    def __init__(self, cluster: Cluster, group: str, name: str, instance: str, kind: type[KafkaLog]) -> None:
         assigned: list[int] = []
         self.membership = Membership(
             cluster,
@@ -43,16 +43,16 @@ class RealWorker:
             self.membership.poll()
             time.sleep(0.01)
         assert assigned, "the group gave this worker no task"
-        held = self.membership.metadata()
-        self.log = KafkaLog(cluster, OwnerId(name), lambda: held)
+        self.group, held = group, self.membership.metadata()
+        self.log = kind(cluster, OwnerId(name), lambda: held)
         driver.run(self.log.renew())
 
 
 class RealHarness:
     """A cluster, and workers in it. Each worker has a group of its own: tasks are not what is tried here."""
 
-    def __init__(self, brokers: str) -> None:
-        self.cluster = Cluster(brokers)
+    def __init__(self, brokers: str, kind: type[KafkaLog] = KafkaLog) -> None:
+        self.cluster, self.kind = Cluster(brokers), kind
         self.prefix = f"log-contract-{uuid4().hex[:8]}"
         self.topics = Topics(self.cluster)
         self.workers: dict[int, RealWorker] = {}
@@ -62,7 +62,7 @@ class RealHarness:
         n = next(self.numbers)
         group = f"{self.prefix}-group-{n}"
         self.topics.create(group, 1, 1, {})
-        worker = RealWorker(self.cluster, group, f"{self.prefix}-{name}", f"{name}-{n}")
+        worker = RealWorker(self.cluster, group, f"{self.prefix}-{name}", f"{name}-{n}", self.kind)
         self.workers[id(worker.log)] = worker
         return worker.log
 

@@ -8,7 +8,9 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import OffsetSpec
-from tests.bad_input.proxy import LIST_OFFSETS, Proxy
+from tests.faults.faults import IGNORE
+from tests.faults.frames import Api
+from tests.faults.proxy import Proxy
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka import reader as reader_module
@@ -38,10 +40,8 @@ def place(kafka: str, topic_prefix: str) -> TopicPartition:
 
 @pytest.fixture
 def proxy(kafka: str) -> Iterator[Proxy]:
-    one = Proxy(kafka)
-    one.listen()
-    yield one
-    one.close()
+    with Proxy(kafka) as one:
+        yield one
 
 
 @pytest.mark.timeout(60)
@@ -123,11 +123,11 @@ def test_the_end_of_a_log_is_asked_for_until_a_broker_tells_it(
     monkeypatch.setattr(reader_module, "ANSWER", 0.5)
     with closing(BoundedReader(Cluster(proxy.address))) as reader, ThreadPoolExecutor(1) as aside:
         assert reader.watermarks([place], end=True) == {place: 10}
-        proxy.lost = {LIST_OFFSETS}
+        unanswered = proxy.add(IGNORE, Api.LIST_OFFSETS, times=None)
         asked = aside.submit(reader.watermarks, [place], end=True)
         time.sleep(2)
         assert not asked.done()
-        proxy.lost = set()
+        proxy.rules.remove(unanswered)
         assert asked.result() == {place: 10}
 
 
@@ -135,10 +135,10 @@ def test_where_a_source_begins_is_unknown_while_no_broker_tells_it(place: TopicP
     """The answer that is none would be taken for "no record is that late", and the source be begun at its end."""
     topics = Topics(Cluster(proxy.address))
     assert topics.offsets([place], "earliest") == {place: 0}
-    proxy.lost = {LIST_OFFSETS}
+    unanswered = proxy.add(IGNORE, Api.LIST_OFFSETS, times=None)
     with pytest.raises(UnreachableError, match="has not said where"):
         topics._offsets({place: OffsetSpec.earliest()}, timeout=0.5)
-    proxy.lost = set()
+    proxy.rules.remove(unanswered)
     assert topics.offsets([place], "earliest") == {place: 0}
 
 
@@ -149,3 +149,43 @@ def test_who_asks_whether_anything_is_left_is_given_no_more_than_that(kafka: str
         rest = reader.read({place: (few.position, Offset(10))}, committed=True)[place]
     assert 1 <= len(few.records) <= 2
     assert [r.offset for r in (*few.records, *rest.records)] == list(range(2, 10))
+
+
+def test_several_changelogs_are_read_at_a_time_each_by_one_consumer_from_chunk_to_chunk(
+    kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that waits for its changelog holds up no other; and none starts again what another has fetched."""
+    monkeypatch.setattr(reader_module, "CHANGES", 2)
+    topic = f"{topic_prefix}changes"
+    Topics(Cluster(kafka)).create(topic, 3, 1, {})
+    producer, held = (Producer({"bootstrap.servers": kafka, "transactional.id": f"{topic}-{i}"}) for i in range(2))
+    for p in (producer, held):
+        p.init_transactions()
+        p.begin_transaction()
+    held.produce(topic, b"open", b"held", partition=2)
+    assert held.flush(20) == 0
+    for i in range(20):
+        producer.produce(topic, b"%d" % i, b"%d" % i, partition=i % 2)
+    producer.commit_transaction()
+
+    with closing(BoundedReader(Cluster(kafka))) as reader, ThreadPoolExecutor(3) as threads:
+
+        def all_of(partition: int) -> list[bytes]:
+            place, position, found = TopicPartition(topic, partition), Offset(0), dict[bytes, bytes | None]()
+            while position < 11:  # ten records and their marker
+                changes, position = reader.read_changes(place, position, Offset(11))
+                found |= changes
+            return sorted(found)
+
+        def waits() -> Offset:
+            position = Offset(0)
+            while position < 1:
+                _, position = reader.read_changes(TopicPartition(topic, 2), position, Offset(1))
+            return position
+
+        waiting = threads.submit(waits)
+        both = [threads.submit(all_of, p) for p in range(2)]
+        assert [len(b.result(timeout=30)) for b in both] == [10, 10]
+        assert not waiting.done()
+        held.commit_transaction()
+        assert waiting.result(timeout=30) == 1

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from tests.bad_input.proxy import SASL_HANDSHAKE, Proxy
+from tests.faults.faults import LOSE
+from tests.faults.frames import Api
+from tests.faults.proxy import Proxy
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.connectors.embedded import EmbeddedKafka
@@ -34,7 +36,7 @@ def test_offsets_are_told_again_by_a_broker_that_was_restarted(embedded: Callabl
 def test_a_connection_that_is_cut_off_has_refused_no_credentials(kafka: str, caplog: pytest.LogCaptureFixture) -> None:
     """A run that is told of wrong credentials ends; one that finds no broker waits for it."""
     proxy = Proxy(kafka)
-    proxy.cuts = {SASL_HANDSHAKE}
+    proxy.add(LOSE, Api.SASL_HANDSHAKE, times=None)
     proxy.listen()
     given = {
         "security.protocol": "SASL_PLAINTEXT",

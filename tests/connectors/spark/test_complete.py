@@ -51,7 +51,7 @@ def test_an_epoch_is_read_whole_or_not_at_all(
     with pytest.raises(RuntimeError):
         driver.drive(lambda: False)
     driver.close()
-    assert len(stand.values()) == 12 + 1, "an epoch is open, and partly published"
+    assert len(stand.values()) == 12 + 2, "an epoch is open, and partly published"
     assert values("latest") == values(1), "which readers of complete epochs do not see"
     assert first.count() == 3 * PARTITIONS, "what was loaded stays what it was"
     with pytest.raises(Exception, match="epoch 2 is not complete"):

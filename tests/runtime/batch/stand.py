@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from falkirk.checkpoint.epochs import Epochs
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.ports import LogRecord, Writes
 from falkirk.checkpoint.publishing import HEADER, Outcome, publish
-from falkirk.connectors.kafka.epochs import pause, publisher, publisher_log
+from falkirk.connectors.kafka.epochs import Waiting, publisher, publisher_log
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.app import App, prepare
@@ -50,7 +50,7 @@ class Counts:
             owner = publisher(batch.stage.app, batch.stage.id, number)
             with closing(publisher_log(self.settings.cluster(), owner, 60_000, 1_000_000)) as log:
                 result = Numbers(self, batch.outputs[0].name, number, part.epoch, reads)
-                outcomes.append(run(publish(log, part, result, pause)))
+                outcomes.append(run(publish(log, part, result, Waiting())))
         return outcomes
 
 
@@ -60,12 +60,15 @@ class Numbers:
     def __init__(self, counts: Counts, topic: str, partition: int, epoch: int, reads: int) -> None:
         self.counts, self.topic, self.partition, self.epoch, self.reads = counts, topic, partition, epoch, reads
 
-    def slices(self) -> Iterator[Sequence[Writes]]:
-        for i in range(self.counts.slices):
-            self.counts.at_slice(i)
-            value = f"{self.reads} {i}{self.counts.salt}".encode()
-            header = [[(HEADER, str(self.epoch).encode())]]
-            yield [Writes(self.topic, [self.partition], [b"k"], [value], headers=header)]
+    @property
+    def slices(self) -> int:
+        return self.counts.slices
+
+    async def slice(self, number: int) -> Sequence[Writes]:
+        self.counts.at_slice(number)
+        value = f"{self.reads} {number}{self.counts.salt}".encode()
+        header = [[(HEADER, str(self.epoch).encode())]]
+        return [Writes(self.topic, [self.partition], [b"k"], [value], headers=header)]
 
 
 class Stand:

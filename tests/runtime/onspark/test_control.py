@@ -10,7 +10,8 @@ import pytest
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.control import CONTROL, PARTITIONS, REPORTS, Tail
+from falkirk.connectors.kafka.control import PARTITIONS, REPORTS, Tail
+from falkirk.connectors.kafka.topic_settings import CONTROL
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.announcing import Announcing, announced, hear

@@ -7,12 +7,14 @@ import random
 from typing import Any
 
 import msgspec
+import polars as pl
 import pytest
 
 import falkirk as fk
 from falkirk.errors import SourceError, UserCodeError
 from falkirk.state.shards import murmur2_of
 from falkirk.stream.batch import Job, Piece
+from falkirk.stream.plan import AHEAD, Accepts
 from falkirk.stream.process import moment
 from falkirk.stream.records import Records
 from falkirk.testing.batch import epoch
@@ -290,7 +292,7 @@ def test_what_memory_holds_at_once_makes_no_difference(monkeypatch: pytest.Monke
     for module, name in (("exchanges.groups", "MOST"), ("batch.sending", "MOST"), ("batch.sending", "_ROWS")):
         monkeypatch.setattr(f"falkirk.stream.{module}.{name}", 4)
     monkeypatch.setattr("falkirk.stream.exchanges.processes._AT_ONCE", 4)
-    monkeypatch.setattr("falkirk.stream.engine.edges.LIMIT", 1000)
+    monkeypatch.setattr("falkirk.stream.engine.packing.LIMIT", 1000)
     for seed in range(3):
         assert {sink: pairs(records) for sink, records in epoch(app, random.Random(seed)).items()} == wanted
 
@@ -418,3 +420,23 @@ def test_buckets_grow_with_the_division() -> None:
 
     assert [buckets(n) for n in (0, 10_000, 10_001, 200_000)] == [1, 1, 2, 16]
     assert [buckets(n) for n in (4_000_000, 4_000_001, 250_000_000)] == [16, 17, 1000]
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_row_that_its_topic_does_not_accept_is_buried_as_in_a_stream(grouped: bool) -> None:
+    flow = fk.Flow("a", regime=fk.Batch(), on_error=fk.DeadLetter())
+    rows = flow.source("bids", value=BID)
+    last = rows.group_by("auction", id="stats").agg(price=fk.max("price")) if grouped else rows
+    last.sink("stats", key="auction", value=JSON)
+    stage, now = flow.plan().batches[0], 10**12
+    accepts = {"stats": Accepts(keyless=False, after=3_600_000)}
+    job = stage.job(clock=now, records=2, result_partitions=1, bury_from={}, accepts=accepts)
+    values: list[bytes | None] = [b'{"auction":7,"price":1}', b'{"auction":null,"price":2}']
+    records = Records([0, 1], [None, None], values, [10**13, 5])
+    frame = pl.concat(job.head(Piece(0, "bids", 0, 0, 2), [records]))
+    if grouped:
+        frame = pl.concat(job.level(1, [frame.sort("level", "exchange", "bucket", "order")]))
+    written = frame.sort("exchange").select("exchange", "key", "timestamp").rows()
+    assert written == [(0, b"7", now + AHEAD), (1, None, 5)]
+    letter = msgspec.json.decode(frame.filter(pl.col("exchange") == 1)["value"][0])
+    assert letter["reason"].startswith("its key is null, and topic 'stats' is compacted")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import pickle
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -105,7 +106,8 @@ def scalars(draw: st.DrawFn, names: Callable[[], str]) -> Typed:
     logical = {"logicalType": "decimal", "precision": precision, "scale": scale}
     if kind == len(PLAIN) + 2:
         return {"type": "bytes", **logical}, decimals(precision, scale)
-    size = draw(st.integers(17 if precision == 38 else (precision * 10 // 24 + 1), 20))
+    least = math.ceil((precision / math.log10(2) + 1) / 8)  # a bit of it is the sign
+    size = draw(st.integers(17 if precision == 38 else least, 20))
     return {"type": "fixed", "name": names(), "size": size, **logical}, decimals(precision, scale)
 
 

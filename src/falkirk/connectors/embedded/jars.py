@@ -1,10 +1,10 @@
-"""The jars that Kafka is made of: pinned in `jars.lock`, downloaded once for each user, checked, shared, then offline.
+"""Kafka's jars: pinned in `jars.lock`, downloaded once for each user, checked, shared, then offline.
 
-A folder named after the list holds them. It is filled under another name and renamed when it is whole, so
+A folder named after the list holds them. It is filled under another name and renamed when it is complete, so
 
     the folder exists  ⇔  every jar in it was complete and had its pinned SHA-256
 
-whatever crashed on the way. What a crashed download had finished is kept and not fetched again.
+no matter what crashed before. Jars that a crashed download had finished are kept, and not fetched again.
 """
 
 from __future__ import annotations
@@ -75,15 +75,15 @@ def kafka_version() -> str:
 
 
 def cache_folder() -> Path:
-    """The user's cache of jars: FALKIRK_CACHE, else the platform's own place for such things."""
+    """The user's cache of jars: FALKIRK_CACHE, else the platform's own cache folder."""
     return Path(os.environ.get("FALKIRK_CACHE") or platformdirs.user_cache_path("falkirk"))
 
 
 def fetch_jars(jars: tuple[Jar, ...] | None = None, *, console: Console | None = None) -> Path:
-    """The folder that holds every jar; downloads what is missing, with a progress bar on `console` (standard error).
+    """The folder that holds every jar; downloads missing ones, with a progress bar on `console` (standard error).
 
-    Two processes at once are safe: one downloads, the other waits for it. Raises ClusterError when the network is down
-    or a download is not the pinned file, DiskError when the cache cannot be written.
+    Two processes at once are safe: one downloads, the other waits for it. Raises ClusterError if the network is down
+    or a download is not the pinned file, DiskError if the cache cannot be written.
     """
     jars = pinned_jars() if jars is None else jars
     console = console or Console(stderr=True)
@@ -104,7 +104,7 @@ def fetch_jars(jars: tuple[Jar, ...] | None = None, *, console: Console | None =
 
 
 def _fill(folder: Path, jars: tuple[Jar, ...], console: Console) -> None:
-    scratch = folder / "scratch"  # a name of its own, so that a crash leaves nothing that the next run does not clear
+    scratch = folder / "scratch"  # always the same name, so that the next run clears what a crash leaves
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     missing = [jar for jar in jars if not jar.is_at(folder / jar.name)]
@@ -141,7 +141,7 @@ def _fetch(jar: Jar, folder: Path, scratch: Path, advance: Callable[[int], None]
             where=f"SHA-256 {_sha256(arrived)} instead of {jar.sha256}",
             hint="look at the Maven mirror or proxy that this machine uses: it serves another file under this name",
         )
-    # fsync before the rename: after a power cut the name could otherwise stand for an empty file, checked by nobody.
+    # fsync before the rename: otherwise, after a power cut, the name could be an empty file that nobody checks.
     with arrived.open("rb") as handle:
         os.fsync(handle.fileno())
     arrived.rename(folder / jar.name)

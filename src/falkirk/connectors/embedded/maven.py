@@ -1,8 +1,7 @@
 """One file from Maven Central, or from where the user's own Maven gets its files.
 
-Looked for in this order: the user's local Maven repository (M2_REPO, ~/.m2/repository); the repositories of the user's
-jgo.conf; the mirror that ~/.m2/settings.xml names; Maven Central. Proxies are taken from the environment, passwords
-from ~/.netrc.
+Search order: the user's local Maven repository (M2_REPO, ~/.m2/repository); the repositories of the user's jgo.conf;
+the mirror that ~/.m2/settings.xml names; Maven Central. Proxies come from the environment, passwords from ~/.netrc.
 """
 
 from __future__ import annotations
@@ -20,16 +19,18 @@ TIMEOUT_S = 30
 
 
 def local_copy(coordinate: str) -> Path | None:
-    """Where the user's own Maven would have put the jar `group:artifact:version`; nothing may be there."""
+    """Where the user's own Maven would put the jar `group:artifact:version`; it may not exist."""
     from jgo.maven import MavenContext
 
     return MavenContext().create_dependency(coordinate).artifact.cached_path
 
 
-def download(coordinate: str, scratch: Path, advance: Callable[[int], None]) -> Path:
-    """Bring the jar `group:artifact:version` into the folder `scratch`, and say where it stands.
+def download(
+    coordinate: str, scratch: Path, advance: Callable[[int], None], *, classifier: str = "", packaging: str = "jar"
+) -> Path:
+    """Download `group:artifact:version`, its jar or another file of it, into the folder `scratch`; return its path.
 
-    `advance` is told of every count of bytes that arrives. Raises ClusterError when no repository answers.
+    `advance` is called with each number of bytes that arrives. Raises ClusterError if no repository answers.
     """
     import requests
     from jgo.maven import MavenContext, PythonResolver
@@ -51,7 +52,8 @@ def download(coordinate: str, scratch: Path, advance: Callable[[int], None]) -> 
         remote_repos=_repositories(),
         timeout=TIMEOUT_S,
     )
-    artifact = maven.create_dependency(coordinate).artifact
+    group, name, version = coordinate.split(":")
+    artifact = maven.project(group, name).at_version(version).artifact(classifier, packaging)
     for attempt in range(1, ATTEMPTS + 1):
         try:
             if (file := maven.resolver.download(artifact)) is not None:

@@ -1,11 +1,11 @@
-"""One Kafka node, broker and controller in one, and its life.
+"""One Kafka node, both broker and controller, and its life.
 
     (no data) ──start: format──▶ STOPPED ──start──▶ RUNNING ──stop──▶ STOPPED
                                     ▲                  │ kill, crash
                                     └── start: recover ┘
 
-The data folder holds all that it is: `node.json` (cluster id and port), `data/` (Kafka's own files), `kafka.log`,
-`kafka.pid` while it runs. `data/` is formatted under another name and renamed: it exists ⇔ it is wholly formatted.
+The data folder holds all of it: `node.json` (cluster id and port), `data/` (Kafka's own files), `kafka.log`, and
+`kafka.pid` while it runs. `data/` is formatted under another name and renamed: it exists ⇔ it is fully formatted.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from falkirk.errors import ClusterError
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 20.0
 
-# Below the ports that systems hand to outgoing connections (from 32,768 on Linux, 49,152 on macOS). While the broker is
-# down, a client that reconnects from such a port can be given the broker's own, and the broker could not come back.
+# Below the ports that systems use for outgoing connections (from 32,768 on Linux, 49,152 on macOS). Otherwise, while the
+# broker is down, a client that reconnects can be given the broker's own port, and the broker could not come back.
 _OWN_PORTS = range(20_000, 32_000)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """What `falkirk kafka status` shows. `topics` counts those that people made; None when the node does not answer."""
+    """What `falkirk kafka status` shows. `topics` counts those that people made; None if the node does not answer."""
 
     running: bool
     data_dir: Path
@@ -63,10 +63,10 @@ class NodeStatus:
 
 
 class EmbeddedKafka:
-    """A Kafka of its own for whoever starts it, with its data in `data_dir`.
+    """A private Kafka for the process that starts it, with its data in `data_dir`.
 
-    It dies with the process that started it, unless `detached`. `port` 0 means: the data folder's last one, or else a
-    free one. `settings` are broker settings (server.properties) that replace Falkirk's.
+    It dies with that process, unless `detached`. `port` 0 means the data folder's last one, or else a free one.
+    `settings` are broker settings (server.properties) that replace Falkirk's.
 
         with EmbeddedKafka(Path("data")) as kafka:
             producer = Producer({"bootstrap.servers": kafka.bootstrap})
@@ -92,7 +92,7 @@ class EmbeddedKafka:
 
     @property
     def bootstrap(self) -> str:
-        """The address that clients are given: "127.0.0.1:PORT". Raises ClusterError when the node does not run."""
+        """The address for clients: "127.0.0.1:PORT". Raises ClusterError if the node does not run."""
         if (node := self.running()) is None:
             raise ClusterError("the embedded Kafka does not run", where=str(self.data_dir), hint="start it first")
         return _address(node.port)
@@ -108,7 +108,7 @@ class EmbeddedKafka:
         return self._known()[1]
 
     def running(self) -> RunningNode | None:
-        """The node that runs on this data folder, whoever started it."""
+        """The node that runs on this data folder, started by anyone."""
         node = RunningNode.read(self._pid_file)
         return node if node is not None and node.alive() else None
 
@@ -138,7 +138,7 @@ class EmbeddedKafka:
             return self._launch(jvm)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """End the node cleanly, and kill it if it still runs after `timeout_s` seconds. A stopped one stays so."""
+        """End the node cleanly; kill it if it still runs after `timeout_s` seconds. If stopped, it stays so."""
         node = self.running()
         if node is not None:
             node.signal(signal.SIGTERM)
@@ -150,7 +150,7 @@ class EmbeddedKafka:
             self._pid_file.unlink()
 
     def kill(self) -> None:
-        """End the node as a crash would: with SIGKILL, and nothing tidied up."""
+        """End the node as a crash would: with SIGKILL, without a clean-up."""
         node = self.running()
         if node is not None:
             node.signal(signal.SIGKILL)
@@ -163,7 +163,7 @@ class EmbeddedKafka:
         return self.start()
 
     def status(self) -> NodeStatus:
-        """What there is to know about the node, running or not."""
+        """The node's status, whether it runs or not."""
         node, size = self.running(), _size_on_disk(self.data_dir)
         if node is None:
             return NodeStatus(False, self.data_dir, size, kafka_version())
@@ -187,15 +187,15 @@ class EmbeddedKafka:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        # Two starts at once: the second waits, and then finds the first one's node.
+        # Of two starts at once, the second waits, and then finds the first one's node.
         with (self.data_dir / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def _identity(self) -> tuple[str, int]:
-        """The cluster id, chosen once for a data folder, and the port, remembered from one start to the next."""
+        """The cluster id, chosen once for each data folder, and the port, kept from one start to the next."""
         cluster_id, last_port = self._known()
-        port = self.port or (last_port if last_port and port_is_free(last_port) else _free_port())
+        port = self.port or (last_port if last_port and port_is_free(last_port) else free_port())
         partial = self.data_dir / "node.partial"
         partial.write_text(json.dumps({"cluster_id": cluster_id, "port": port}))
         partial.replace(self._node_file)
@@ -206,14 +206,16 @@ class EmbeddedKafka:
             known = json.loads(self._node_file.read_text())
             return known["cluster_id"], known["port"]
         except FileNotFoundError:
-            return _new_cluster_id(), 0
+            return new_cluster_id(), 0
 
     def _write_settings(self, log_dirs: str) -> str:
-        """The name, in the data folder, of the broker's file of settings."""
-        # The controller's port is nobody's business but the node's own, so a new one at each start is as good.
-        text = files.server_properties(log_dirs, self.port, _free_port(), self._settings)
-        (self.data_dir / "server.properties").write_text(text)
+        """Write the broker's settings; the file's name in the folder."""
+        (self.data_dir / "server.properties").write_text(self._properties(log_dirs))
         return "server.properties"
+
+    def _properties(self, log_dirs: str) -> str:
+        # Only the node itself uses the controller's port, so it may be a new one at each start.
+        return files.server_properties(log_dirs, self.port, free_port(), self._settings)
 
     def _format(self, jvm: Jvm, cluster_id: str) -> None:
         fresh = self.data_dir / "data.fresh"
@@ -232,14 +234,14 @@ class EmbeddedKafka:
     def _recover(self, jvm: Jvm) -> None:
         self._console.print("The last node was not stopped. Its data is kept and recovered …")
         console, log_start = self._fresh_console()
-        (self.data_dir / "controller.properties").write_text(files.controller_properties("data", _free_port()))
+        (self.data_dir / "controller.properties").write_text(files.controller_properties("data", free_port()))
         (self.data_dir / "recovery.properties").write_text(files.RECOVERY_LOGGING_PROPERTIES)
         command = [*jvm.command("128m", "recovery.properties"), "kafka.Kafka", "controller.properties"]
         if not fence_crashed_broker(command, self.data_dir, console):
             raise death(console, self.log, log_start)
 
     def _fresh_console(self) -> tuple[Path, int]:
-        """The emptied file for what the JVM prints, and where its log's next line begins."""
+        """The emptied file for the JVM's output, and where its log's next line begins."""
         console = self.data_dir / "console.log"
         console.write_bytes(b"")
         self.log.touch()
@@ -274,7 +276,7 @@ class EmbeddedKafka:
 
 
 def prepared_jvm(console: Console) -> Jvm:
-    """The JVM of the user's Java over Kafka's jars; what is missing is fetched and prepared, once.
+    """The JVM of the user's Java with Kafka's jars; what is missing is fetched and prepared, once.
 
     Raises ClusterError (no network for the first download), DiskError or ConfigError (no Java).
     """
@@ -282,7 +284,7 @@ def prepared_jvm(console: Console) -> Jvm:
 
 
 def _train(jvm: Jvm) -> None:
-    """A broker's whole life, for its classes."""
+    """Run a broker once, to load its classes."""
     with tempfile.TemporaryDirectory(prefix="falkirk-") as folder:
         node = EmbeddedKafka(Path(folder, "node"), console=Console(quiet=True), jvm=jvm)
         node.start()
@@ -290,7 +292,7 @@ def _train(jvm: Jvm) -> None:
 
 
 def _wait_until_it_answers(node: RunningNode) -> str | None:
-    """The node's address once it serves clients; None if it dies, or is mute for too long."""
+    """The node's address once it serves clients; None if it dies or is silent too long."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while node.alive() and time.monotonic() < deadline:
         if _listens(node.port) and _topics(_address(node.port), timeout_s=2) is not None:
@@ -308,7 +310,7 @@ def _listens(port: int) -> bool:
 
 
 def _topics(address: str, timeout_s: float) -> int | None:
-    """How many topics people made; None while the broker does not answer, or has not joined its own cluster yet."""
+    """How many topics people made; None if the broker does not answer, or has not joined its own cluster yet."""
     try:
         cluster = AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=timeout_s)
     except KafkaException:
@@ -320,22 +322,23 @@ def _address(port: int) -> str:
     return f"{files.HOST}:{port}"
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port for a broker, also when it starts again."""
     return next(port for port in random.sample(_OWN_PORTS, len(_OWN_PORTS)) if port_is_free(port))
 
 
-def _new_cluster_id() -> str:
+def new_cluster_id() -> str:
     """A cluster id in Kafka's form: 22 characters of URL-safe base64.
 
-    >>> len(_new_cluster_id())
+    >>> len(new_cluster_id())
     22
     """
     text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    return _new_cluster_id() if text.startswith("-") else text  # a command line would take it for a flag
+    return new_cluster_id() if text.startswith("-") else text  # a command line would take it for a flag
 
 
 def _size_on_disk(folder: Path) -> int:
-    """The bytes that `folder` takes on the disk; Kafka's index files are sparse, so their lengths would mislead."""
+    """The bytes that `folder` takes on disk. Kafka's index files are sparse, so their lengths would mislead."""
     total = 0
     for path in folder.rglob("*"):
         try:

@@ -1,4 +1,4 @@
-"""The JVM as a process: found again by its pid file, and either detached or bound to the life of its owner."""
+"""The JVM as a process: found again by its pid file, and either detached or ended with its owner."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 
-# Waits for the JVM, and kills it when the owner's end of standard input closes, which the kernel does even for an owner
-# that was killed with -9. A parent-death signal would follow the thread that started the JVM, not the process, and it
-# exists on Linux alone.
+# Waits for the JVM, and kills it when the owner's end of standard input closes. The kernel closes it even if the owner
+# was killed with -9. A parent-death signal would follow the thread that started the JVM, not the process, and only
+# Linux has it.
 _GUARD = """
 log=$1; shift
 exec 3<&0
@@ -32,20 +32,20 @@ exit $code
 
 
 ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-"""Of a process that has ended: nobody has taken note of that yet, or somebody does just now."""
+"""The status of a process that has ended: not reaped yet, or just being reaped."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningNode:
-    """A broker's process, as its pid file tells: which one it is (pids are used again), and where it answers."""
+    """A broker's process, from its pid file: which one it is (pids are used again), and where it answers."""
 
     pid: int
-    created: float  # seconds since the epoch, as the system tells
+    created: float  # seconds since the epoch, by the system
     port: int
     version: str
 
     def alive(self) -> bool:
-        """Whether this very process still runs; another one with its pid does not count."""
+        """Whether this process still runs; another one with its pid does not count."""
         try:
             process = psutil.Process(self.pid)
             return abs(process.create_time() - self.created) < 2 and process.status() not in ENDED
@@ -67,14 +67,14 @@ class RunningNode:
         return True
 
     def write(self, path: Path) -> None:
-        """Make this the node of the pid file `path`, at once or not at all."""
+        """Make this the node of the pid file `path`, atomically."""
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps(asdict(self)))
         partial.replace(path)
 
     @classmethod
     def read(cls, path: Path) -> RunningNode | None:
-        """The node of the pid file `path`, alive or not; None without a pid file, or with one that makes no sense."""
+        """The node of the pid file `path`, alive or not; None if the pid file is missing or makes no sense."""
         try:
             return cls(**json.loads(path.read_text()))
         except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
@@ -84,10 +84,10 @@ class RunningNode:
 def spawn(
     command: Sequence[str], folder: Path, console: Path, *, detached: bool
 ) -> tuple[subprocess.Popen[bytes], int]:
-    """Start `command` in `folder`, its output in the file `console`: what to wait for, and the command's own pid.
+    """Start `command` in `folder`, its output in the file `console`. Returns what to wait for, and its own pid.
 
-    Not detached, it is killed when this process ends, however this process ends. Either way a Ctrl-C in the terminal
-    reaches the owner alone, which then stops the broker when its own work is done.
+    If not detached, it is killed when this process ends in any way. In both cases a Ctrl-C in the terminal reaches only
+    the owner, which stops the broker when its own work is done.
     """
     if detached:
         with console.open("ab") as output:

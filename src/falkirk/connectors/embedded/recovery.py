@@ -1,4 +1,4 @@
-"""After a crash: make the controller give up the broker that crashed, before the new one starts.
+"""After a crash: make the controller give up the crashed broker before the new one starts.
 
 The controller takes the crashed broker for alive until its session ends. A broker that starts in that time leads its
 partitions by the old metadata, then loses them while the controller changes its mind, and leads them again. In between,
@@ -7,8 +7,8 @@ whose commit marker it never wrote there: no read_committed reader passes that p
 
     the broker starts  ⇒  the metadata says that no broker is alive
 
-A controller alone, with a session of a tenth of a second, brings that about. For the same reason the session of the
-running node never ends (settings.py): one that ended in a pause would take the leaders away just so.
+A controller alone, with a session of a tenth of a second, makes this true. For the same reason the session of the
+running node never ends (settings.py): if it ended in a pause, the node would lose its leaders likewise.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from falkirk.connectors.embedded.process import spawn
 ACTIVE = "Becoming the active controller"
 FENCING = "because its session has timed out"
 COMMITTED = "Processed maybeFenceStaleBroker"
-SILENCE_S = 3.0  # thirty sessions: an active controller that has said nothing by then had no broker to give up
+SILENCE_S = 3.0  # thirty sessions: an active controller that is silent until then had no broker to give up
 STOP_TIMEOUT_S = 10.0
 
 
 def crashed(data: Path) -> bool:
-    """Whether the node whose files are in `data` ran, and did not stop cleanly."""
+    """Whether the node with the files in `data` ran, and did not stop cleanly."""
     return (data / "__cluster_metadata-0").exists() and not (data / ".kafka_cleanshutdown").exists()
 
 
 def fence_crashed_broker(controller: list[str], folder: Path, console: Path) -> bool:
     """Run the command `controller` in `folder` until no broker is alive; False if it ended before that.
 
-    It tells what it does in the file `console`, which is empty now.
+    It logs what it does to the file `console`, which is empty now.
     """
     child, pid = spawn(controller, folder, console, detached=False)
     try:
@@ -54,7 +54,7 @@ def fence_crashed_broker(controller: list[str], folder: Path, console: Path) -> 
 
 
 def has_fenced(said: str) -> bool:
-    """Whether the controller that said this gave a broker up, and committed that. Said alone, it can still be lost.
+    """Whether the controller that said this gave a broker up, and committed that. Uncommitted, it can be lost.
 
     >>> has_fenced(f"{COMMITTED} in 9 us\\nFencing broker 1 at epoch 7 {FENCING}.\\n")
     False

@@ -1,25 +1,44 @@
-"""The broker's two files of settings: server.properties and log4j2.properties.
+"""The broker's two settings files: server.properties and log4j2.properties.
 
-The broker runs in its data folder and every path in them is relative to it, so that the folder may be moved and have
-any name (a comma would end an entry of `log.dirs`, and these files are Latin-1).
+The broker runs in its data folder, and all their paths are relative to it. So the folder may be moved and have any name
+(a comma would end an entry of `log.dirs`, and these files are Latin-1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 HOST = "127.0.0.1"  # loopback only: the broker asks nobody for a password
 
-# One node must be enough for every internal topic, or the first transaction waits for replicas that never come.
-_ONE_NODE = {
-    "default.replication.factor": "1",
-    "min.insync.replicas": "1",
-    "offsets.topic.replication.factor": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
-}
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node of a larger cluster."""
+
+    cluster_id: str
+    number: int
+    """Its id, from 1."""
+    controllers: tuple[int, ...]
+    """The ports of all nodes' controllers, in the order of the nodes."""
+    session_ms: int
+    """A broker that is silent this long is given up."""
+
+
+def _replicated(nodes: int) -> dict[str, str]:
+    """A replica on every node; one may be away. With more replicas than nodes, the first transaction would wait for
+    replicas that never come."""
+    replicas, least = str(nodes), str(max(1, nodes - 1))
+    return {
+        "default.replication.factor": replicas,
+        "min.insync.replicas": least,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": least,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": least,
+    }
+
 
 # Fewer internal partitions than a cluster's 50 make the first transaction, and the start after a crash, faster.
 _SMALL_MACHINE = {
@@ -31,10 +50,10 @@ _SMALL_MACHINE = {
     "num.io.threads": "4",
 }
 
-# An hour, in place of 9 s: a pause of the one process must not make its controller give its broker up (recovery.py).
+# An hour instead of 9 s: a pause of the one process must not make its controller give its broker up (recovery.py).
 _NO_SESSION = {"broker.session.timeout.ms": "3600000"}
 
-# A misspelt topic is an error, as on a guarded cluster, and not a new topic.
+# A misspelt topic is an error, as on a guarded cluster, not a new topic.
 _STRICT = {"auto.create.topics.enable": "false"}
 
 # At most four files of 10 MB.
@@ -55,7 +74,7 @@ rootLogger.level = info
 rootLogger.appenderRef.file.ref = file
 """
 
-# The recovering controller (recovery.py) tells on its standard output what it has committed.
+# The recovering controller (recovery.py) prints what it has committed to standard output.
 RECOVERY_LOGGING_PROPERTIES = """\
 status = error
 appender.console.type = Console
@@ -76,16 +95,10 @@ def server_properties(log_dirs: str, port: int, controller_port: int, extra: Map
     >>> [line for line in text.splitlines() if line.startswith(("listeners", "message"))]
     ['listeners=BROKER://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093', 'message.max.bytes=2000000']
     """
-    broker = {
-        "process.roles": "broker,controller",
-        "inter.broker.listener.name": "BROKER",
-        "listeners": f"BROKER://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
-        "advertised.listeners": f"BROKER://{HOST}:{port}",
-    }
     everything = {
-        **_controller(log_dirs, controller_port),
-        **broker,
-        **_ONE_NODE,
+        **_controller(log_dirs, 1, (controller_port,)),
+        **_broker(port, controller_port),
+        **_replicated(1),
         **_SMALL_MACHINE,
         **_NO_SESSION,
         **_STRICT,
@@ -94,16 +107,45 @@ def server_properties(log_dirs: str, port: int, controller_port: int, extra: Map
     return _text(everything)
 
 
-def controller_properties(log_dirs: str, controller_port: int) -> str:
-    """The same node as a controller alone, which gives a silent broker up after a tenth of a second."""
-    alone = {"process.roles": "controller", "listeners": f"CONTROLLER://{HOST}:{controller_port}"}
-    return _text({**_controller(log_dirs, controller_port), **alone, "broker.session.timeout.ms": "100"})
+def member_properties(log_dirs: str, port: int, member: Member, extra: Mapping[str, str]) -> str:
+    """The same for a node of a cluster.
+
+    >>> text = member_properties("data", 9092, Member("id", 2, (9093, 9094, 9095), 3000), {})
+    >>> [line for line in text.splitlines() if "voters" in line or line.startswith(("node", "min"))]
+    ['node.id=2', 'controller.quorum.voters=1@127.0.0.1:9093,2@127.0.0.1:9094,3@127.0.0.1:9095', 'min.insync.replicas=2']
+    """
+    everything = {
+        **_controller(log_dirs, member.number, member.controllers),
+        **_broker(port, member.controllers[member.number - 1]),
+        **_replicated(len(member.controllers)),
+        **_SMALL_MACHINE,
+        "broker.session.timeout.ms": str(member.session_ms),
+        "broker.heartbeat.interval.ms": str(member.session_ms // 6),
+        **_STRICT,
+        **extra,
+    }
+    return _text(everything)
 
 
-def _controller(log_dirs: str, port: int) -> dict[str, str]:
+def _broker(port: int, controller_port: int) -> dict[str, str]:
     return {
-        "node.id": "1",
-        "controller.quorum.voters": f"1@{HOST}:{port}",
+        "process.roles": "broker,controller",
+        "inter.broker.listener.name": "BROKER",
+        "listeners": f"BROKER://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+        "advertised.listeners": f"BROKER://{HOST}:{port}",
+    }
+
+
+def controller_properties(log_dirs: str, controller_port: int) -> str:
+    """The same node as only a controller, which gives a silent broker up after a tenth of a second."""
+    alone = {"process.roles": "controller", "listeners": f"CONTROLLER://{HOST}:{controller_port}"}
+    return _text({**_controller(log_dirs, 1, (controller_port,)), **alone, "broker.session.timeout.ms": "100"})
+
+
+def _controller(log_dirs: str, number: int, ports: Sequence[int]) -> dict[str, str]:
+    return {
+        "node.id": str(number),
+        "controller.quorum.voters": ",".join(f"{n}@{HOST}:{port}" for n, port in enumerate(ports, start=1)),
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": log_dirs,

@@ -1,4 +1,4 @@
-"""What can stand in the way of a broker, found before or after it failed, and said in clear words."""
+"""What can prevent a broker's start, found before or after it failed, and said in clear words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import psutil
 from falkirk.connectors.embedded.settings import HOST
 from falkirk.errors import ClusterError, DiskError, FalkirkError
 
-NEEDED_BYTES = 256 * 1024 * 1024  # below this the first topics and their indexes already fill a disk
+NEEDED_BYTES = 256 * 1024 * 1024  # with less, the first topics and their indexes already fill the disk
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -30,7 +30,7 @@ def disk_error(error: OSError, folder: Path, what: str) -> DiskError:
 
 
 def check_folder(folder: Path) -> None:
-    """Make `folder`; raise DiskError unless it can be written and has room for a broker."""
+    """Make `folder`; raise DiskError if it is not writable or has no room for a broker."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as probe:
@@ -48,7 +48,7 @@ def check_folder(folder: Path) -> None:
 
 
 def check_port(port: int) -> None:
-    """Raise ClusterError, naming who listens there, unless the broker can listen on `port`."""
+    """Raise ClusterError, naming the listener, if the broker cannot listen on `port`."""
     if not port_is_free(port):
         raise ClusterError(
             f"port {port} is taken by {_listener(port)}",
@@ -60,7 +60,7 @@ def check_port(port: int) -> None:
 def port_is_free(port: int) -> bool:
     """Whether a server could listen on this port of the loopback address now."""
     with socket.socket() as attempt:
-        # As Kafka does: connections of the last broker that linger in TIME_WAIT are no obstacle.
+        # As Kafka does: connections of the last broker in TIME_WAIT do not block the port.
         attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             attempt.bind((HOST, port))
@@ -71,10 +71,10 @@ def port_is_free(port: int) -> bool:
 
 
 def death(console: Path, log: Path, log_start: int, *, mute: bool = False) -> FalkirkError:
-    """Why a broker died at its start, or stayed mute: from what it printed and logged (after byte `log_start`)."""
+    """Why a broker died at its start, or stayed mute: from its output and its log (after byte `log_start`)."""
     lines = [*_lines(console, 0), *_lines(log, log_start)]
     text = "\n".join(lines)
-    # Without the stack frames, which would push the exceptions' own words out of sight.
+    # Without stack frames, which would push the exceptions' messages out of the tail.
     tail = "\n    ".join([line for line in lines if not line.startswith("\tat ")][-12:]) or "(it wrote nothing)"
     where = f"{log}, whose end is\n    {tail}"
     if mute:
@@ -106,5 +106,5 @@ def _lines(path: Path, start: int) -> list[str]:
     if not path.exists():
         return []
     with path.open("rb") as log:
-        log.seek(start if start <= path.stat().st_size else 0)  # it is shorter when it was rotated meanwhile
+        log.seek(start if start <= path.stat().st_size else 0)  # it is shorter if it was rotated since
         return log.read().decode(errors="replace").splitlines()

@@ -1,4 +1,4 @@
-"""Access-control lists: rights of a user on a cluster that guards its resources."""
+"""Access-control lists: a user's rights on a cluster that guards its resources."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from falkirk.connectors.kafka.errors import LOADING, translate
 from falkirk.errors import ClusterError
 
 LOADING_S = 10.0
-"""How long a group's coordinator is given to load what it knows."""
+"""How long a group's coordinator may take to load its groups."""
 
 _RESOURCES = {
     "topic": ResourceType.TOPIC,
@@ -47,7 +47,7 @@ class Acl(NamedTuple):
 
 
 def grant(cluster: Cluster, acls: Iterable[Acl]) -> None:
-    """Add to what is there. Raises ClusterError."""
+    """Add to the ACLs. Raises ClusterError."""
     asked = {acl: _binding(acl) for acl in acls}
     admin = client(AdminClient, cluster.settings())
     futures = admin.create_acls(list(asked.values()), request_timeout=30)
@@ -73,7 +73,7 @@ def _binding(acl: Acl) -> AclBinding:
 
 
 def rights_on_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, set[str]]:
-    """What this user may do with topics that are there. Raises ClusterError."""
+    """What this user may do with existing topics. Raises ClusterError."""
     wanted = sorted(names)
     admin = client(AdminClient, cluster.settings())
     asked = admin.describe_topics(TopicCollection(wanted), include_authorized_operations=True) if wanted else {}
@@ -81,7 +81,7 @@ def rights_on_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, set[st
 
 
 def rights_on_groups(cluster: Cluster, names: Iterable[str]) -> dict[str, set[str]]:
-    """What this user may do with groups; of those that nobody has joined yet, a cluster may know nothing. Raises
+    """What this user may do with groups. A cluster may know nothing of groups that nobody has joined yet. Raises
     ClusterError."""
     admin = client(AdminClient, cluster.settings())
     deadline = time.monotonic() + LOADING_S
@@ -113,7 +113,7 @@ def _rights(asked: Mapping[str, Future[Any]], kind: str) -> dict[str, set[str]]:
 
 
 def may_write_as(cluster: Cluster, owner: OwnerId) -> None:
-    """Begin to be a transactional producer, and go. Raises ClusterError."""
+    """Try to initialise a transactional producer. Raises ClusterError."""
     producer = client(Producer, {**cluster.settings(), "transactional.id": owner})
     try:
         producer.init_transactions(10)

@@ -1,4 +1,4 @@
-"""Why a broker's certificate is not trusted: librdkafka says only that it is not."""
+"""Why a broker's certificate is not trusted: librdkafka does not say why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TIMEOUT = 3.0
 
 
 def distrust(brokers: str, settings: Mapping[str, Any]) -> str:
-    """What is wrong with the certificate of the first of the brokers that has a wrong one; "" if none can be asked."""
+    """What is wrong with the first broker's certificate that is wrong; "" if none can be asked."""
     for address in brokers.split(","):
         host, _, port = address.strip().rpartition("://")[2].rpartition(":")
         with suppress(OSError, ValueError):

@@ -1,6 +1,6 @@
-"""Clients of librdkafka: how they are made, and what their errors say before they do anything.
+"""Clients of librdkafka: how they are made, and what their errors mean before they do anything.
 
-Apart from their settings, which `falkirk run` needs before it needs a client: librdkafka takes its time to be imported.
+Separate from their settings, which `falkirk run` needs before it needs a client: the import of librdkafka takes time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -18,13 +18,13 @@ from confluent_kafka.admin import AdminClient
 from falkirk.errors import ConfigError
 
 client_logger = logging.getLogger("librdkafka")
-"""What librdkafka says itself: it calls a fence fatal, which it is to the producer and not to the worker."""
+"""librdkafka's own log: it calls a fence fatal, but only the producer ends, not the worker."""
 client_logger.addFilter(lambda record: not is_unheard(record.getMessage()))
 
 
 def is_unheard(words: str) -> bool:
-    """librdkafka speaks of a connection that ended before its broker had said anything of the credentials, as any may that
-    is closed or cut off. It calls that an authentication error, as it does one of wrong credentials.
+    """Whether librdkafka reports a connection that ended before its broker had judged the credentials, as any closed or cut
+    connection may. librdkafka calls this an authentication error, like wrong credentials.
 
     >>> is_unheard("SASL PLAIN mechanism handshake failed: Local: Broker transport failure: broker's supported …")
     True
@@ -48,15 +48,25 @@ OFTEN = (
     "queued.min.messages", "receive.message.max.bytes", "request.timeout.ms",
     "socket.connection.setup.timeout.ms", "socket.keepalive.enable", "socket.timeout.ms", "statistics.interval.ms",
 )  # fmt: skip
-"""Settings that people set: librdkafka tells nobody which others there are."""
+"""Settings that people set: librdkafka does not list its settings."""
 
 _Client = TypeVar("_Client")
 
 
-def client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _Client:
-    """A client of librdkafka. Raises ConfigError where it refuses its settings: those that can be wrong are the user's."""
+class Logger(Protocol):
+    """What receives librdkafka's log lines."""
+
+    def log(self, level: int, form: str, *args: str) -> None:
+        """Take one line: its name, the client's, and the text."""
+        ...
+
+
+def client(
+    kind: Callable[..., _Client], settings: Mapping[str, Any], logger: Logger | logging.Logger = client_logger
+) -> _Client:
+    """A client of librdkafka. Raises ConfigError if it refuses its settings: only the user's can be wrong."""
     try:
-        return kind(dict(settings), logger=client_logger)
+        return kind(dict(settings), logger=logger)
     except KafkaException as error:
         said = hidden(error.args[0].str().strip(), settings)
         unknown = re.search(r'No such configuration property: "([^"]*)"', said)
@@ -84,10 +94,10 @@ def hidden(text: str, settings: Mapping[str, Any]) -> str:
 
 
 def meet(who: Consumer | AdminClient, topic: str) -> None:
-    """Let a client find the leaders of a topic that is new to it: a consumer that was idle looks for them once a second,
-    and `list_offsets` of one that has no connection yet may look again after three.
+    """Let a client find the leaders of a topic that is new to it. By itself, an idle consumer looks for them once a second,
+    and `list_offsets` of a client without a connection may look again after three.
 
-    It finds them by itself in the end, and where no broker answers, that is left to it.
+    In the end it finds them by itself; if no broker answers here, that is left to it.
     """
     with suppress(KafkaException):
         who.list_topics(topic, timeout=5)

@@ -1,4 +1,4 @@
-"""Reading committed records of bounded ranges, in whichever clusters these are."""
+"""Read committed records of bounded ranges, in one or several clusters."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from falkirk.connectors.kafka.reader import CHUNK, BoundedReader
 
 
 class CommittedReader:
-    """A bounded reader for each cluster that is asked for."""
+    """A bounded reader for each cluster that is used."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._readers: dict[str, BoundedReader] = {}
 
     def read(self, ranges: Ranges, most: int = CHUNK) -> dict[TopicPartition, Read]:
-        """As `BoundedReader.read`, for each cluster. Blocks while one of them cannot be reached."""
+        """As `BoundedReader.read`, for each cluster. Blocks while one cannot be reached."""
         found: dict[TopicPartition, Read] = {}
         for name, some in parted(ranges).items():
             if name not in self._readers:
@@ -28,6 +28,6 @@ class CommittedReader:
         return found
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         for reader in self._readers.values():
             reader.close()

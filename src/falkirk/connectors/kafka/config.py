@@ -1,4 +1,4 @@
-"""Client settings, in one place, each with the reason it is not librdkafka's default."""
+"""Client settings, in one place, each with the reason against librdkafka's default."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Settings = dict[str, str | int | float | bool]
 logger = logging.getLogger("falkirk.kafka")
 
 AHEAD: Settings = {
-    # A partition whose queue is full is left alone for so long; the default of a second is longer than the queue lasts.
+    # A partition with a full queue is not fetched for so long; the default of a second is longer than the queue lasts.
     "fetch.queue.backoff.ms": 10,
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 131_072,
 }
-"""How far consumers read ahead of what is asked of them."""
+"""How far consumers read ahead of the demand."""
 
 READER, SOURCE = "falkirk-reader", "falkirk-source"
-"""Groups that nobody joins, of consumers that are told what to read: librdkafka makes none without one."""
+"""Groups that nobody joins, for consumers with assigned partitions: librdkafka requires a group."""
 
 OWN = frozenset({
     "acks", "auto.offset.reset", "enable.auto.commit", "enable.auto.offset.store", "enable.idempotence",
@@ -31,11 +31,11 @@ OWN = frozenset({
     "partition.assignment.strategy", "request.required.acks", "session.timeout.ms", "transaction.timeout.ms",
     "transactional.id",
 })  # fmt: skip
-"""Settings that the protocol rests on: they are Falkirk's own, of each client its own."""
+"""Settings that the protocol depends on: Falkirk sets them, for each client its own."""
 
 
 def cluster_env(name: str) -> str:
-    """How environment variables begin that are about another cluster.
+    """The prefix of environment variables for another cluster.
 
     >>> cluster_env("sales-eu")
     'FALKIRK_CLUSTER_SALES_EU_'
@@ -53,15 +53,15 @@ class Cluster:
 
     brokers: str
     client: Mapping[str, str | int | float | bool] = field(default_factory=dict, repr=False)
-    """The user's own librdkafka settings (security, addresses); they win over all that is not the protocol's. They hold
-    secrets: no repr shows them."""
+    """The user's own librdkafka settings (security, addresses); they win over all except the protocol's. They hold secrets:
+    no repr shows them."""
     name: str = ""
-    """What flows call it; the app's own has no name."""
+    """Its name in flows; the app's own has none."""
     others: Mapping[str, Cluster] = field(default_factory=dict)
-    """Those that sources may lie in, by name."""
+    """Those that sources may be in, by name."""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for a setting that is not the user's to give."""
+        """Raises ConfigError for a setting that the user may not give."""
         if taken := sorted(OWN & self.client.keys()):
             place = f"[cluster.{self.name}.kafka]" if self.name else "--set and [kafka]"
             raise ConfigError(
@@ -71,7 +71,7 @@ class Cluster:
             )
 
     def of(self, name: str) -> Cluster:
-        """The cluster of a name, "" being this one. Raises ConfigError.
+        """The cluster with a name; "" is this one. Raises ConfigError.
 
         >>> Cluster("here:9092", others={"sales": Cluster("there:9092", name="sales")}).of("sales").brokers
         'there:9092'
@@ -90,7 +90,7 @@ class Cluster:
         )
 
     def also(self, settings: Mapping[str, str | int | float | bool]) -> Cluster:
-        """The same, with settings that the user's own come before."""
+        """The same with more settings; the user's own win."""
         return replace(self, client={**settings, **self.client})
 
     @property
@@ -106,13 +106,13 @@ class Cluster:
         """What every client needs."""
         return {
             "bootstrap.servers": self.brokers,
-            # A restarted broker is found again in milliseconds; the default doubles up to ten seconds.
+            # Finds a restarted broker in milliseconds; the default doubles up to ten seconds.
             "reconnect.backoff.ms": 5,
             "reconnect.backoff.max.ms": 250,
-            # After a commit the next transaction meets CONCURRENT_TRANSACTIONS: at the default it waits 100 ms for nothing.
+            # After a commit the next transaction gets CONCURRENT_TRANSACTIONS: with the default it wastes 100 ms.
             "retry.backoff.ms": 10,
             "retry.backoff.max.ms": 20,
-            # A topic that a client has not met yet is asked for at once, not after the default of 100 ms.
+            # A client asks for a new topic at once, not after the default of 100 ms.
             "topic.metadata.refresh.fast.interval.ms": 10,
             "socket.nagle.disable": True,
             "log.connection.close": False,
@@ -120,7 +120,7 @@ class Cluster:
         }
 
     def producer(self, owner: OwnerId, transaction_timeout_ms: int, batch_bytes: int) -> Settings:
-        """A transactional producer. `batch_bytes`: the least that any topic accepts as one batch or record."""
+        """A transactional producer. `batch_bytes`: the smallest limit of any topic for one batch or record."""
         return {
             "compression.type": "lz4",
             "linger.ms": 5,
@@ -130,7 +130,7 @@ class Cluster:
             "batch.num.messages": 20_000,
             "queue.buffering.max.messages": 1_000_000,
             "queue.buffering.max.kbytes": 1_000_000,
-            # A step's size is bounded by the step, its records' sizes by their topics' own limits, checked before sending.
+            # The step bounds its own size. Topics' limits bound its records' sizes, checked before sending.
             "message.max.bytes": 64_000_000,
             "batch.size": min(900_000, batch_bytes * 9 // 10),
         }
@@ -139,6 +139,8 @@ class Cluster:
         """A consumer without a group that reads bounded ranges."""
         return {
             **AHEAD,
+            # Several readers run at a time while tasks recover.
+            "queued.max.messages.kbytes": 32_768,
             **self.settings(),
             "group.id": READER,
             "enable.auto.commit": False,
@@ -152,7 +154,7 @@ class Cluster:
         }
 
     def source(self, *, ends: bool = False) -> Settings:
-        """The consumer without a group that reads the inputs; it says when it is at the end of one, if `ends` are asked."""
+        """The consumer without a group that reads the inputs; with `ends` it reports when it reaches an input's end."""
         return {
             **AHEAD,
             "fetch.wait.max.ms": 100,

@@ -1,16 +1,17 @@
-"""The app's control topic: small records outside any transaction, read back whole.
+"""The app's control topic: small records outside any transaction, all read back.
 
-partition 0    the layout          few records, each of its own key: none is ever compacted away
-               what is asked       one key a thing that people ask of the app: a pause, say
-partition 1    what is reported   one key a worker, written again every few seconds, compacted
+partition 0    the layout         few records, each with its own key: none is ever compacted away
+               requests           one key for each request to the app, for example a pause
+partition 1    reports            one key a worker, written again every few seconds, compacted
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import LogRecord
@@ -18,20 +19,10 @@ from falkirk.connectors.kafka.clients import client
 from falkirk.connectors.kafka.config import Cluster, logger
 from falkirk.connectors.kafka.errors import translate
 from falkirk.connectors.kafka.reader import BoundedReader
-from falkirk.errors import UnreachableError
+from falkirk.errors import ClockError, UnreachableError
 
 LAYOUT, REPORTS = 0, 1
 PARTITIONS = 2
-
-CONTROL: Mapping[str, str] = {
-    "cleanup.policy": "compact",
-    "min.cleanable.dirty.ratio": "0.1",
-    "segment.bytes": str(2 << 20),
-    "max.compaction.lag.ms": str(3600 * 1000),
-    # A worker that left says so by a tombstone; who has not asked for an hour needs none.
-    "delete.retention.ms": str(3600 * 1000),
-}
-"""Reports come for as long as the app runs: small segments, so that little more than the last of each is there to read."""
 
 PATIENCE = 15.0
 """Seconds within which a record must be acknowledged."""
@@ -45,7 +36,7 @@ class ControlTopic:
         self._reader = BoundedReader(cluster, [False])
 
     def read(self, partition: int) -> list[LogRecord]:
-        """Every record of a partition that is there now, in log order."""
+        """Every present record of a partition, in log order."""
         return Tail(self._cluster, TopicPartition(self._topic, partition), self._reader).look()
 
     def append(self, partition: int, key: bytes, value: bytes | None) -> Offset:
@@ -58,14 +49,14 @@ class ControlTopic:
 
 
 class Tail:
-    """What there is in a partition, and then, look by look, what has been added."""
+    """The records of a partition, and then, look by look, the new ones."""
 
     def __init__(self, cluster: Cluster, place: TopicPartition, reader: BoundedReader | None = None) -> None:
         self._place, self._reader = place, reader or BoundedReader(cluster, [False])
         self._at: Offset | None = None
 
     def skip(self) -> None:
-        """Pass over what there is. Blocks while the cluster cannot be reached."""
+        """Skip present records. Blocks while the cluster cannot be reached."""
         self._at = self._reader.watermarks([self._place], end=True)[self._place]
 
     def look(self) -> list[LogRecord]:
@@ -88,22 +79,51 @@ class Tail:
 def append(cluster: Cluster, place: TopicPartition, key: bytes | None, value: bytes | None) -> Offset:
     """Write one record outside any transaction, and wait until it is acknowledged. Raises ClusterError: after a time-out the
     record may be there, or come yet."""
+    return deliver(cluster, place, key, value).offset
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """An acknowledged record. Times are milliseconds since 1970: by this host's clock, and by the broker's."""
+
+    offset: Offset
+    sent: int
+    dated: int | None
+    """By the broker; None if the topic takes its writers' dates."""
+    acknowledged: int
+
+
+def deliver(
+    cluster: Cluster, place: TopicPartition, key: bytes | None, value: bytes | None, *, idempotent: bool = True
+) -> Delivery:
+    """As `append`, with all details. If a second copy is harmless, a producer that is not idempotent writes in
+    a hundredth of a second: an idempotent one waits half a second for its id."""
     failure: list[KafkaError] = []
-    offsets: list[int] = []
+    deliveries: list[Delivery] = []
+    sent = 0
 
     def delivered(error: KafkaError | None, message: Message) -> None:
         if error is not None:
             failure.append(error)
         else:
-            offsets.append(message.offset() or 0)
+            by, millis = message.timestamp()
+            dated = millis if by == TIMESTAMP_LOG_APPEND_TIME else None
+            deliveries.append(Delivery(Offset(message.offset() or 0), sent, dated, time.time_ns() // 1_000_000))
 
-    settings = {**cluster.settings(), "enable.idempotence": True, "message.timeout.ms": int(PATIENCE * 1000)}
+    settings = {**cluster.settings(), "enable.idempotence": idempotent, "message.timeout.ms": int(PATIENCE * 1000)}
     producer = client(Producer, settings)
+    sent = time.time_ns() // 1_000_000
     producer.produce(place.topic, value, key, place.partition, on_delivery=delivered)
     producer.flush(PATIENCE + 1)
-    if offsets:
-        return Offset(offsets[0])
+    if deliveries:
+        return deliveries[0]
     cause = failure[0] if failure else KafkaError(KafkaError._MSG_TIMED_OUT)
+    if cause.code() == KafkaError.INVALID_TIMESTAMP:
+        raise ClockError(
+            f"the broker refuses what this host writes, for its clock is ahead: {cause.str()}",
+            where=f"topic {place.topic}",
+            hint="set this host's clock (is its NTP service running?), or the broker's if that one is wrong",
+        )
     raise translate(cause, f"topic {place.topic}") or UnreachableError(
         f"a record could not be written: {cause.str()}",
         where=f"topic {place.topic}",
@@ -112,10 +132,10 @@ def append(cluster: Cluster, place: TopicPartition, key: bytes | None, value: by
 
 
 class Announcer:
-    """Writes reports, at best effort: librdkafka sends them in a thread of its own, and what it cannot send is dropped."""
+    """Writes reports, at best effort: librdkafka sends them in its own thread, and drops what it cannot send."""
 
     EVERY = 5.0
-    """Seconds between two reports of one key."""
+    """Seconds between two reports of a key."""
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self._topic, self._said = topic, 0.0
@@ -136,5 +156,5 @@ class Announcer:
         self._producer.poll(0)
 
     def close(self) -> None:
-        """Wait a moment for what is queued."""
+        """Wait briefly for what is queued."""
         self._producer.flush(2)

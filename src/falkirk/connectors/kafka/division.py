@@ -1,4 +1,4 @@
-"""Reading recorded divisions: exactly the records that each holds, one division after the other."""
+"""Read recorded divisions: exactly the records of each, one division after the other."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ BATCH = 5_000
 
 
 class DivisionReader:
-    """A read_committed consumer without a group, for divisions in order, as far as they lie in one cluster.
+    """A read_committed consumer without a group, for divisions in order, for their parts in one cluster.
 
-    division(n+1).start = division(n).end, so the consumer is assigned once and what it read too far is kept for the next.
+    division(n+1).start = division(n).end, so the consumer is assigned once; what it read too far is kept for the next.
     """
 
     def __init__(self, cluster: Cluster, lost: Words, patience: float = math.inf) -> None:
-        """`lost` is what to say where records are gone; `patience` is in seconds without any progress."""
+        """`lost` is the error if records are gone; `patience` is in seconds without any progress."""
         self._cluster = cluster
         self._consumer = client(Consumer, cluster.reader(committed=True))
         self._lost, self._patience = lost, patience
         self._ahead: dict[TopicPartition, list[Message]] = {}
         self._position: dict[TopicPartition, Offset] = {}
         self._ends: dict[TopicPartition, Offset] = {}
-        """Where the consumer last met the readable end of a partition."""
+        """Where the consumer last reached a partition's readable end."""
 
     def read(self, ranges: Ranges, go_on: Callable[[], None] = lambda: None) -> dict[TopicPartition, list[Message]]:
         """The messages of the ranges, in order.
 
-        Raises `lost` where a range begins below the topic's retention, UnreachableError when patience ends, and what `go_on`
-        raises, which is called while nothing comes.
+        Raises `lost` if a range begins below the topic's retention, and UnreachableError when patience ends. While nothing
+        comes it calls `go_on`, which may raise.
         """
         self._begin({p: start for p, (start, _) in ranges.items() if p not in self._ahead})
         deadline = time.monotonic() + self._patience
@@ -71,12 +71,12 @@ class DivisionReader:
         self._position |= starts
 
     def _fill(self) -> bool:
-        """Take what is there; whether that was anything."""
+        """Take what has come; whether it was anything."""
         before = dict(self._position)
         messages = taken(self._consumer, BATCH)
         if any(map(Message.error, messages)):
             messages = [m for m in messages if m.error() is None or self._note(m)]
-        if len(self._ahead) == 1:  # asking each message where it comes from costs as much as taking it
+        if len(self._ahead) == 1:  # asking each message for its place costs as much as taking it
             (place,) = self._ahead
             self._keep(place, messages)
         else:
@@ -90,7 +90,7 @@ class DivisionReader:
             self._position[place] = max(self._position[place], Offset(_offset(messages[-1]) + 1))
 
     def _note(self, message: Message) -> bool:
-        """What a message that is no record says of its partition; never true. Raises what no waiting will mend."""
+        """Note what a message without a record says of its partition; False. Raises what a wait cannot fix."""
         place = self._place(message)
         if trimmed(message):
             raise self._lost.kind(
@@ -99,7 +99,7 @@ class DivisionReader:
                 hint=self._lost.hint,
             )
         if ended(message):
-            # Markers and aborted records may be all that is left up to there.
+            # Perhaps only markers and aborted records are left up to there.
             self._ends[place] = _offset(message)
             self._position[place] = max(self._position[place], self._ends[place])
         return False

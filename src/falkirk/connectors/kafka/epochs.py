@@ -1,6 +1,6 @@
 """The topic that holds the epochs of one batch part.
 
-partition 0        openings and ends, appended by whoever has something to say: few, and trimmed below the last complete epoch
+partition 0        openings and ends, appended by anyone: few records, trimmed below the last complete epoch
 partition 1 + p    how far result partition p is published, in the transactions that publish it
 """
 
@@ -14,7 +14,7 @@ from falkirk.checkpoint.epochs import EpochRecord, encode
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.ports import Ranges, Read, Unknown
 from falkirk.checkpoint.publishing import Outcome, Part, Standing, close, last_standing
-from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.config import Cluster, logger
 from falkirk.connectors.kafka.control import append
 from falkirk.connectors.kafka.log import KafkaLog
 from falkirk.connectors.kafka.reader import BoundedReader
@@ -22,6 +22,9 @@ from falkirk.errors import UnreachableError
 
 PAUSE = 0.25
 """Seconds between two looks at what a copy does."""
+
+SAY = 10.0
+"""Seconds between two logs of why a task waits."""
 
 
 class KafkaEpochLog:
@@ -50,7 +53,7 @@ class KafkaEpochLog:
         return self._reader.read(ranges, committed=True)
 
     def standings(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[Standing | None, Offset]]:
-        """How result partitions stand, as far as that is decided, each with where the record that says so lies."""
+        """The standings of result partitions, as far as decided, each with the offset of its record."""
         at = self._reader.watermarks(places, end=False)
         marks = self._reader.watermarks(places, end=True)
         found: dict[TopicPartition, tuple[Standing | None, Offset]] = dict.fromkeys(places, (None, Offset(0)))
@@ -59,18 +62,18 @@ class KafkaEpochLog:
                 if (standing := last_standing(read)) is not None:
                     found[place] = standing, read.records[-1].offset
                 if read.position == at[place]:
-                    del at[place]  # an open transaction is in the way: what it says is not decided
+                    del at[place]  # an open transaction is in the way: its standing is not decided
                 else:
                     at[place] = read.position
         return found
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._reader.close()
 
 
 def publisher(app: str, stage: str, partition: int) -> OwnerId:
-    """The transactional id under which a result partition is published."""
+    """The transactional id that publishes a result partition."""
     return OwnerId(f"{app}.{stage}.p{partition}")
 
 
@@ -86,14 +89,24 @@ def publisher_log(cluster: Cluster, owner: OwnerId, transaction_timeout_ms: int,
 
 
 def close_part(cluster: Cluster, owner: OwnerId, part: Part, transaction_timeout_ms: int) -> Outcome:
-    """See to it that nothing more of an epoch is published in a result partition. Blocks while the cluster is away."""
+    """Make sure that nothing more of an epoch is published in a result partition. Blocks while the cluster is away."""
     log = publisher_log(cluster, owner, transaction_timeout_ms, 1_000_000)
     try:
-        return run(close(log, part, pause))
+        return run(close(log, part, Waiting()))
     finally:
         log.close()
 
 
-async def pause() -> None:
-    """Wait a little for a copy."""
-    time.sleep(PAUSE)
+class Waiting:
+    """Pauses of one task; it logs what it waits for, and for how long."""
+
+    def __init__(self) -> None:
+        self._since = self._said = time.monotonic()
+
+    async def __call__(self, words: str) -> None:
+        """Wait a little."""
+        now = time.monotonic()
+        if now - self._said >= SAY:
+            self._said = now
+            logger.warning("%s (for %.0f s)", words, now - self._since)
+        time.sleep(PAUSE)

@@ -1,6 +1,6 @@
-"""A topic as people look at it: its first records, its last, and those that come. Read committed, and in no group.
+"""A topic for people to look at: its first, last and coming records. Read committed, without a group.
 
-Records of several partitions come merged by their timestamps, those of one partition in the order of offsets.
+Records of several partitions are merged by their timestamps, those of one partition are in the order of offsets.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from falkirk.connectors.kafka.reader import STUCK_AFTER, ended, taken, trimmed
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
 
 ALL = 1 << 62
-"""More records than there are."""
+"""More records than exist."""
 
 _LITTLE = {"queued.min.messages": 1000, "queued.max.messages.kbytes": 16_384, "fetch.wait.max.ms": 50}
-"""Who looks wants a few records, not what a hundred thousand of them take in memory."""
+"""A look needs a few records, not the memory for a hundred thousand of them."""
 
 
 class Glance:
@@ -34,21 +34,21 @@ class Glance:
         self._topics = topics
         self._places = [TopicPartition(topic.name, p) for p in range(topic.partitions)]
         self._at: dict[TopicPartition, Offset] = {}
-        """Where what comes begins: behind all that was read."""
+        """Where `coming` begins: behind all that was read."""
         meet(self._consumer, name_of(topic.name))
 
     def first(self, count: int, start: int = 0) -> list[Message]:
-        """The first `count` records of those that are there from an offset on (of each partition)."""
+        """The first `count` present records from an offset on (in each partition)."""
         begin, end = self._bounds()
         found = self._read({p: (max(begin[p], Offset(start)), end[p]) for p in self._places}, count)
         return list(heapq.merge(*found.values(), key=_millis))[:count]
 
     def last(self, count: int) -> list[Message]:
-        """The last `count` records that are there."""
+        """The last `count` present records."""
         begin, end = self._bounds()
         found: dict[TopicPartition, list[Message]] = {}
         short, window = list(self._places), count + 10
-        while short:  # markers, aborted and compacted records are offsets too: then from further back
+        while short:  # markers, aborted and compacted records take offsets too: then read from further back
             starts = {p: max(begin[p], Offset(end[p] - window)) for p in short}
             found |= self._read({p: (starts[p], end[p]) for p in short})
             short = [p for p in short if starts[p] > begin[p] and len(found[p]) < count]
@@ -57,7 +57,7 @@ class Glance:
         return merged[max(0, len(merged) - count) :]
 
     def all(self, size: int = 5_000) -> Iterator[list[Message]]:
-        """Every record that is there, some at a time, partition by partition."""
+        """Every present record, some at a time, partition by partition."""
         begin, end = self._bounds()
         for place in self._places:
             for start in range(begin[place], end[place], size):
@@ -71,12 +71,12 @@ class Glance:
         return [message for messages in found.values() for message in messages]
 
     def begin(self, start: int) -> None:
-        """Let what comes begin at an offset of each partition, or the nearest that there is."""
+        """Let `coming` begin at an offset of each partition, or the nearest one that exists."""
         begin, end = self._bounds()
         self._at = {p: min(max(begin[p], Offset(start)), end[p]) for p in self._places}
 
     def coming(self) -> Iterator[list[Message]]:
-        """What comes after all that was read, as it comes; an empty list when nothing does for a moment. Without an end."""
+        """The records after all that was read, as they come; an empty list if none comes for a moment. Never ends."""
         self._assign(self._at)
         while True:
             messages = taken(self._consumer, 1000)
@@ -89,7 +89,7 @@ class Glance:
         return ours(self._cluster, message)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._consumer.close()
 
     def _bounds(self) -> tuple[dict[TopicPartition, Offset], dict[TopicPartition, Offset]]:
@@ -98,7 +98,7 @@ class Glance:
     def _read(
         self, ranges: Mapping[TopicPartition, tuple[Offset, Offset]], most: int = ALL
     ) -> dict[TopicPartition, list[Message]]:
-        """Up to `most` records of each range; what an open transaction holds up is not waited for."""
+        """Up to `most` records of each range; does not wait for open transactions."""
         found: dict[TopicPartition, list[Message]] = {p: [] for p in ranges}
         left = {p: end for p, (start, end) in ranges.items() if start < end}
         stopped: dict[TopicPartition, float] = {}
@@ -123,8 +123,8 @@ class Glance:
         return found
 
     def _check(self, message: Message) -> bool:
-        """Whether a message that may be no record says that its partition ends. Where records were deleted just now, the
-        consumer goes on behind them."""
+        """Whether a message, perhaps not a record, says that its partition ends. If records were deleted just now, the
+        consumer continues behind them."""
         if not trimmed(message):
             return message.error() is not None and ended(message)
         place = self.place(message)

@@ -1,6 +1,6 @@
-"""Who owns which task: a static member of the app's group, subscribed to the steps topic alone.
+"""Who owns which task: a static member of the app's group, on the steps topic only.
 
-The member fetches nothing. Being assigned partition t of the steps topic is owning task t; data is read elsewhere.
+The member fetches nothing. If partition t of the steps topic is assigned to it, it owns task t; data is read elsewhere.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from falkirk.connectors.kafka.errors import translate
 from falkirk.errors import ClusterError, IdentityError
 
 JOINING = 5.0
-"""Seconds that a member which is to leave waits for its join to be answered. The others have heartbeats every second."""
+"""Seconds that a leaving member waits for the answer to its join. The others have heartbeats every second."""
 
 Handler = Callable[[Sequence[int]], None]
-"""Is given partitions of the steps topic."""
+"""Gets partitions of the steps topic."""
 
 
 class Membership:
@@ -51,8 +51,8 @@ class Membership:
         self._consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
     def poll(self) -> None:
-        """Let the group say what it has to say. Raises IdentityError when another runs under this instance id, and
-        ClusterError when there is no going on in this group."""
+        """Handle the group's events. Raises IdentityError if another process runs under this instance id, and ClusterError
+        if this member cannot continue in this group."""
         while (message := self._consumer.poll(0)) is not None:
             if (error := message.error()) is None:
                 continue
@@ -72,9 +72,9 @@ class Membership:
     def metadata(self) -> object:
         """The group's generation and this member's place in it, for the transaction. Any thread may ask.
 
-        As of the last rebalance, each of which ends in a handler here. The client itself cannot be asked by another thread
-        while a handler runs, and a handler may well wait for that thread's transaction. A generation that has become stale
-        meanwhile is refused by the broker, and the transaction tried again.
+        As of the last rebalance: each ends in a handler here. Another thread cannot ask the client itself while a handler
+        runs, and a handler may wait for that thread's transaction. If the generation has become stale by then, the broker
+        refuses it, and the transaction is tried again.
         """
         return self._metadata
 
@@ -82,9 +82,9 @@ class Membership:
         self._metadata = self._consumer.consumer_group_metadata()
 
     def leave(self) -> None:
-        """Leave for good: a static member that merely closes keeps its tasks idle until its session ends."""
-        # So does one whose join is under way: librdkafka does not leave a group that has not answered it yet, and the group
-        # has it by the time it does.
+        """Leave for good: a static member that only closes keeps its tasks idle until its session ends."""
+        # So does a member whose join is under way: librdkafka does not leave a group that has not answered it yet, but when
+        # the group answers, it counts the member in.
         deadline = time.monotonic() + JOINING
         while not self._consumer.memberid() and time.monotonic() < deadline:
             self._consumer.poll(0.01)
@@ -96,19 +96,19 @@ class Membership:
         self._consumer.close()
 
     def rejoin(self) -> None:
-        """Leave, and join as one that was never there: tasks are divided afresh.
+        """Leave, and join as a new member: tasks are divided again.
 
-        By a new client. The old one, if it is to subscribe again before it has left, does not leave.
+        With a new client. If the old one subscribes again before it has left, it does not leave.
         """
         self.leave()
         self._consumer = client(Consumer, self._settings)
         self.join()
 
     def close(self) -> None:
-        """Go as a process does that dies: nobody is told, and the group learns of it when the session ends.
+        """End like a process that dies: the group notices when the session ends.
 
-        What the group has said and nobody has heard is taken in first. If the client heard of an assignment while it is
-        closed, librdkafka would end its part in the group beside the handler, and might never answer what that asks of it.
+        First, pending events of the group are handled. If the client got an assignment while it is closed, librdkafka would
+        end its group membership beside the handler, and might never answer the handler's calls.
         """
         self._on_assigned = self._on_revoked = self._on_lost = lambda partitions: None
         with suppress(RuntimeError):  # closed already, by `leave`
@@ -117,8 +117,8 @@ class Membership:
 
     def _assigned(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         self._refresh()
-        # An explicit position: the default one would wait for pending transactional commits of the old owner; and one that
-        # is trimmed already would be complained of. Paused at once: the steps are read elsewhere.
+        # An explicit position: the default one would wait for pending transactional commits of the old owner, and a trimmed
+        # one would give errors. Paused at once: the steps are read elsewhere.
         for p in partitions:
             p.offset = OFFSET_END
         consumer.incremental_assign(partitions)

@@ -1,8 +1,8 @@
 """How far readers are behind.
 
 lag = high watermark − position         in offsets
-    = records that are left             exactly, where few are: the marker that ends a transaction takes an offset
-                                        and is no record, so an idle reader would seem to be behind for ever
+    = records that are left             exactly, if they are few: the marker that ends a transaction takes an offset
+                                        but is not a record, so an idle reader would seem behind forever
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from falkirk.connectors.kafka.committed import CommittedReader
 from falkirk.connectors.kafka.config import Cluster
 
 FEW = 10
-"""So few offsets are looked at one by one."""
+"""So few are looked at one by one."""
 
 
 class Left(NamedTuple):
-    """What a reader has before it in one partition."""
+    """What a reader has left in one partition."""
 
     place: TopicPartition
     position: Offset
@@ -27,7 +27,7 @@ class Left(NamedTuple):
 
 
 def lag(left: Left, counted: Mapping[Left, int]) -> int:
-    """Records that are left, as well as is known.
+    """Records that are left, as far as known.
 
     >>> left = Left(TopicPartition("bids", 0), Offset(7), Offset(8))
     >>> lag(left, {}), lag(left, {left: 0})
@@ -44,7 +44,7 @@ class Counts:
         self._counted: dict[Left, int] = {}
 
     def of(self, all_left: Iterable[Left]) -> Mapping[Left, int]:
-        """The records in those of the ranges that are short. Blocks while the cluster cannot be reached."""
+        """How many records the short ranges hold. Blocks while the cluster cannot be reached."""
         few = {left for left in all_left if 0 < left.mark - left.position <= FEW}
         counted = {left: n for left, n in self._counted.items() if left in few}
         for left in few - counted.keys():
@@ -55,5 +55,5 @@ class Counts:
         return counted
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._reader.close()

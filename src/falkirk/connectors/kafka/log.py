@@ -1,11 +1,14 @@
-"""The protocol's log on Kafka: the one class that owns the transaction.
+"""The protocol's log on Kafka: only this class owns the transaction.
 
          begin              send, send_offsets             commit returns
  READY ─────────▶ OPEN ◀──────────────────────▶ OPEN ───────────────────────▶ READY
    ▲                │ abortable error: aborted here, then raised as Aborted     │
    │                ▼                                                            │
-   │              READY                 fatal error, time-out, fence: Unknown    ▼
+   │              READY      fatal error, time-out, fence, a connection broke,   ▼
    └───────────────────────────── renew ◀───────────────────────────────────── DEAD
+                             or a call was repeated: Unknown
+
+    READY  ⇒  every request of earlier transactions was answered         (`falkirk.connectors.kafka.connections`)
 
 Transaction calls come from one thread (the committer); reads and fences may come from another (the recovery).
 """
@@ -15,7 +18,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from itertools import repeat
 
@@ -23,23 +26,26 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
-from falkirk.checkpoint.ports import Aborted, Ranges, Read, Unknown, Writes
-from falkirk.connectors.kafka.clients import client
-from falkirk.connectors.kafka.config import Cluster, Settings, logger
-from falkirk.connectors.kafka.errors import translate
+from falkirk.checkpoint.ports import Aborted, Fenced, Ranges, Read, Unknown, Writes
+from falkirk.connectors.kafka import delivery
+from falkirk.connectors.kafka.config import Cluster, logger
+from falkirk.connectors.kafka.connections import Connections, watched
+from falkirk.connectors.kafka.delivery import Delivery
+from falkirk.connectors.kafka.errors import refused_in, translate, why
+from falkirk.connectors.kafka.producing import failure, initialised, last_row, produce_all
 from falkirk.connectors.kafka.reader import BoundedReader
-from falkirk.errors import IdentityError
+from falkirk.connectors.kafka.standstills import Standstills
+from falkirk.errors import ClusterError, IdentityError
 from falkirk.state.store import Changes
 
-PATIENCE = 15.0
-"""Seconds that a step of a transaction may take before its outcome is called unknown."""
+LOOK = 0.25
+"""Seconds between two looks at a transaction's progress."""
 
-STUCK = 7.0
-"""Seconds after which a call that ought to return within 5 is given up."""
+_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
 class Transaction(Enum):
-    """Whether a transaction is open; nobody but `KafkaLog` knows."""
+    """Whether a transaction is open; only `KafkaLog` knows."""
 
     READY = "ready"
     OPEN = "open"
@@ -61,11 +67,16 @@ class KafkaLog:
         self._owner, self._group_metadata = owner, group_metadata
         self._settings = cluster.producer(owner, transaction_timeout_ms, batch_bytes)
         self._reader = BoundedReader(cluster)
+        self._standstills = Standstills(2 * transaction_timeout_ms / 1000)
         self._producer: Producer | None = None
         self._state = Transaction.DEAD
         self._written: dict[TopicPartition, Offset] = {}
         self._topics: set[str] = set()
         self._cut_off = False
+        self._connections = Connections(self._settings)
+        self._broken_before = 0
+        self._repeated = False
+        self.delivery = Delivery(transaction_timeout_ms / 1000)
 
     @property
     def owner(self) -> OwnerId:
@@ -73,18 +84,20 @@ class KafkaLog:
         return self._owner
 
     async def begin(self) -> None:
-        """Open a transaction. Where the cluster has been away since the last one, the producer is not used again: it may
-        wait for ever for a coordinator that it knew before (see `_in_time`)."""
-        self._live().poll(0)
+        """Open a transaction. If the cluster has been away since the last one, the producer is not used again: it may wait
+        forever for a coordinator that it knew before (see `_in_time`)."""
+        self._called(lambda: self._live().poll(0))
         if self._cut_off:
             self._state = Transaction.DEAD
         self._written, self._topics = {}, set()
-        self._guard(self._live().begin_transaction)
+        self._broken_before, self._repeated = self._connections.broken, False
+        self._called(lambda: self._live().begin_transaction())
         self._state = Transaction.OPEN
+        self.delivery.begin()
 
     async def send(self, writes: Writes) -> None:
-        """Queue records. Asking for a record's offset costs a call from librdkafka into Python: only the last is asked."""
-        producer, topic, last = self._live(), writes.topic, len(writes) - 1
+        """Queue records. A record's offset costs a call from librdkafka into Python: only the last one is asked for."""
+        topic, last = writes.topic, len(writes) - 1
         self._topics.add(topic)
         rows = zip(
             writes.partitions,
@@ -95,51 +108,53 @@ class KafkaLog:
             repeat(None, last) if writes.tracked else repeat(None),
             strict=False,  # what repeats has no end
         )
-        try:
-            produce_all(producer, topic, rows)
-            if writes.tracked and last >= 0:
-                produce_all(producer, topic, [(*last_row(writes), self._delivered)])
-        except KafkaException as error:
-            raise self._failed(error) from error
+        self._called(lambda: produce_all(self._live(), topic, rows))
+        if writes.tracked and last >= 0:
+            self._called(lambda: produce_all(self._live(), topic, [(*last_row(writes), self._delivered)]))
+        self.delivery.sent(len(writes))
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Commit offsets under the group's metadata."""
         if not offsets:
             raise ValueError("a transaction without offsets is never checked against the group")
         listed = [KafkaPartition(p.topic, p.partition, o) for p, o in offsets.items()]
-        producer, group = self._live(), self._group_metadata()
-        self._patiently(lambda: self._in_time(lambda: producer.send_offsets_to_transaction(listed, group, 5.0)))
+        group = self._group_metadata()
+        self._patiently(lambda: self._in_time(lambda: self._live().send_offsets_to_transaction(listed, group, 5.0)))
 
     async def commit(self) -> Mapping[TopicPartition, Offset]:
-        """End the transaction. librdkafka flushes first, so the offsets of what was sent are known when it returns.
+        """End the transaction when all of it is acknowledged: so the offsets of what was sent are known.
 
         Any failure here is Unknown, even one that librdkafka calls abortable: an earlier attempt of the same call may have
-        committed. Reading what the log says costs a tenth of a second, and happens rarely.
+        committed. To read the log then costs a tenth of a second, and is rare.
         """
-        producer = self._live()
         try:
-            self._patiently(lambda: producer.commit_transaction(5.0))
+            self._called(lambda: self._live().flush(LOOK))
+            while len(self._live()):
+                self._look()
+                self._called(lambda: self._live().flush(LOOK))
+            self._patiently(lambda: failure(lambda: self._live().commit_transaction(5.0)))
         except Aborted as error:
             self._state = Transaction.DEAD
-            raise Unknown(str(error)) from error
-        self._state = Transaction.READY
+            raise Unknown(error.cause.what, error.cause.why) from error
+        self.delivery.committed()
+        self._ended()
         return self._written
 
     async def abort(self) -> None:
         """End the transaction without effect."""
-        try:
-            self._live().abort_transaction(PATIENCE)
-        except KafkaException as error:
+        if (error := failure(lambda: self._live().abort_transaction(delivery.PATIENCE))) is not None:
             self._state = Transaction.DEAD
             raise Unknown(str(error)) from error
-        self._state = Transaction.READY
+        self._ended()
 
     async def renew(self) -> None:
-        """A new producer with the same id. Blocks until the cluster answers; what was open is decided then."""
+        """A new producer with the same id. Blocks until the cluster answers; then what was open is decided."""
         self._state = Transaction.DEAD
         self._producer = None
-        producer = initialised(self._settings, self._troubled)
+        self._connections = Connections(self._settings)
+        producer = self._initialised()
         producer.poll(0)
+        self._connections.check()
         self._producer, self._cut_off = producer, False
         self._state = Transaction.READY
 
@@ -157,19 +172,29 @@ class KafkaLog:
         return self._reader.watermarks(partitions, end=True)
 
     async def read_uncommitted(self, ranges: Ranges) -> Mapping[TopicPartition, Read]:
-        """Everything in the ranges, open and aborted transactions included."""
+        """Everything in the ranges, also of open and aborted transactions."""
         return self._reader.read(ranges, committed=False)
 
     async def read_committed(self, ranges: Ranges) -> Mapping[TopicPartition, Read]:
         """What is committed in the ranges, up to the first open transaction of each partition."""
         return self._reader.read(ranges, committed=True)
 
+    def waits(self, partition: TopicPartition, position: Offset, mark: Offset, obstacle: str) -> None:
+        """A read makes no progress."""
+        self._standstills.note(partition, position, mark, obstacle)
+
     async def read_changes(self, partition: TopicPartition, start: Offset, end: Offset) -> tuple[Changes, Offset]:
         """Committed changes of a changelog, the last of each key."""
         return self._reader.read_changes(partition, start, end)
 
+    def serve(self) -> None:
+        """Take librdkafka's events while no transaction is open. It keeps its log lines until then, and while the cluster
+        is away it has many. The next call gets a fatal error again."""
+        if self._producer is not None:
+            failure(self._producer.poll, 0)
+
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._reader.close()
         self._producer = None
         self._state = Transaction.DEAD
@@ -187,55 +212,74 @@ class KafkaLog:
             self._written[place] = Offset(message.offset() or 0)
 
     def _troubled(self, error: KafkaError) -> None:
-        """librdkafka says how its connections are."""
+        """librdkafka reports an error."""
         self._cut_off |= error.code() == KafkaError._ALL_BROKERS_DOWN
 
-    def _in_time(self, call: Callable[[], object]) -> None:
-        """Wait for a call that has a time-out of its own and does not keep it.
-
-        After a broker was away, a producer may go on waiting for the group's coordinator on a connection that is no more,
-        though the broker is back. It cannot be woken: it is left behind with its thread, and never commits anything, for
-        only `commit` ends a transaction.
-        """
-        outcome: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
-
-        def run() -> None:
-            try:
-                call()
-            except KafkaException as error:
-                outcome.put(error)
-            else:
-                outcome.put(None)
-
-        threading.Thread(target=run, name="falkirk-call", daemon=True).start()
-        try:
-            error = outcome.get(timeout=STUCK)
-        except queue.Empty:
+    def _ended(self) -> None:
+        """The transaction's end was acknowledged. Raises Unknown if one of its requests may still be on its way: it would act
+        on the next transaction, which has the same epoch. A new producer has a new one."""
+        self._called(lambda: self._live().poll(0))  # librdkafka logs from its own threads; its lines reach us here
+        if self._repeated or self._connections.broken > self._broken_before:
             self._state = Transaction.DEAD
-            raise Unknown(f"the producer has not answered for {STUCK:g} s") from None
-        if error is not None:
-            raise error
+            why = "a call was repeated" if self._repeated else "a connection broke"
+            logger.info("%s during a transaction of %s: a new producer takes its place", why, self._owner)
+            raise Unknown(f"{why}, and a request may still be on its way")
+        self._state = Transaction.READY
 
-    def _guard(self, call: Callable[[], object]) -> None:
+    def _initialised(self) -> Producer:
+        """With the time-out that transactions need by now, if the broker allows it."""
+        told = {"error_cb": self._troubled, "throttle_cb": self.delivery.throttled}
+        timeout = {"transaction.timeout.ms": int(1000 * self.delivery.timeout)}
         try:
-            call()
-        except KafkaException as error:
-            raise self._failed(error) from error
+            return initialised({**watched(self._settings), **timeout, **told}, self._connections)
+        except ClusterError:
+            if not self.delivery.shorten():
+                raise
+        return self._initialised()
 
-    def _patiently(self, call: Callable[[], object]) -> None:
-        """Repeat a call while librdkafka says that it may be repeated; then its outcome is unknown."""
-        deadline = time.monotonic() + PATIENCE
+    def _in_time(self, call: Callable[[], object]) -> KafkaException | None:
+        """Wait for a call that has its own time-out but does not keep it, as long as the transaction makes progress.
+
+        After a broker was away, a producer may still wait for the group's coordinator on a connection that is gone, although
+        the broker is back. It cannot be woken. It is left behind with its thread and never commits, because only `commit`
+        ends a transaction.
+        """
+        outcome: queue.SimpleQueue[KafkaException | None] = queue.SimpleQueue()
+        threading.Thread(target=lambda: outcome.put(failure(call)), name="falkirk-call", daemon=True).start()
         while True:
             try:
-                call()
-                return
-            except KafkaException as error:
-                if error.args[0].retriable() and time.monotonic() < deadline:
-                    continue
+                return outcome.get(timeout=LOOK)
+            except queue.Empty:
+                pass
+            self._look(delivery.STUCK)
+
+    def _look(self, patience: float | None = None) -> None:
+        """Raises Unknown if the transaction is not waited for any longer; then the producer is dead. `patience`: seconds,
+        once all that was sent is acknowledged."""
+        self._called(lambda: self._live().poll(0))
+        waiting = len(self._live())
+        if given_up := self.delivery.given_up(waiting, delivery.PATIENCE if patience is None else patience):
+            self._state = Transaction.DEAD
+            raise given_up
+
+    def _called(self, call: Callable[[], object]) -> None:
+        """Call the producer. Raises what `_failed` makes of the call's error."""
+        if (error := failure(call)) is not None:
+            raise self._failed(error) from error
+
+    def _patiently(self, attempt: Callable[[], KafkaException | None]) -> None:
+        """Repeat a call while librdkafka allows it and the transaction makes progress. After a repeat the outcome is
+        unknown."""
+        while (error := attempt()) is not None:
+            if not error.args[0].retriable():
                 raise self._failed(error) from error
+            logger.debug("%s tries again: %s", self._owner, error.args[0])
+            self._repeated = True
+            self._look()
+            time.sleep(0.01)  # it may say so at once
 
     def _failed(self, error: KafkaException) -> Exception:
-        """Abort where that is certain and return Aborted; else the producer is dead, and it is Unknown."""
+        """Abort if that is certain, and return Aborted; else the producer is dead, and it is Unknown."""
         cause: KafkaError = error.args[0]
         logger.info("transaction of %s failed: %s", self._owner, cause)
         if cause.code() == KafkaError.FENCED_INSTANCE_ID:
@@ -249,62 +293,16 @@ class KafkaLog:
             and not cause.fatal()
             and (cause.txn_requires_abort() or not cause.retriable())
         ):
-            try:
-                self._live().abort_transaction(PATIENCE)
-            except KafkaException as second:
+            if (second := failure(lambda: self._live().abort_transaction(delivery.PATIENCE))) is not None:
                 logger.info("abort of %s failed too: %s", self._owner, second.args[0])
             else:
-                self._state = Transaction.READY
-                return translate(cause, f"a transaction that writes to {', '.join(sorted(self._topics))}") or Aborted(
-                    cause.str()
-                )
+                where = refused_in(cause) or f"a transaction that writes to {', '.join(sorted(self._topics))}"
+                if known := translate(cause, where):
+                    return known
+                try:
+                    self._ended()
+                except Unknown as doubt:
+                    return Unknown(f"{cause.str()}; {doubt}", why(cause))
+                return Aborted(cause.str(), why(cause))
         self._state = Transaction.DEAD
-        return Unknown(cause.str())
-
-
-Row = tuple[
-    int, bytes | None, bytes | None, int, list[tuple[str, bytes]], Callable[[KafkaError | None, Message], None] | None
-]
-"""Partition, key, value, timestamp, headers, and whom to tell of its delivery."""
-
-
-def produce_all(producer: Producer, topic: str, rows: Iterable[Row]) -> None:
-    """Queue rows; where the queue is full, wait for it to drain."""
-    produce = producer.produce
-    for partition, key, value, timestamp, headers, callback in rows:
-        while True:
-            try:
-                produce(topic, value, key, partition, callback, None, timestamp, headers)  # type: ignore[arg-type]
-                break
-            except BufferError:
-                producer.poll(0.05)
-
-
-def last_row(writes: Writes) -> tuple[int, bytes | None, bytes | None, int, list[tuple[str, bytes]]]:
-    """The last record of some writes."""
-    timestamp = writes.timestamps[-1] if writes.timestamps is not None else 0
-    headers = writes.headers[-1] if writes.headers is not None else []
-    return writes.partitions[-1], writes.keys[-1], writes.values[-1], timestamp, headers
-
-
-def initialised(settings: Settings, troubled: Callable[[KafkaError], None] | None = None) -> Producer:
-    """A producer whose init_transactions has returned: older producers of the id are fenced, their transactions decided.
-
-    While the coordinator aborts an open transaction (some milliseconds) it answers CONCURRENT_TRANSACTIONS, and librdkafka
-    waits 500 ms before it asks again. A new producer asks at once, so on that answer the attempt is given up.
-    Blocks while the cluster cannot be reached.
-    """
-    told = {**settings, "error_cb": troubled} if troubled else settings
-    producer = client(Producer, told)
-    while True:
-        try:
-            producer.init_transactions(0.03)
-            return producer
-        except KafkaException as error:
-            cause: KafkaError = error.args[0]
-            if known := translate(cause, f"transactional id {settings['transactional.id']}"):
-                raise known from error
-            if cause.code() != KafkaError._TIMED_OUT:
-                logger.debug("init of %s: %s", settings["transactional.id"], cause)
-                del producer
-                producer = client(Producer, told)
+        return Fenced(cause.str()) if cause.code() in _FENCED else Unknown(cause.str(), why(cause))

@@ -1,7 +1,7 @@
 """A consumer group as its coordinator describes it.
 
-Asked for with the oldest of librdkafka's calls for it. The newer one, describe_consumer_groups, fails an assertion where the
-broker is restarted meanwhile, and ends the process (librdkafka 2.16).
+It uses the oldest of librdkafka's calls for this. The newer one, describe_consumer_groups, fails an assertion if the
+broker is restarted during the call, and ends the process (librdkafka 2.16).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from struct import unpack_from
 from typing import Any
 
 _UUID = len("-cfb98b53-5f7b-4c47-b7ed-9e27336200a2")
-"""The coordinator makes a static member's id of its instance id and this."""
+"""A static member's id is its instance id and this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A consumer group whose members subscribe to one topic. One that nobody has joined has no members."""
+    """A consumer group whose members subscribe to one topic. It may have no members."""
 
     stable: bool
-    """No rebalance is under way: each member has what it is assigned, or is about to take it or to let go of it."""
+    """No rebalance is under way: each member has its assignment, or is about to take or release partitions."""
     members: Mapping[str, Member]
     """By their instance ids."""
 
@@ -40,7 +40,7 @@ def group_of(described: Any) -> Group:
 
 
 def assigned(assignment: bytes) -> tuple[int, ...]:
-    """The partitions in an assignment as members send it: version, topics, each with its name and its partitions.
+    """The partitions in an assignment as members send it: version, topics, each with its name and partitions.
 
     >>> assigned(bytes.fromhex("0000 00000001 0005 7374657073 00000002 00000003 00000001 00000000")), assigned(b"")
     ((1, 3), ())

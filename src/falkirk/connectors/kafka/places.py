@@ -1,4 +1,4 @@
-"""Partitions of several clusters: an app knows topics by their addresses, and a client, which knows one cluster, by names."""
+"""Partitions of several clusters: an app knows topics by their addresses; a client knows one cluster, and topics by names."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Value = TypeVar("Value")
 
 
 def theirs(place: TopicPartition, offset: int = OFFSET_INVALID) -> KafkaPartition:
-    """A partition, as the client of its cluster knows it."""
+    """A partition as its cluster's client knows it."""
     return KafkaPartition(name_of(place.topic), place.partition, offset)
 
 
 def ours(cluster: Cluster, message: Message) -> TopicPartition:
-    """Where a message of that cluster's client is from."""
+    """A message's partition, by that cluster's client."""
     return TopicPartition(address(cluster.name, message.topic() or ""), message.partition() or 0)
 
 
@@ -37,5 +37,5 @@ def by_cluster(places: Iterable[TopicPartition]) -> dict[str, list[TopicPartitio
 
 
 def parted(values: Mapping[TopicPartition, Value]) -> dict[str, dict[TopicPartition, Value]]:
-    """What is known of partitions, by the names of their clusters."""
+    """Values of partitions, by the names of their clusters."""
     return {name: {place: values[place] for place in some} for name, some in by_cluster(values).items()}

@@ -1,10 +1,12 @@
-"""Reading bounded ranges of internal topics, at either isolation level."""
+"""Read bounded ranges of internal topics, at either isolation level."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -18,32 +20,79 @@ from falkirk.connectors.kafka.errors import told, translate
 from falkirk.state.store import Changes
 
 CHUNK = 100_000
-"""Records that one call hands over at most, so that a long read runs in bounded memory."""
+"""Most records that one call returns, so that a long read has bounded memory."""
 
 CHANGES = 20_000
-"""Changes that one call hands over, about: few enough to be sorted and written while the processor has them at hand."""
+"""About how many changes one call returns: few enough to sort and write them in the processor's cache."""
 
 ANSWER = 5.0
-"""Seconds that a broker has to answer, before it is asked anew."""
+"""Seconds that a broker has to answer, before it is asked again. A read that gets nothing for so long ends early: its
+caller may have a reason to give up."""
 
 STUCK_AFTER = 0.1
-"""Seconds that a read waits at an end that is short of its goal. A commit's markers take a few milliseconds."""
+"""Seconds that a read waits at an end before its goal. A commit's markers take a few milliseconds."""
+
+
+READERS = 8
+"""Most consumers of one isolation level. With more readers, one that stands in a changelog is taken."""
+
+
+@dataclass(slots=True, eq=False)
+class _Lent:
+    """A consumer that one thread at a time uses."""
+
+    consumer: Consumer
+    met: set[str] = field(default_factory=set)
+    """Topics whose leaders it has met."""
+    standing: tuple[TopicPartition, Offset] | None = None
+    """Which changelog it stands in, and where, between two chunks of it."""
+
+    def assign(self, positions: Mapping[TopicPartition, Offset]) -> None:
+        """Read from there."""
+        for topic in {p.topic for p in positions} - self.met:
+            meet(self.consumer, topic)
+            self.met.add(topic)
+        self.standing = None
+        self.consumer.assign([KafkaPartition(p.topic, p.partition, start) for p, start in positions.items()])
 
 
 class BoundedReader:
-    """Consumers without a group, one for each isolation level, and an admin client for watermarks."""
+    """Consumers without a group, per isolation level as many as threads read at a time, and an admin client for
+    watermarks."""
 
     def __init__(self, cluster: Cluster, levels: Sequence[bool] = (False, True)) -> None:
         """`levels`: whether committed records are asked for, or all, or both."""
-        self._consumers = {c: client(Consumer, cluster.reader(committed=c)) for c in levels}
-        self._met: dict[bool, set[str]] = {False: set(), True: set()}
+        self._cluster = cluster
+        self._idle = {c: [self._made(c)] for c in levels}
+        self._made_of = dict.fromkeys(levels, 1)
+        self._back = threading.Condition()
         self._admin = client(AdminClient, cluster.settings())
         self._led: set[str] = set()
         """Topics whose leaders the admin client has met."""
-        self._lock = threading.Lock()
-        self._cluster = cluster
-        self._standing: tuple[TopicPartition, Offset] | None = None
-        """Which changelog the reader of committed records stands in, and where, between two chunks of it."""
+
+    def _made(self, committed: bool) -> _Lent:
+        return _Lent(client(Consumer, self._cluster.reader(committed=committed)))
+
+    @contextmanager
+    def _lent(self, committed: bool, standing: tuple[TopicPartition, Offset] | None = None) -> Iterator[_Lent]:
+        """A consumer for only this caller: the one that stands there, else one that stands nowhere."""
+        with self._back:
+            idle = self._idle[committed]
+            while (found := _choose(idle, standing)) is None:
+                if self._made_of[committed] < READERS:
+                    self._made_of[committed] += 1
+                    found = self._made(committed)
+                    break
+                if idle:  # the one that has stood longest: its reader may have gone
+                    found = idle.pop(0)
+                    break
+                self._back.wait()
+        try:
+            yield found
+        finally:
+            with self._back:
+                idle.append(found)
+                self._back.notify()
 
     def watermarks(self, partitions: Sequence[TopicPartition], *, end: bool) -> dict[TopicPartition, Offset]:
         """First offsets, or high watermarks. Blocks while the cluster cannot be reached."""
@@ -63,7 +112,7 @@ class BoundedReader:
                     if known := translate(error.args[0], f"topic {p.topic}"):
                         raise known from error
                     logger.info("cannot ask for offsets yet: %s", error.args[0])
-                    # A client that knew the broker before it was restarted is answered FENCED_LEADER_EPOCH for ever.
+                    # A client that knew the broker before its restart gets FENCED_LEADER_EPOCH forever.
                     self._admin, self._led = client(AdminClient, self._cluster.settings()), set()
                     time.sleep(0.05)
                     break
@@ -71,32 +120,27 @@ class BoundedReader:
                 return found
 
     def read(self, ranges: Ranges, *, committed: bool, most: int = CHUNK) -> dict[TopicPartition, Read]:
-        """Records of the ranges, in order. Returns early after `most` records, about, or when nothing more comes."""
+        """Records of the ranges, in order. Returns early after about `most` records, or if nothing more comes."""
         reads = {p: Read(position=start) for p, (start, _) in ranges.items()}
-        with self._lock:
-            consumer = self._assigned(committed, {p: start for p, (start, _) in ranges.items()})
+        with self._lent(committed) as lent:
+            lent.assign({p: start for p, (start, _) in ranges.items()})
             try:
-                self._fill(consumer, ranges, reads, most)
+                self._fill(lent.consumer, ranges, reads, most)
             finally:
-                consumer.unassign()
+                lent.consumer.unassign()
         return reads
 
-    def _assigned(self, committed: bool, positions: Mapping[TopicPartition, Offset]) -> Consumer:
-        consumer, met = self._consumers[committed], self._met[committed]
-        for topic in {p.topic for p in positions} - met:
-            meet(consumer, topic)
-            met.add(topic)
-        if committed:
-            self._standing = None
-        consumer.assign([KafkaPartition(p.topic, p.partition, start) for p, start in positions.items()])
-        return consumer
-
     def _fill(self, consumer: Consumer, ranges: Ranges, reads: dict[TopicPartition, Read], most: int) -> None:
-        waiting, got = set(ranges), 0
+        waiting, got, came = set(ranges), 0, time.monotonic()
         stopped: dict[TopicPartition, float] = {}
         while waiting and got < most:
-            for message in taken(consumer, min(most, 10_000)):
-                if message.topic() is None:  # of the client as a whole: raised, if it is to stay
+            messages = taken(consumer, min(most, 10_000))
+            if messages:
+                came = time.monotonic()
+            elif time.monotonic() - came > ANSWER:
+                return
+            for message in messages:
+                if message.topic() is None:  # of the whole client: raised, if it will not pass
                     ended(message)
                     continue
                 place = TopicPartition(message.topic() or "", message.partition() or 0)
@@ -121,7 +165,7 @@ class BoundedReader:
                 return
 
     def _skip(self, consumer: Consumer, place: TopicPartition) -> Offset:
-        """Go on where the partition begins now: what was below is below everybody's need, or it would not be gone."""
+        """Continue where the partition begins now: nobody needs what was below, or it would not be gone."""
         first = self.watermarks([place], end=False)[place]
         consumer.incremental_unassign([KafkaPartition(place.topic, place.partition)])
         consumer.incremental_assign([KafkaPartition(place.topic, place.partition, first)])
@@ -129,27 +173,30 @@ class BoundedReader:
 
     def read_changes(self, partition: TopicPartition, start: Offset, end: Offset) -> tuple[Changes, Offset]:
         """The changes in one chunk of a changelog, the last of each key, and where the next chunk begins."""
-        with self._lock:
-            consumer = self._consumers[True]
-            if self._standing != (partition, start):
-                self._assigned(True, {partition: start})
-            # Between chunks it stays assigned: what has been fetched ahead would be thrown away, and asked for again.
-            self._standing = None
+        with self._lent(committed=True, standing=(partition, start)) as lent:
+            if lent.standing != (partition, start):
+                lent.assign({partition: start})
+            # Between chunks it stays assigned: otherwise what is fetched ahead is dropped and fetched again.
+            lent.standing = None
             try:
-                changes, position = self._changes(consumer, start, end)
-                if position < end and len(changes) >= CHANGES:  # else it has come to an end, which is told but once
-                    self._standing = partition, position
+                changes, position = self._changes(lent.consumer, start, end)
+                if position < end and len(changes) >= CHANGES:  # else it reached an end, which is reported only once
+                    lent.standing = partition, position
             finally:
-                if self._standing is None:
-                    consumer.unassign()
+                if lent.standing is None:
+                    lent.consumer.unassign()
             return changes, position
 
     @staticmethod
     def _changes(consumer: Consumer, start: Offset, end: Offset) -> tuple[Changes, Offset]:
         changes: dict[bytes, bytes | None] = {}
-        position, stopped = start, time.monotonic() + 3600
+        position, stopped, came = start, time.monotonic() + 3600, time.monotonic()
         while position < end and len(changes) < CHANGES and time.monotonic() - stopped < STUCK_AFTER:
             messages = taken(consumer, CHANGES)
+            if messages:
+                came = time.monotonic()
+            elif time.monotonic() - came > ANSWER:
+                break
             if any(map(Message.error, messages)):
                 for m in messages:
                     if m.error() is not None and ended(m):
@@ -167,12 +214,23 @@ class BoundedReader:
 
     def close(self) -> None:
         """Close the consumers."""
-        for consumer in self._consumers.values():
-            consumer.close()
+        for idle in self._idle.values():
+            for lent in idle:
+                lent.consumer.close()
+
+
+def _choose(idle: list[_Lent], standing: tuple[TopicPartition, Offset] | None) -> _Lent | None:
+    """Take the one that stands there, else one that stands nowhere."""
+    for wanted in (standing, None):
+        for lent in idle:
+            if lent.standing == wanted:
+                idle.remove(lent)
+                return lent
+    return None
 
 
 def taken(consumer: Consumer, most: int) -> list[Message]:
-    """What is there, or the first to come within 20 ms. (`consume` alone would wait for as many as it may take.)"""
+    """What has come, or comes first within 20 ms. (`consume` alone would wait for as many as it may take.)"""
     first = consumer.poll(0.02)
     return [] if first is None else [first, *consumer.consume(most, 0)]
 
@@ -184,7 +242,7 @@ def trimmed(message: Message) -> bool:
 
 
 def place_of(message: Message, group: str) -> str:
-    """What an error is about: a partition; or else that of which the client asks nothing but who coordinates it."""
+    """What an error is about: a partition, or else the group, of which the client only asks its coordinator."""
     return f"consumer group {group}" if message.topic() is None else f"{message.topic()}[{message.partition()}]"
 
 

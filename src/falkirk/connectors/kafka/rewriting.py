@@ -1,11 +1,11 @@
-"""Records written again, exactly once: some of them and a mark that says which they are, in one transaction.
+"""Write records again, exactly once: some of them, and a mark that says which, in one transaction.
 
     init ──▶ marks are read ──▶ begin ─▶ records ─▶ delivered ─▶ mark ─▶ commit ──▶ begin …
 
     a record is visible ⇔ its mark is
 
-Whoever begins fences whoever was at it, and reads the marks after that: what they say is all that was done. An outcome that
-is not known ends it, for the next one finds it out.
+A new rewriter first fences the one before it, then reads the marks: they show all that was done. An unknown outcome ends
+a rewriter; the next one finds it out.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
 from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.connections import Connections, fatal_errors, watched
 from falkirk.connectors.kafka.errors import translate
-from falkirk.connectors.kafka.log import initialised, produce_all
+from falkirk.connectors.kafka.producing import failure, initialised, produce_all
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.errors import ClusterError, FalkirkError, IdentityError, UnreachableError
 from falkirk.stream.records import Headers
@@ -29,7 +30,7 @@ PATIENCE = 20.0
 """Seconds that a part of a transaction may take."""
 
 TIMEOUT_MS = 60_000
-"""After which the broker ends the transaction of one that has died, if nobody takes its place."""
+"""After this the broker ends the transaction of a dead rewriter, if no other takes its place."""
 
 AGAIN = "start it again: what is written is not written twice"
 
@@ -45,16 +46,21 @@ class Rewritten(NamedTuple):
 
 
 class Rewriter:
-    """The one that writes, under a name of which there is one at a time."""
+    """The only one that writes under its name at a time."""
 
     def __init__(self, cluster: Cluster, owner: OwnerId, marks: TopicPartition, batch_bytes: int) -> None:
-        """Fences whoever has the name. Blocks while the cluster cannot be reached."""
+        """Fences others of this name. Blocks while the cluster cannot be reached."""
         self.owner, self.marks = owner, marks
-        self._producer: Producer = initialised(cluster.producer(owner, TIMEOUT_MS, batch_bytes))
+        settings = cluster.producer(owner, TIMEOUT_MS, batch_bytes)
+        self._connections = Connections(settings)
+        self._producer: Producer = initialised(watched(settings), self._connections)
+        self._producer.poll(0)
+        self._connections.check()
 
     def write(self, records: Sequence[Rewritten], mark: Callable[[Sequence[Offset]], bytes]) -> None:
-        """Write records and their mark, which is made of their offsets. Raises IdentityError if another has begun, and
-        ClusterError: nothing of it is visible then, or all of it."""
+        """Write records and their mark, which is made from their offsets. Raises IdentityError if another has begun, and
+        ClusterError: then none of it is visible, or all. No write may follow either error."""
+        broken = self._connections.broken
         try:
             self._producer.begin_transaction()
             self._send(self.marks, [Rewritten(self.marks, None, mark(self._written(records)), 0, [])])
@@ -66,6 +72,11 @@ class Rewriter:
             if isinstance(error, KafkaException):
                 raise self._in_words(error.args[0]) from error
             raise
+        failure(self._producer.poll, 0)  # the next write gets a fence again
+        if self._connections.broken > broken:
+            # A request may still be on its way, and would act on this producer's next transaction. A new producer must
+            # read the marks first, because another replay may have begun. A new start does so.
+            raise ClusterError("a connection to the cluster broke during a transaction", where=self.owner, hint=AGAIN)
 
     def _written(self, records: Sequence[Rewritten]) -> list[Offset]:
         by_place: dict[TopicPartition, list[int]] = {}
@@ -77,7 +88,7 @@ class Rewriter:
         return [found[i] for i in range(len(records))]
 
     def _send(self, place: TopicPartition, records: Sequence[Rewritten]) -> list[Offset]:
-        """Write to one partition, and wait: where each lies."""
+        """Write to one partition, and wait. The offsets."""
         offsets: list[Offset] = []
         refused: list[KafkaError] = []
 
@@ -88,8 +99,9 @@ class Rewriter:
                 refused.append(error)
 
         rows = ((place.partition, r.key, r.value, max(0, r.timestamp), r.headers, delivered) for r in records)
-        produce_all(self._producer, place.topic, rows)
-        self._producer.flush(PATIENCE)
+        with fatal_errors():
+            produce_all(self._producer, place.topic, rows)
+            self._producer.flush(PATIENCE)
         if len(offsets) < len(records):
             raise KafkaException(refused[0] if refused else KafkaError(KafkaError._MSG_TIMED_OUT))
         return offsets
@@ -105,15 +117,15 @@ class Rewriter:
 
 
 def read_marks(cluster: Cluster, place: TopicPartition, *, fenced: bool) -> list[bytes]:
-    """What is committed in a partition. If whoever writes it is `fenced`, that is all up to where it ends now, or
-    UnreachableError is raised; else what is behind an open transaction is not waited for."""
+    """What is committed in a partition. If its writer is `fenced`, this is all up to its present end, or UnreachableError
+    is raised; else it does not wait for what is behind an open transaction."""
     reader = BoundedReader(cluster)
     try:
         at, end = reader.watermarks([place], end=False)[place], reader.watermarks([place], end=True)[place]
         found: list[bytes] = []
         deadline = time.monotonic() + PATIENCE
         while at < end:
-            # For some moments after a commit its records are hidden, and who has fenced must see them all.
+            # Just after a commit its records are still hidden; after a fence, all must be seen.
             read = reader.read({place: (at, end)}, committed=True)[place]
             found += [record.value for record in read.records if record.value is not None]
             if read.position > at:

@@ -1,4 +1,4 @@
-"""Reading the inputs: one consumer without a group, assigned by the positions that step records give."""
+"""Read the inputs: one consumer without a group, assigned by the positions in step records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SourceReader:
         """Where the end of a partition was last reached, since it was added."""
         self._assigned: set[TopicPartition] = set()
         self._topic = ""
-        """The topic of all messages, where there is only one: asking each message costs."""
+        """The topic of all messages, if it is only one: to ask each message costs time."""
 
     def add(self, positions: Mapping[TopicPartition, Offset]) -> None:
         """Begin to read partitions at the given offsets."""
@@ -46,7 +46,7 @@ class SourceReader:
             self._topic = topics.pop() if len(topics) == 1 else ""
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read partitions no longer; what was fetched of them ahead is dropped."""
+        """Stop reading partitions; what was fetched ahead is dropped."""
         if gone := self._assigned & set(partitions):
             self._consumer.incremental_unassign([theirs(p) for p in gone])
             self._assigned -= gone
@@ -54,8 +54,8 @@ class SourceReader:
     def poll(self, timeout: float) -> tuple[list[tuple[TopicPartition, list[Message]]], int]:
         """Runs of messages of one partition each, and how many in all.
 
-        Waits up to `timeout` seconds for a first message, then takes what is there without waiting. Raises SourceError
-        where an offset is not in the log any more.
+        Waits up to `timeout` seconds for a first message, then takes what has come, without waiting. Raises SourceError
+        if an offset is no longer in the log.
         """
         if not self._assigned:
             time.sleep(timeout)
@@ -80,7 +80,7 @@ class SourceReader:
         return self.ends.keys() >= set(partitions)
 
     def marks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """The ends of partitions as of the last fetch, where there was one: nobody is asked."""
+        """The ends of partitions as of the last fetch, if there was one: without a request."""
         found = {}
         for p in partitions:
             _, high = self._consumer.get_watermark_offsets(theirs(p), cached=True)
@@ -106,7 +106,7 @@ class SourceReader:
     def _out_of_range(self, message: Message, where: str) -> SourceError:
         at = message.offset() or 0
         first, end = self._consumer.get_watermark_offsets(theirs(ours(self._cluster, message)), timeout=5)
-        if at >= first:  # a topic that was made anew may have grown past the offset by now
+        if at >= first:  # a topic that was made again may have grown past the offset by now
             return SourceError(
                 f"the topic has ended before offset {at}, up to which the app has read it; it ends at {end} now",
                 where=where,

@@ -1,4 +1,4 @@
-"""Reading inputs that may lie in several clusters: a consumer for each, as none can be of two."""
+"""Read inputs in one or several clusters: a consumer for each, because none can be of two."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ Runs = list[tuple[TopicPartition, list[Message]]]
 
 
 class SourceReaders:
-    """As one `SourceReader`, whatever the clusters of its partitions; it connects to those that it is given some of."""
+    """Like one `SourceReader`, for partitions in any clusters; it connects only to the clusters that it needs."""
 
     def __init__(self, cluster: Cluster, *, ends: bool = False) -> None:
         """`cluster` is the app's own, which knows the others; `ends`: whether `at_end` will be asked."""
         self._cluster, self._ends = cluster, ends
         self._readers: dict[str, SourceReader] = {}
-        """By the clusters' names, that which gave something last before the others."""
+        """By the clusters' names; the reader that last gave something comes first."""
 
     def add(self, positions: Mapping[TopicPartition, Offset]) -> None:
-        """Begin to read partitions at the given offsets. Raises ConfigError where a cluster of them is not known."""
+        """Begin to read partitions at the given offsets. Raises ConfigError if a cluster is not known."""
         for name, some in parted(positions).items():
             if name not in self._readers:
                 self._readers[name] = SourceReader(self._cluster.of(name), ends=self._ends)
             self._readers[name].add(some)
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read partitions no longer; what was fetched of them ahead is dropped."""
+        """Stop reading partitions; what was fetched ahead is dropped."""
         for name, some in by_cluster(partitions).items():
             if name in self._readers:
                 self._readers[name].remove(some)
@@ -40,8 +40,8 @@ class SourceReaders:
     def poll(self, timeout: float) -> tuple[Runs, int]:
         """Runs of messages of one partition each, and how many in all; see `SourceReader.poll`.
 
-        Of several consumers, that is waited for first which gave something last, and none once there is something: one that
-        has nothing does not hold up the others.
+        Of several consumers, the one that last gave something is waited for first; once something has come, none is: so an
+        idle one does not delay the others.
         """
         if not self._readers:
             time.sleep(timeout)
@@ -65,7 +65,7 @@ class SourceReaders:
         return self.ends.keys() >= set(partitions)
 
     def marks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """The ends of partitions as of the last fetch, where there was one: nobody is asked."""
+        """The ends of partitions as of the last fetch, if there was one: without a request."""
         asked = [place for place in partitions if cluster_of(place.topic) in self._readers]
         return {p: at for name, some in by_cluster(asked).items() for p, at in self._readers[name].marks(some).items()}
 

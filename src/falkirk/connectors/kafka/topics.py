@@ -1,4 +1,4 @@
-"""Topics: what there is, what is made, and what is trimmed."""
+"""Topics: what exists, what is made, and what is trimmed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
     NewPartitions,
     NewTopic,
@@ -31,23 +33,8 @@ from falkirk.errors import ClusterError, ConfigError, FalkirkError, UnreachableE
 
 T = TypeVar("T")
 
-FOREVER = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
-"""A topic of which only Falkirk deletes, and only below what every reader has taken."""
-
-COMPACTED = {
-    "cleanup.policy": "compact",
-    "delete.retention.ms": str(7 * 24 * 3600 * 1000),
-    "min.cleanable.dirty.ratio": "0.3",
-    "segment.bytes": str(128 << 20),
-    "max.compaction.lag.ms": str(24 * 3600 * 1000),
-}
-"""A changelog: the last value of each key, and tombstones for a week."""
-
-TABLE = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(24 * 3600 * 1000)}
-"""The result of a batch part that is a table too: the rows before an epoch stay, for a day, until it is complete."""
-
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""The id of a topic that has none: 16 zeros, in base64."""
+"""The id of a topic without one: 16 zeros, in base64."""
 
 _MOVED = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -56,11 +43,11 @@ _MOVED = (
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError._NOENT,
 )
-"""A partition has another leader, or will have one soon. A client that knew the broker before it was restarted may be
-answered so for ever: a new one asks again."""
+"""A partition has another leader, or will have one soon. A client that knew the broker before its restart may get this
+answer forever: a new client asks again."""
 
 PATIENCE = 10.0
-"""Seconds within which a partition ought to have a leader again."""
+"""Seconds within which a partition should have a leader again."""
 
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
@@ -77,7 +64,7 @@ class TopicInfo:
 
 
 class Asked(Generic[T]):
-    """A question to the cluster that is under way."""
+    """A pending question to the cluster."""
 
     def __init__(self, futures: Collection[Future[Any]], answer: Callable[[], T]) -> None:
         self._futures, self._answer = futures, answer
@@ -92,8 +79,8 @@ class Asked(Generic[T]):
 
 
 class Topics:
-    """The cluster's topics, and where it is only asked, those of the clusters beside it too: by their addresses. Every call
-    blocks; ClusterError says what is wrong in words."""
+    """The cluster's topics. Calls that only ask also take topics of other clusters, by their addresses. Every call blocks;
+    ClusterError says in words what is wrong."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.brokers = cluster.shown
@@ -105,18 +92,18 @@ class Topics:
         self._admin = client(AdminClient, self._settings)
 
     def _troubled(self, error: KafkaError) -> None:
-        """librdkafka says why it cannot connect: the call that waits for it is only told that it waited in vain."""
+        """librdkafka says why it cannot connect: the waiting call only gets a time-out."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN and not is_unheard(error.str()):
             self._trouble = error
 
     def of(self, cluster: str) -> Topics:
-        """Those of another cluster, to which no others are known. Raises ConfigError where its brokers are not given."""
+        """Those of another cluster; it knows no further ones. Raises ConfigError if its brokers are not given."""
         if cluster not in self._by_cluster:
             self._by_cluster[cluster] = Topics(self._cluster.of(cluster))
         return self._by_cluster[cluster]
 
     def check_reachable(self, timeout: float = 8.0) -> None:
-        """Raises UnreachableError if no broker answers, ClusterError if it will have nothing to do with us."""
+        """Raises UnreachableError if no broker answers, ClusterError if the broker refuses us."""
         try:
             self._admin.list_topics(timeout=timeout)
         except KafkaException as error:
@@ -140,8 +127,27 @@ class Topics:
         """The topics among `names` that exist."""
         return self.ask(names, 10).result()
 
+    def sought(self, names: Iterable[str], patience: float = PATIENCE) -> dict[str, TopicInfo]:
+        """The topics among `names` that exist, where all should exist. A broker may not know yet of a topic that was just
+        made, so the missing ones are asked for again."""
+        wanted, found, deadline = set(names), dict[str, TopicInfo](), time.monotonic() + patience
+        while left := wanted - found.keys():
+            found |= self.describe(left)
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.02 if wanted - found.keys() else 0)
+        return found
+
+    def shown(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Topics that were seen, so they exist. Raises ClusterError if the cluster does not show one."""
+        wanted = set(names)
+        found = self.sought(wanted)
+        if missing := wanted - found.keys():
+            raise ClusterError(f"topic {min(missing)!r} was there, and the cluster does not show it")
+        return found
+
     def ask(self, names: Iterable[str], timeout: float) -> Asked[dict[str, TopicInfo]]:
-        """The same, without waiting for the answer."""
+        """As `describe`, but does not wait."""
         futures: dict[str, Future[Any]] = {}
         for cluster, wanted in _by_cluster(names).items():
             asked = self.of(cluster)._admin.describe_topics(TopicCollection(wanted), request_timeout=timeout)
@@ -149,7 +155,7 @@ class Topics:
         return Asked(futures.values(), lambda: described(futures))
 
     def there(self, topic: str, hint: str) -> TopicInfo:
-        """A topic that must be there. Raises ClusterError with this hint where it is not."""
+        """A topic that must exist. Raises ClusterError with this hint if it does not."""
         cluster = self.of(cluster_of(topic))
         cluster.check_reachable(timeout=5.0)
         found = self.describe([topic]).get(topic)
@@ -170,12 +176,12 @@ class Topics:
         return Asked([future], future.result)
 
     def group(self, name: str, timeout: float = 30) -> Group:
-        """A consumer group. Its coordinator may be any broker: all are asked, and again while one has only begun to be it."""
+        """A consumer group. Any broker may be its coordinator: all are asked, and again while one is still loading."""
         deadline = time.monotonic() + timeout
         while True:
             try:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", DeprecationWarning)  # what is to be called instead: see `members`
+                    warnings.simplefilter("ignore", DeprecationWarning)  # why not the newer call: see `members`
                     found = self._admin.list_groups(name, min(timeout, 10))
             except KafkaException as error:
                 if error.args[0].code() not in LOADING or time.monotonic() > deadline:
@@ -190,12 +196,12 @@ class Topics:
         return Asked([future], future.result)
 
     def nodes(self) -> list[str]:
-        """The brokers, as they tell clients to reach them."""
+        """The addresses that brokers give to clients."""
         found = self._admin.list_topics(timeout=10).brokers.values()
         return sorted(f"{broker.host}:{broker.port}" for broker in found)
 
     def try_to_create(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> None:
-        """Ask whether a topic could be made. Raises ClusterError where it could not."""
+        """Ask whether a topic could be made. Raises ClusterError if it could not."""
         wanted = NewTopic(name, partitions, replication, config=dict(config))
         try:
             self._admin.create_topics([wanted], request_timeout=30, validate_only=True)[name].result()
@@ -203,7 +209,7 @@ class Topics:
             raise _in_words(error, f"topic {name}") from error
 
     def create(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> None:
-        """Make a topic, unless somebody just did, and wait until the cluster shows it."""
+        """Make a topic, unless it exists by now, and wait until the cluster shows it."""
         wanted = NewTopic(name, partitions, replication, config=dict(config))
         try:
             self._admin.create_topics([wanted], request_timeout=30)[name].result()
@@ -214,7 +220,7 @@ class Topics:
         _wait(lambda: [] if self.describe([known]) else [name], "topic {!r} was made, but the cluster does not show it")
 
     def delete(self, names: Collection[str]) -> None:
-        """Delete topics, and wait until the cluster does not show them. One that is not there is fine."""
+        """Delete topics, and wait until the cluster does not show them. A missing one is fine."""
         for name in names:
             try:
                 self._admin.delete_topics([name], request_timeout=30, operation_timeout=30)[name].result()
@@ -224,7 +230,7 @@ class Topics:
         _wait(lambda: self.describe(names), "topic {!r} was deleted, but the cluster shows it still")
 
     def delete_groups(self, names: Collection[str]) -> None:
-        """Delete consumer groups. Raises ConfigError where one has members; one that is not there is fine."""
+        """Delete consumer groups. Raises ConfigError if one has members; a missing one is fine."""
         for name in names:
             try:
                 self._admin.delete_consumer_groups([name], request_timeout=30)[name].result()
@@ -236,31 +242,49 @@ class Topics:
                     raise _in_words(error, f"consumer group {name}") from error
 
     def grow(self, name: str, partitions: int) -> None:
-        """Give a topic so many partitions, unless it has them, and wait until the cluster shows it."""
+        """Give a topic so many partitions, if it has fewer, and wait until the cluster shows it."""
         wanted = NewPartitions(name, partitions)
         try:
             self._admin.create_partitions([wanted], request_timeout=30)[name].result()
         except KafkaException as error:
-            # Somebody else was first: that there are as many now is seen below.
+            # Somebody else was first: whether it has enough now is seen below.
             if error.args[0].code() != KafkaError.INVALID_PARTITIONS:
                 raise _in_words(error, f"topic {name}") from error
         _wait(
-            lambda: [] if self.describe([name])[name].partitions >= partitions else [name],
+            lambda: [] if self.shown([name])[name].partitions >= partitions else [name],
             "partitions were added to {!r}, but the cluster does not show them",
         )
 
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """The settings of topics."""
-        found = {}
-        for cluster, wanted in _by_cluster(names).items():
-            asked = [ConfigResource(ResourceType.TOPIC, name) for name in wanted]
-            for resource, future in self.of(cluster)._admin.describe_configs(asked, request_timeout=10).items():
-                topic = address(cluster, resource.name)
-                try:
-                    found[topic] = {key: entry.value for key, entry in future.result().items()}
-                except KafkaException as error:
-                    raise _in_words(error, f"topic {topic}") from error
+        """The settings of topics that exist, even if the broker that is asked does not know a new one yet."""
+        found: dict[str, dict[str, str]] = {}
+        wanted, deadline = set(names), time.monotonic() + PATIENCE
+        while left := wanted - found.keys():
+            for cluster, some in _by_cluster(left).items():
+                asked = [ConfigResource(ResourceType.TOPIC, name) for name in some]
+                for resource, future in self.of(cluster)._admin.describe_configs(asked, request_timeout=10).items():
+                    topic = address(cluster, resource.name)
+                    try:
+                        found[topic] = {key: entry.value for key, entry in future.result().items()}
+                    except KafkaException as error:
+                        if error.args[0].code() not in _MISSING or time.monotonic() > deadline:
+                            raise _in_words(error, f"topic {topic}") from error
+                        time.sleep(0.05)
         return found
+
+    def alter(self, names: Collection[str], config: Mapping[str, str]) -> None:
+        """Add these settings to topics of this cluster. Raises ClusterError, with the first topic that is refused."""
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()
+        ]
+        asked = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries) for name in sorted(names)]
+        if not asked:
+            return
+        for resource, future in self._admin.incremental_alter_configs(asked, request_timeout=10).items():
+            try:
+                future.result()
+            except KafkaException as error:
+                raise _in_words(error, f"topic {resource.name}") from error
 
     def offsets(self, partitions: Iterable[TopicPartition], at: str | int) -> dict[TopicPartition, Offset]:
         """Offsets at "earliest", at "latest" (the high watermark), or of the first record at or after some milliseconds."""
@@ -274,11 +298,11 @@ class Topics:
         found: dict[TopicPartition, Offset] = {}
         for cluster, some in parted(dict.fromkeys(partitions, spec)).items():
             found |= self.of(cluster)._offsets(some)
-        late = [p for p, offset in found.items() if offset < 0]  # no record is that late: begin at the end
+        late = [p for p, offset in found.items() if offset < 0]  # no record is so late: begin at the end
         return {**found, **(self.offsets(late, "latest") if late else {})}
 
     def _offsets(self, specs: Mapping[TopicPartition, OffsetSpec], timeout: float = 10) -> dict[TopicPartition, Offset]:
-        """Of partitions of this cluster."""
+        """Of this cluster's partitions."""
         asked = {theirs(p): spec for p, spec in specs.items()}
         found: dict[TopicPartition, Offset] = {}
         deadline = time.monotonic() + PATIENCE
@@ -300,7 +324,7 @@ class Topics:
         return found
 
     def trim(self, below: Mapping[TopicPartition, Offset]) -> None:
-        """Delete records below the offsets. What fails now is deleted the next time."""
+        """Delete records below the offsets. What fails now is deleted next time."""
         asked = [KafkaPartition(p.topic, p.partition, o) for p, o in below.items() if o > 0]
         if not asked:
             return
@@ -313,7 +337,7 @@ class Topics:
 
 
 def _by_cluster(topics: Iterable[str]) -> dict[str, list[str]]:
-    """The names of topics by those of their clusters.
+    """Topics' names by their clusters' names.
 
     >>> _by_cluster(["steps", "sales:bids", "sales:asks"])
     {'sales': ['asks', 'bids'], '': ['steps']}
@@ -325,7 +349,7 @@ def _by_cluster(topics: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _wait(left: Callable[[], Collection[str]], words: str) -> None:
-    """Until the cluster shows what was done: no topic is left of which it does not. Raises ClusterError, with the first."""
+    """Wait until the cluster shows what was done: no topic is `left`. Raises ClusterError, with the first that is."""
     deadline = time.monotonic() + 15
     while names := left():
         if time.monotonic() > deadline:

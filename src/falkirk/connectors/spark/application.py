@@ -1,9 +1,9 @@
 """The Spark application of a process: begun when it is first needed, and again when it has ended.
 
-what ends                        what comes of it
+what ends                        what follows
 an executor, a Python worker     Spark runs its tasks again
-the master                       the application goes on, as long as its executors do
-the application                  ApplicationEnded; the next work has another
+the master                       the application continues, as long as its executors do
+the application                  ApplicationEnded; the next work gets another
 the JVM on this host             SparkEnded: this process gets no other
 """
 
@@ -24,7 +24,7 @@ from falkirk.connectors.spark.session import end, lives, session
 Check = Callable[[], None]
 
 PAGE = {"spark.ui.enabled": "true", "spark.ui.port": "0"}
-"""Spark's own page, on a free port. It asks for no password, so it is shown where nobody else can reach it: on loopback."""
+"""Spark's own page, on a free port. It has no password, so it is shown only where nobody else can reach it: on loopback."""
 
 
 class Application:
@@ -36,13 +36,13 @@ class Application:
         self._executors: Executors | None = None
         self._changing = threading.Lock()
         self.ui = ""
-        """Where Spark's own page is; "" where there is none."""
+        """The URL of Spark's own page; "" if there is none."""
 
     @contextmanager
     def at_work(self) -> Iterator[tuple[SparkSession, Check]]:
-        """A session for some work, and a check to be made often meanwhile, which raises ApplicationEnded.
+        """A session for some work, and a check to call often during it, which raises ApplicationEnded.
 
-        Whatever the work raises because Spark has ended becomes ApplicationEnded or SparkEnded. Raises what `session` raises.
+        Any error of the work becomes ApplicationEnded or SparkEnded if Spark has ended. Raises what `session` raises.
         """
         spark, executors = self._session()
         executors.begin()
@@ -61,7 +61,7 @@ class Application:
             raise
 
     def tasks(self) -> int:
-        """How many tasks its executors run just now; 0 where it is not there."""
+        """How many tasks its executors run now; 0 if it does not exist."""
         try:
             tracker = None if self._spark is None else self._spark.sparkContext._jsc.sc().statusTracker()
             return sum(e.numRunningTasks() for e in tracker.getExecutorInfos()) if tracker is not None else 0
@@ -87,6 +87,6 @@ class Application:
 
     def _end(self, spark: SparkSession) -> None:
         with self._changing:
-            if self._spark is spark:  # ending one of before would end the one that PySpark has now
+            if self._spark is spark:  # to end an earlier one would end PySpark's present one
                 self._spark = None
                 end(spark)

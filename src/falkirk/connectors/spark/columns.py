@@ -1,11 +1,11 @@
-"""Records as Arrow batches of the types that Spark has.
+"""Records as Arrow batches, in the types of Spark.
 
     Polars                   Spark
     UInt8, UInt16, UInt32    the next wider signed integer
     UInt64, Int128           decimal(20, 0), decimal(38, 0)
     Datetime, ms, UTC        timestamp, in microseconds
 
-All other types have one of the same name.
+All other types have the same name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from falkirk.stream.records import Records
 RECORD: Mapping[str, pl.DataType] = {
     name: METADATA[name] for name in ("key", "topic", "partition", "offset", "timestamp", "headers")
 }
-"""What of a record, besides its value, can become a column."""
+"""A record's parts, besides its value, that can be columns."""
 
 _WIDER: dict[Any, pl.DataType] = {
     pl.UInt8: pl.Int16(),
@@ -54,14 +54,14 @@ _ARROW: dict[Any, Any] = {
 
 
 class Columns:
-    """The columns of one read: the value's, then what else of a record is asked for."""
+    """The columns of one read: the value's, then the record's other requested parts."""
 
     def __init__(self, topic: str, value: Format, metadata: Mapping[str, str], *, skip_malformed: bool) -> None:
         self._topic, self._value, self._metadata, self._skip = topic, value, metadata, skip_malformed
 
     @cached_property
     def schema(self) -> pl.Schema:
-        """In types that Spark has."""
+        """In the types of Spark."""
         value = self._value.schema
         assert value is not None
         columns = {**value, **{column: RECORD[what] for column, what in self._metadata.items()}}
@@ -69,13 +69,13 @@ class Columns:
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """The same for Arrow, with Spark's choice of offsets of 32 bits."""
+        """The same for Arrow, with 32-bit offsets, as in Spark."""
         return pa.schema([(name, arrow_type(dtype)) for name, dtype in self.schema.items()])
 
     def batch(self, messages: Sequence[Message]) -> pa.RecordBatch:
-        """A row a record of one partition, in order; a record without a value is a row of nulls.
+        """One row per record of one partition, in order; a record without a value is a row of nulls.
 
-        Raises SourceError for a value that does not decode, unless such records are to be skipped.
+        Raises SourceError for a value that does not decode, unless such records are skipped.
         """
         values = [m.value() for m in messages]
         decoded = self._value.decode(values)
@@ -107,7 +107,7 @@ class Columns:
 
 
 def spark_type(dtype: pl.DataType) -> pl.DataType:
-    """The type that a column has in Spark: the narrowest that holds all of its values.
+    """A column's type in Spark: the narrowest that holds all its values.
 
     >>> spark_type(pl.List(pl.UInt32()))
     List(Int64)
@@ -120,7 +120,7 @@ def spark_type(dtype: pl.DataType) -> pl.DataType:
 
 
 def arrow_type(dtype: pl.DataType) -> Any:
-    """Arrow's type for one of Spark's.
+    """Arrow's type for a Spark type.
 
     >>> arrow_type(pl.List(pl.String()))
     ListType(list<item: string>)

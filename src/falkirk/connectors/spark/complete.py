@@ -1,8 +1,8 @@
-"""The records of a complete epoch: all of them, and none of one that is still being published.
+"""The records of a complete epoch: all of them, and none of one still being published.
 
     epoch n of a sink  =  records with n in their header, between the ends at its opening and those at its completion
 
-Tombstones are left out: what they bury is not in the epoch.
+Tombstones are left out: the keys they delete are not in it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from falkirk.errors import ConfigError, SourceError
 def complete_epoch(
     cluster: Cluster, topics: Topics, epochs_topic: str, wanted: int | Literal["latest"], sink: str
 ) -> tuple[int, Division]:
-    """A complete epoch's number, and where in the sink's topic its records lie. Raises ConfigError, SourceError."""
+    """A complete epoch's number, and its records' ranges in the sink's topic. Raises ConfigError, SourceError."""
     if epochs_topic not in topics.describe([epochs_topic]):
         raise ConfigError(
             f"there is no topic {epochs_topic!r}: no app of that name has run here with such a batch part",

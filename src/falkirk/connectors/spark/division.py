@@ -3,8 +3,8 @@
 readable(d)  ⇔  the topic of that name has the id d.topic_id,
                 and for each partition with start < end:  earliest ≤ start  and  end ≤ high watermark
 
-read(d) = the committed records of d: the same whenever it is read, for as long as d is readable
-          (on a topic that is compacted, what is left of them)
+read(d) = the committed records of d: the same at each read, as long as d is readable
+          (on a compacted topic, what is left of them)
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from falkirk.connectors.spark.options import Options
 from falkirk.errors import ClusterError, SourceError
 
 LEAST = 250_000
-"""A slice of fewer offsets is not worth a task of its own: what is fetched beyond its end is fetched twice.
+"""A slice of fewer offsets is not worth its own task: what is fetched beyond its end is fetched twice.
 
 A partition of 1,000,000 bids in one slice took 2.3 µs of CPU a record, in slices of 250,000 2.5, of 100,000 3.1.
 """
 
 WAVES = 2
-"""Slices for each core, so that one that takes longer does not leave the others idle for as long again."""
+"""Slices for each core, so that a slow slice does not leave the other cores idle for as long."""
 
 LOST = Words(
     "records of the range were deleted",
@@ -43,14 +43,14 @@ class Slice(NamedTuple):
 
 
 class Division(NamedTuple):
-    """The offset ranges of a read, start ≤ offset < end, and the id of the topic whose they are."""
+    """The offset ranges of a read, start ≤ offset < end, and the id of their topic."""
 
     topic_id: str
     ranges: Mapping[int, tuple[Offset, Offset]]
 
 
 def divide(topics: Topics, options: Options) -> Division:
-    """Fix what is read. Raises SourceError or ClusterError where it cannot be."""
+    """Fix what is read. Raises SourceError or ClusterError if that fails."""
     name = options.topic
     topic = topics.describe([name]).get(name)
     if topic is None:
@@ -95,7 +95,7 @@ def check_readable(topics: Topics, name: str, division: Division) -> None:
 
 
 def check_same(topics: Topics, name: str, topic_id: str) -> None:
-    """Raises SourceError unless the topic is the one whose offsets the division means."""
+    """Raises SourceError unless the division's offsets are this topic's."""
     topic = topics.describe([name]).get(name)
     if topic is None or topic.id != topic_id:
         raise SourceError(
@@ -108,7 +108,7 @@ def check_same(topics: Topics, name: str, topic_id: str) -> None:
 def slices(division: Division, cores: int, most: int = 0) -> list[Slice]:
     """The division cut into slices of nearly equal size: no more than the cores need, unless `most` offsets bound them.
 
-    Those of one partition lie apart in the list, for tasks that begin together read best from different partitions.
+    Slices of one partition are apart in the list: tasks that begin together read best from different partitions.
 
     >>> slices(Division("id", {0: (0, 10), 1: (5, 5), 2: (0, 4)}), cores=2, most=5)
     [Slice(partition=0, start=0, end=5), Slice(partition=2, start=0, end=4), Slice(partition=0, start=5, end=10)]

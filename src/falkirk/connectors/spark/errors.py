@@ -1,4 +1,4 @@
-"""Ends of Spark's. Who asks for them need not import Spark."""
+"""Errors for Spark's ends. Users need not import Spark."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from falkirk.errors import ClusterError, UnreachableError
 
 
 class ApplicationEnded(UnreachableError):
-    """An application is of no use any more: it was ended, or lost all that it had. Another may do better."""
+    """An application is useless now: it was ended, or lost all its executors. Another may do better."""
 
 
 class SparkEnded(ClusterError):
-    """The JVM in which a process has its Spark has ended, and the process gets no other: another process does."""
+    """The JVM of a process's Spark has ended, and this process gets no other: another process does."""

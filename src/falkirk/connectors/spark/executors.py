@@ -1,7 +1,7 @@
 """An application that has lost all its executors, and gets no others.
 
-A standalone master that was started anew does not know the applications of the one before, and ends their executors. Spark
-waits for others then, for ever; only another application gets some.
+A standalone master that was restarted does not know the applications from before, and ends their executors. Then Spark
+waits for others forever; only another application gets some.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from falkirk.connectors.spark.errors import ApplicationEnded
 from falkirk.connectors.spark.master import is_local
 
 PATIENCE = 30.0
-"""Seconds without an executor. Where they would have come later, another application costs some seconds, and waits too."""
+"""Seconds without an executor. If they would only come later, another application costs some seconds, and waits too."""
 
 logger = logging.getLogger("falkirk.spark")
 
 
 class Executors:
-    """Those of one application. One that never had any is not given up: its turn has not come."""
+    """One application's. If it never had any, it is not given up: its turn has not come."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark, self._master = spark, str(spark.sparkContext.master)
@@ -29,11 +29,11 @@ class Executors:
         self._last = time.monotonic()
 
     def begin(self) -> None:
-        """There is something to do from now on: an application at rest may give its executors back."""
+        """Work begins now: an application at rest may give its executors back."""
         self._last = time.monotonic()
 
     def check(self) -> None:
-        """To be called often while there is something to do. Raises ApplicationEnded."""
+        """Call this often while work is under way. Raises ApplicationEnded."""
         now = time.monotonic()
         if is_local(self._master) or self._count():
             self._had, self._last = True, now

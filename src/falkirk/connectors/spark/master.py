@@ -1,4 +1,4 @@
-"""Spark's masters, by URL: what they are, and whether one can be reached. It imports nothing of Spark's, and is quick."""
+"""Spark's masters, by URL: their kind, and whether one can be reached. It does not import Spark, and is quick."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_local(master: str) -> bool:
 
 
 def addresses(master: str) -> list[tuple[str, int]]:
-    """Where a standalone master listens, and those that stand in for it; of other masters, nothing.
+    """The addresses of a standalone master and its stand-ins; for other masters, none.
 
     >>> addresses("spark://one:7077,[::1]:7078"), addresses("local[*]")
     ([('one', 7077), ('::1', 7078)], [])
@@ -31,7 +31,7 @@ def addresses(master: str) -> list[tuple[str, int]]:
 
 
 def is_on_loopback(master: str) -> bool:
-    """Whether a standalone master is on this machine, and for this machine alone.
+    """Whether a standalone master is on this machine, and only for this machine.
 
     >>> is_on_loopback("spark://127.0.0.1:7077"), is_on_loopback("spark://10.0.0.1:7077"), is_on_loopback("yarn")
     (True, False, False)
@@ -41,7 +41,7 @@ def is_on_loopback(master: str) -> bool:
 
 
 def check_master(master: str) -> None:
-    """Raises ConfigError where that is no master, and UnreachableError where it is a standalone one that is not there.
+    """Raises ConfigError if this is not a master, and UnreachableError if a standalone one does not answer.
 
     >>> check_master("sprak://one:7077")
     Traceback (most recent call last):

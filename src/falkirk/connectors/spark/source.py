@@ -1,11 +1,11 @@
-"""What Spark is given. It sends these classes to its Python workers, where Falkirk may be missing.
+"""The data source. Spark sends these classes to its Python workers, where Falkirk may be missing.
 
-    load()      in a worker of the driver:  FalkirkSource(options)    what is read is fixed here, for every action to come
-    action      in a worker of the driver:  reader.partitions()       is it readable still? then a piece for each task
+    load()      in a worker of the driver:  FalkirkSource(options)    what is read is fixed here, for all later actions
+    action      in a worker of the driver:  reader.partitions()       still readable? then a piece for each task
                 in workers of executors:    reader.read(piece)        Arrow batches
 
-The classes are made in a function, and so travel whole, as what they do and not by name: where Falkirk cannot be imported
-they still arrive, and can say so. They hold plain values alone, for the same reason.
+The classes are made in a function, so they are sent by value, not by name: they also arrive where Falkirk cannot be
+imported, and can say so. They hold only plain values, for the same reason.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def source_for(cores: int) -> type[DataSource]:
             return [InputPartition(piece) for piece in found]
 
         def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-            if partition is not None:  # there is nothing to read, which is one task to Spark
+            if partition is not None:  # None: nothing to read, which is one task for Spark
                 yield from reading(self.options).read(self.options, self.fixed, partition.value)
 
     class FalkirkSource(DataSource):

@@ -1,6 +1,6 @@
-"""A flow's state as its checkpoint store has it, for Spark: a table of keys and values, from one version of each task.
+"""A flow's state in its checkpoint store, for Spark: a table of keys and values, from one version of each task.
 
-load()      the flow says which tables there are; the newest versions (not later than `step`) are fixed
+load()      the flow says which tables exist; the newest versions (not later than `step`) are fixed
 a task      downloads one version's files, and scans their shards for the table
 """
 
@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 
 from falkirk.connectors.spark.columns import arrow_type, spark_type
 from falkirk.errors import ConfigError
-from falkirk.state.checkpoints import RemoteVersion
 from falkirk.state.objects import connect
+from falkirk.state.remote import RemoteVersion
 from falkirk.stream.blame import did_you_mean
 from falkirk.stream.load import load_flow
 from falkirk.stream.stored import Pair, Table, newest_versions, opened, pairs_of, table_of
@@ -28,11 +28,11 @@ KNOWN = ("checkpoints", "flow", "state", "step")
 CHUNK = 20_000
 """Rows of a batch."""
 WHOSE: Mapping[str, pl.DataType] = {"_task": pl.String(), "_step": pl.Int64()}
-"""Columns that say of which task's version a row is."""
+"""Columns that name a row's task and version."""
 
 
 def arrow_schema(table: Table) -> pa.Schema:
-    """The columns that Spark gets: the parts of an aggregate are a struct."""
+    """The columns for Spark: an aggregate's parts are a struct."""
     values: dict[str, Any] = {}
     for name, dtype in table.shown.items():
         aggregate, _, part = name.rpartition(".") if table.parts else (name, "", "")
@@ -58,7 +58,7 @@ def _array(field: pa.Field, columns: Mapping[str, pa.Array]) -> pa.Array:
 
 
 def fix(given: Mapping[str, str]) -> bytes:
-    """On load(): the table, and the version of each task. Raises ConfigError, or StateError where none is there."""
+    """On load(): the table, and the version of each task. Raises ConfigError, or StateError if there is none."""
     table, store = _table(given), connect(given["checkpoints"])
     step = int(given["step"]) if "step" in given else None
     versions = newest_versions(table, store, given["checkpoints"], step=step)
@@ -72,12 +72,12 @@ def schema(given: Mapping[str, str], fixed: bytes) -> StructType:
 
 
 def plan(given: Mapping[str, str], fixed: bytes, cores: int) -> list[int]:
-    """On an action: a version a task of Spark's."""
+    """On an action: one version per Spark task."""
     return list(range(len(pickle.loads(fixed)[1])))
 
 
 def read(given: Mapping[str, str], fixed: bytes, number: int) -> Iterator[pa.RecordBatch]:
-    """In a task: the rows of one version, shard by shard. Raises StateError where its files are there no more."""
+    """In a task: the rows of one version, shard by shard. Raises StateError if its files no longer exist."""
     _, versions, tables = pickle.loads(fixed)
     version: RemoteVersion = versions[number]
     table: Table = tables[number]

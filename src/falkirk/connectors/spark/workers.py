@@ -1,6 +1,6 @@
-"""What runs in Spark's Python workers, where Falkirk may be missing and the user's module is not to be found.
+"""What runs in Spark's Python workers, where Falkirk may be missing and the user's module cannot be found.
 
-Falkirk's own code     by name: it is installed there, or that is said
+Falkirk's own code     by name: it is installed, or an error says so
 the user's functions   by value, with what they refer to in modules that are not installed: those are files of the
                        driver's machine
 """
@@ -19,14 +19,13 @@ from falkirk.errors import DefinitionError
 from falkirk.stream.blame import in_brief, is_users
 
 MISSING = "pip install 'falkirk[spark]' there, ship an environment (spark.archives), or set PYSPARK_PYTHON"
-"""What to do where a worker lacks a module."""
+"""What to do if a worker lacks a module."""
 
 
 def importer() -> Callable[[str], Any]:
-    """A function that imports a module of Falkirk's by name, or says where Falkirk is missing.
+    """A function that imports a module of Falkirk by name, or says where Falkirk is missing.
 
-    It is made here, and so travels whole, as what it does and not by name: where Falkirk cannot be imported it still
-    arrives.
+    It is made here, so it is sent by value, not by name: it also arrives where Falkirk cannot be imported.
     """
     hint = MISSING
 
@@ -36,7 +35,7 @@ def importer() -> Callable[[str], Any]:
         import platform
         import sys
 
-        # Nothing is set up for logging there: each attempt to reach a broker that is away would be a line for the user.
+        # Logging is not set up there: each attempt to reach a broker that is away would be a line for the user.
         logging.getLogger("librdkafka").setLevel(logging.CRITICAL + 1)
         try:
             return importlib.import_module(name)
@@ -51,7 +50,7 @@ def importer() -> Callable[[str], Any]:
 
 
 def shipped(thing: object) -> bytes:
-    """A pickle that a worker can load, whatever of the user's it refers to. Raises DefinitionError if there is none.
+    """A pickle that a worker can load, even with the user's code. Raises DefinitionError if there is none.
 
     >>> import pickle
     >>> double = lambda n: 2 * n

@@ -1,4 +1,4 @@
-"""A backfill on a cluster: its topics, and what its tasks are to do."""
+"""A backfill on a cluster: its topics, and the work of its tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BoundBackfill(BoundBatch):
     tasks: tuple[BoundTask, ...]
 
     def job(self, epochs: Epochs) -> BackfillJob:
-        """The work of the backfill that is open."""
+        """The work of the open backfill."""
         assert epochs.opened is not None
         assert isinstance(self.stage, BackfillStage)
         return BackfillJob(
@@ -38,13 +38,13 @@ class BoundBackfill(BoundBatch):
         )
 
     def pieces(self, opened: Opened) -> Sequence[Piece | Turn]:
-        """The histories that begin: those of tasks that read sources alone."""
+        """The histories that begin: those of tasks that read only sources."""
         assert isinstance(self.stage, BackfillStage)
         pieces = self._pieces(self.stage, opened)
         return BackfillJob(self.stage, self.layout, pieces, opened.clock, -1, self.result_partitions).turns
 
     def lasts(self) -> list[bool]:
-        """Of each output, whether only the last record of a key counts: those of grouped results."""
+        """For each output, whether only the last record of a key counts: true for grouped results."""
         letters = len(self.outputs) - len(self.stage.sinks)
         return [*(sink.changes for sink in self.stage.sinks), *[False] * letters]
 
@@ -54,7 +54,7 @@ class BoundBackfill(BoundBatch):
         numbers = {one.id: n for n, one in enumerate(stage.stages)}
         found: dict[tuple[int, int], Sequence[Piece]] = {}
         for bound in self.tasks:
-            # A topic that a pattern matches only since the backfill was opened is not in its division.
+            # A topic that matches a pattern only since the backfill was opened is not in its division.
             found[numbers[bound.stage.id], bound.task.id.partition] = [
                 Piece(inputs.index((bound.stage.id, b.input.id, b.input.topic)), *b.place, read.start, read.end)
                 for b in bound.inputs
@@ -64,7 +64,7 @@ class BoundBackfill(BoundBatch):
 
 
 def bind_backfill(app: App, histories: Sequence[History] = ()) -> BoundBackfill:
-    """The backfill of an app whose layout has one. Raises DefinitionError, and ConfigError."""
+    """The backfill of an app whose layout has one. Raises DefinitionError and ConfigError."""
     assert app.backfill is not None
     stage = backfill_stage(app.plan, histories)
     return BoundBackfill(
@@ -78,6 +78,7 @@ def bind_backfill(app: App, histories: Sequence[History] = ()) -> BoundBackfill:
             for place in [TopicPartition(i.topic, p)]
         },
         tuple(replace(app.topics[o.topic], partitions=app.layout.partitions[o.topic]) for o in stage.outputs),
+        app.layout.accepts,
         app.layout,
         app.incarnation,
         app.tasks,

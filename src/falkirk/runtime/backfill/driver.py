@@ -1,10 +1,10 @@
 """The driver of a backfill: it opens it, claims the app's tasks, has Spark compute it, and ends it.
 
-    none ──▶ open ──claimed──▶ RUNNING ──every result partition published──▶ complete: this is the end, and for good
+    none ──▶ open ──claimed──▶ RUNNING ──every result partition published──▶ complete: for good
                │ a step is there: the app has run        │ a person gives it up
                └───────────────▶ abandoned ◀─────────────┘
 
-It goes by the log alone, like the driver of a batch part: one that dies is followed by the next run of the command.
+Like the driver of a batch part it relies on the log alone: the next run of the command continues after one that died.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ANOTHER = "give the flow another name: it then begins anew, beside this one, and
 
 
 class BackfillDriver(Driver):
-    """Drives the backfill of an app until it is complete, or given up."""
+    """Drives an app's backfill until it is complete or abandoned."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class BackfillDriver(Driver):
         histories: Sequence[History] = (),
         abandon: bool = False,
     ) -> None:
-        """With `abandon` it opens none: one that is open was asked to be given up."""
+        """With `abandon` it opens none: someone asked to abandon the open one."""
         self.bound, self.app, self.settings = bind_backfill(app, histories), app, settings
         self.abandoned = False
         self._begun, self._claimed = abandon, False
@@ -67,16 +67,16 @@ class BackfillDriver(Driver):
 
     @property
     def definition(self) -> str:
-        """What it is of."""
+        """What it is a backfill of."""
         return "that flow, with the --history that it was begun with,"
 
     @property
     def abandoning(self) -> str:
-        """The command that gives a backfill up."""
+        """The command that abandons a backfill."""
         return "falkirk backfill … --abandon"
 
     def _finished(self, epochs: Epochs) -> bool:
-        # Whoever it was that gave it up: another is opened by the next run of the command, not by this one.
+        # No matter who abandoned it, the next run of the command opens another, not this run.
         self.abandoned = epochs.complete is None and self._begun and not epochs.open
         return epochs.complete is not None or self.abandoned
 
@@ -88,11 +88,11 @@ class BackfillDriver(Driver):
         super()._run(epochs)
 
     def _claim(self, epochs: Epochs) -> None:
-        """From here on no task makes a first step but on what this backfill leaves. Raises StateError where one has."""
+        """From here on no task makes a first step but on this backfill's result. Raises StateError if one has."""
         opened = epochs.opened
         assert opened is not None
         timeout = self.settings.transaction_timeout_ms
-        # An id of this claim's own: two drivers of one id could fence each other for ever.
+        # Each claim has its own id: two drivers with one id could fence each other forever.
         owner = OwnerId(f"{self.app.name}.{BACKFILL}.{fresh_nonce()}")
         log = publisher_log(self.settings.cluster(), owner, timeout, 1_000_000)
         with closing(log):
@@ -104,21 +104,21 @@ class BackfillDriver(Driver):
 
 
 def prepared(plan: Plan, settings: Settings, topics: Topics) -> App:
-    """Bind a flow that is to be backfilled to a cluster: the layout says from then on that there is a backfill.
+    """Bind a flow that is to be backfilled to a cluster: the layout then records that a backfill exists.
 
-    Raises what `prepare` raises, and StateError where the app has run: nothing is recorded then.
+    Raises what `prepare` raises, and StateError if the app has run; it then records nothing.
     """
     app = prepare(plan, settings, topics)
     if app.backfill is None:
         check_fresh(app, settings)
         check_sources(app, topics)
-    while app.backfill is None:  # a run that recorded a layout meanwhile may have been first
+    while app.backfill is None:  # another run may have recorded a layout first
         app = prepare(plan, settings, topics, backfill=True)
     return app
 
 
 def check_fresh(app: App, settings: Settings) -> None:
-    """No task has made a step by now. For good words alone: what counts is what the driver finds when it claims the tasks."""
+    """No task has made a step yet. Only for a good message: what counts is what the driver finds when it claims the tasks."""
     places = [b.task.steps for b in app.tasks]
     with closing(BoundedReader(settings.cluster())) as reader:
         at, marks = reader.watermarks(places, end=False), reader.watermarks(places, end=True)
@@ -135,7 +135,7 @@ def check_fresh(app: App, settings: Settings) -> None:
 
 
 def check_sources(app: App, topics: Topics) -> None:
-    """No source is compacted: what is read of it again, when a task of Spark's fails, would differ. Raises SourceError."""
+    """No source is compacted: if a Spark task fails, what it reads again would differ. Raises SourceError."""
     sources = {i.topic for part in parts(app.plan) for i in part.inputs if i.kind == "source"}
     for topic, config in topics.configs(sources).items():
         if "compact" in config.get("cleanup.policy", ""):
@@ -166,7 +166,7 @@ def driving(
     histories: Sequence[History] = (),
     abandon: bool = False,
 ) -> BackfillDriver:
-    """Drive the app's backfill until it is complete, given up, or `stopping()`. Raises FalkirkError."""
+    """Drive the app's backfill until it is complete, abandoned, or `stopping()`. Raises FalkirkError."""
     driver = BackfillDriver(app, settings, topics, compute, tell, histories=histories, abandon=abandon)
     with closing(driver):
         driver.drive(stopping)

@@ -1,7 +1,7 @@
 """The app's backfill, as its log tells.
 
-That there is one stands in the layout before it is opened. Both are read from their partitions' leaders up to their high
-watermarks, so that what was written before the question is in the answer: what a broker says of topics may be old.
+The layout records that it exists before it is opened. Both are read from their partitions' leaders up to their high
+watermarks, so the answer has all that was written before the question: a broker's metadata may be old.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from falkirk.stream.names import BACKFILL
 
 
 def look(app: App, cluster: Cluster) -> Backfilled | None:
-    """The complete backfill; None where there is none. Raises StateError while it is open."""
+    """The complete backfill; None if there is none. Raises StateError while it is open."""
     topic = app.backfill or _recorded(app, cluster)
     return None if topic is None else backfilled(read(topic, cluster), f"topic {topic}")
 
 
 def read(topic: str, cluster: Cluster) -> Epochs:
-    """All that a backfill's topic says."""
+    """All that a backfill's topic holds."""
     epochs = Epochs()
     with closing(KafkaEpochLog(cluster)) as log:
         run(catch_up(log, TopicPartition(topic, 0), epochs))
@@ -36,7 +36,7 @@ def read(topic: str, cluster: Cluster) -> Epochs:
 
 
 def _recorded(app: App, cluster: Cluster) -> str | None:
-    """The topic's name, if the layout has it by now."""
+    """The topic's name, if the layout has one by now."""
     with closing(ControlTopic(cluster, app.control)) as control:
         layout = read_layout(control)
     names = {} if layout is None else layout.topics

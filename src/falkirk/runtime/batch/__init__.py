@@ -1,11 +1,11 @@
-"""The batch parts of a running app: who drives their epochs, and how.
+"""The batch parts of a running app: which process drives their epochs, and how.
 
-binding.py     a batch part on a cluster: its topics, its result partitions, what an epoch of it is to do
+binding.py     a batch part on a cluster: its topics, its result partitions, the work of an epoch
 driver.py      opens epochs, has Spark compute them, ends them
-election.py    of all processes that could drive an app, one does
+election.py    elects one driver among all processes that could drive an app
 process.py     a driver process, as a supervisor starts it
 child.py       the supervisor's end of it
-asking.py      what people ask of a driver, through the log
+asking.py      requests of people to a driver, through the log
 """
 
 from __future__ import annotations

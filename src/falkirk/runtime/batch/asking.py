@@ -1,4 +1,4 @@
-"""What people ask of a driver, and how epochs are: both through the log alone."""
+"""Requests of people to a driver, and the state of epochs: both only through the log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class EpochStatus(msgspec.Struct, frozen=True):
 
     stage: str
     epoch: int | None
-    """null: none was opened yet."""
+    """null: none opened yet."""
     state: Literal["none", "open", "complete", "abandoned"]
     opened_s_ago: float | None
     records: int
@@ -36,11 +36,11 @@ class EpochStatus(msgspec.Struct, frozen=True):
     """Result partitions, of `partitions`."""
     partitions: int
     complete: int | None
-    """The newest epoch that is complete."""
+    """The newest complete epoch."""
     driver: str | None
     """Who opened it: host and process."""
     spark_ui: str | None = None
-    """Where Spark shows it, while it runs; null: nobody says."""
+    """Where Spark shows it, while it runs; null: not reported."""
 
 
 class BatchPart:
@@ -53,7 +53,7 @@ class BatchPart:
         self.epochs = Epochs()
 
     def look(self) -> EpochStatus:
-        """How it is now."""
+        """Its present state."""
         run(catch_up(self._log, self._openings, self.epochs))
         opened, ended = self.epochs.opened, self.epochs.ended
         complete = None if self.epochs.complete is None else int(self.epochs.complete.epoch)
@@ -78,7 +78,7 @@ class BatchPart:
         )
 
     def ask(self, what: Literal["open", "abandon"]) -> EpochStatus:
-        """Ask for an epoch, or that the open one be abandoned. Raises ConfigError where none is open to be."""
+        """Ask for an epoch, or that the open one be abandoned. Raises ConfigError if none is open."""
         now = self.look()
         if what == "abandon" and now.state != "open":
             raise ConfigError(f"no epoch of {self._stage!r} is open", hint="falkirk status tells how epochs are")
@@ -86,13 +86,13 @@ class BatchPart:
         return now
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._log.close()
 
 
 @contextmanager
 def batch_part(app: str, stage: str, settings: Settings, topics: Topics) -> Iterator[BatchPart]:
-    """A batch part of an app that has run. Raises ClusterError, and ConfigError where there is no such part."""
+    """A batch part of an app that has run. Raises ClusterError, and ConfigError if there is no such part."""
     name = epochs_topic(settings.prefix, app, stage)
     found = topics.describe([name]).get(name)
     if found is None:
@@ -108,7 +108,7 @@ def batch_part(app: str, stage: str, settings: Settings, topics: Topics) -> Iter
 
 
 def driven(app: str, topics: Topics) -> bool:
-    """Whether somebody drives the app's epochs just now."""
+    """Whether a driver runs for the app's epochs now."""
     return bool(topics.group(drivers(app)).members)
 
 

@@ -1,9 +1,10 @@
-"""A batch part on a cluster: its topics, and what an epoch of it is to do."""
+"""A batch part on a cluster: its topics, and the work of an epoch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from falkirk.checkpoint.epochs import Epochs, Opened, OutputEnds
 from falkirk.checkpoint.ids import InputPartition, Offset, TopicPartition
@@ -11,9 +12,10 @@ from falkirk.checkpoint.publishing import Part, progress_place
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.stream.backfill import BackfillJob, BackfillStage, Turn
 from falkirk.stream.batch import BatchStage, Job, Piece
+from falkirk.stream.plan import Accepts
 
 PIECE = 250_000
-"""Offsets of one piece. The same always: how a division is cut is a part of what its floating-point sums are."""
+"""Offsets of one piece. Always the same: the cuts of a division affect its floating-point sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class BoundBatch:
     """All that it reads."""
     outputs: tuple[TopicInfo, ...]
     """By the numbers of the stage's outputs."""
+    accepts: Mapping[str, Accepts]
+    """What topics accept."""
 
     @property
     def openings(self) -> TopicPartition:
@@ -36,16 +40,16 @@ class BoundBatch:
 
     @property
     def progress(self) -> tuple[TopicPartition, ...]:
-        """Where result partitions say how far they are."""
+        """Where result partitions record their progress."""
         return tuple(progress_place(self.epochs, p) for p in range(self.result_partitions))
 
     def parts(self, epochs: Epochs) -> list[Part]:
-        """The result partitions of the epoch that is open."""
+        """The result partitions of the open epoch."""
         assert epochs.opened is not None
         return [Part(place, epochs.opened.epoch, epochs.opening) for place in self.progress]
 
     def starts(self, topics: Topics, epochs: Epochs) -> dict[InputPartition, Offset]:
-        """Where the sources begin: where `start=` said at the first epoch, and no earlier than what is kept."""
+        """Where the sources begin: where `start=` pointed at the first epoch, but not before what is retained."""
         kept = topics.offsets(self.places.values(), "earliest")
         begun = (
             {r.partition: r.start for r in epochs.first.division} if epochs.first is not None else self._chosen(topics)
@@ -78,7 +82,7 @@ class BoundBatch:
         return tuple(ends)
 
     def job(self, epochs: Epochs) -> Job | BackfillJob:
-        """The work of the epoch that is open."""
+        """The work of the open epoch."""
         assert epochs.opened is not None
         assert isinstance(self.stage, BatchStage)
         return self.stage.job(
@@ -86,14 +90,15 @@ class BoundBatch:
             records=sum(r.end - r.start for r in epochs.opened.division),
             result_partitions=self.result_partitions,
             bury_from=self.buried(epochs),
+            accepts=self.accepts,
         )
 
     def lasts(self) -> list[bool]:
-        """Of each output, whether only the last record of a key counts."""
+        """For each output, whether only the last record of a key counts."""
         return [False] * len(self.outputs)
 
     def pieces(self, opened: Opened) -> Sequence[Piece | Turn]:
-        """The division, cut. Pieces of one partition lie apart, for tasks that begin together read best from several."""
+        """The division, cut. Pieces of one partition lie apart: tasks that begin together read best from several."""
         number = {source.topic: i for i, source in enumerate(self.stage.inputs)}
         cut = []
         for read in opened.division:
@@ -104,11 +109,11 @@ class BoundBatch:
         return [piece for _, piece in sorted(cut)]
 
     def buried(self, epochs: Epochs) -> dict[tuple[str, int], int]:
-        """Up to where records that do not decode are buried already: the ends of the newest complete epoch."""
+        """Up to where undecodable records are already in the dead letters: the ends of the newest complete epoch."""
         return {p.place: int(end) for p, end in epochs.read.items()}
 
     def replaced(self, epochs: Epochs) -> Iterator[tuple[int, TopicPartition, Offset, Offset]]:
-        """Where rows lie that the open epoch replaces: the sink's number, and a range of one of its partitions."""
+        """Where the rows lie that the open epoch replaces: the sink's number, and a range of one of its partitions."""
         if self.stage.regime.history != "whole" or epochs.shown is None or epochs.opened is None:
             return
         before = {o.topic: o for o in epochs.shown.outputs}
@@ -117,7 +122,7 @@ class BoundBatch:
             if sink.key is None:
                 continue
             for p, end in enumerate(now.ends):
-                # A topic that was made anew holds nothing of before; nor does a partition that was not there then.
+                # A topic that was made again holds no earlier rows; nor does a partition that did not exist then.
                 same = was is not None and was.topic_id == now.topic_id and p < len(was.ends)
                 start = was.ends[p] if was is not None and same else end
                 if start < end:
@@ -125,7 +130,10 @@ class BoundBatch:
 
 
 def bind(
-    stages: Sequence[BatchStage], epochs: Mapping[str, str], infos: Mapping[str, TopicInfo]
+    stages: Sequence[BatchStage],
+    epochs: Mapping[str, str],
+    infos: Mapping[str, TopicInfo],
+    accepts: Mapping[str, Accepts] = MappingProxyType({}),
 ) -> tuple[BoundBatch, ...]:
     """The batch parts on a cluster that has all their topics; `epochs` names the topic of each part's epochs."""
     return tuple(
@@ -140,6 +148,7 @@ def bind(
                 for place in [TopicPartition(i.topic, p)]
             },
             tuple(infos[o.topic] for o in stage.outputs),
+            accepts,
         )
         for stage in stages
     )

@@ -1,4 +1,4 @@
-"""The supervisor's end of a driver process: started again when it dies, told to stop at the end."""
+"""The supervisor's end of a driver process: it restarts the process when it dies, and stops it at the end."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ import threading
 from collections.abc import Callable
 from typing import IO
 
+from falkirk.errors import CrashError, FalkirkError
 from falkirk.runtime.news import Line, News
 from falkirk.runtime.parent import command
-from falkirk.runtime.protocol import BUG, EpochReport, Failed, decode_from_worker, encode
+from falkirk.runtime.protocol import EpochReport, Failed, decode_from_worker, encode, error_of
 from falkirk.runtime.settings import Settings
-from falkirk.runtime.supervisor import CRASHES, WorkerFailed, ending, write_line
+from falkirk.runtime.supervisor import CRASHES, ending, write_line
 
 AGAIN = 2.0
-"""Seconds after which a driver that died is started again. Its epoch waits; no reader does."""
+"""Seconds until a dead driver is restarted. Its epoch waits; no reader does."""
 LEAVE = 20.0
 """Seconds that a driver has to leave."""
 
 
 class DriverChild:
-    """Keeps a driver process going. `tell` is given its news, and must not wait."""
+    """Keeps a driver process running. `tell` receives its news, and must not wait."""
 
     def __init__(
         self, target: str, settings: Settings, tell: Callable[[News], None], *, until_end: bool = False
     ) -> None:
-        """With `until_end`, it is finished when epochs have read all that was in the sources when it began."""
+        """With `until_end`, it is finished when epochs have read all that the sources held when it began."""
         self._arguments = command("falkirk.runtime.batch.process", target, *(["end"] if until_end else []))
         self._settings, self._tell = settings, tell
-        self._failed: WorkerFailed | None = None
+        self._failed: FalkirkError | None = None
         self._done = False
         self._crashes = 0
-        """Deaths of its own doing since it last completed an epoch."""
+        """Its own deaths since it last completed an epoch."""
         self._leaving = threading.Event()
         self._process = self._spawn()
         self._thread = threading.Thread(target=self._keep, name="falkirk-driver", daemon=True)
         self._thread.start()
 
     def finished(self) -> bool:
-        """Whether there is nothing left to drive. Raises WorkerFailed where the driver ended with an error that no restart
-        mends."""
+        """Whether nothing is left to drive. Raises its error if no restart can fix it, and CrashError."""
         if self._failed is not None:
             raise self._failed
         return self._done
 
     def close(self) -> None:
-        """Let it leave; the epoch that is open, if one is, goes on with the next driver."""
+        """Let it leave; an open epoch continues with the next driver."""
         self._leaving.set()
         self._process.terminate()
         try:
@@ -76,7 +76,7 @@ class DriverChild:
             self._crashes = self._crashes + 1 if code > 0 else 0
             if self._crashes == CRASHES:
                 what = f"the driver of batch parts dies again and again ({CRASHES} times): see its traces above"
-                self._failed = WorkerFailed(what, BUG)
+                self._failed = CrashError(what)
                 return
             self._tell(Line(f"the driver of batch parts (pid {pid}) {ending(code)}; another is started"))
             if self._leaving.wait(AGAIN):
@@ -84,7 +84,7 @@ class DriverChild:
             self._process = self._spawn()
 
     def _follow(self, process: subprocess.Popen[bytes]) -> None:
-        """Pass on all that it says."""
+        """Pass on all its news."""
         assert process.stdout is not None
         assert process.stderr is not None
         errors = threading.Thread(target=self._pass_on, args=(process.stderr,), daemon=True)
@@ -92,7 +92,7 @@ class DriverChild:
         for line in process.stdout:
             match decode_from_worker(line):
                 case Failed(passing=passing) as said:
-                    failed = WorkerFailed.of(said)
+                    failed = error_of(said)
                     if passing:
                         self._tell(Line(str(failed)))
                     else:
@@ -112,7 +112,7 @@ class DriverChild:
 
 
 def chatter(line: str) -> bool:
-    """Spark greets at length, and a JVM that is ended says so."""
+    """Spark writes long greetings, and a JVM logs it when it is ended."""
     return not line.strip() or " WARN " in line or line.startswith(_GREETINGS)
 
 

@@ -2,11 +2,11 @@
 
               due, or asked for                      every result partition published
     WAITING ─────────────────────▶ open, RUNNING ──────────────────────────────────────▶ completed, WAITING
-       ▲                               │ a person wants it abandoned
+       ▲                               │ a person asks to abandon it
        └── abandoned ◀── every result partition closed
 
-What it does next follows from the log alone, so a driver that dies is followed by another, at any point; two at once do
-no harm (`falkirk.checkpoint.epochs`).
+The log alone decides its next action. So another driver can follow a dead one at any point; two at once do no harm
+(`falkirk.checkpoint.epochs`).
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from falkirk.stream.backfill import BackfillJob
 from falkirk.stream.batch import Job
 
 LOOK = 1.0
-"""Seconds between two looks at whether an epoch is due."""
+"""Seconds between two checks whether an epoch is due."""
 
 
 class Stopped(Exception):
-    """The driver is to stop, or what it runs has lost its meaning: the epoch ended by another's doing, or is to."""
+    """The driver must stop, or its work is void: others have ended the epoch, or will."""
 
 
 Tell = Callable[[EpochReport], None]
 Standings = Mapping[TopicPartition, tuple[Standing | None, Offset]]
-"""How result partitions stand, each with where the record that says so lies."""
+"""The state of result partitions, each with the position of the record that tells it."""
 State = Literal["opened", "running", "complete", "abandoned"]
 
 
@@ -50,18 +50,18 @@ class Compute(Protocol):
 
     @property
     def ui(self) -> str:
-        """Where people see it at work; "" nowhere."""
+        """Where people can watch it work; "" if nowhere."""
         ...
 
     def __call__(
         self, batch: BoundBatch, epochs: Epochs, job: Job | BackfillJob, on_progress: Callable[[str, int, int], None]
     ) -> Sequence[Outcome]:
-        """What became of each result partition. What `on_progress` raises ends it, and is raised here."""
+        """The outcome of each result partition. An exception of `on_progress` ends it, and is raised here."""
         ...
 
 
 class Driver:
-    """Drives one batch part until it is told to stop."""
+    """Drives one batch part until it is stopped."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Driver:
         until_end: bool = False,
         transaction_timeout_ms: int = 60_000,
     ) -> None:
-        """`until_end`: it is done when an epoch has read all that is in the sources now."""
+        """`until_end`: it ends when an epoch has read all that is in the sources now."""
         self._app, self._batch, self._cluster, self._topics = app, batch, cluster, topics
         self._compute, self._tell = compute, tell
         self._stopping: Callable[[], bool] = lambda: False
@@ -87,8 +87,8 @@ class Driver:
         self._looked = 0.0
 
     def drive(self, stopping: Callable[[], bool]) -> None:
-        """Do what is to be done, again and again, until it is done or `stopping()`. Raises FalkirkError for what no
-        repetition mends."""
+        """Take the next action, again and again, until all is done or `stopping()`. Raises FalkirkError for what no retry can
+        fix."""
         self._stopping = stopping
         epochs, said = Epochs(), ""
         while not stopping():
@@ -113,7 +113,7 @@ class Driver:
                 time.sleep(LOOK)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._log.close()
 
     def _catch_up(self, epochs: Epochs) -> None:
@@ -121,7 +121,7 @@ class Driver:
 
     @property
     def definition(self) -> str:
-        """What an epoch is of."""
+        """What an epoch is an epoch of."""
         return "that definition"
 
     @property
@@ -130,7 +130,7 @@ class Driver:
         return f"falkirk epoch {self._app} {self._batch.stage.id} --abandon"
 
     def _finished(self, epochs: Epochs) -> bool:
-        """Whether there is nothing left to drive."""
+        """Whether nothing is left to drive."""
         return self._target is not None and _reaches(epochs, self._target)
 
     def _due(self, epochs: Epochs) -> bool:
@@ -140,7 +140,7 @@ class Driver:
         return epochs.due(self._clock.now(), stage.regime.every, new, stage.fingerprint)
 
     def _open(self, epochs: Epochs) -> None:
-        """Record what the epoch reads, before anything of it exists."""
+        """Record what the epoch reads, before any of it exists."""
         batch, topics = self._batch, self._topics
         outputs = batch.output_ends(topics)
         read = division(epochs, batch.stage.regime.history, batch.starts(topics, epochs), batch.ends(topics))
@@ -182,7 +182,7 @@ class Driver:
             )
 
     def _progress(self, epochs: Epochs, opened: Opened, what: str, done: int, of: int) -> None:
-        """Told every moment while Spark works. Raises Stopped."""
+        """Called often while Spark works. Raises Stopped."""
         if self._stopping():
             raise Stopped
         now = time.monotonic()
@@ -213,7 +213,7 @@ class Driver:
         self._say(opened, "abandoned", "what it had published stays until the next epoch replaces it")
 
     def _trim(self, epochs: Epochs, standings: Standings) -> None:
-        """Nobody looks below the oldest epoch that is kept, nor below the last word of a result partition."""
+        """Nobody reads below the oldest epoch that is kept, nor below the last record of a result partition."""
         if epochs.kept and not epochs.open:
             last = {place: at for place, (_, at) in standings.items()}
             self._topics.trim({self._batch.openings: epochs.kept[0].opening, **last})
@@ -223,11 +223,11 @@ class Driver:
 
 
 def _published(parts: Sequence[Part], standings: Standings) -> bool:
-    """Every result partition of the epoch is."""
+    """Whether every result partition of the epoch is published."""
     return all(part.over(standings[part.place][0]) is Outcome.PUBLISHED for part in parts)
 
 
 def _reaches(epochs: Epochs, target: Mapping[InputPartition, Offset]) -> bool:
-    """The newest complete epoch has read as far as that."""
+    """Whether the newest complete epoch has read that far."""
     read = epochs.read
     return epochs.complete is not None and all(read.get(p, 0) >= end for p, end in target.items())

@@ -1,7 +1,7 @@
-"""Of all processes that could drive an app's batch parts, one does.
+"""Elects one driver among all processes that could drive an app's batch parts.
 
-They are members of a group that subscribes to the control topic: whoever is assigned its first partition drives. That is
-for economy alone: two drivers at once do no harm, so nothing is fenced here, and nobody waits for anybody to let go.
+They are members of a group that subscribes to the control topic: the one that is assigned its first partition drives. This
+only saves work: two drivers at once do no harm, so nothing is fenced here, and nobody waits for another to stop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from falkirk.runtime.settings import Settings
 from falkirk.stream.names import drivers
 
 SEAT = 0
-"""The partition of the control topic that means to drive."""
+"""The owner of this partition of the control topic drives."""
 
 
 class Election:
@@ -37,7 +37,7 @@ class Election:
         self._member.join()
 
     def poll(self) -> None:
-        """Let the group say who drives. To be called often. Raises IdentityError, ClusterError."""
+        """Let the group decide who drives. Call it often. Raises IdentityError, ClusterError."""
         self._member.poll()
 
     def leave(self) -> None:

@@ -1,7 +1,7 @@
-"""A driver process, started by a supervisor (`falkirk.runtime.parent`), with its settings as a line on its standard input.
+"""A driver process, started by a supervisor (`falkirk.runtime.parent`), which gets its settings as a line on standard input.
 
-It waits to be elected, and drives every batch part of the app, each in a thread of its own. Spark is started when the first
-epoch is to be computed. It ends when it is told to (SIGTERM) or when its supervisor ends.
+It waits until it is elected, and then drives every batch part of the app, each in its own thread. Spark starts with the first
+epoch to compute. The process ends on SIGTERM or when its supervisor ends.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.errors import SparkEnded
@@ -19,6 +20,8 @@ from falkirk.runtime.app import App
 from falkirk.runtime.batch.driver import Driver, Tell
 from falkirk.runtime.batch.election import Election
 from falkirk.runtime.batch.spark import SparkCompute
+from falkirk.runtime.clock import timekeeper
+from falkirk.runtime.identity import word
 from falkirk.runtime.process import Pipe, be_child, met, watch_supervisor
 from falkirk.runtime.protocol import Ready
 from falkirk.runtime.settings import Settings
@@ -26,11 +29,11 @@ from falkirk.runtime.settings import Settings
 NICE = 10
 
 TURN = 0.1
-"""Seconds between two looks at the group, and at the drivers."""
+"""Seconds between two checks of the group and of the drivers."""
 
 
 def main() -> None:
-    """Drive until told to stop."""
+    """Drive until SIGTERM."""
     be_child(_drive, passing=(UnreachableError, SparkEnded))
 
 
@@ -48,6 +51,12 @@ def drive(
 ) -> None:
     """Be a driver of the app, whenever elected, until `stopping()`; with `until_end`, until epochs have read what is in the
     sources now. Raises FalkirkError."""
+    who = f"{word(Path(settings.state_dir))}-driver"
+    keeper = timekeeper(settings.cluster(), app.control, who, settings.clock_bound_ms)
+    while keeper.now() is None:  # epochs are dated by this host's clock
+        if stopping():
+            return
+        time.sleep(TURN / 10)
     compute = SparkCompute(app, settings)
     election = Election(app, settings)
     drivers = [
@@ -63,19 +72,25 @@ def drive(
         )
         for batch in app.batches
     ]
+
+    def meanwhile() -> None:
+        election.poll()
+        keeper.now()
+
     try:
         while not stopping() and not all(driver.done for driver in drivers):
             election.poll()
-            if election.elected:
-                _term(drivers, lambda: stopping() or not election.elected, election.poll)
+            if election.elected and keeper.now() is not None:
+                _term(drivers, lambda: stopping() or not election.elected, meanwhile)
             time.sleep(TURN)
     finally:
+        keeper.close()
         election.leave()
         compute.close()
 
 
 def _term(drivers: Sequence[Driver], over: Callable[[], bool], meanwhile: Callable[[], None]) -> None:
-    """Let each drive its batch part, in a thread of its own, until it is over. Raises what the first of them raised."""
+    """Let each drive its batch part, in its own thread, until it is over. Raises the first error of any of them."""
     failed: list[BaseException] = []
 
     def stopping() -> bool:

@@ -1,4 +1,4 @@
-"""Epochs computed by Spark: where Spark is, and what it is told of each epoch."""
+"""Epochs computed by Spark: where Spark is, and what it gets for each epoch."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class SparkCompute:
 
     @property
     def ui(self) -> str:
-        """Where Spark's own page is; "" while there is none."""
+        """The address of Spark's UI; "" while there is none."""
         return "" if self._application is None else self._application.ui
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class SparkCompute:
             self._application.close()
 
     def _spark(self) -> Application:
-        """Made here, for nothing of Spark's is imported before the first epoch."""
+        """Made here, so that nothing of Spark is imported before the first epoch."""
         with self._making:
             if self._application is None:
                 try:

@@ -6,13 +6,13 @@
          │   └──────────── order ──▶ control topic ◀┘ ──────────────────────┘
          └──── reports of this run ◀─────┘
 
-parcel.py     the flow's code, on its way to where it is not installed
-orders.py     what tasks are told, through the control topic: they reach Kafka in any case, and no other port is needed
+parcel.py     the flow's code, sent to hosts where it is not installed
+orders.py     orders to tasks, through the control topic: tasks reach Kafka in any case, and no other port is needed
 task.py       what a task does: the supervision of one worker
-workers.py    this end: jobs, what becomes of them, and the end of them all
+workers.py    this end: jobs, their outcome, and the end of them all
 
-Nothing of the guarantees rests on Spark. A task that runs twice, here or on two hosts, is two workers: on one host the
-lock of their identity lets one in, on two they are members of the group with identities of their own.
+No guarantee depends on Spark. A task that runs twice, here or on two hosts, is two workers: on one host the lock of their
+identity lets one in, on two they are members of the group with different identities.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the tasks of a run are told, on the control topic.
+"""Orders to the tasks of a run, on the control topic.
 
     run/ID    b"leave"      leave cleanly; null once all have
 
-Tasks look every second, each from the topic's beginning: who starts late must not miss it.
+Tasks look every second, each from the topic's beginning: a task that starts late must not miss it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def forget(cluster: Cluster, control: str, run: str) -> None:
 
 
 class Orders:
-    """A task's ear, in a thread of its own: a cluster that does not answer holds up nothing else."""
+    """A task's ear, in its own thread: a cluster that does not answer blocks nothing else."""
 
     def __init__(self, cluster: Cluster, control: str, run: str) -> None:
         self._tail, self._key = Tail(cluster, TopicPartition(control, REPORTS)), (RUN + run).encode()
@@ -39,7 +39,7 @@ class Orders:
         self._thread.start()
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stop listening."""
         self._closed.set()
 
     def _listen(self) -> None:

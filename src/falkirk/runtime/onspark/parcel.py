@@ -1,6 +1,6 @@
-"""A flow's code on its way to hosts that do not have it: its modules, as the files that they are.
+"""A flow's code, sent to hosts that do not have it: its modules, as files.
 
-Only what is installed stays behind: it must be installed there too. What a function imports when it runs is in no parcel.
+Only installed code is left out: it must be installed there too. A parcel does not have what a function imports when it runs.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Parcel:
     """A flow's code."""
 
     target: str
-    """The flow, as seen from a folder with the files."""
+    """The flow's name, as seen from a folder with the files."""
     files: Mapping[str, bytes]
     """By path within the folder."""
 
     @contextmanager
     def unpacked(self) -> Iterator[tuple[Path, str]]:
-        """A folder with the files, for as long as they are needed, and the flow's name for who can import from it."""
+        """A folder with the files, for as long as they are needed, and the flow's name for importing from it."""
         with TemporaryDirectory(prefix="falkirk-flow-") as folder:
             for name, data in self.files.items():
                 path = Path(folder, name)

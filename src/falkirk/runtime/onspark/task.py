@@ -1,12 +1,12 @@
-"""What a task of Spark's does: the supervision of one worker, for as long as it is to run.
+"""The work of a Spark task: the supervision of one worker, as long as that is to run.
 
     the worker is killed, or crashes      another process takes its place, here, under the same identity
-    it ends with an error to stay         the task returns it: no repetition mends that
+    it ends with a lasting error          the task returns it: no retry can fix it
     the task's own process is killed      the worker dies with it, and Spark runs the task again, here or elsewhere
     the order to leave                    SIGTERM, and the task returns when the worker has left
 
-The state directory is the host's: identities and stores are found again by whatever task runs there next. A worker on
-another host is another member of the group; the tasks move to it when the session of the one before has ended.
+The state directory belongs to the host: the next task there, whichever it is, finds identities and stores again. A worker on
+another host is another member of the group; the tasks move to it when the session of the earlier one has ended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
-from falkirk.errors import DiskError
+from falkirk.errors import DiskError, FalkirkError
 from falkirk.runtime.announcing import Announcing
 from falkirk.runtime.identity import host_name
 from falkirk.runtime.news import Ended, Line, News
@@ -28,10 +28,10 @@ from falkirk.runtime.onspark.orders import Orders
 from falkirk.runtime.onspark.parcel import Parcel
 from falkirk.runtime.protocol import BUG, Report, answers, merged
 from falkirk.runtime.settings import Settings
-from falkirk.runtime.supervisor import Supervisor, WorkerFailed
+from falkirk.runtime.supervisor import Supervisor
 
-Failure = tuple[str, int]
-"""An error's words, and its exit code."""
+Failure = tuple[str, str, int]
+"""An error's class, its words, and its exit code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class Assignment:
 
     parcel: Parcel
     settings: Settings
-    """With an empty state directory for one of the host's own."""
+    """An empty state directory means one of the host's own."""
     control: str
     run: str
 
 
 def host(slot: int, assignment: bytes) -> Failure | None:
-    """Be the host of worker `slot`, until told to leave; or until it fails for good: then how."""
+    """Be the host of worker `slot`, until told to leave; or until it fails for good: then returns how."""
     work: Assignment = pickle.loads(assignment)
     settings = replace(work.settings, state_dir=work.settings.state_dir or str(own_state_dir()))
     cluster = settings.cluster()
@@ -55,19 +55,19 @@ def host(slot: int, assignment: bytes) -> Failure | None:
         closing(Orders(cluster, work.control, work.run)) as orders,
         closing(Announcing(cluster, work.control, work.run)) as announcing,
     ):
-        # Falkirk may be here by spark.submit.pyFiles alone, which the environment does not tell.
+        # Falkirk may come only from spark.submit.pyFiles, which the environment does not show.
         os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, sys.path)])
         with Supervisor(target, settings, slots=[slot], spare_after=inf) as supervisor:
             try:
                 supervisor.run(orders.leave.is_set, Forward(announcing))
-            except WorkerFailed as error:
+            except FalkirkError as error:
                 where = f"\n  where: {host_name()}, and its executor's standard error" if error.exit_code == BUG else ""
-                return f"{error}{where}", error.exit_code
+                return type(error).__name__, f"{error}{where}", error.exit_code
     return None
 
 
 class Forward:
-    """A worker's reports to the control topic, summed up; all else to the executor's log."""
+    """Sends a worker's reports to the control topic, combined; all else to the executor's log."""
 
     def __init__(self, announcing: Announcing) -> None:
         self._announcing = announcing
@@ -87,8 +87,8 @@ class Forward:
 
 
 def own_state_dir() -> Path:
-    """The state directory of this host for workers on Spark, whatever the application. Raises DiskError where it is
-    another user's."""
+    """The state directory of this host for workers on Spark, for any application. Raises DiskError if it is another
+    user's."""
     folder = Path(tempfile.gettempdir(), f"falkirk-{os.getuid()}")
     try:
         folder.mkdir(mode=0o700, exist_ok=True)

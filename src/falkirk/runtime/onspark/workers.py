@@ -1,12 +1,12 @@
-"""The driver's end of workers on Spark: a job of one task for each, begun again until all are to leave.
+"""The driver's end of workers on Spark: a job of one task for each, restarted until all are to leave.
 
-    job k:  task ──fails──▶ Spark runs it again, at most so often ──▶ the job fails ──▶ it is begun again
+    job k:  task ──fails──▶ Spark runs it again, up to its limit ──▶ the job fails ──▶ it is restarted
                  ──returns──▶ the worker has left; or its error, which ends the run
     none of a slot's tasks has brought up a worker, and jobs fail again and again: that ends the run too
 
-A job each, and not one of N tasks: Spark ends all tasks of a job when one of them has failed too often, and tells of none
-before all are done. They need not run at once either: which worker has which task is for their group to settle, so there is
-no use for Spark's barrier mode.
+A job each, not one job of N tasks: Spark ends all tasks of a job when one of them has failed too often, and reports none
+before all are done. They need not run at once either: their group decides which worker has which task, so Spark's barrier
+mode is not needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from uuid import uuid4
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.connectors.kafka.control import REPORTS, Tail
 from falkirk.connectors.spark.master import is_local
-from falkirk.errors import ConfigError, FalkirkError, UnreachableError
+from falkirk.errors import ConfigError, FalkirkError, UnreachableError, retold
 from falkirk.runtime.announcing import announced
 from falkirk.runtime.app import App
 from falkirk.runtime.batch.child import chatter
@@ -35,18 +35,17 @@ from falkirk.runtime.onspark.parcel import parcel_of
 from falkirk.runtime.onspark.task import Assignment, Failure
 from falkirk.runtime.protocol import Announced
 from falkirk.runtime.settings import Settings
-from falkirk.runtime.supervisor import WorkerFailed
 
 HEAR = 0.5
-"""Seconds between two looks at what the workers report."""
+"""Seconds between two reads of the workers' reports."""
 AGAIN = 2.0
-"""Seconds after which a job that failed is begun again."""
+"""Seconds until a failed job is restarted."""
 SILENCE = 12.0
-"""Seconds after which a worker that says nothing is not counted any more: it would report every five."""
+"""Seconds until a silent worker is not counted any more: it would report every five."""
 FRUITLESS = 2
-"""So many jobs of one slot in a row that fail without a report of a worker end the run: each has tried several times."""
+"""This many jobs of one slot in a row that fail without a worker's report end the run: each has tried several times."""
 SLOTS = 15.0
-"""Seconds after which slots that are missing are asked for aloud."""
+"""Seconds until missing slots are reported."""
 LEAVE = 75.0
 """Seconds that all workers have to leave: more than their supervisors give them."""
 
@@ -60,7 +59,7 @@ class SparkWorkers:
     """Runs an app's workers on Spark, as `Supervisor` does on this host."""
 
     def __init__(self, app: App, target: str, settings: Settings) -> None:
-        """Raises ConfigError where state could not follow a worker to another host."""
+        """Raises ConfigError if state could not follow a worker to another host."""
         check_shared(settings)
         self._app, self._settings = app, settings
         self._run = uuid4().hex[:12]
@@ -70,13 +69,13 @@ class SparkWorkers:
         self._tell: Callable[[News], None] = lambda _: None
         self._failed: list[FalkirkError] = []
         self._pids: dict[int, int] = {}
-        """Of the workers that are heard of, by slot."""
+        """Of the workers that report, by slot."""
         self._heard: dict[int, float] = {}
         self._leaving, self._over = threading.Event(), threading.Event()
 
     def run(self, finished: Callable[[], bool], tell: Callable[[News], None]) -> None:
-        """Keep the workers going until `finished()`; then let them leave cleanly. Raises WorkerFailed, and FalkirkError where
-        Spark cannot be used."""
+        """Keep the workers going until `finished()`; then let them leave cleanly. Raises the error of a worker, and
+        FalkirkError if Spark cannot be used."""
         from falkirk.connectors.spark.application import Application
 
         self._tell = tell
@@ -106,14 +105,14 @@ class SparkWorkers:
 
     @property
     def working(self) -> bool:
-        """Always: their application has asked for its cores by now, and Spark gives the first all that it wants."""
+        """Always: their application has requested its cores already, and Spark gives the first all that it wants."""
         return True
 
     def kill(self) -> None:
-        """There is nothing to run: no application was begun."""
+        """There is nothing to run: no application was started."""
 
     def _begin(self, application: Application) -> None:
-        """Begin it once for all jobs, and filter what its JVM says."""
+        """Start it once for all jobs, and filter its JVM's output."""
         try:
             with quiet(lambda line: self._tell(Line(line))), application.at_work():
                 pass
@@ -159,7 +158,7 @@ class SparkWorkers:
                 return
             else:
                 if ended is not None:
-                    self._failed.append(WorkerFailed(*ended))
+                    self._failed.append(retold(*ended))
                 return
             self._leaving.wait(AGAIN)
 
@@ -183,7 +182,7 @@ class SparkWorkers:
             return ended[0]
 
     def _works(self, slot: int, began: float) -> bool:
-        """Whether a worker has reported since then. One that has not has nothing to leave, nor may have a place yet."""
+        """Whether a worker has reported since then. One that has not has nothing to leave, and may have no slot yet."""
         return self._heard.get(slot, began) > began
 
     # -- what is heard ---------------------------------------------------------------------------------------------
@@ -218,8 +217,8 @@ class SparkWorkers:
         self._tell(said.report)
 
     def _spark_settings(self) -> Mapping[str, str]:
-        """A standalone master gives an application all cores that there are, if it is not told how many it needs: nothing
-        would be left for batch parts. Those may be given a number too, which is not meant here."""
+        """A standalone master gives an application all existing cores, unless it says how many it needs: nothing would be
+        left for batch parts. Those may have their own number, which is not meant here."""
         cpus = int(self._settings.spark_settings.get("spark.task.cpus", "1"))
         return {
             "spark.log.level": "ERROR",
@@ -229,7 +228,7 @@ class SparkWorkers:
 
 
 class Slots:
-    """Says that slots are missing: Spark waits for them in silence."""
+    """Reports missing slots: Spark waits for them in silence."""
 
     def __init__(self, application: Application, wanted: int, tell: Callable[[News], None]) -> None:
         self._application, self._wanted, self._tell = application, wanted, tell
@@ -237,7 +236,7 @@ class Slots:
         self._told: int | None = None
 
     def look(self, begun: int) -> None:
-        """To be called often. `begun`: workers that have reported."""
+        """Call it often. `begun`: workers that have reported."""
         if begun >= self._wanted or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + SLOTS
@@ -253,7 +252,7 @@ class Slots:
 
 
 def hosting(assignment: bytes) -> Host:
-    """What each task runs. It is made here, and so travels whole: where Falkirk is missing it still arrives, and says so."""
+    """What each task runs. It is made here, and so travels whole: even without Falkirk there it arrives, and says so."""
     from falkirk.connectors.spark.workers import importer
 
     imported = importer()
@@ -266,7 +265,7 @@ def hosting(assignment: bytes) -> Host:
 
 
 def check_shared(settings: Settings) -> None:
-    """Raises ConfigError unless versions are where a worker finds them that Spark has moved to another host."""
+    """Raises ConfigError unless a worker that Spark has moved to another host can find the versions."""
     if not settings.checkpoints and not is_local(settings.spark):
         raise ConfigError(
             "workers on Spark may move to another host, and their versions would stay behind",
@@ -276,7 +275,7 @@ def check_shared(settings: Settings) -> None:
 
 
 def there(settings: Settings) -> Settings:
-    """The settings as workers on Spark have them. Those of this machine share its state directory."""
+    """The settings for workers on Spark. Those on this machine share its state directory."""
     state_dir = settings.state_dir
     if is_local(settings.spark):
         return replace(settings, state_dir=str(Path(state_dir).absolute()))
@@ -285,7 +284,7 @@ def there(settings: Settings) -> Settings:
 
 @contextmanager
 def quiet(tell: Callable[[str], None]) -> Iterator[None]:
-    """Whatever process is started meanwhile has its standard error told, line by line, without Spark's greetings."""
+    """The standard error of any process started meanwhile goes to `tell`, line by line, without Spark's greetings."""
     ours = os.dup(2)
     read, write = os.pipe()
     os.dup2(write, 2)

@@ -1,8 +1,8 @@
-"""Where an app began to read, for operators that are rebuilt from there; and whether that is still there.
+"""Where an app began to read, for operators that are rebuilt from there; and whether that still exists.
 
 edge       its first record: what its readers have passed is deleted at some time
-source     where a reset, or start=, had it begin; "earliest": where the topic began when the app first ran
-table      compacted: what there is, for that is what counts
+source     where a reset, or start=, let it begin; "earliest": where the topic began when the app first ran
+table      compacted: what exists, as only that counts
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def beginnings(
     known: Mapping[str, TopicRecord],
     starts: Mapping[str, Start],
 ) -> dict[InputPartition, Offset]:
-    """Where partitions begin for an app that has read them. Raises SourceError where that is not known, or not there."""
+    """Where partitions begin for an app that has read them. Raises SourceError if that is not known, or no longer exists."""
     first = topics.offsets([p.place for p in inputs], "earliest")
     policies = topics.configs({p.place.topic for p in inputs})
     found = {}
@@ -57,7 +57,7 @@ def beginnings(
 def _beginning(
     i: Input, at: InputPartition, here: Offset, topics: Topics, known: TopicRecord | None, reset: Start | None
 ) -> Offset | None:
-    """Where the app began to read a partition that begins `here` by now, or somewhat before; None: it is not known."""
+    """Where the app began to read a partition that now begins `here`, or somewhat before; None: unknown."""
     place, start = at.place, i.start
     if i.kind == "edge":
         return Offset(0)

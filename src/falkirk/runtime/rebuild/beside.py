@@ -1,7 +1,7 @@
-"""Rebuilding operators beside the app: a shadow, bound to the cluster as an app of its own.
+"""Rebuilding operators beside the app: a shadow, bound to the cluster as a separate app.
 
-A task of the shadow reads what the app's task of that number reads, from where that began, and no further than it is: what
-the app has not read yet is not to be in a state that takes the place of the app's own.
+A task of the shadow reads what the app's task with that number reads, from where that task began up to where it is now. A
+state that replaces the app's own must not include what the app has not read yet.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from falkirk.stream.stage import PhysicalStage
 
 
 def met(plan: Plan, settings: Settings, topics: Topics) -> App:
-    """What a run of these settings runs: the flow, or a shadow of it. Raises as `prepare` does."""
+    """What these settings run: the flow, or a shadow of it. Raises as `prepare` does."""
     return shadow(plan, settings, topics) if settings.beside else prepare(plan, settings, topics)
 
 
 def shadow(plan: Plan, settings: Settings, topics: Topics) -> App:
-    """What rebuilds the operators that the settings name. Raises as `shadow_plan` and `prepare` do."""
+    """The app that rebuilds the operators that the settings name. Raises as `shadow_plan` and `prepare` do."""
     found, known = _looked_at(plan, settings, topics)
     beside = identity_of(known, found.past.begins)
     own = _plan(found, known, settings)
@@ -52,8 +52,8 @@ def shadow(plan: Plan, settings: Settings, topics: Topics) -> App:
 
 
 def shadow_plan(plan: Plan, settings: Settings, topics: Topics) -> Plan:
-    """Its plan. Raises ConfigError where nothing is to be rebuilt, or only in the steps of the app itself; StateError and
-    SourceError where it cannot be rebuilt at all."""
+    """Its plan. Raises ConfigError if nothing is to be rebuilt, or only in the steps of the app itself; StateError and
+    SourceError if it cannot be rebuilt at all."""
     return _plan(*_looked_at(plan, settings, topics), settings)
 
 
@@ -107,7 +107,7 @@ def _bound(app: App, found: Survey, known: LayoutRecord, settings: Settings, top
     tasks = tuple(
         replace(bound, until=_until(bound, step, begins)) for bound, step in zip(app.tasks, last, strict=True)
     )
-    layout = Layout({**found.counts, **app.layout.partitions})
+    layout = Layout({**found.counts, **app.layout.partitions}, app.layout.accepts)
     return replace(app, tasks=tasks, layout=layout, starts=_starts(list(begins.items())))
 
 
@@ -120,7 +120,7 @@ def _until(bound: BoundTask, step: StepRecord | None, begins: dict[InputPartitio
 
 
 def _starts(begins: Sequence[tuple[InputPartition, Offset]]) -> dict[str, Start]:
-    """By topic, as a reset would have it."""
+    """By topic, as in a reset."""
     found: dict[str, Start] = {}
     for partition, at in sorted(begins):
         before = found.get(partition.place.topic, Start(partition.topic_id, ()))

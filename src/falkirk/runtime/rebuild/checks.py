@@ -1,8 +1,8 @@
-"""Whether operators can be rebuilt: looked at before the layout says that they are, for then there is no way back.
+"""Whether operators can be rebuilt: checked before the layout records it, for then there is no way back.
 
-what their state is made of is there      their inputs, from where the app began
-nothing is half done                      what was last to be migrated or rebuilt in the stage is, in all its tasks
-no step of before is run again            a lazy stage has ended cleanly: its newest versions are of its last steps
+what their state is made of exists        their inputs, from where the app began
+nothing is half done                      the stage's last migration or rebuild is complete, in all its tasks
+no earlier step is run again              a lazy stage has ended cleanly: its newest versions are of its last steps
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from falkirk.stream.rebuilding import Needed, check_rebuilt
 
 
 def check_rebuilds(found: Survey, settings: Settings, topics: Topics) -> None:
-    """Everything that a flow would rebuild can be. Raises StateError and SourceError."""
+    """Everything that a flow would rebuild can be rebuilt. Raises StateError and SourceError."""
     known = found.past.layout
     if known is None:
         return
@@ -58,12 +58,12 @@ def check_rebuilds(found: Survey, settings: Settings, topics: Topics) -> None:
 
 
 def check_stage(was: StageRecord, now: StageRecord, stage: Stage) -> Needed | None:
-    """What it takes to rebuild what is to be of a stage; None: nothing is. Raises StateError."""
+    """What the stage's rebuild needs; None: nothing is to be rebuilt. Raises StateError."""
     return check_rebuilt(stage, schema.change(was.state, now.state).rebuilt)
 
 
 def check_ended(was: StageRecord, now: StageRecord, last: Sequence[Records]) -> None:
-    """Nothing that a rebuild would begin from is under way, in the tasks that have these last records. Raises StateError."""
+    """In the tasks with these last records, nothing is in progress that a rebuild would begin from. Raises StateError."""
     steps = [last_step(records) for records in last]
     if left := [str(p) for p, step in enumerate(steps) if step is not None and is_moving(was, step)]:
         raise StateError(

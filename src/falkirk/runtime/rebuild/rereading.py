@@ -1,4 +1,4 @@
-"""Reading again what tasks have read, for operators that are rebuilt."""
+"""Reads the inputs of tasks again, for operators that are rebuilt."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Rereads:
         self._divisions = Divisions(self.cluster, LOST, PATIENCE)
 
     def begins(self, inputs: Sequence[BoundInput]) -> dict[InputPartition, Offset]:
-        """Where they begin, as the app has read them."""
+        """Where the app began to read them."""
         own = {i.partition: i.input for i in inputs}
         return beginnings(own, self.topics, self.app.recorded.topics, self.app.starts)
 
@@ -81,7 +81,7 @@ class Rereads:
         return Taken(rows, None)
 
     def forget(self, task: TaskId) -> None:
-        """It reads no more, or again from elsewhere."""
+        """The task reads no more, or again from another position."""
         self._divisions.forget(task)
         if (reader := self._shadows.pop(task, None)) is not None:
             reader.close()

@@ -1,10 +1,10 @@
-"""Taking over what a shadow has made: when a layout says that operators are rebuilt, and they were, beside the app.
+"""Takes over a shadow's result: when a layout says that operators are rebuilt, and they were rebuilt beside the app.
 
     shadow's deletion begun ──▶ its group is deleted: refused while it has workers ──▶ its owners fenced
-                            ──▶ where its changelog ends: recorded in the app's layout, for each task to take
+                            ──▶ the end of its changelog: recorded in the app's layout, for each task to take
 
-Behind the recorded end nothing is written: nobody runs an app whose deletion has begun, and nothing of what its sleeping
-workers had sent is committed. All of it may be done again, by anybody, until a layout is recorded.
+Nothing is written behind the recorded end: nobody runs an app whose deletion has begun, and nothing that its sleeping workers
+had sent is committed. Any process may repeat all of this until a layout is recorded.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ from falkirk.stream.names import changelog_topic, control_topic, shadow_app, ste
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """One that there is."""
+    """An existing shadow."""
 
     app: str
     known: Known
     layout: LayoutRecord
 
     def of(self, stage: StageRecord) -> bool:
-        """Whether it has rebuilt for this stage what that is to have."""
+        """Whether it has rebuilt the state that this stage is to have."""
         return any((s.id, s.state, s.tasks) == (stage.id, stage.state, stage.tasks) for s in self.layout.stages)
 
 
 def identity_of(layout: LayoutRecord, begins: Begins | None) -> str:
-    """Which app a shadow is beside: one that was deleted, or reset, is another."""
+    """The identity of the app that a shadow is beside: a deleted or reset app is another."""
     return f"{layout.incarnation}/{0 if begins is None else begins.above}"
 
 
 def find_shadow(app: str, settings: Settings, topics: Topics) -> Shadow | None:
-    """The app's, whether it runs or not."""
+    """The app's shadow, whether it runs or not."""
     name = shadow_app(app)
     known = recorded(name, settings, topics)
     return None if known is None or known.last is None else Shadow(name, known, known.last)
 
 
 def rebuilt(found: Survey) -> list[StageRecord]:
-    """The stages of which something is rebuilt."""
+    """The stages with something to rebuild."""
     past = found.past.layout
     before = {} if past is None else {stage.id: stage for stage in past.stages}
     return [s for s in found.stages if s.id in before and schema.change(before[s.id].state, s.state).rebuilt]
 
 
 def served(found: Survey, shadow: Shadow) -> list[StageRecord]:
-    """Those of them for which the shadow has made it."""
+    """Those of them that the shadow has rebuilt."""
     past = found.past.layout
     if past is None or shadow.layout.beside != identity_of(past, found.past.begins):
         return []
@@ -69,7 +69,7 @@ def served(found: Survey, shadow: Shadow) -> list[StageRecord]:
 
 
 def taken_from(shadow: str, known: LayoutRecord, settings: Settings) -> list[StageRecord]:
-    """The stages of an app that have taken over what its shadow has made, or still do."""
+    """The stages of an app that have taken over its shadow's result, or are doing so."""
     return [
         stage
         for stage in known.stages
@@ -78,8 +78,8 @@ def taken_from(shadow: str, known: LayoutRecord, settings: Settings) -> list[Sta
 
 
 def with_shadows(found: Survey, settings: Settings, topics: Topics) -> tuple[StageRecord, ...]:
-    """The stages to be recorded: those that are rebuilt, with what was made of them beside the app, if something was. Raises
-    ConfigError while it is still being made."""
+    """The stages to be recorded: rebuilt ones with the result of the shadow, if there is one. Raises ConfigError while it is
+    still being made."""
     shadow = find_shadow(found.plan.app, settings, topics) if rebuilt(found) else None
     if shadow is None or not (stages := served(found, shadow)):
         return found.stages
@@ -89,7 +89,7 @@ def with_shadows(found: Survey, settings: Settings, topics: Topics) -> tuple[Sta
 
 
 def check_taken(app: str, settings: Settings, topics: Topics) -> None:
-    """Where this is a shadow, that nobody is about to take over what it has made. Raises ConfigError."""
+    """If this is a shadow: nobody is about to take over its result. Raises ConfigError."""
     beside = app.removesuffix(shadow_app(""))
     known = None if beside == app else recorded(beside, settings, topics)
     if known is None or known.layout is None:
@@ -107,7 +107,7 @@ def check_taken(app: str, settings: Settings, topics: Topics) -> None:
 
 
 def _end(shadow: Shadow, settings: Settings, topics: Topics) -> None:
-    """From here on its changelog grows no more."""
+    """From here on its changelog does not grow."""
     partitions = shadow.layout.topics[steps_topic(settings.prefix, shadow.app)].partitions
     try:
         check_stopped(shadow.app, topics)

@@ -14,6 +14,7 @@ from falkirk.stream.blame import MEND, raised
 from falkirk.stream.expressions import IntoExpr, evaluate, words
 from falkirk.stream.formats.types import SchemaLike, schema_of
 from falkirk.stream.frames import MISFITS, fits, frame_if_all_fit, frame_of
+from falkirk.stream.functions import checked_function
 
 
 class Aggregate:
@@ -63,6 +64,8 @@ class Aggregate:
             if getattr(kind, wanted, None) is getattr(Aggregate, wanted, None):
                 why = ", because rows of a grouped result can be taken back" if wanted == "retract" else ""
                 raise DefinitionError(f"the aggregate does not define `{wanted}`{why}", where=where)
+        for method in (self.add, self.retract, self.result):
+            checked_function(method, where)
         if not self.columns:
             raise DefinitionError("the aggregate is of no column", where=where, hint=f'{kind.__name__}("price")')
         return BoundUser(self, context, where)

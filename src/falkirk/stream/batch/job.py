@@ -7,7 +7,7 @@ level n           parcels ──by bucket──▶ operator ──▶ rows ─�
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
@@ -20,8 +20,8 @@ from falkirk.stream.batch.parcels import Piece
 from falkirk.stream.batch.sending import Sending
 from falkirk.stream.batch.wiring import Wiring
 from falkirk.stream.circuit import Slice, StepInput
-from falkirk.stream.engine.edges import unpacked
 from falkirk.stream.engine.failures import Failures
+from falkirk.stream.engine.packing import unpacked
 from falkirk.stream.engine.sources import SourceReader
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.engine.tables import reader_of
@@ -30,6 +30,7 @@ from falkirk.stream.exchanges.place import Place
 from falkirk.stream.failing import Handling
 from falkirk.stream.formats import Format
 from falkirk.stream.operators import Operator, Sink, Source
+from falkirk.stream.plan import Accepts
 from falkirk.stream.records import Records
 
 _Row = tuple[int, int, bytes, bytes]
@@ -71,6 +72,8 @@ class Job:
     """Milliseconds: the only time that operators see."""
     buckets: int
     result_partitions: int
+    accepts: Mapping[str, Accepts] = field(default_factory=dict)
+    """What topics accept, as far as a broker has been asked."""
 
     @property
     def levels(self) -> int:
@@ -110,14 +113,14 @@ class Job:
         sent = ((Place.of(order), unpacked(payload, where)) for _, _, order, payload in rows)
         for batch in self._wiring.exchanges[operator].received(run, sent):
             if isinstance(operator, Sink):
-                yield sending.records(operator, batch)
+                yield sending.records(operator, run, batch)
             else:
                 yield from sending.take(operator, run, batch)
         yield from map(sending.letters, run.emitted)
         yield from sending.close()
 
     def _sending(self, place: Place) -> Sending:
-        return Sending(self._wiring, place, self.buckets, self.result_partitions, self.letters)
+        return Sending(self._wiring, place, self.buckets, self.result_partitions, self.letters, self.accepts)
 
     @cached_property
     def _wiring(self) -> Wiring:
@@ -138,11 +141,12 @@ class Job:
             dead_letters=self.dead_letters,
             bury_from=self.bury_from,
             shares=False,
+            accepts=self.accepts,
         )
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what each process makes for itself."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 def of_level(n: int, frames: Iterator[pl.DataFrame], later: list[pl.DataFrame]) -> Iterator[_Row]:

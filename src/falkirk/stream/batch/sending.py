@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,13 @@ from falkirk.stream.batch.parcels import parcels, results
 from falkirk.stream.batch.wiring import Wiring
 from falkirk.stream.circuit import Emitted
 from falkirk.stream.engine.batch import Batch
-from falkirk.stream.engine.edges import divided, packed
-from falkirk.stream.engine.sinks import Written, written
+from falkirk.stream.engine.edges import packed_for
+from falkirk.stream.engine.sinks import Written, accepted, written
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.exchanges.base import MOST, Pile
 from falkirk.stream.exchanges.place import Place
 from falkirk.stream.exchanges.sinks import partitions_of
+from falkirk.stream.plan import Accepts
 
 _ROWS = 20_000
 """Of one parcel, at most."""
@@ -30,11 +31,17 @@ class Sending:
     """What comes of one place. It is sent before the next begins, or what is made of it would depend on who gets which."""
 
     def __init__(
-        self, wiring: Wiring, place: Place, buckets: int, result_partitions: int, letters: Sequence[str]
+        self,
+        wiring: Wiring,
+        place: Place,
+        buckets: int,
+        result_partitions: int,
+        letters: Sequence[str],
+        accepts: Mapping[str, Accepts],
     ) -> None:
         self.wiring, self.place = wiring, place
         self.buckets, self.result_partitions = buckets, result_partitions
-        self.topics = letters
+        self.topics, self.accepts = letters, accepts
         self.piles: dict[op.Operator, Pile] = {}
         self.sent: Counter[tuple[bool, int]] = Counter()
 
@@ -43,7 +50,7 @@ class Sending:
         for end, port, rows in self.wiring.segments[start].run(run, batch):
             exchange = self.wiring.exchanges.get(end)
             if exchange is None:
-                yield self.records(end, rows)
+                yield self.records(end, run, rows)
                 continue
             pile = self.piles.get(end)
             if pile is None:
@@ -54,10 +61,12 @@ class Sending:
                 if pile.rows > MOST // 2:
                     yield self._parcels(end, pile)
 
-    def records(self, sink: op.Operator, batch: Batch) -> pl.DataFrame:
-        """Rows that have reached a sink, as its records."""
+    def records(self, sink: op.Operator, run: StepRun, batch: Batch) -> pl.DataFrame:
+        """Rows that have reached a sink, as its records, as far as its topic accepts them. Raises UserCodeError."""
         assert isinstance(sink, op.Sink)
         records = written(sink, batch)
+        if (accepts := self.accepts.get(sink.topic)) is not None:
+            records, _ = accepted(sink, accepts, run, batch, records)
         partitions = partitions_of(sink.key, records, self.result_partitions)
         return self._results(self.wiring.sinks.index(sink), partitions, records)
 
@@ -77,13 +86,8 @@ class Sending:
     def _parcels(self, end: op.Operator, pile: Pile) -> pl.DataFrame:
         frame = pile.take()
         hashes = murmur2([key or b"" for key in pile.exchange.key.encode(frame)])
-        buckets: list[int] = []
-        payloads: list[bytes] = []
-        for bucket, rows in divided(frame, (hashes % np.uint32(self.buckets)).astype(np.int64)):
-            for part in rows.iter_slices(_ROWS):
-                some = [data for data, _ in packed(part)]
-                payloads += some
-                buckets += [bucket] * len(some)
+        sent = packed_for(frame, (hashes % np.uint32(self.buckets)).astype(np.int64), _ROWS)
+        buckets, payloads = [bucket for bucket, _, _ in sent], [data for _, data, _ in sent]
         end_number = self.wiring.numbered.index(end)
         orders = self._orders((True, end_number), len(payloads))
         return parcels(self.wiring.levels[end], end_number, buckets, orders, payloads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from falkirk.stream.describe import described
@@ -12,7 +13,7 @@ from falkirk.stream.expressions import words
 from falkirk.stream.failing import Handling
 from falkirk.stream.formats import Format
 from falkirk.stream.operators import Operator, Sink, Source
-from falkirk.stream.plan import BatchPlan, Input, Output
+from falkirk.stream.plan import Accepts, BatchPlan, Input, Output
 
 if TYPE_CHECKING:
     from falkirk.stream.batch.job import Job
@@ -62,9 +63,18 @@ class BatchStage:
         ]
         return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
 
-    def job(self, *, clock: int, records: int, result_partitions: int, bury_from: Mapping[tuple[str, int], int]) -> Job:
+    def job(
+        self,
+        *,
+        clock: int,
+        records: int,
+        result_partitions: int,
+        bury_from: Mapping[tuple[str, int], int],
+        accepts: Mapping[str, Accepts] = MappingProxyType({}),
+    ) -> Job:
         """The work of one epoch. `clock` (ms) is when it was opened, `records` how many offsets its division spans.
-        What does not decode is buried from the offsets `bury_from` on, by (topic, partition): before them it has been."""
+        What does not decode is buried from the offsets `bury_from` on, by (topic, partition): before them it has been.
+        `accepts`: what the topics of sinks accept."""
         from falkirk.stream.batch.job import Job
 
         by_id = {source.id: (source, value) for source, value in self.sources.items()}
@@ -74,5 +84,5 @@ class BatchStage:
             dead_letters=self.dead_letters, letters=tuple(o.topic for o in self.outputs if o.kind == "dead_letters"),
             handled=self.handled, bury_from=dict(bury_from), clock=clock,
             buckets=max(-(-records // BUCKET), min(SHARED, -(-records // LEAST)), 1),
-            result_partitions=result_partitions,
+            result_partitions=result_partitions, accepts=dict(accepts),
         )  # fmt: skip

@@ -43,14 +43,20 @@ class StageCircuit:
         self.stage = stage
         self.partition, self.layout = partition, layout
         counts = layout.partitions
-        self.failures = Failures(stage.app, stage.id, stage.handled, counts, dead_letters=stage.dead_letters)
+        self.failures = Failures(
+            stage.app, stage.id, stage.handled, counts, dead_letters=stage.dead_letters, accepts=layout.accepts
+        )
         self.readers: dict[op.Source | Edge, SourceReader | EdgeReader] = {
             source: reader_of(source)(source, value) for source, value in stage.sources.items()
         }
         self.readers |= {edge: EdgeReader(edge) for edge in stage.edges_in}
         self.incoming = {(e.before, e.after): e for e in stage.edges_in}
         self.writers = [EdgeWriter(e, partition, counts) for e in stage.edges_out]
-        self.sinks = {o: SinkRunner(o, counts.get(o.topic, 1)) for o in stage.operators if isinstance(o, op.Sink)}
+        self.sinks = {
+            o: SinkRunner(o, counts.get(o.topic, 1), layout.accepts.get(o.topic))
+            for o in stage.operators
+            if isinstance(o, op.Sink)
+        }
         self.mover = Mover(stage, self._first_shard())
         self.rebuilder = Rebuilder(self, self._first_shard())
         self.processes: dict[op.Operator, ProcessRunner] = {}

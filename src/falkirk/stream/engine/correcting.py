@@ -20,7 +20,8 @@ import polars as pl
 from falkirk.errors import DivergenceError
 from falkirk.stream.circuit import Corrected, Emitted, Said, Speech
 from falkirk.stream.engine.batch import TS, WEIGHT, Batch
-from falkirk.stream.engine.edges import divided, packed, unpacked
+from falkirk.stream.engine.edges import packed_for
+from falkirk.stream.engine.packing import unpacked
 from falkirk.stream.engine.sinks import written
 from falkirk.stream.operators import Sink
 from falkirk.stream.stage import Edge, PhysicalStage
@@ -127,10 +128,7 @@ def _of_edge(edge: Edge, should: Sequence[Said], said: Sequence[Said]) -> tuple[
     signs = each.with_columns(pl.col(WEIGHT).sign()).select(
         *edge.columns, *(pl.col(c).cast(t) for c, t in meta.items())
     )
-    records = []
-    for task, part in divided(signs, each[_TO].to_numpy()):
-        records += [Said(int(task), None, data, latest) for data, latest in packed(part)]
-    return records, wrong
+    return [Said(task, None, data, latest) for task, data, latest in packed_for(signs, each[_TO].to_numpy())], wrong
 
 
 def _rows(edge: Edge, record: Said, sign: int) -> pl.DataFrame:

@@ -1,30 +1,31 @@
-"""Edges between stages: batches of rows in Arrow's IPC stream format, one record for each destination and step.
+"""Edges between stages: batches of rows, one for each destination that has any, and step.
 
-    value        version (1 byte) · Arrow IPC stream: the rows, their timestamps, and their weights if they have any
+    value        as `falkirk.stream.engine.packing` has it; several tasks' for one destination may share a record
+                 (`falkirk.checkpoint.bundles`)
     destination  task_of(shard(murmur2(key)), tasks); without a key, the sender's own number, modulo tasks
 
-A batch above a limit goes as several records, in order. Task, step and sequence number are in the record's headers.
+A batch above a limit goes as several, in order. Task, step and sequence number are in the record's headers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from io import BytesIO
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from falkirk.checkpoint.bundles import parts_of
 from falkirk.errors import StateError
 from falkirk.state.shards import murmur2, shard_of, task_of
 from falkirk.stream.circuit import Emitted
-from falkirk.stream.engine.batch import ORIGIN, TS, Batch
+from falkirk.stream.engine.batch import ORIGIN, Batch
+from falkirk.stream.engine.packing import Packer, rows_of, unpacked_all
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.stage import Edge
-
-VERSION = 1
-LIMIT = 512 << 10
-"""Bytes of one record before compression: well below the broker's default for the largest (1 MiB)."""
 
 
 class EdgeWriter:
@@ -36,9 +37,7 @@ class EdgeWriter:
     def run(self, run: StepRun, batch: Batch) -> None:
         """Emit the rows, each to its destination, in their order."""
         frame = batch.rows.select(self.edge.columns).hstack(batch.meta.select(pl.exclude(ORIGIN)))
-        sent: list[tuple[int, bytes, int]] = []
-        for task, part in self._divided(frame):
-            sent += [(task, data, latest) for data, latest in packed(part)]
+        sent = [(task, data, latest) for task, data, latest in self._packed(frame)]
         run.emitted.append(
             Emitted(
                 output=self.edge.id,
@@ -47,13 +46,15 @@ class EdgeWriter:
                 keys=[None] * len(sent),
                 values=[data for _, data, _ in sent],
                 timestamps=[latest for _, _, latest in sent],
+                bundles=True,
             )
         )
 
-    def _divided(self, frame: pl.DataFrame) -> list[tuple[int, pl.DataFrame]]:
+    def _packed(self, frame: pl.DataFrame) -> list[tuple[int, bytes, int]]:
         if self.edge.key is None:
-            return [(self.task % self.tasks, frame)]
-        return divided(frame, task_of(shard_of(murmur2([k or b"" for k in self.edge.key.encode(frame)])), self.tasks))
+            return packed_for(frame, np.full(frame.height, self.task % self.tasks))
+        keys = [k or b"" for k in self.edge.key.encode(frame)]
+        return packed_for(frame, task_of(shard_of(murmur2(keys)), self.tasks))
 
 
 class EdgeReader:
@@ -65,41 +66,55 @@ class EdgeReader:
 
     def read(self, run: StepRun) -> Batch | None:
         """One contiguous frame of all batches, in the order of records."""
-        frames = []
+        values: list[bytes | None] = []
+        numbers: list[int] = []
         for start, piece in run.slices(self.edge.id):
-            for i, (value, offset) in enumerate(zip(piece.records.values, piece.records.offsets, strict=True)):
-                frame = unpacked(value, f"topic {piece.topic}, partition {piece.partition}, offset {offset}")
-                frames.append(frame.with_columns(pl.lit(start + i, pl.UInt32).alias(ORIGIN)))
+            for number, value in enumerate(piece.records.values, start):
+                try:
+                    parts = parts_of(value)
+                except msgspec.DecodeError as error:
+                    raise StateError(
+                        f"a record between stages is damaged: {error}", where=run.address(number)
+                    ) from error
+                values += parts
+                numbers += [number] * len(parts)
+        frames, heights = unpacked_all(values, lambda i: run.address(numbers[i]))
         if not frames:
             return None
         whole = pl.concat(frames, rechunk=True)
-        return Batch(whole.select(self.columns), whole.select(pl.exclude(self.columns)))
+        origins = pl.Series(ORIGIN, np.repeat(np.array(numbers, np.uint32), heights))
+        return Batch(whole.select(self.columns), whole.select(pl.exclude(self.columns)).with_columns(origins))
 
 
-def divided(frame: pl.DataFrame, places: npt.NDArray[np.int64]) -> list[tuple[int, pl.DataFrame]]:
-    """The rows of each place, in their order; `places` says for each row which is its own."""
+def rows_in(value: bytes | None) -> int:
+    """How many rows a record of an edge holds, in all its parts: one at least, for it waits to be read, damaged or not."""
+    try:
+        return max(1, sum(map(rows_of, parts_of(value))))
+    except msgspec.DecodeError:
+        return 1
+
+
+def packed_for(
+    frame: pl.DataFrame, places: npt.NDArray[np.int64], most: int = sys.maxsize
+) -> list[tuple[int, bytes, int]]:
+    """The rows of each place, in their order, as batches of so many rows at most: place, batch, greatest timestamp.
+    `places` says for each row which is its own."""
     order = np.argsort(places, kind="stable")
-    present, starts = np.unique(places[order], return_index=True)
-    return [(place, frame[rows]) for place, rows in zip(present.tolist(), np.split(order, starts[1:]), strict=True)]
+    packer = Packer(frame[order])
+    return [
+        (place, data, latest)
+        for place, (start, end) in ranges(places[order])
+        for first in range(start, end, most)
+        for data, latest in packer.pack(first, min(first + most, end))
+    ]
 
 
-def packed(frame: pl.DataFrame) -> list[tuple[bytes, int]]:
-    """The frame as records, each below the limit if it has more rows than one, and the greatest timestamp of each."""
-    out = BytesIO()
-    frame.write_ipc_stream(out, compression="uncompressed")
-    data = out.getvalue()
-    if len(data) < LIMIT or frame.height == 1:
-        return [(bytes([VERSION]) + data, frame[TS].max())]  # type: ignore[list-item]
-    half = frame.height // 2
-    return packed(frame[:half]) + packed(frame[half:])
+def ranges(sorted_places: npt.NDArray[np.int64]) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Each place, with the first of its rows and the one after its last.
 
-
-def unpacked(value: bytes | None, where: str) -> pl.DataFrame:
-    """The frame of a record. Raises StateError for one of another version."""
-    if not value or value[0] != VERSION:
-        raise StateError(
-            f"a batch between stages is of version {value[0] if value else None}, and this Falkirk reads {VERSION}",
-            where=where,
-            hint="run the version that wrote it until the topic is drained",
-        )
-    return pl.read_ipc_stream(value[1:])
+    >>> list(ranges(np.array([0, 0, 3])))
+    [(0, (0, 2)), (3, (2, 3))]
+    """
+    present, starts = np.unique(sorted_places, return_index=True)
+    bounds = [*starts.tolist(), len(sorted_places)]
+    yield from zip(present.tolist(), pairwise(bounds), strict=True)

@@ -17,6 +17,7 @@ import base64
 import re
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,6 +29,7 @@ from falkirk.stream.engine.batch import ORIGIN, TS, Batch
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.failing import ERRORS, Handling, letter_output
 from falkirk.stream.operators import Operator, Source
+from falkirk.stream.plan import Accepts
 
 WINDOW = 10_000
 """Of so many records or rows the share is taken that may fail."""
@@ -62,13 +64,15 @@ class Failures:
         dead_letters: str = "",
         bury_from: Mapping[tuple[str, int], int] | None = None,
         shares: bool = True,
+        accepts: Mapping[str, Accepts] = MappingProxyType({}),
     ) -> None:
         """`bury_from` says, by topic and partition, at which offset the burying of what does not decode begins: what is
-        before it has been buried. Unless `shares`, it does not matter how many fail."""
+        before it has been buried. Unless `shares`, it does not matter how many fail. `accepts`: what
+        topics accept."""
         self.app, self.stage, self.handled, self.partitions = app, stage, handled, partitions
         self.dead_letters, self.bury_from = dead_letters, bury_from or {}
         self.sources = {o.id for o in handled if isinstance(o, Source)}
-        self.shares = shares
+        self.shares, self.accepts = shares, accepts
         self.rewind()
 
     def rewind(self) -> None:
@@ -117,7 +121,8 @@ class Failures:
 
     def _bury(self, run: StepRun, operator: Operator, topic: str, failed: Sequence[Failed]) -> None:
         out = Emitted(letter_output(topic, self.dead_letters), topic, [], [], [], [])
-        count = self.partitions.get(topic, 1)
+        count, accepts = self.partitions.get(topic, 1), self.accepts.get(topic)
+        dates = None if accepts is None else accepts.dates(run.step.clock)
         partitions, keys, values, times = [], [], [], []
         for f in failed:
             record = self.known(run, f.origin)
@@ -133,7 +138,7 @@ class Failures:
             partitions.append(partition)
             keys.append(key)
             values.append(msgspec.json.encode(self._letter(run, operator, f, record), enc_hook=repr))
-            times.append(f.time)
+            times.append(f.time if dates is None else min(max(f.time, dates[0]), dates[1]))
         if values:
             out.partitions, out.keys, out.values, out.timestamps = partitions, keys, values, times
             run.bury(out)

@@ -20,9 +20,14 @@ from falkirk.errors import UserCodeError
 from falkirk.state.shards import Hashes, murmur2, murmur2_partition
 from falkirk.stream.circuit import Emitted
 from falkirk.stream.engine.batch import TS, WEIGHT, Batch, Updates, chosen
+from falkirk.stream.engine.catching import Catching, Misfit
 from falkirk.stream.engine.step import StepRun
 from falkirk.stream.keys import same_key
 from falkirk.stream.operators import Sink
+from falkirk.stream.plan import AHEAD, Accepts
+
+KEYLESS = "leave such rows out, or key the sink by other columns; to go on without such rows: on_error=fk.DeadLetter()"
+DATED = "raise the topic's setting, or leave such rows out; to go on without such rows: on_error=fk.DeadLetter()"
 
 
 class Written(NamedTuple):
@@ -31,6 +36,11 @@ class Written(NamedTuple):
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
     timestamps: pl.Series
+
+    def filter(self, mask: Sequence[bool]) -> Written:
+        """The records where the mask is true."""
+        keys, values = (list(compress(column, mask)) for column in (self.keys, self.values))
+        return Written(keys, values, self.timestamps.filter(pl.Series(mask, dtype=pl.Boolean)))
 
 
 def written(sink: Sink, batch: Batch) -> Written:
@@ -49,11 +59,47 @@ def check_once(sink: Sink, keys: pl.DataFrame, rows: pl.Series) -> None:
         )
 
 
+def refused(topic: str, accepts: Accepts, records: Written, clock: int) -> dict[int, Misfit]:
+    """Which records the topic does not accept at this time (milliseconds), and why. The broker would refuse all of their
+    transaction, each time that it is tried."""
+    found: dict[int, Misfit] = {}
+    if not accepts.keyless and None in records.keys:
+        why = Misfit(f"its key is null, and topic {topic!r} is compacted: it accepts no record without a key", KEYLESS)
+        found |= {i: why for i, key in enumerate(records.keys) if key is None}
+    times = records.timestamps
+    first, last = accepts.dates(clock)
+    for name, bound, beyond in (("after", accepts.after, times > last), ("before", accepts.before, times < first)):
+        if beyond.any():
+            limit = f"message.timestamp.{name}.max.ms is {bound:,}"
+            found |= {
+                i: Misfit(f"its timestamp is {times[i]}, and topic {topic!r} does not accept that: its {limit}", DATED)
+                for i in beyond.arg_true()
+            }
+    return found
+
+
+def accepted(
+    sink: Sink, accepts: Accepts, run: StepRun, batch: Batch, records: Written
+) -> tuple[Written, list[bool] | None]:
+    """The records of a batch's rows that the sink's topic accepts, and for which rows there is one (None: for all). The other
+    rows fail. Raises UserCodeError if the app is to stop there."""
+    records = records._replace(timestamps=records.timestamps.clip(upper_bound=run.step.clock + AHEAD))
+    catching = Catching(sink, run, batch)
+    bad = refused(sink.topic, accepts, records, run.step.clock)
+    for i, why in sorted(bad.items()):
+        catching.row(i, why)
+    catching.close(len(batch))
+    if not bad:
+        return records, None
+    good = [i not in bad for i in range(len(batch))]
+    return records.filter(good), good
+
+
 class SinkRunner:
     """Writes one sink for one task."""
 
-    def __init__(self, sink: Sink, partitions: int) -> None:
-        self.sink, self.partitions = sink, partitions
+    def __init__(self, sink: Sink, partitions: int, accepts: Accepts | None = None) -> None:
+        self.sink, self.partitions, self.accepts = sink, partitions, accepts
 
     def run(self, run: StepRun, batch: Batch | Updates) -> None:
         """Emit the records of this step."""
@@ -68,7 +114,7 @@ class SinkRunner:
         records = written(self.sink, batch)
         # Where the round begins depends on the clock, so that steps of a row each do not fill one partition alone.
         places = (np.arange(len(batch)) + run.step.clock) % self.partitions
-        self._emit(run, records, self._placed(records.keys, None, places))
+        self._emit(run, batch, records, self._placed(records.keys, None, places))
 
     def _updates(self, run: StepRun, updates: Updates) -> None:
         key = self.sink.key
@@ -91,7 +137,7 @@ class SinkRunner:
             left = iter(values)
             values = [next(left) if alive else None for alive in here]
         places = self._placed(keys, hashes, np.zeros(len(keys), np.int64))
-        return self._emit(run, Written(keys, values, times), places)
+        return self._emit(run, Batch(rows, times.to_frame()), Written(keys, values, times), places)
 
     def _net(self, run: StepRun, batch: Batch) -> None:
         """A Z-set as updates: for each key, the row that came is what is visible now; if none came, it is gone."""
@@ -123,7 +169,8 @@ class SinkRunner:
         encoded = self.sink.value.encode(shown)
         values = [v if alive else None for v, alive in zip(encoded, here, strict=True)]
         keys = key.encode(shown)
-        self._emit(run, Written(keys, values, last[TS]), self._placed(keys, None, np.zeros(len(keys), np.int64)))
+        records, places = Written(keys, values, last[TS]), np.zeros(len(keys), np.int64)
+        self._emit(run, Batch(shown, last.select(TS)), records, self._placed(keys, None, places))
 
     def _placed(
         self, keys: Sequence[bytes | None], hashes: Hashes | None, nulls: npt.NDArray[np.int64]
@@ -136,7 +183,11 @@ class SinkRunner:
             places = np.where(np.fromiter((k is None for k in keys), np.bool_, len(keys)), nulls, places)
         return places
 
-    def _emit(self, run: StepRun, records: Written, places: npt.NDArray[np.int64]) -> None:
+    def _emit(self, run: StepRun, batch: Batch, records: Written, places: npt.NDArray[np.int64]) -> None:
+        """Emit a record for each row of the batch, but for those that the topic does not accept."""
+        if self.accepts is not None:
+            records, good = accepted(self.sink, self.accepts, run, batch, records)
+            places = places if good is None else places[good]
         if not len(records.keys):
             return
         run.emitted.append(

@@ -17,12 +17,9 @@ from falkirk.stream.engine.step import StepRun
 from falkirk.stream.formats import Format
 from falkirk.stream.metadata import metadata_column
 from falkirk.stream.operators import Source
+from falkirk.stream.plan import AHEAD
 
 T = TypeVar("T")
-
-AHEAD = 50 * 60_000
-"""Milliseconds by which a time may be after the step's clock. Brokers refuse a record, and its transaction with it, that is
-dated more than an hour after their own clocks (message.timestamp.after.max.ms), which may be some minutes off."""
 
 
 class SourceReader:

@@ -1,1 +1,1 @@
-"""A deterministic world to try the step protocol in: a cluster, workers, stores, clocks, and what befalls them."""
+"""A deterministic world to test the step protocol in: a cluster, workers, stores, clocks, and faults."""

@@ -1,6 +1,6 @@
-"""A backfill beside workers that were started too early: drivers of it, over the simulated cluster.
+"""A backfill beside workers that were started too early: its drivers, over the simulated cluster.
 
-w0, w1   workers as ever: where a backfill is open they end, and are started again
+w0, w1   normal workers: while a backfill is open they end, and are started again
 b0, b1   lives of drivers: open · claim · a base of each task · complete; started at any turn, killed or asleep at any point
 
 the backfill is complete   ⇔  every task's first step follows on its base, at the end of its division
@@ -32,20 +32,20 @@ from falkirk.testing.simulator.toy import Toy
 from falkirk.testing.simulator.world import Action, World
 
 AGAIN = 25
-"""Turns after which a worker that was refused, or a driver that was killed, is started again."""
+"""Turns until a refused worker, or a killed driver, is started again."""
 READ = 1
-"""Records of each input partition that a backfill finds; what follows has come since."""
+"""Records of each input partition that a backfill finds; later ones have come since."""
 
 
 class Trouble(NamedTuple):
-    """What befalls a driver at its point of this number, counted over all its lives."""
+    """A fault of a driver at its point of this number, counted over all its lives."""
 
     driver: int
     at: int
     turns: int | None = None
-    """None: it is killed, and started again; else it sleeps so long, FOREVER: until the others have finished."""
+    """None: it is killed and started again; else it sleeps this long, FOREVER: until the others have finished."""
     travels: bool = False
-    """The request that it was about to send arrives all the same."""
+    """The request that it was about to send still arrives."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class BackfillWorld(World):
         World.__post_init__(self)
 
     def _log(self, number: int) -> SimEpochLog:
-        # Each life has a transactional id of its own: drivers that fenced each other could do so for ever.
+        # Each life has its own transactional id: drivers that fenced each other could do so forever.
         log = SimEpochLog(self.broker, OwnerId(f"b{number} {self.nonce()}"))
         log.ended = lambda record: None
         return log
@@ -121,7 +121,7 @@ class BackfillWorld(World):
     # turns
 
     def actions(self) -> list[Action]:
-        """Those of the workers, and of the drivers."""
+        """The actions of the workers and of the drivers."""
         found = World.actions(self)
         for d in self.drivers:
             if d.thread is None and self.turn >= d.starts:
@@ -167,14 +167,14 @@ class BackfillWorld(World):
             host.end(self.turn, keep=FOREVER, back_after=AGAIN)
 
     def wake(self) -> bool:
-        """Wake every sleeper; says whether there was one."""
+        """Wake all that sleep; returns whether there were any."""
         sleepers = [d for d in self.drivers if d.asleep_until > self.turn]
         for driver in sleepers:
             driver.asleep_until = 0
         return World.wake(self) or bool(sleepers)
 
     def deserted(self) -> bool:
-        """The drivers have ended or sleep, too."""
+        """The drivers have also ended or sleep."""
         return World.deserted(self) and all(
             d.asleep_until > self.turn or (d.thread is not None and d.thread.done) for d in self.drivers
         )

@@ -1,8 +1,8 @@
-"""A Kafka cluster in memory, reduced to what the step protocol leans on.
+"""A Kafka cluster in memory, reduced to what the step protocol needs.
 
-Requests take effect when they are called. What Kafka does by itself, later, is a list of pending things that whoever
-drives the simulation does one at a time and in any order (`pending`): a request still under way arrives, a marker is
-written. Time-outs, expiry of sessions, compaction and retention are called, not pending: they may happen or not.
+Requests take effect when they are called. What Kafka does later by itself is a list of pending things (`pending`). The
+simulation does them one at a time and in any order: a request in transit arrives, a marker is written. Time-outs, expiry of
+sessions, compaction and retention are called, not pending: they may happen or not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OFFSETS = TopicPartition("__consumer_offsets", 0)
 
 
 class Pending(NamedTuple):
-    """Something that the cluster has yet to do."""
+    """Something that the cluster still has to do."""
 
     what: str
     do: Callable[[], object]
@@ -58,13 +58,13 @@ class SimBroker:
     coordinator: Coordinator = field(default_factory=Coordinator)
     group: Group = field(default_factory=lambda: Group(0))
     under_way: list[Pending] = field(default_factory=list)
-    """Requests that their sender has stopped waiting for. Each arrives some day, or never."""
+    """Requests that their sender no longer waits for. Each may arrive at any later time, or never."""
     committed_offsets: dict[TopicPartition, int] = field(default_factory=dict)
     _partitions: dict[TopicPartition, Partition] = field(default_factory=dict)
     _offsets: dict[Txn, dict[TopicPartition, int]] = field(default_factory=dict)
 
     def create(self, topic: str, partitions: int) -> None:
-        """Make a topic, or the partitions that it lacks."""
+        """Make a topic, or its missing partitions."""
         for p in range(partitions):
             tp = TopicPartition(topic, p)
             self._partitions.setdefault(tp, Partition(tp))
@@ -73,7 +73,7 @@ class SimBroker:
         return self._partitions[partition]
 
     def partitions(self, topic: str) -> list[Partition]:
-        """Of one topic, in order."""
+        """All of one topic, in order."""
         return [p for tp, p in sorted(self._partitions.items()) if tp.topic == topic]
 
     # requests of a transactional producer
@@ -90,17 +90,17 @@ class SimBroker:
     def txn_offset_commit(
         self, owner: str, epoch: int, sender: Membership, offsets: Mapping[TopicPartition, int]
     ) -> None:
-        """Add offsets to the transaction, if the sender is a member of the generation of now.
+        """Add offsets to the transaction, if the sender is a member of the present generation.
 
-        Raises Fenced, Concurrent, UnknownMember, IllegalGeneration or InstanceFenced. This is the only request of a
-        transaction that looks at the group: one without it is never checked.
+        Raises Fenced, Concurrent, UnknownMember, IllegalGeneration or InstanceFenced. Only this request of a transaction
+        checks the group: a transaction without it is never checked.
         """
         txn = self.coordinator.register(owner, epoch, [OFFSETS])
         self.group.validate(sender)
         self._offsets.setdefault(txn, {}).update(offsets)
 
     def decided(self, partition: TopicPartition) -> list[Entry]:
-        """The records that are committed, whether or not their marker is there yet."""
+        """The committed records, whether or not their marker is there yet."""
         return [e for e in self[partition].entries if not e.marker and self._is_decided(partition, e)]
 
     def _is_decided(self, partition: TopicPartition, entry: Entry) -> bool:
@@ -108,7 +108,7 @@ class SimBroker:
         return fate is Fate.COMMITTED or (fate is Fate.OPEN and entry.txn in self.coordinator.committing())
 
     def marker_is_missing(self, partition: TopicPartition) -> bool:
-        """What the last stable offset stands at is decided, but has no marker there yet."""
+        """The transaction at the last stable offset is decided, but has no marker there yet."""
         return any(tp == partition for _, tp in self.coordinator.unmarked())
 
     # what happens by itself
@@ -119,7 +119,7 @@ class SimBroker:
         return [*arriving, *(self._marker(owner, tp) for owner, tp in self.coordinator.unmarked())]
 
     def do(self, pending: Pending) -> None:
-        """Let one pending thing happen. A request that arrives to be refused is forgotten."""
+        """Let one pending thing happen. A request that arrives and is refused is forgotten."""
         if pending in self.under_way:
             self.under_way.remove(pending)
         try:

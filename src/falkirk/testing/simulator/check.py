@@ -1,12 +1,13 @@
-"""What must hold of every run, computed from the log alone, as equations.
+"""What must hold for every run, computed from the log alone, as equations.
 
-chain      the committed step records of a task are 0, 1, 2…, each going on where the last one stopped, and the first
+chain      the committed step records of a task are 0, 1, 2…, each begins where the last one stopped, and the first
            where the backfill ends, if one is complete, else at the start
 names      owners of step records follow the order of names
 cover      ⋃ divisions = the input, and no two overlap
 output     visible output = Σ circuit(division(n), clock(n), state(n−1)), in this order, for n = 0..last
            of steps that were corrected, all together: Σ circuit′(division(n), …), where circuit′ is that which corrected them
 store      the owner's store = fold of the circuit over divisions 0..last; no store is ever ahead of the commits
+disk       what is left on any disk, if it claims to be at step n = fold of the circuit over divisions 0..n
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from falkirk.checkpoint.steps import HEADER
 from falkirk.checkpoint.tasks import Phase
 from falkirk.state.store import Progress
 from falkirk.testing.simulator.broker import SimBroker
-from falkirk.testing.simulator.plan import Leave, Move, Plan
+from falkirk.testing.simulator.plan import FOREVER, Leave, Move, Plan
 from falkirk.testing.simulator.toy import Toy, signed
 from falkirk.testing.simulator.world import World
 
@@ -34,12 +35,12 @@ BUDGET = 2_500
 
 
 class Broken(AssertionError):
-    """A run broke an invariant; which one, and how."""
+    """A run broke an invariant: which one, and how."""
 
 
 @dataclass(slots=True)
 class Expected:
-    """What a chain of step records must have left behind."""
+    """The required result of a chain of step records."""
 
     state: dict[bytes, bytes] = field(default_factory=dict)
     visible: dict[int, list[tuple[object, ...]]] = field(default_factory=dict)
@@ -66,21 +67,21 @@ def backfilled(broker: SimBroker) -> Complete | None:
 
 
 def based(broker: SimBroker, toy: Toy, t: int, opened: Opened) -> dict[bytes, bytes]:
-    """The state that a backfill is to make of a task."""
+    """The state that a backfill must make for a task."""
     overlay, own = Overlay(EmptyReader()), set(toy.reads(t))
     ranges = [(r.partition.partition, int(r.start), int(r.end)) for r in opened.division if r.partition in own]
     toy.run(broker, ranges, opened.clock, overlay)
     return {key: value for key, value in overlay.changes.items() if value is not None}
 
 
-def fold(broker: SimBroker, toy: Toy, t: int) -> Expected:
-    """Run the circuit over the recorded divisions. Raises Broken where an output's digest differs."""
+def fold(broker: SimBroker, toy: Toy, t: int, upto: int = FOREVER) -> Expected:
+    """Run the circuit over the recorded divisions, of steps up to `upto`. Raises Broken if an output's digest differs."""
     overlay, expected = Overlay(EmptyReader()), Expected()
     if (filled := backfilled(broker)) is not None:
         overlay.changes.update(based(broker, toy, t, filled.opened))
     chain = steps(broker, toy, t)
     for record in chain:
-        if record.corrects >= 0:
+        if record.corrects >= 0 or record.step > upto:
             continue
         over = [c.layout for c in chain if 0 <= c.corrects <= record.step < c.step]
         ranges = [(r.partition.partition, int(r.start), int(r.end)) for r in record.division]
@@ -114,7 +115,7 @@ def chain(broker: SimBroker, toy: Toy, t: int) -> None:
 
 
 def covered(broker: SimBroker, toy: Toy, t: int) -> bool:
-    """All of the task's input is in committed steps."""
+    """Whether all of the task's input is in committed steps."""
     found = steps(broker, toy, t)
     return bool(found) and {r.partition: r.end for r in found[-1].division} == toy.ends(broker, t)
 
@@ -142,7 +143,7 @@ def output(broker: SimBroker, toy: Toy) -> None:
 
 
 def net(records: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    """Records with what they weigh in all, whichever step has written them."""
+    """Records with their total weight, no matter which step has written them."""
     weights: Counter[tuple[bytes, bytes]] = Counter()
     for key, value, _ in records:
         assert isinstance(key, bytes)
@@ -175,7 +176,7 @@ def store_is_not_ahead(broker: SimBroker, toy: Toy, task: TaskId, progress: Prog
 
 
 def stores(world: World) -> None:
-    """Every task has one owner that runs, and its store is the fold. Raises Broken."""
+    """Every task has one running owner, and its store is the fold. Raises Broken."""
     for t in range(world.toy.tasks):
         running = [
             owned
@@ -197,10 +198,27 @@ def stores(world: World) -> None:
             raise Broken(f"store: of task {t}: holds, and should hold: {wrong}")
 
 
-def clean(world: World) -> None:
-    """Where the group asks for tasks once and nothing else happens, nobody fences a worker that ran. Raises Broken.
+def disks(world: World) -> None:
+    """A store that claims to be at a step is the fold up to it. Raises Broken. (Except corrections: a store may be from the
+    earlier code.)"""
+    chains = {t: steps(world.broker, world.toy, t) for t in range(world.toy.tasks)}
+    for host in world.hosts:
+        for task, store in host.disk.stores.items():
+            step, chain = store.progress.step, chains[task.partition]
+            if (
+                store.progress.ahead >= 0
+                or step < 0
+                or any(r.corrects >= 0 or r.layout != chain[0].layout for r in chain)
+            ):
+                continue
+            if dict(store.scan(b"", b"\xff")) != fold(world.broker, world.toy, task.partition, step).state:
+                raise Broken(f"disk: the store of {task} on {host.name} is not what steps 0 to {step} leave")
 
-    Asked twice, it may begin a generation while a worker says `released`, which is refused then.
+
+def clean(world: World) -> None:
+    """If the group asks for tasks once and nothing else happens, nobody fences a worker that ran. Raises Broken.
+
+    If asked twice, it may begin a generation while a worker writes `released`, which is then refused.
     """
     if len(world.plan.faults) > 1 or not all(isinstance(f, Move | Leave) for f in world.plan.faults):
         return
@@ -215,7 +233,7 @@ def clean(world: World) -> None:
 
 
 def run(toy: Toy, plan: Plan, world: World | None = None) -> World:
-    """Run a plan to its end, wake the sleepers, run on, and check. Raises Broken, and what the protocol raises.
+    """Run a plan to its end, wake the sleepers, continue, and check. Raises Broken, and what the protocol raises.
 
     >>> len(run(Toy(), Plan()).fences)
     0
@@ -238,6 +256,7 @@ def run(toy: Toy, plan: Plan, world: World | None = None) -> World:
             if not world.wake():
                 break
         stores(world)
+        disks(world)
         clean(world)
     finally:
         world.close()

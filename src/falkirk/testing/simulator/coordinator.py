@@ -3,9 +3,9 @@
               register            end                       every marker written
     EMPTY ───────────────▶ OPEN ───────▶ COMMITTING/ABORTING ───────────────────▶ EMPTY
 
-It speaks the protocol of a client without KIP-890, as librdkafka is: the end of a transaction names the producer's
-epoch and nothing else. One that was delayed therefore ends whatever transaction of that epoch is open on its arrival.
-The epoch moves when a producer is initialised and when a transaction times out; every older producer is fenced then.
+It speaks the protocol of a client without KIP-890, such as librdkafka: the end of a transaction names only the producer's
+epoch. So a delayed end ends any transaction of that epoch that is open when it arrives. The epoch changes when a producer is
+initialised and when a transaction times out; every older producer is then fenced.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Concurrent(Exception):
 
 
 class Phase(Enum):
-    """Where a transactional id is in the life of a transaction."""
+    """The state of a transactional id in the life of a transaction."""
 
     EMPTY = "empty"
     OPEN = "open"
@@ -69,7 +69,7 @@ class Coordinator:
         return p.epoch
 
     def register(self, owner: str, epoch: int, partitions: Iterable[TopicPartition]) -> Txn:
-        """Take partitions into the producer's transaction, opening it if need be. Raises Fenced or Concurrent."""
+        """Take partitions into the producer's transaction, and open it if necessary. Raises Fenced or Concurrent."""
         p = self._checked(owner, epoch)
         if p.phase in (Phase.COMMITTING, Phase.ABORTING):
             raise Concurrent(owner)
@@ -81,7 +81,7 @@ class Coordinator:
         return p.txn
 
     def end(self, owner: str, epoch: int, *, commit: bool) -> None:
-        """Decide whatever transaction of this epoch is open. Raises Fenced, or Concurrent if it is being ended."""
+        """Decide the open transaction of this epoch, whichever it is. Raises Fenced, or Concurrent if it is being ended."""
         p = self._checked(owner, epoch)
         if p.phase is Phase.OPEN:
             p.phase = Phase.COMMITTING if commit else Phase.ABORTING
@@ -102,7 +102,7 @@ class Coordinator:
         return p
 
     def phase(self, owner: str) -> Phase:
-        """Where the id is in the life of a transaction."""
+        """The state of the id in the life of a transaction."""
         p = self._producers.get(owner)
         return p.phase if p else Phase.EMPTY
 
@@ -120,7 +120,7 @@ class Coordinator:
         return sorted((o, tp) for o, p in self._producers.items() if p.phase in deciding for tp in p.partitions)
 
     def marked(self, owner: str, partition: TopicPartition) -> tuple[Txn, Fate]:
-        """Take one marker off the list: the transaction that it ends there, and how."""
+        """Take one marker off the list: returns the transaction that it ends there, and how."""
         p = self._producers[owner]
         assert p.txn is not None
         p.partitions.remove(partition)

@@ -1,17 +1,19 @@
 """A worker's disk: task stores that lose what was not flushed.
 
-A store is a list of writes. A crash keeps the flushed ones and any prefix of the rest; nothing is ever torn.
+A store is a list of writes. A crash keeps the flushed ones and any prefix of the rest; no write is ever torn.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from falkirk.checkpoint.ids import Offset, Step, TaskId
-from falkirk.checkpoint.ports import Backfilled
+from falkirk.checkpoint.ports import Backfilled, GoOn
 from falkirk.errors import StateError
 from falkirk.state.store import EMPTY, Changes, Progress
+from falkirk.testing.simulator.points import Point, reach
 
 Snapshot = tuple[dict[bytes, bytes], Progress]
 
@@ -28,16 +30,20 @@ class SimStore:
 
     on_write: Callable[[Progress], None] = lambda _: None
     """Called before every write that is about to happen."""
+    held: bool = False
+    """Whether it is open."""
     kept: dict[int, Snapshot] = field(default_factory=lambda: {0: ({}, EMPTY)})
     """The versions that can be opened."""
     _data: dict[bytes, bytes] = field(default_factory=dict)
+    _order: list[bytes] | None = None
+    """The keys in order, once read, until they change."""
     _progress: Progress = EMPTY
     _flushed: Snapshot = field(default_factory=lambda: ({}, EMPTY))
     _unflushed: list[tuple[Changes, Progress]] = field(default_factory=list)
 
     @property
     def progress(self) -> Progress:
-        """How far the live copy is."""
+        """The progress of the live copy."""
         return self._progress
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -46,7 +52,10 @@ class SimStore:
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Pairs with start ≤ key < end, in order."""
-        return iter(sorted((k, v) for k, v in self._data.items() if start <= k < end))
+        if self._order is None:
+            self._order = sorted(self._data)
+        chosen = self._order[bisect_left(self._order, start) : bisect_left(self._order, end)]
+        return iter([(k, self._data[k]) for k in chosen])
 
     def write(self, changes: Changes, progress: Progress) -> None:
         """Apply at once."""
@@ -60,20 +69,20 @@ class SimStore:
                 self._data.pop(k, None)
             else:
                 self._data[k] = v
-        self._progress = progress
+        self._progress, self._order = progress, None
 
     def flush(self) -> None:
         """Survive crashes from here on."""
         self._flushed, self._unflushed = (dict(self._data), self._progress), []
 
     def crash(self, keep: int) -> None:
-        """Lose the unflushed writes but for the first `keep`."""
+        """Lose the unflushed writes except the first `keep`."""
         kept = self._unflushed[:keep]
         (data, self._progress), self._unflushed = self._flushed, []
-        self._data = dict(data)
+        self._data, self._order = dict(data), None
         for changes, progress in kept:
             self._apply(changes, progress)
-        self.flush()
+        self.close()
 
     def versions(self) -> range:
         """What `open` takes."""
@@ -85,7 +94,7 @@ class SimStore:
             raise StateError(f"there is no version {version}")
         self.kept = {v: s for v, s in self.kept.items() if v <= version}
         data, self._progress = self.kept[version]
-        self._data = dict(data)
+        self._data, self._order = dict(data), None
         self.flush()
 
     def commit(self) -> int:
@@ -96,32 +105,61 @@ class SimStore:
         return number
 
     def snapshot(self, number: int) -> Snapshot:
-        """What a version holds."""
+        """The contents of a version."""
         return self.kept[number]
 
     def close(self) -> None:
-        """Flush."""
+        """Flush, and close."""
         self.flush()
+        self.held = False
 
 
 @dataclass(slots=True)
 class Copies:
-    """The checkpoint store: copies of versions, which every host can reach, by their steps."""
+    """The checkpoint store: copies of versions, by their steps, which every host can reach."""
 
     versions: dict[TaskId, dict[int, Snapshot]] = field(default_factory=dict)
     bases: dict[tuple[TaskId, Offset], Snapshot] = field(default_factory=dict)
-    """What backfills made."""
+    """The results of backfills."""
 
-    def upload(self, task: TaskId, store: SimStore, number: int) -> None:
-        """Copy a version, and forget those that the store no longer keeps, but for the newest."""
+    damaged: set[tuple[TaskId, int]] = field(default_factory=set)
+    """Versions that cannot be read."""
+    turn: int = 0
+    back_at: int = 0
+    """The turn from which the store answers again."""
+
+    @property
+    def away(self) -> bool:
+        """No host can reach it now."""
+        return self.turn < self.back_at
+
+    async def until_back(self, go_on: GoOn) -> None:
+        """Wait while it is away, as long as waiting is useful."""
+        while self.away:
+            go_on()
+            await reach(Point("waits for the checkpoint store", waits=True))
+
+    def upload(self, task: TaskId, version: Snapshot) -> Progress:
+        """Copy a version, and forget all except the last two. Returns the progress of the older one."""
         known = self.versions.setdefault(task, {})
-        version, oldest = store.snapshot(number), store.snapshot(min(store.versions()))
         known[version[1].step] = version
-        self.versions[task] = {step: v for step, v in known.items() if step >= oldest[1].step or step == max(known)}
+        self.damaged.discard((task, version[1].step))
+        self.versions[task] = {step: known[step] for step in sorted(known)[-2:]}
+        return known[min(self.versions[task])][1] if len(known) > 1 else EMPTY
 
-    def newest(self, task: TaskId) -> Snapshot | None:
-        """The version that is furthest on."""
-        known = self.versions.get(task, {})
+    def damage(self) -> None:
+        """The newest version of each task becomes unreadable, unless it is the only readable one."""
+        for task, known in self.versions.items():
+            if len(known) > 1 and not any((task, step) in self.damaged for step in known):
+                self.damaged.add((task, max(known)))
+
+    def newest(self, task: TaskId, below: int | None = None) -> Snapshot | None:
+        """The most advanced readable version."""
+        known = {
+            step: version
+            for step, version in self.versions.get(task, {}).items()
+            if (task, step) not in self.damaged and (below is None or step < below)
+        }
         return known[max(known)] if known else None
 
 
@@ -131,59 +169,90 @@ async def _none() -> None:
 
 @dataclass(slots=True)
 class Disk:
-    """The port `Stores`: every store of one host. It outlives the process.
+    """The port `Stores`: every store of one host. It outlives the process. A store is open once, or StateError is raised.
 
-    The live copy of this host, else the newest copied version, else an empty store. A lazy task's step records are
-    trimmed below its versions, so there a live copy that another worker's version has overtaken gives way to it; so does
-    one that has a base, or nothing at all.
+    The live copy of this host, else the newest copied version, else an empty store. A lazy task's step records are trimmed
+    below its versions, so a live copy that is older than another worker's version is replaced by it; so is one that has a
+    base, or nothing at all. While the copies are away, the local store comes first, and a changelog needs no more.
     """
 
     copies: Copies
     lazy: bool
     on_write: Callable[[TaskId, Progress], None] = lambda _, __: None
     look: Callable[[], Awaitable[Backfilled | None]] = _none
-    """Asks for the app's backfill."""
+    """Finds the app's backfill."""
     stores: dict[TaskId, SimStore] = field(default_factory=dict)
     _ahead: dict[TaskId, SimStore] = field(default_factory=dict)
 
     def prefetch(self, task: TaskId) -> None:
         """Open a store before the task has been named and its step records read."""
-        self._ahead[task] = self._open(task)
+        if task not in self._ahead and self._enough(task):
+            self._ahead[task] = self._open(task)
 
-    async def open(self, task: TaskId) -> SimStore:
+    def discard(self, task: TaskId) -> None:
+        """Close what was opened ahead."""
+        if (ahead := self._ahead.pop(task, None)) is not None:
+            ahead.close()
+
+    async def open(self, task: TaskId, go_on: GoOn) -> SimStore:
         """The task's store."""
-        return self._ahead.pop(task, None) or self._open(task)
+        if (ahead := self._ahead.pop(task, None)) is not None:
+            return ahead
+        if not self._enough(task):
+            await self.copies.until_back(go_on)
+        return self._open(task)
+
+    def _enough(self, task: TaskId) -> bool:
+        """Whether a store can be opened now."""
+        here = self.stores.get(task)
+        return not self.copies.away or not self.lazy or (here is not None and here.progress.step >= 0)
+
+    def _hold(self, task: TaskId) -> SimStore:
+        store = self.stores[task]
+        if store.held:
+            raise StateError(f"the store of {task} is open already")
+        store.held = True
+        return store
 
     def _open(self, task: TaskId) -> SimStore:
-        here, copy = self.stores.get(task), self.copies.newest(task)
+        if task in self.stores:
+            self._hold(task).held = False
+        here, copy = self.stores.get(task), None if self.copies.away else self.copies.newest(task)
         yields = here is None or self.lazy or here.progress.base >= 0 or here.progress.step < 0
         if copy is not None and yields and (here is None or copy[1].step > here.progress.step):
             self.stores[task] = SimStore(self._watch(task), kept={1: copy})
             self.stores[task].open(1)
         elif here is None:
             self.stores[task] = SimStore(self._watch(task))
-        return self.stores[task]
+        return self._hold(task)
+
+    async def newer(self, task: TaskId, than: Step, go_on: GoOn) -> SimStore:
+        """The newest copy after a step, or the local store."""
+        await self.copies.until_back(go_on)
+        return self._open(task)
 
     async def fresh(self, task: TaskId) -> SimStore:
         """An empty store."""
         self.stores[task] = SimStore(self._watch(task))
-        return self.stores[task]
+        return self._hold(task)
 
-    async def before(self, task: TaskId, step: Step) -> SimStore:
+    async def before(self, task: TaskId, step: Step, go_on: GoOn) -> SimStore:
         """The newest copy before a step, or an empty store."""
-        known = {at: copy for at, copy in self.copies.versions.get(task, {}).items() if at < step}
-        self.stores[task] = SimStore(self._watch(task), kept={1: known[max(known)]} if known else {0: ({}, EMPTY)})
-        self.stores[task].open(1 if known else 0)
-        return self.stores[task]
+        await self.copies.until_back(go_on)
+        copy = self.copies.newest(task, below=step)
+        self.stores[task] = SimStore(self._watch(task), kept={0: ({}, EMPTY)} if copy is None else {1: copy})
+        self.stores[task].open(0 if copy is None else 1)
+        return self._hold(task)
 
-    async def based(self, task: TaskId, base: Offset) -> SimStore:
+    async def based(self, task: TaskId, base: Offset, go_on: GoOn) -> SimStore:
         """The state that the backfill made."""
+        await self.copies.until_back(go_on)
         made = self.copies.newest(task) or self.copies.bases.get((task, base))
         if made is None or made[1].base != base:
             raise StateError(f"there is no base {base} of {task}")
         self.stores[task] = SimStore(self._watch(task), kept={1: made})
         self.stores[task].open(1)
-        return self.stores[task]
+        return self._hold(task)
 
     async def backfilled(self) -> Backfilled | None:
         """The app's backfill."""
@@ -193,7 +262,7 @@ class Disk:
         return lambda progress: self.on_write(task, progress)
 
     def crash(self, keep: int) -> None:
-        """Every store loses its unflushed writes but for the first `keep`."""
+        """Every store loses its unflushed writes except the first `keep`."""
         self._ahead.clear()
         for store in self.stores.values():
             store.crash(keep)

@@ -3,8 +3,8 @@
     driver d0 ──spawns──▶ d0/p0#0, d0/p1#0 ──crash──▶ d0/p1#1 …      each under the transactional id of its partition
     driver d1 ──spawns──▶ d1/p0#0 …                                  a second driver, started by mistake
 
-A driver that dies leaves its tasks behind: they go on, as executors may. The driver that follows spawns others. Every
-proposal of an epoch would give other rows, so rows of one that does not count are seen.
+A driver that dies leaves its tasks behind: they continue, as executors may. The next driver spawns others. Every proposal of
+an epoch would give other rows, so rows of one that does not count are detected.
 
     rows(n, p) = the rows of opening(n) in result partition p
     visible(p) = rows(0, p) ++ rows(1, p) ++ …            of an abandoned epoch: some of its first slices
@@ -42,15 +42,15 @@ BUDGET = 6_000
 AWAY = 15
 """Turns until a driver that died is started again."""
 SPECULATES = 60
-"""A driver looks so often whether a task has ended, then it starts a copy."""
+"""A driver checks this many times whether a task has ended, then it starts a copy."""
 
 Kind = Literal["crash", "nap", "sleep", "lose", "delay", "refuse", "time-out"]
 KINDS: Sequence[Kind] = ("crash", "nap", "sleep", "lose", "delay", "refuse", "time-out")
-"""`nap` ends while the others go on, `sleep` when they have finished."""
+"""`nap` ends while the others continue, `sleep` when they have finished."""
 
 
 class Fault(NamedTuple):
-    """What befalls an actor at its point of this number. The lives of a driver are one actor; each task is one."""
+    """A fault of an actor at its point of this number. The lives of a driver are one actor; each task is one."""
 
     actor: str
     at: int
@@ -59,11 +59,11 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What happens, faults apart."""
+    """What happens, apart from faults."""
 
     drivers: int = 2
     abandon: int | None = None
-    """The epoch that a person wants abandoned while it is under way."""
+    """The epoch that a person asks to abandon while it is open."""
     differ: bool = False
     """Every attempt computes other rows."""
 
@@ -86,14 +86,15 @@ class Rows:
     part: int
     salt: str = ""
 
-    def slices(self) -> Iterator[Sequence[Writes]]:
-        for number in range(SLICES):
-            values: list[bytes | None] = [row(self.opened, self.part, 2 * number + i, self.salt) for i in (0, 1)]
-            yield [Writes("results", [self.part] * 2, [None, None], values)]
+    slices: int = SLICES
+
+    async def slice(self, number: int) -> Sequence[Writes]:
+        values: list[bytes | None] = [row(self.opened, self.part, 2 * number + i, self.salt) for i in (0, 1)]
+        return [Writes("results", [self.part] * 2, [None, None], values)]
 
 
 def row(opened: Opened, part: int, number: int, salt: str = "") -> bytes:
-    """Says of which epoch, of which proposal of it, and which."""
+    """Names the epoch, its proposal, and the row."""
     return f"{opened.epoch} {opened.clock} {part} {number}{salt}".encode()
 
 
@@ -120,13 +121,13 @@ class EpochWorld:
     faults: Sequence[Fault] = ()
     scenario: Scenario = field(default_factory=Scenario)
     rng: random.Random | None = None
-    """Draws now and then another turn than the usual."""
+    """Sometimes draws another turn than the usual."""
     broker: SimBroker = field(default_factory=SimBroker)
     actors: list[Actor] = field(default_factory=list)
     turn: int = 0
     trace: list[str] = field(default_factory=list)
     places: Counter[str] = field(default_factory=Counter)
-    """How many points each actor came to."""
+    """The number of points each actor came to."""
     visible_at_end: dict[int, list[bytes]] = field(default_factory=dict)
     _proposals: int = 0
     _spawned: Counter[str] = field(default_factory=Counter)
@@ -135,7 +136,7 @@ class EpochWorld:
     _crashed: set[str] = field(default_factory=set)
     _abandoned: bool = False
     _diverged: bool = False
-    """A task has found that it computes other rows than are published. The run ends there: a person has to act."""
+    """A task has found that its rows differ from the published ones. The run ends there: a person has to act."""
 
     def __post_init__(self) -> None:
         self.broker.create("epochs", 1 + PARTS)
@@ -204,12 +205,12 @@ class EpochWorld:
     def _start(self, name: str) -> None:
         log = SimEpochLog(self.broker, OwnerId(name))
         log.ended = self._ended
-        log._epoch = 0  # it has no transactions, so no producer epoch of a coordinator either
+        log._epoch = 0  # it has no transactions, so it has no producer epoch of a coordinator either
         self._add(name, self.drive(name, log), log)
         del self._back[name]
 
     def _ended(self, record: EpochRecord) -> None:
-        """Keep what is visible of an epoch at the moment when it ends."""
+        """Keep the visible rows of an epoch at the moment when it ends."""
         if isinstance(record, Completed | Abandoned):
             self.visible_at_end.setdefault(record.epoch, self.visible(record.epoch))
 
@@ -353,21 +354,21 @@ class EpochWorld:
 
     @staticmethod
     def _same(rows: Sequence[bytes]) -> list[bytes]:
-        """The rows without what tells attempts apart. Raises Broken where those of one epoch are of two attempts."""
+        """The rows without what distinguishes attempts. Raises Broken if those of one epoch are of two attempts."""
         attempts = {tuple(row.split()[i] for i in (0, 4)) for row in rows}
         if len({epoch for epoch, _ in attempts}) < len(attempts):
             raise Broken(f"same: an epoch shows rows of two attempts: {rows}")
         return [row.rpartition(b" ")[0] for row in rows]
 
 
-async def pause() -> None:
+async def pause(_: str) -> None:
     """Let others go first."""
     await reach(Point("waits for a copy", waits=True))
 
 
 def every_fault(scenario: Scenario, each: int = len(KINDS)) -> Iterator[Fault]:
-    """Each kind at each point that each actor comes to when nothing happens. `each`: at one point only so many kinds, at
-    the next the ones that follow, and so on in turn."""
+    """Each kind at each point that each actor comes to in an undisturbed run. `each`: only this many kinds at one point, the
+    following ones at the next, and so on in turn."""
     usual = EpochWorld(scenario=scenario).run()
     points = [(actor, at) for actor, number in sorted(usual.places.items()) for at in range(number)]
     for i, (actor, at) in enumerate(points):

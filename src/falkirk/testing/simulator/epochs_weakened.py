@@ -1,7 +1,7 @@
-"""Epochs without one clause of their protocol each, so that it can be seen what the clause is for.
+"""Epochs whose protocol lacks one clause each, to show what the clause is for.
 
-Each is made by patching the real protocol from outside while a `with` lasts, and is searched by seeds until a run breaks
-that the whole protocol stands.
+Each patches the real protocol from outside while a `with` lasts. Seeds are searched for a run that breaks it but not the
+whole protocol.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from falkirk.checkpoint import publishing
 from falkirk.checkpoint.epochs import Abandoned, Completed, EpochRecord, Epochs, Opened
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import Aborted, Log, Unknown, Writes
-from falkirk.checkpoint.publishing import Outcome, Part, Pause, Published, Result, Standing
+from falkirk.checkpoint.publishing import Outcome, Part, Pause, Published, Standing
 from falkirk.errors import FalkirkError
 from falkirk.testing.simulator.check import Broken
 from falkirk.testing.simulator.epochs import Scenario, sampled
 from falkirk.testing.simulator.log import Misuse
 
+Skip = Callable[[Standing | None], Awaitable[None]]
+
 
 class Weakening(NamedTuple):
-    """A clause taken away: what it says, what to put in the place of what, and where it shows."""
+    """A removed clause: what it says, what replaces what, and where it shows."""
 
     text: str
     target: object
@@ -34,7 +36,7 @@ class Weakening(NamedTuple):
 
 
 async def look_then_init(
-    log: Log, part: Part, attempt: Callable[[Standing | None], Awaitable[Outcome]], pause: Pause
+    log: Log, part: Part, skip: Skip, attempt: Callable[[Standing | None], Awaitable[Outcome]], pause: Pause
 ) -> Outcome:
     """As `_settle`, in the wrong order."""
     while True:
@@ -45,13 +47,13 @@ async def look_then_init(
         if not hidden:
             with suppress(Aborted, Unknown):
                 return await attempt(standing)
-        await pause()
+        await pause("")
 
 
 async def go_on_blindly(
-    log: Log, part: Part, attempt: Callable[[Standing | None], Awaitable[Outcome]], pause: Pause
+    log: Log, part: Part, skip: Skip, attempt: Callable[[Standing | None], Awaitable[Outcome]], pause: Pause
 ) -> Outcome:
-    """Look once; after a fence, go on with what was known."""
+    """Look once; after a fence, continue with what was known."""
     await log.renew()
     standing, _ = await publishing.look(log, part.place)
     if (over := part.over(standing)) is not None:
@@ -59,32 +61,28 @@ async def go_on_blindly(
     while True:
         with suppress(Aborted, Unknown):
             return await attempt(standing)
-        await pause()
+        await pause("")
         await log.renew()
 
 
-async def record_apart(log: Log, writes: Sequence[Writes], place: TopicPartition, record: Standing) -> None:
+async def record_apart(log: Log, part: Part, writes: Sequence[Writes], record: Standing) -> None:
     """The rows in one transaction, the record in the next."""
-    for batches in (writes, [publishing.record_of(place, record)]):
+    for batches in (writes, [publishing.record_of(part.place, record)]):
         await log.begin()
         for batch in batches:
             await log.send(batch)
         await log.commit()
 
 
-async def from_the_start(log: Log, part: Part, done: Published, result: Result) -> None:
-    """Publish every slice, whatever is visible already."""
-    await _publish_from(log, part, Published(done.epoch, done.opening, 0, 0, "", done=False), result)
+async def from_the_start(log: Log, part: Part, told: publishing._Told, visible: Published) -> None:
+    """Publish every slice, no matter what is already visible."""
+    await _publish_from(log, part, told, part.published(None))
 
 
-async def differing(log: Log, part: Part, done: Published, result: Result) -> None:
-    """Go on behind what is visible without comparing it."""
-    slices = list(result.slices())
-    for number, writes in enumerate(slices[done.slices :], start=done.slices + 1):
-        last = number == len(slices)
-        await publishing._transact(
-            log, writes, part.place, Published(part.epoch, part.opening, number, 0, "", done=last)
-        )
+async def differing(self: publishing._Told, visible: Published) -> None:
+    """Continue behind what is visible without comparing it."""
+    while len(self._records) <= min(visible.slices, self.slices):
+        await self.slice(len(self._records) - 1)
 
 
 _publish_from = publishing._publish_from
@@ -92,14 +90,14 @@ _over = Part.over
 
 
 def over_but_for_newer(self: Part, standing: Standing | None) -> Outcome | None:
-    """A newer epoch's record is taken for none."""
+    """Ignore a newer epoch's record."""
     if standing is not None and standing.epoch > self.epoch:
         return None
     return _over(self, standing)
 
 
 async def close_nothing(*_: object) -> Outcome:
-    """Abandon without a word to the result partitions."""
+    """Abandon without writing to the result partitions."""
     return Outcome.ENDED
 
 
@@ -112,7 +110,7 @@ def last_counts(self: Epochs, offset: Offset, record: EpochRecord) -> bool:
 
 
 def any_end(self: Epochs, offset: Offset, record: EpochRecord) -> bool:
-    """An end counts whichever epoch it is of."""
+    """An end counts for any epoch."""
     if isinstance(record, Completed | Abandoned) and self.open:
         self.ended, self.abandon = record, False
         return True
@@ -137,12 +135,12 @@ WEAKENINGS = {
     "record-apart": Weakening("rows and record in one transaction", publishing, "_transact", record_apart),
     "from-the-start": Weakening("go on behind the slices that are visible", publishing, "_publish_from", from_the_start),
     "differing": Weakening(
-        "slices are compared with those published", publishing, "_publish_from", differing, Scenario(differ=True)
+        "slices are compared with those published", publishing._Told, "check", differing, Scenario(differ=True)
     ),
     "newer": Weakening("a newer epoch's record ends a task", Part, "over", over_but_for_newer, Scenario(abandon=1)),
     "close-nothing": Weakening("abandoning closes every part first", publishing, "close", close_nothing, Scenario(abandon=1)),
     "last-counts": Weakening("the first opening counts", Epochs, "admit", last_counts),
-    "any-end": Weakening("an end counts for its own epoch", Epochs, "admit", any_end),
+    "any-end": Weakening("an end counts for its own epoch", Epochs, "admit", any_end, Scenario(abandon=0)),
     "read-back": Weakening("a driver goes by what it reads back", protocol, "propose", act_on_what_is_proposed),
 }  # fmt: skip
 

@@ -1,8 +1,8 @@
 """Which runs to try: a fault at every point, several at random points, and the smallest plan that still fails.
 
-every_point    for each fault that can befall a worker, at each of its points: exhaustive
+every_point    each possible fault of a worker, at each of its points: exhaustive
 sample         several faults and departures from the usual order, drawn from a seed
-shrink         of a plan that fails, a part that still fails and of which no smaller part does
+shrink         the part of a failing plan that still fails, while no smaller part of it does
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from falkirk.testing.simulator.plan import (
     Age,
     Chooser,
     Crash,
+    Damage,
     Doubt,
     Expel,
     Fault,
@@ -28,6 +29,7 @@ from falkirk.testing.simulator.plan import (
     Jump,
     Leave,
     Move,
+    Outage,
     Pause,
     Plan,
     TimeOut,
@@ -38,15 +40,15 @@ from falkirk.testing.simulator.toy import Toy
 from falkirk.testing.simulator.world import World
 
 BREAKS = (check.Broken, FalkirkError, Misuse, OutOfRange)
-"""What a run may raise that is broken; anything else is a bug of the simulation."""
+"""The errors of a broken run; any other error is a bug of the simulation."""
 MakeToy = Callable[[], Toy]
 Kinds = Callable[[int, int], Iterator[Fault]]
-"""The faults of one sort that can befall a worker at one of its points."""
+"""The possible faults of one sort at one of a worker's points."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A plan that breaks something, what it breaks, and how it came about."""
+    """A plan that breaks something, what it breaks, and the trace."""
 
     plan: Plan
     what: str
@@ -57,7 +59,7 @@ class Failure:
 
 
 def attempt(make: MakeToy, plan: Plan, workers: int = 2, seed: int | None = None, rate: float = 0.0) -> Failure | None:
-    """Run a plan; None if all holds. A seed draws further turns, which are part of the failure's plan."""
+    """Run a plan; None if all holds. A seed draws further turns, which become part of the failure's plan."""
     toy = make()
     rng = None if seed is None else random.Random(seed)
     world = World(toy, plan, Chooser(rng=rng, rate=rate), workers)
@@ -71,7 +73,7 @@ def attempt(make: MakeToy, plan: Plan, workers: int = 2, seed: int | None = None
 
 
 def crashes(worker: int, at: int) -> Iterator[Fault]:
-    """Ways to crash there: what survives on disk, what travels on, and whether the session outlives the process."""
+    """Ways to crash there: what survives on disk, what stays in transit, and whether the session outlives the process."""
     for keep in (0, 1, FOREVER):
         for travels in (False, True):
             for back_after in (12, 100):
@@ -86,7 +88,7 @@ def pauses(worker: int, at: int) -> Iterator[Fault]:
 
 
 def others(worker: int, at: int) -> Iterator[Fault]:
-    """Everything else that can happen there, in an application of two tasks."""
+    """All other faults there, in an application of two tasks."""
     yield from doubts(worker, at)
     yield from moves(worker, at)
     yield Leave(worker=worker, at=at)
@@ -104,7 +106,8 @@ def moves(worker: int, at: int) -> Iterator[Fault]:
 def doubts(worker: int, at: int) -> Iterator[Fault]:
     """A request there does not go as usual."""
     yield from (Doubt(worker=worker, at=at, order=order) for order in (Order.LOSE, Order.REFUSE))
-    yield from (Doubt(worker=worker, at=at, order=Order.DELAY, late=late) for late in (0, 12, 40))
+    for order in (Order.DELAY, Order.TWICE):
+        yield from (Doubt(worker=worker, at=at, order=order, late=late) for late in (0, 12, 40))
 
 
 def naps(worker: int, at: int) -> Iterator[Fault]:
@@ -112,15 +115,22 @@ def naps(worker: int, at: int) -> Iterator[Fault]:
     yield from (Pause(worker=worker, at=at, turns=turns) for turns in range(41, 90, 4))
 
 
+def outages(worker: int, at: int) -> Iterator[Fault]:
+    """The checkpoint store is away from there on: shorter than a session, longer than one and a take-over, or very long. Or
+    the last copy is damaged."""
+    yield from (Outage(worker=worker, at=at, turns=turns) for turns in (20, 150, 600))
+    yield Damage(worker=worker, at=at)
+
+
 def ages(worker: int, at: int) -> Iterator[Fault]:
-    """Tombstones grow old and go."""
+    """Tombstones grow old and are removed."""
     yield Age(worker=worker, at=at)
 
 
 def every_point(make: MakeToy, kinds: Kinds, base: Plan, worker: int = 0, each: int = FOREVER) -> Iterator[Plan]:
-    """Every fault of these kinds at every point that the worker comes to when nothing but `base` happens.
+    """Every fault of these kinds at every point that the worker comes to when only `base` happens.
 
-    `each`: at one point only so many of them, at the next point the ones that follow, and so on in turn.
+    `each`: only this many of them at one point, the following ones at the next, and so on in turn.
     """
     toy = make()
     points = check.run(toy, base, World(toy, base)).hosts[worker].places
@@ -133,7 +143,7 @@ def every_point(make: MakeToy, kinds: Kinds, base: Plan, worker: int = 0, each: 
 def sample(
     seed: int, points: int = 150, workers: int = 2, kinds: Sequence[Kinds] = (crashes, pauses, others, others)
 ) -> Plan:
-    """A plan with one to five faults at random points of random workers: often soon after one another."""
+    """A plan with one to five faults at random points of random workers, often shortly one after another."""
     rng = random.Random(seed)
     items: list[Item] = []
     worker = at = 0
@@ -147,7 +157,7 @@ def sample(
 
 
 def shrink(plan: Plan, fails: Callable[[Plan], bool]) -> Plan:
-    """A plan that fails, none of whose parts with one item less, or a chunk of items less, fails.
+    """A failing plan: without any one of its items, or a chunk of them, it does not fail.
 
     >>> faults = [Expel(worker=0, at=i) for i in range(9)]
     >>> [f.at for f in shrink(Plan(tuple(faults)), lambda p: {faults[3], faults[7]} <= set(p.items)).faults]
@@ -168,7 +178,7 @@ def shrink(plan: Plan, fails: Callable[[Plan], bool]) -> Plan:
 
 
 def smallest(make: MakeToy, failure: Failure, workers: int = 2) -> Failure:
-    """The failure's plan, shrunk. The smaller plan may break another invariant than the larger: any will do."""
+    """The failure's plan, shrunk. The smaller plan may break another invariant than the larger: that is accepted."""
     plan = shrink(failure.plan, lambda p: attempt(make, p, workers) is not None)
     found = attempt(make, named(make, plan, workers), workers) or attempt(make, plan, workers)
     assert found is not None
@@ -176,7 +186,7 @@ def smallest(make: MakeToy, failure: Failure, workers: int = 2) -> Failure:
 
 
 def named(make: MakeToy, plan: Plan, workers: int = 2) -> Plan:
-    """The plan with its points named, so that it survives changes that put other points before them."""
+    """The plan with its points named, so that it stays valid when changes add other points before them."""
     world = World(make(), plan, workers=workers)
     with suppress(*BREAKS):
         check.run(world.toy, plan, world)

@@ -1,11 +1,11 @@
 """A consumer group of the classic protocol: static members, cooperative hand-over, one generation number.
 
-The group owns the partitions of one topic. Its coordinator keeps, for every partition, who has it and who is to have
-it; a partition with two such members is being handed over, and stays with the first until that one has let go.
+The group owns the partitions of one topic. For every partition, its coordinator keeps the present and the next owner. If
+these differ, the partition is being handed over: it stays with the first until that one has released it.
 
-    join         a new instance: it is a member; a known one: the older process of it is fenced, nothing else changes
-    move         p is to go from a to b: a is told at its next heartbeat, lets go, and then b is assigned it
-    expire       the session of a ends: its partitions go to others at once, whatever a is doing
+    join         a new instance: it is a member; a known one: its older process is fenced, nothing else changes
+    move         p is to go from a to b: a learns it at its next heartbeat, releases p, and then b gets it
+    expire       the session of a ends: its partitions go to others at once, no matter what a is doing
     each of these but the return of a known instance begins a generation; a member knows it from its next heartbeat on
 """
 
@@ -20,7 +20,7 @@ class UnknownMember(Exception):
 
 
 class IllegalGeneration(Exception):
-    """The member has not joined the generation of now (ILLEGAL_GENERATION)."""
+    """The member has not joined the present generation (ILLEGAL_GENERATION)."""
 
 
 class InstanceFenced(Exception):
@@ -28,7 +28,7 @@ class InstanceFenced(Exception):
 
 
 class Membership(NamedTuple):
-    """What a request says about its sender. The generation −1 of a client without membership is not checked."""
+    """What a request says about its sender. Generation −1, of a client without membership, is not checked."""
 
     instance: str
     member: int
@@ -62,7 +62,7 @@ class Group:
     owner: dict[int, str] = field(default_factory=dict)
     to_be: dict[int, str] = field(default_factory=dict)
     changes: int = 0
-    """How often anything has changed that a member may have to hear of."""
+    """The number of changes that a member may have to learn of."""
     _members: dict[str, int] = field(default_factory=dict)
     _joined: int = 0
 
@@ -72,7 +72,7 @@ class Group:
         return sorted(self._members)
 
     def has(self, member: Membership) -> bool:
-        """Is this process a member, of whatever generation?"""
+        """Is this process a member, in any generation?"""
         return self._members.get(member.instance) == member.member
 
     def join(self, instance: str) -> Membership:
@@ -91,7 +91,7 @@ class Group:
             self._rebalance()
 
     def let_go(self, instance: str, partitions: list[int]) -> None:
-        """A member has given up partitions that it was asked for, and joins again: others get them."""
+        """A member has released the requested partitions, and joins again: others get them."""
         gone = [p for p in partitions if self.owner.get(p) == instance]
         for p in gone:
             del self.owner[p]
@@ -106,7 +106,7 @@ class Group:
             self._rebalance()
 
     def _rebalance(self) -> None:
-        """A new generation. What is not owned goes where it is to be, or to the member with the fewest partitions."""
+        """A new generation. Unowned partitions go to their next owner, or to the member with the fewest partitions."""
         self.generation, self.changes = self.generation + 1, self.changes + 1
         for p in range(self.partitions):
             if p not in self.owner and self._members:
@@ -114,7 +114,7 @@ class Group:
                 self.owner[p] = self.to_be.pop(p, "") or min(self.members, key=lambda m: (load[m], m))
 
     def validate(self, sender: Membership) -> None:
-        """The check of a commit of offsets. Raises UnknownMember, IllegalGeneration or InstanceFenced."""
+        """The check when offsets are committed. Raises UnknownMember, IllegalGeneration or InstanceFenced."""
         if sender == NOBODY:
             return
         member = self._members.get(sender.instance)
@@ -130,25 +130,25 @@ class Group:
 class Member:
     """The client's side of a membership, in one process. Its background thread is `heartbeat`.
 
-    The generation is fresh as soon as the heartbeat has learnt of it, before the application has been told what it
-    means. After a loss the client joins again only when the application has answered (`answered`).
+    The generation is new as soon as the heartbeat has learnt of it, before the application knows what it means. After a loss
+    the client joins again only when the application has answered (`answered`).
     """
 
     group: Group
     instance: str
     joined: Membership
     assigned: set[int] = field(default_factory=set)
-    """What the application has been told that it owns, and has not answered to have lost."""
+    """The partitions that the application was told it owns, and whose loss it has not answered."""
     events: list[Event] = field(default_factory=list)
     _out: bool = False
     _heard: int = -1
 
     def stale(self) -> bool:
-        """May there be something to learn from the next heartbeat?"""
+        """May the next heartbeat bring news?"""
         return not self._out and self._heard != self.group.changes
 
     def heartbeat(self) -> None:
-        """Learn of a new generation, of partitions asked for or gained, or of the end of this membership."""
+        """Learn of a new generation, of partitions requested or gained, or of the end of this membership."""
         if self._out:
             return
         self._heard = self.group.changes
@@ -192,7 +192,7 @@ class Member:
         return event
 
     def answered(self, event: Event) -> None:
-        """The application has dealt with the event: partitions are let go, or the client joins again."""
+        """The application has handled the event: partitions are released, or the client joins again."""
         if event.kind == "revoked":
             self.assigned -= set(event.partitions)
             if not self._out:

@@ -1,4 +1,4 @@
-"""A host, the life of a process on it, and what may befall that process at a point."""
+"""A host, the life of a process on it, and that process's faults at a point."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BEGINNING = Point("starts")
 
 @dataclass(slots=True, eq=False)
 class Thread:
-    """A coroutine of a process, and where it stands."""
+    """A coroutine of a process, and the point where it stands."""
 
     name: str
     work: Coroutine[Any, Any, Any]
@@ -32,7 +32,7 @@ class Thread:
     result: Any = None
 
     def advance(self) -> bool:
-        """Run to the next point. False where that is the one at which it waits already, or where it has ended."""
+        """Run to the next point. False if it already waits at that point, or has ended."""
         order, self.order = self.order, Order.GO
         before = self.at
         try:
@@ -76,7 +76,7 @@ class Host:
     """The points that its processes came to."""
     process: Process | None = None
     joined: Membership = NOBODY
-    """As what its last process joined the group."""
+    """The membership of its last process in the group."""
     silent_since: int = 0
     paused_until: int = 0
     back_at: int = 0
@@ -99,7 +99,7 @@ class Host:
 
 
 def befall(host: Host, thread: Thread, fault: Fault, broker: SimBroker, turn: int) -> None:
-    """A fault happens to the process at the point where one of its threads stands."""
+    """A fault of the process at the point where one of its threads stands."""
     assert host.process is not None
     match fault:
         case Crash():
@@ -111,7 +111,7 @@ def befall(host: Host, thread: Thread, fault: Fault, broker: SimBroker, turn: in
                 _let_travel(host, thread, broker, fault.late)
             host.silent_since, host.paused_until = turn, turn + fault.turns
         case Doubt() if thread.at.request is not None:
-            if fault.order is Order.DELAY:
+            if fault.order in (Order.DELAY, Order.TWICE):
                 _let_travel(host, thread, broker, fault.late)
             thread.order = fault.order
         case Leave():
@@ -123,7 +123,7 @@ def befall(host: Host, thread: Thread, fault: Fault, broker: SimBroker, turn: in
 
 
 def _let_travel(host: Host, thread: Thread, broker: SimBroker, late: int) -> None:
-    """The thread's request is under way; whoever sent it will not see the answer."""
+    """The thread's request is in transit; its sender will not see the answer."""
     if thread.at.request is not None:
         request = Pending(f"late: {host.name} {thread.at.what}", thread.at.request, broker.now + late)
         broker.under_way.append(request)
@@ -131,7 +131,7 @@ def _let_travel(host: Host, thread: Thread, broker: SimBroker, late: int) -> Non
 
 
 def befall_cluster(host: Host, fault: Fault, broker: SimBroker) -> None:
-    """What happens not to the process but in the cluster."""
+    """What happens in the cluster instead of the process."""
     match fault:
         case Expel():
             broker.group.expire(host.name)

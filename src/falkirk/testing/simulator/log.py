@@ -1,7 +1,7 @@
 """The port `Log` over the simulated cluster: what librdkafka's producer and consumers do, in one worker process.
 
-Records are queued by `send` and reach the cluster later: in the background (`deliver`), or at the latest in `commit`.
-So the offsets of a transaction may be accepted before its records are there, or after.
+`send` queues records, and they reach the cluster later: in the background (`deliver`), or at the latest in `commit`. So the
+offsets of a transaction may be accepted before its records are there, or after.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+from falkirk.checkpoint import ports
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.ports import Aborted, LogRecord, Ranges, Read, Unknown, Writes
 from falkirk.errors import IdentityError
@@ -23,6 +24,12 @@ from falkirk.testing.simulator.partition import Entry
 from falkirk.testing.simulator.points import Order, Point, reach
 
 T = TypeVar("T")
+
+CHUNK = 5
+"""Offsets of a changelog that are read at a time."""
+
+BROKE = "a connection broke"
+"""Why the end of a transaction is in doubt although it was acknowledged."""
 
 
 class Misuse(AssertionError):
@@ -57,24 +64,27 @@ class SimLog:
     broker: SimBroker
     owner: OwnerId
     member: Member | None = None
-    """The worker's membership; None: its commits of offsets are accepted unchecked, as those of generation −1 are."""
+    """The worker's membership; None: its commits of offsets are accepted unchecked, like those of generation −1."""
     on_fence: Callable[[str], None] = lambda _: None
     """Called with the id of another worker that is about to be fenced."""
     _epoch: int | None = None
-    """Of the producer; None when there is none that may be used."""
+    """Of the producer; None if there is none that may be used."""
     _open: bool = False
     _begun: int = 0
+    _broke: bool = False
+    """Did a connection break since the transaction began?"""
     _sent: bool = False
-    """Has the transaction reached the coordinator? One that has not is ended without a request."""
+    """Has the transaction reached the coordinator? Otherwise it ends without a request."""
     _queue: list[_Batch] = field(default_factory=list)
     _written: dict[TopicPartition, Offset] = field(default_factory=dict)
 
     # the producer
 
     async def begin(self) -> None:
-        """Open a transaction, on this side alone."""
+        """Open a transaction, only on this side."""
         self._producer(within=False)
         self._open, self._sent, self._queue, self._written = True, False, [], {}
+        self._broke = False
         self._begun += 1
 
     async def send(self, writes: Writes) -> None:
@@ -95,7 +105,7 @@ class SimLog:
         await reach(Point(f"has queued records for {writes.topic}"))
 
     def queued(self) -> str:
-        """What the background thread would send next; empty when there is nothing."""
+        """What the background thread would send next; empty if nothing."""
         return _name(self._queue[0].partition) if self._queue else ""
 
     def deliver(self) -> None:
@@ -114,7 +124,7 @@ class SimLog:
             self._queue = [b for b in self._queue if b is not batch]
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, Offset]) -> None:
-        """Commit offsets. As librdkafka does, send nothing when there are none: nothing is checked then."""
+        """Commit offsets. As librdkafka does, send nothing if there are none: then nothing is checked."""
         epoch = self._producer(within=True)
         if not offsets:
             return
@@ -143,7 +153,7 @@ class SimLog:
             await self._ask(f"sends records to {_name(batch.partition)}", partial(self._produce, batch, epoch))
         if self._sent:
             await self._ask("sends EndTxn(commit)", lambda: self.broker.coordinator.end(self.owner, epoch, commit=True))
-        self._open = False
+        self._ended()
         return dict(self._written)
 
     async def abort(self) -> None:
@@ -152,7 +162,7 @@ class SimLog:
         self._queue = []
         if self._sent:
             await self._ask("sends EndTxn(abort)", lambda: self.broker.coordinator.end(self.owner, epoch, commit=False))
-        self._open = False
+        self._ended()
 
     async def renew(self) -> None:
         """A new producer with this worker's id."""
@@ -160,7 +170,7 @@ class SimLog:
         self._epoch = await self._init(self.owner, "makes a new producer")
 
     async def fence(self, owner: OwnerId) -> None:
-        """A new producer with another worker's id, and away with it."""
+        """A new producer with another worker's id, closed at once."""
         self.on_fence(owner)
         await self._init(owner, f"fences {owner}")
 
@@ -185,6 +195,7 @@ class SimLog:
             if order in (Order.LOSE, Order.DELAY):
                 self._forget()
                 raise Unknown(f"{what}: no reply")
+            self._broke |= order is Order.TWICE
             try:
                 result = request()
             except Concurrent:
@@ -192,11 +203,18 @@ class SimLog:
                 continue
             except Fenced as error:
                 self._forget()
-                raise Unknown(f"{what}: fenced") from error
+                raise ports.Fenced(f"{what}: fenced") from error
             if await reach(Point(f"{what}: done", lambda: None)) is not Order.GO:
                 self._forget()
                 raise Unknown(f"{what}: the reply is lost")
             return result
+
+    def _ended(self) -> None:
+        """The transaction's end was acknowledged. Raises Unknown if one of its requests may still be in transit."""
+        if self._broke:
+            self._forget()
+            raise Unknown(BROKE)
+        self._open = False
 
     def _forget(self) -> None:
         self._epoch, self._open, self._queue = None, False, []
@@ -230,7 +248,7 @@ class SimLog:
         }
 
     async def read_committed(self, ranges: Ranges) -> Mapping[TopicPartition, Read]:
-        """What is committed. Where only a marker is missing it waits, and seldom gives up before that is there."""
+        """The committed records. If only a marker is missing it waits, and seldom gives up before that has come."""
         found = {}
         for tp, (start, end) in ranges.items():
             read = _read(await self._each("reads", tp, lambda tp: self.broker[tp].committed(*self._kept(tp, ranges))))
@@ -242,14 +260,17 @@ class SimLog:
             found[tp] = read
         return found
 
+    def waits(self, partition: TopicPartition, position: Offset, mark: Offset, obstacle: str) -> None:
+        """It keeps waiting: a run that does not end is broken."""
+
     async def read_changes(self, partition: TopicPartition, start: Offset, end: Offset) -> tuple[Changes, Offset]:
-        """The last committed change of each key."""
-        ask = "reads the changes of"
+        """The last committed change of each key, of a few offsets at a time."""
+        ask, end = "reads the changes of", min(end, Offset(start + CHUNK))
         entries, position = await self._each(ask, partition, lambda tp: self.broker[tp].committed(start, end))
         return {e.key: e.value for e in entries if e.key is not None}, Offset(position)
 
     def _kept(self, tp: TopicPartition, ranges: Ranges) -> tuple[int, int]:
-        """A read goes on where the partition begins now: what was below is below everybody's need."""
+        """A read continues where the partition begins now: nobody needs what was below."""
         return max(ranges[tp][0], self.broker[tp].start), ranges[tp][1]
 
     async def _each(self, what: str, tp: TopicPartition, ask: Callable[[TopicPartition], T]) -> T:

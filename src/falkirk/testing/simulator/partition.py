@@ -1,10 +1,10 @@
-"""One partition of a topic: records, control markers, and what a reader of either isolation sees of them.
+"""One partition of a topic: records, control markers, and what a reader of either isolation level sees.
 
     end            one past the last entry (the high watermark)
     stable         the first entry of the first transaction without a marker here, or else end (the last stable offset)
     committed      { e < stable : e has no transaction, or its marker here says COMMITTED }
 
-A marker takes an offset of its own, so offsets count entries and not records.
+A marker has its own offset, so offsets count entries and not records.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from falkirk.checkpoint.ids import TopicPartition
 
 
 class Txn(NamedTuple):
-    """One transaction. The number tells apart two of the same producer epoch."""
+    """One transaction. The number distinguishes two of the same producer epoch."""
 
     owner: str
     epoch: int
@@ -25,7 +25,7 @@ class Txn(NamedTuple):
 
 
 class Fate(Enum):
-    """Of a transaction in one partition."""
+    """The fate of a transaction in one partition."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -33,7 +33,7 @@ class Fate(Enum):
 
 
 class OutOfRange(Exception):
-    """The offset asked for lies below what is kept, or past the end."""
+    """The requested offset lies below what is kept, or past the end."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Entry:
     headers: list[tuple[str, bytes]] = field(default_factory=list)
     marker: bool = False
     horizon: int | None = None
-    """Of a tombstone: when compaction may drop it. Set by the first compaction that sees it."""
+    """For a tombstone: when compaction may drop it. Set by the first compaction that sees it."""
 
 
 @dataclass(slots=True)
@@ -101,11 +101,11 @@ class Partition:
         return entry.offset
 
     def fate(self, entry: Entry) -> Fate:
-        """What became of the transaction that an entry belongs to."""
+        """The fate of the transaction that an entry belongs to."""
         return Fate.COMMITTED if entry.txn is None else self._fates[entry.txn]
 
     def uncommitted(self, start: int, end: int) -> tuple[list[Entry], int]:
-        """The records with start ≤ offset < end, whatever became of them, and the position after them."""
+        """The records with start ≤ offset < end, whatever their fate, and the position after them."""
         return [e for e in self._range(start, end) if not e.marker], max(start, min(end, self.end))
 
     def committed(self, start: int, end: int) -> tuple[list[Entry], int]:
@@ -126,7 +126,7 @@ class Partition:
     def compact(self, now: int, delete_retention: int) -> None:
         """Keep the last committed record of each key below the last stable offset, as the log cleaner does.
 
-        A tombstone stays for `delete_retention` ms after the first compaction that saw it, then goes: a reader that
+        A tombstone stays for `delete_retention` ms after the first compaction that saw it, then it is removed: a reader that
         starts from an older state does not learn of the deletion.
         """
         upto = self.stable
@@ -144,5 +144,5 @@ class Partition:
         self.entries = kept + [e for e in self.entries if e.offset >= upto]
 
     def delete(self, before: int) -> None:
-        """Records below `before` go: retention, or a request to delete records."""
+        """Records below `before` are deleted: retention, or a request to delete records."""
         self.start = max(self.start, min(before, self.end))

@@ -1,7 +1,7 @@
-"""What befalls a run: faults at numbered points, and departures from the usual order of turns.
+"""What disturbs a run: faults at numbered points, and departures from the usual order of turns.
 
-A run is a function of its plan. A seed only makes a plan up; the plan alone replays the run, and a part of it is a plan
-too, which is what makes shrinking possible.
+A run is a function of its plan. A seed only makes up a plan; the plan alone replays the run. A part of it is a plan too,
+which makes shrinking possible.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Crash(At):
 
     keep: int = 0
     travels: bool = False
-    """The request it was about to send is under way, and arrives `late` turns later."""
+    """The request it was about to send is in transit, and arrives `late` turns later."""
     late: int = 0
     back_after: int = 12
     """Turns until the process is started again."""
@@ -38,21 +38,21 @@ class Crash(At):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause(At):
-    """The process stops for so many turns, its background threads too; FOREVER: until the others have finished."""
+    """The process stops for this many turns, with its background threads; FOREVER: until the others have finished."""
 
     turns: int = FOREVER
     travels: bool = False
-    """The request it was about to send is under way, and arrives `late` turns later; the answer is not seen."""
+    """The request it was about to send is in transit, and arrives `late` turns later; the answer is not seen."""
     late: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt(At):
-    """The request at this point does not go as usual. Does nothing where no request is at stake."""
+    """The request at this point takes another course than usual. Does nothing if there is no request."""
 
     order: Order = Order.LOSE
     late: int = 0
-    """Where it is delayed: by so many turns."""
+    """If it is delayed: by this many turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Expel(At):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move(At):
-    """The group wants a task to go to another worker."""
+    """The group wants to move a task to another worker."""
 
     task: int
     to: int
@@ -93,32 +93,44 @@ class Age(At):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Outage(At):
+    """No host can reach the checkpoint store for this many turns."""
+
+    turns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage(At):
+    """The newest copied version of each task becomes unreadable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change(At):
-    """Every process dies, and what is started from then on runs other code: this worker's `back_after` turns later."""
+    """Every process dies, and the processes started later run other code: this worker's starts `back_after` turns later."""
 
     new: bool = True
     """Whether it is other code; if not, only the option changes."""
     corrects: bool = True
     """Whether it is started with `--on-divergence correct`."""
     keep: int = 0
-    """Of this worker's writes that its stores had not flushed, so many survive. The others' all do."""
+    """How many of this worker's unflushed writes survive. All of the others' do."""
     back_after: int = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """At the `at`-th choice of the run, take `choice` where there are so many, and not the first."""
+    """At the `at`-th choice of the run, take `choice` instead of the first, if there are so many."""
 
     at: int
     choice: int
 
 
-Fault = Crash | Pause | Doubt | Expel | Move | Leave | TimeOut | Jump | Age | Change
+Fault = Crash | Pause | Doubt | Expel | Move | Leave | TimeOut | Jump | Age | Outage | Damage | Change
 Item = Fault | Turn
 
 
 def brief(item: Item) -> str:
-    """The item as Python that makes it, without what is as usual.
+    """The item as Python code that makes it, without default values.
 
     >>> brief(Expel(worker=1, at=3))
     'Expel(worker=1, at=3)'
@@ -141,7 +153,7 @@ class Plan:
 
     @property
     def faults(self) -> list[Fault]:
-        """The items that are not mere turns."""
+        """All items except mere turns."""
         return [i for i in self.items if not isinstance(i, Turn)]
 
     def only(self, items: Sequence[Item]) -> Plan:
@@ -155,7 +167,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Chooser:
-    """Makes the choices of a run: the plan's, or now and then, with a seed, one at random, which it writes down.
+    """Makes the choices of a run: the plan's, or sometimes, with a seed, a random one, which it notes.
 
     >>> Chooser({1: 2}).choose(3), [Chooser({0: 5}).choose(3)]
     (0, [2])

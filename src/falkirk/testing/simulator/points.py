@@ -1,7 +1,7 @@
 """Where a simulated worker can be stopped, and what may happen to it there.
 
-Every call of a port yields a `Point` to whoever drives the coroutine, which answers with an `Order`. A request to the
-cluster is two points: before it takes effect, and after, when the reply has not been seen yet.
+Every call of a port yields a `Point` to the driver of the coroutine, which answers with an `Order`. A request to the cluster
+is two points: before it takes effect, and after, when the reply has not been seen yet.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ class Order(Enum):
     LOSE = "is lost; the sender does not know"
     DELAY = "is under way when the sender stops waiting for it"
     REFUSE = "is refused: the transaction aborts"
+    TWICE = "is sent twice by the client, since its connection broke: the first one is still under way"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +31,16 @@ class Point:
 
     what: str
     request: Callable[[], object] | None = None
-    """The request about to be sent, if it is one whose loss leaves the sender in doubt."""
+    """The request about to be sent, if its loss leaves the sender in doubt."""
     waits: bool = False
     """The worker can do nothing until something else happens."""
+    takes: float = 0.0
+    """Seconds, if time is simulated (`copies.py`)."""
 
 
 @coroutine
 def reach(point: Point) -> Generator[Point, Order, Order]:
-    """Stop here until the driver goes on."""
+    """Stop here until the driver continues."""
     return (yield point)
 
 
@@ -47,7 +50,7 @@ def drive(work: Coroutine[Any, Any, T], at_point: Callable[[Point], object] = la
     >>> async def work():
     ...     return await reach(Point("here"))
     >>> drive(work(), print)
-    Point(what='here', request=None, waits=False)
+    Point(what='here', request=None, waits=False, takes=0.0)
     <Order.GO: 'goes on'>
     """
     order: Order | None = None

@@ -1,11 +1,11 @@
-"""The application that runs in the simulation: keyed counts, small but as real as the seams ask.
+"""The application that runs in the simulation: keyed counts, small but as real as the ports need.
 
-Task t reads two partitions of the topic `in`, keeps how often it has seen each key, and for every record writes the
-key's new count to the topic `out`. The third record of a key deletes a companion of the count, so that the changes hold
-tombstones. A record lost, doubled or swapped shows in the counts; a run at another clock in state and output.
+Task t reads two partitions of the topic `in`, keeps how often it has seen each key, and for every record writes the key's new
+count to the topic `out`. The third record of a key deletes a companion of the count, so that the changes hold tombstones. A
+lost, doubled or swapped record shows in the counts; a run at another clock shows in state and output.
 
-Later versions of its code count the keys of one kind double, threefold, and so on. A correction takes a record back by
-writing it again with a minus sign before it.
+Later versions of its code count the keys of one kind double, threefold, and so on. A correction takes a record back: it
+writes it again with a minus sign.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Toy:
                 p.append(self.key_of(p.name.partition, i), None, 0, None)
 
     def key_of(self, partition: int, i: int) -> bytes:
-        """The key of the i-th record of an input partition: shared by the partitions of a task, and by no two tasks."""
+        """The key of the i-th record of an input partition: partitions of a task share it, tasks do not."""
         return KEYS[i % len(KEYS)] + b"%d" % (partition // INPUTS_PER_TASK)
 
     def task(self, t: int) -> Task:
@@ -108,14 +108,14 @@ class Toy:
         return Task(TaskId(STAGE, t), TopicPartition("steps", t), changelog, layout=self.circuit.code)
 
     def reads(self, t: int) -> list[InputPartition]:
-        """What task t reads."""
+        """The inputs of task t."""
         first = t * INPUTS_PER_TASK
         return [InputPartition("", "in", "in's id", p) for p in range(first, first + INPUTS_PER_TASK)]
 
     def run(
         self, broker: SimBroker, ranges: Sequence[tuple[int, int, int]], clock: int, state: State
     ) -> tuple[list[Output], int]:
-        """Run one step over (partition, start, end) ranges; what it emits, and how many rows it read."""
+        """Run one step over (partition, start, end) ranges; returns its output, and how many rows it read."""
         slices = [
             Slice("in", "in", p, Records([e.offset for e in found], [e.key for e in found]))
             for p, start, end in ranges
@@ -128,7 +128,7 @@ class Toy:
         return outputs, result.rows
 
     def ends(self, broker: SimBroker, t: int) -> dict[InputPartition, Offset]:
-        """How far there is input for task t."""
+        """Where the input of task t ends."""
         return {i: Offset(broker[TopicPartition(i.topic, i.partition)].end) for i in self.reads(t)}
 
 
@@ -141,7 +141,7 @@ class ToyReplayer:
     corrects: bool = False
 
     async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> list[Output]:
-        """Run a recorded step again; what it emits."""
+        """Run a recorded step again; returns its output."""
         ranges = [(r.partition.partition, int(r.start), int(r.end)) for r in record.division]
         outputs, _ = self.toy.run(self.broker, ranges, record.clock, state)
         return outputs
@@ -149,7 +149,7 @@ class ToyReplayer:
     async def difference(
         self, task: TaskId, records: Sequence[StepRecord], should: Sequence[Output], state: Overlay
     ) -> list[Output]:
-        """What was said that should not have been, with a minus sign; and what was not."""
+        """What was said but should not have been, with a minus sign; and what is missing."""
         columns = [zip(o.writes.partitions, o.writes.keys, o.writes.values, strict=True) for o in should]
         net = Counter(record for column in columns for record in column)
         for p in self.broker.partitions("out"):
@@ -172,5 +172,5 @@ class ToyReplayer:
 
 
 def signed(value: bytes) -> tuple[bytes, int]:
-    """A record of the output without its sign, and that."""
+    """A record of the output without its sign, and the sign."""
     return (value[1:], -1) if value.startswith(b"-") else (value, 1)

@@ -1,58 +1,58 @@
-"""Doubles of parts of the protocol, each with one clause missing. `weaken` says which is patched in where, and why."""
+"""Doubles of parts of the protocol, each with one clause missing. `weaken` says where each is patched in, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from itertools import count
 from types import coroutine
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import msgspec
 
 from falkirk.checkpoint import correction, names, pipeline, reading, rollforward, takeover, transaction
 from falkirk.checkpoint.correction import Recorded
 from falkirk.checkpoint.ids import Millis, Nonce, Offset, OwnerId, Step, TopicPartition
-from falkirk.checkpoint.ports import Aborted, Clock, Log, Read, Replayer, Stores, Unknown, Writes
+from falkirk.checkpoint.ports import Aborted, Clock, Log, Replayer, Stores, Unknown, Writes
 from falkirk.checkpoint.reading import Records, decoded
 from falkirk.checkpoint.records import Named, Released, StepRecord, TaskRecord
 from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase
 from falkirk.checkpoint.transaction import Fate
-from falkirk.testing.simulator.log import SimLog
+from falkirk.testing.simulator.log import BROKE, SimLog
 from falkirk.testing.simulator.points import Order, Point
 from falkirk.testing.simulator.worker import Worker
 
-Rolled: TypeAlias = Callable[[list[Owned]], object]
-
-_recover, _let_go, _commit_steps = takeover.recover, Worker.let_go, transaction.commit_steps
+_fence, _recover, _let_go, _commit_steps = takeover.fence, takeover.recover, Worker.let_go, transaction.commit_steps
 _transact, _settle, _send_offsets = transaction.transact, pipeline.Pipeline.settle, SimLog.send_offsets
+_commit, _add = SimLog.commit, names.Ownerships.add
 _read_to_marks, _roll_divisions = reading.read_to_marks, rollforward.roll_divisions
 
 
 # names, releases, fences
 
 
-def unclean_since_any_release(records: Sequence[tuple[Offset, TaskRecord]]) -> set[OwnerId]:
-    """Owners named after the last `released`, whomever it cites."""
-    last = max((i for i, (_, r) in enumerate(records) if isinstance(r, Released)), default=-1)
-    return names.unclean(records[last + 1 :])
+def add_and_forget_at_any_release(self: names.Ownerships, record: TaskRecord) -> None:
+    """At a `released`, forget all earlier owners, whichever it cites."""
+    if isinstance(record, Released):
+        self._owners.clear()
+    _add(self, record)
 
 
-def nobody(_: Sequence[tuple[Offset, TaskRecord]]) -> set[OwnerId]:
+def nobody(_: names.Ownerships) -> set[OwnerId]:
     """No owner is to be fenced."""
     return set()
 
 
 async def fence_nobody_while_waiting(*_: object) -> bool:
-    """Wait on."""
+    """Keep waiting."""
     return False
 
 
 async def release_nothing(*_: object) -> None:
-    """Go without a word."""
+    """Leave without a record."""
 
 
 async def let_go_unfinished(self: Worker, tasks: Sequence[int], *, clean: bool) -> None:
-    """Say `released` of tasks that were being taken over, too."""
+    """Write `released` also for tasks that were being taken over."""
     under_way = [self.owned[t] for t in tasks if t in self.owned]
     early = [
         Owned(o.task, Phase.RUNNING, o.nonce, read_on=o.read_on)
@@ -64,13 +64,9 @@ async def let_go_unfinished(self: Worker, tasks: Sequence[int], *, clean: bool) 
         await transaction.release(self.log, early, self.mine())
 
 
-async def recover_unless_revoked(
-    log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned], rolled: Rolled
-) -> None:
-    """Give up at the first point after a task was revoked."""
-    work = _recover(log, stores, replayer, clock, tasks, lambda _: None)
-    await _until(work, lambda: any(o.revoked for o in tasks))
-    rolled(list(tasks))
+async def recover_unless_revoked(log: Log, stores: Stores, replayer: Replayer, clock: Clock, owned: Owned) -> None:
+    """Give up at the first point after the task was revoked."""
+    await _until(_recover(log, stores, replayer, clock, owned), lambda: owned.revoked)
 
 
 @coroutine
@@ -99,20 +95,19 @@ async def name_nothing(_: Log, tasks: Sequence[Owned], __: Sequence[Owned], fres
     return True
 
 
-async def recover_then_name(
-    log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned], rolled: Rolled
-) -> None:
-    """Fence, read, roll forward, and name then."""
-    await _recover(log, stores, replayer, clock, tasks, lambda _: None)
-    writes = [transaction.record_of(owned, Named(owned.nonce, log.owner)) for owned in tasks]
+async def name_at_last(log: Log, owned: Owned) -> bool:
+    """A task is named only when it is fenced, read and rolled forward."""
+    if owned.phase is not Phase.ROLLING:
+        return False
+    writes = [transaction.record_of(owned, Named(owned.nonce, log.owner))]
     try:
-        await transaction.transact(log, writes, {owned.task.steps: Offset(0) for owned in tasks})
+        await transaction.transact(log, writes, {owned.task.steps: Offset(0)})
     except (Aborted, Unknown) as error:
         if isinstance(error, Unknown):
             await log.renew()
-        for owned in tasks:
-            owned.revoked = True
-    rolled(list(tasks))
+        return False
+    owned.enter(Phase.RUNNING)
+    return True
 
 
 class _Whoever:
@@ -128,7 +123,7 @@ class _Whoever:
 
 
 def as_it_should_be(_: object) -> _Whoever:
-    """The last name is whoever asks."""
+    """The last name is always the asker's."""
     return _Whoever()
 
 
@@ -144,13 +139,13 @@ def void_when_another_is_named(owned: Owned, records: Records) -> bool:
 
 async def read_to_marks_whoever_is_named(
     log: Log, starts: Mapping[TopicPartition, Offset], _: Callable[[TopicPartition, Records], bool]
-) -> dict[TopicPartition, Read]:
-    """Read on, even where another is named."""
+) -> dict[TopicPartition, reading.Tail]:
+    """Keep reading, even if another worker is named."""
     return await _read_to_marks(log, starts, never)
 
 
 class _Marked:
-    """A log that answers `end` from what it knows."""
+    """A log that answers `end` from memory."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -163,14 +158,22 @@ class _Marked:
         return {p: self.marks[p] for p in partitions}
 
 
-async def recover_with_early_marks(
-    log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned], rolled: Rolled
-) -> None:
-    """Take the high watermarks of before the fences for those of after."""
-    marked = _Marked(log)
-    marked.marks |= await log.end([o.task.steps for o in tasks])
-    marked.marks |= await log.end([o.task.changelog for o in tasks if o.task.changelog is not None])
-    await _recover(marked, stores, replayer, clock, tasks, rolled)
+_early: dict[Nonce, _Marked] = {}
+
+
+async def fence_when_marked(log: Log, tasks: Sequence[Owned]) -> None:
+    """Ask for the high watermarks, then fence."""
+    for owned in tasks:
+        marked = _early[owned.nonce] = _Marked(log)
+        marked.marks |= await log.end([owned.task.steps])
+        if owned.task.changelog is not None:
+            marked.marks |= await log.end([owned.task.changelog])
+    await _fence(log, tasks)
+
+
+async def recover_with_early_marks(log: Log, stores: Stores, replayer: Replayer, clock: Clock, owned: Owned) -> None:
+    """Use the high watermarks from before the fences for those after."""
+    await _recover(_early.pop(owned.nonce), stores, replayer, clock, owned)
 
 
 class _LateChangelogMarks(_Marked):
@@ -193,18 +196,24 @@ class _LateChangelogMarks(_Marked):
 
 
 async def recover_with_late_changelog_marks(
-    log: Log, stores: Stores, replayer: Replayer, clock: Clock, tasks: Sequence[Owned], rolled: Rolled
+    log: Log, stores: Stores, replayer: Replayer, clock: Clock, owned: Owned
 ) -> None:
-    """Ask for the changelogs' marks when the steps have been read."""
-    late = _LateChangelogMarks(log, [o.task.changelog for o in tasks if o.task.changelog is not None])
-    await _recover(late, stores, replayer, clock, tasks, rolled)
+    """Ask for the changelog's mark when the steps have been read."""
+    late = _LateChangelogMarks(log, [] if owned.task.changelog is None else [owned.task.changelog])
+    await _recover(late, stores, replayer, clock, owned)
 
 
-async def read_everything_committed(log: Log, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Records]:
+async def read_ownerships_committed(
+    log: Log, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, names.Ownerships]:
     """Only what is committed now."""
     first, marks = await log.start(partitions), await log.end(partitions)
     reads = await log.read_committed({p: (first[p], marks[p]) for p in partitions})
-    return {p: decoded(reads[p]) for p in partitions}
+    found = {p: names.Ownerships() for p in partitions}
+    for p, ownerships in found.items():
+        for _, record in decoded(reads[p]):
+            ownerships.add(record)
+    return found
 
 
 # transactions
@@ -223,7 +232,7 @@ async def send_offsets_as_nobody(self: SimLog, offsets: Mapping[TopicPartition, 
 async def transact_without_offsets(
     log: Log, writes: Sequence[Writes], _: Mapping[TopicPartition, Offset]
 ) -> Mapping[TopicPartition, Offset]:
-    """Records alone."""
+    """Only the records."""
     await log.begin()
     for batch in writes:
         await log.send(batch)
@@ -238,7 +247,7 @@ async def commit_steps_applied_first(log: Log, steps: Sequence[ClosedStep], mine
 
 
 async def last_stable_offsets(self: SimLog, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
-    """What a read_committed consumer calls the end."""
+    """What a read_committed consumer takes for the end."""
     return {tp: Offset(self.broker[tp].stable) for tp in partitions}
 
 
@@ -259,14 +268,9 @@ def now(_: StepRecord | None, clock: Millis) -> Millis:
 
 
 def is_ours_by_division(step: ClosedStep, record: TaskRecord) -> bool:
-    """Whoever wrote it."""
+    """No matter who wrote it."""
     mine = step.record
     return isinstance(record, StepRecord) and (record.step, record.division) == (mine.step, mine.division)
-
-
-def is_ours_by_nonce(step: ClosedStep, record: TaskRecord) -> bool:
-    """Whatever it read."""
-    return isinstance(record, StepRecord) and (record.step, record.nonce) == (step.record.step, step.record.nonce)
 
 
 async def resolve_by_trying_again(log: Log, steps: Sequence[ClosedStep], _: Sequence[Owned]) -> list[Fate]:
@@ -283,9 +287,9 @@ async def resolve(
     producer: Literal["before", "after", "kept"] = "before",
     found_first: bool = False,
 ) -> list[Fate]:
-    """As the protocol does, with the producer made at another time, or the record looked for before the names.
+    """As the protocol does, but with the producer made at another time, or the record read before the names.
 
-    Other ownerships than those of the steps are not asked again.
+    Only the ownerships of the steps are checked again.
     """
     if producer == "before":
         await log.renew()
@@ -293,11 +297,11 @@ async def resolve(
         await _end_with_the_old_producer(log)
     owned = {s.owned.task.steps: s.owned for s in steps}
     for other in mine:
-        other.revoked = other.revoked or other.phase not in (Phase.RUNNING, Phase.RELEASING)
+        other.renewed = other.renewed or other.phase not in (Phase.RUNNING, Phase.RELEASING)
     reads = await _read_to_marks(log, {p: o.read_on for p, o in owned.items()}, never)
     fates = []
     for step in steps:
-        records = decoded(reads[step.owned.task.steps])
+        records = reads[step.owned.task.steps].records
         place = next((offset for offset, r in records if transaction.is_ours(step, r)), None)
         taken = transaction.taken(step.owned.nonce, records)
         if place is not None and (found_first or not taken):
@@ -312,8 +316,24 @@ async def resolve(
     return fates
 
 
+def trust_the_return(self: SimLog) -> None:
+    """What was acknowledged is over, whether or not a connection broke meanwhile."""
+    self._open = False
+
+
+async def commit_and_renew_blindly(self: SimLog) -> Mapping[TopicPartition, Offset]:
+    """If a connection broke: make a new producer and continue, no matter who is named last."""
+    try:
+        return await _commit(self)
+    except Unknown as doubt:
+        if str(doubt) != BROKE:
+            raise
+        await self.renew()
+        return dict(self._written)
+
+
 def keep_the_producer(self: SimLog) -> None:
-    """After a doubt the producer may be used again."""
+    """After a doubt the same producer may be used again."""
     self._open, self._queue = False, []
 
 
@@ -327,7 +347,7 @@ async def _end_with_the_old_producer(log: Log) -> None:
 
 
 def fresh_owner_id() -> Callable[[str], OwnerId]:
-    """Ids that never come again."""
+    """Ids that are never used again."""
     numbers = count()
     return lambda name: OwnerId(f"{name}.{next(numbers)}")
 
@@ -341,14 +361,14 @@ def each_alone(steps: Sequence[Recorded]) -> list[list[Recorded]]:
 
 
 def close_as_any_step(owned: Owned, owner: OwnerId, now: Millis) -> ClosedStep:
-    """A correction that looks like a step of its own."""
+    """A correction that looks like a separate step."""
     step = correction.close_correction(owned, owner, now)
     step.record = msgspec.structs.replace(step.record, corrects=Step(-1))
     return step
 
 
 async def roll_written_along(replayer: Replayer, owned: Owned, steps: Sequence[Recorded]) -> None:
-    """Roll forward, and write what is to be committed with a correction to the store at once."""
+    """Roll forward, and at once write to the store what is to be committed with a correction."""
     await _roll_divisions(replayer, owned, steps)
     if owned.correction is not None:
         offset, last = steps[-1]
@@ -357,4 +377,4 @@ async def roll_written_along(replayer: Replayer, owned: Owned, steps: Sequence[R
 
 
 def nowhere(*_: object) -> None:
-    """The store stands in no correction."""
+    """The store is in no correction."""

@@ -1,7 +1,8 @@
 """What one worker process does: poll the group, take tasks over, run steps, commit them, let tasks go.
 
-Three threads, as in a real worker: `main` polls and computes, `committer` runs transactions, `recovery` takes tasks
-over while the others' steps go on. Transactions, naming included, are the committer's or happen while it rests.
+Threads as in a real worker: `main` polls and computes, `committer` runs transactions, and each task that is taken over has a
+`recovery`, in parallel with the others' and with steps of other tasks. The committer runs all transactions, including naming,
+or they happen while it rests.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from typing import Any, Protocol
 
 from falkirk.checkpoint import takeover, transaction
 from falkirk.checkpoint.correction import close_correction
-from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset
+from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, TaskId
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.pipeline import Pipeline
 from falkirk.checkpoint.ports import Clock
 from falkirk.checkpoint.steps import close_step
 from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase, ends, next_clock
 from falkirk.errors import IdentityError
+from falkirk.state.store import Progress
 from falkirk.testing.simulator.broker import SimBroker
-from falkirk.testing.simulator.disk import Disk, SimStore
+from falkirk.testing.simulator.disk import Disk, SimStore, Snapshot
 from falkirk.testing.simulator.group import Event, Member
 from falkirk.testing.simulator.log import SimLog
 from falkirk.testing.simulator.points import Point, reach
@@ -59,8 +61,8 @@ class Worker:
     leaving: bool = False
     _pipeline: Pipeline = field(default_factory=Pipeline)
     _commit: tuple[list[ClosedStep], Thread] | None = None
-    _recovery: tuple[list[Owned], Thread] | None = None
-    _rolled: list[Owned] = field(default_factory=list)
+    _recoveries: list[tuple[Owned, Thread]] = field(default_factory=list)
+    """Those of tasks that are given up also end, by themselves."""
     _upkeep: dict[int, Thread] = field(default_factory=dict)
     _applied: int = 0
 
@@ -70,40 +72,37 @@ class Worker:
         while not self.leaving:
             if event := self.member.poll():
                 await self.answer(event)
-            elif not (self.settled() | self.staged() | self.begun() | await self.took_over()):
+            elif not (self.settled() | await self.admitted() | self.staged() | self.begun() | await self.took_over()):
                 await reach(Point(IDLE, waits=True))
         await self.let_go(list(self.owned), clean=True)
         self.broker.group.expire(self.member.instance)
 
     @property
     def busy(self) -> bool:
-        """A transaction or a recovery is under way, or is to be."""
-        return self._commit is not None or self._recovery is not None or len(self.mine()) < len(self.owned)
+        """A transaction or a recovery is in progress, or is due."""
+        return self._commit is not None or bool(self._recoveries) or len(self.mine()) < len(self.owned)
 
     # what the group says
 
     async def answer(self, event: Event) -> None:
-        """Deal with an event of the group."""
+        """Handle an event of the group."""
         await reach(Point(f"is told: {event.kind} {list(event.partitions)}"))
         if event.kind == "fenced":
             raise IdentityError(f"another process runs as {self.log.owner}")
         if event.kind == "assigned":
             for t in event.partitions:
                 self.owned[t] = Owned(self.toy.task(t))
-                self.disk.prefetch(self.owned[t].task.id)
         else:
             await self.let_go(event.partitions, clean=event.kind == "revoked")
         self.member.answered(event)
 
     async def let_go(self, tasks: Iterable[int], *, clean: bool) -> None:
-        """Give tasks up. Clean: commit what is staged and say `released`, but only of tasks that ran."""
+        """Give tasks up. Clean: commit what is staged and write `released`, but only for tasks that ran."""
         gone = [t for t in tasks if t in self.owned]
         for t in gone:
             if self.owned[t].phase is not Phase.RUNNING:
                 self.owned[t].revoked = True
         await self.committed()
-        if self._recovery is not None and any(o.revoked for o in self._recovery[0]):
-            await self.waits(self._recovery[1])
         if clean and self.begun():
             await self.committed()
         for t in gone:
@@ -112,57 +111,88 @@ class Worker:
         ran = [self.owned[t] for t in gone if self.owned[t].phase is Phase.RUNNING and not self.owned[t].revoked]
         for owned in ran:
             self._pipeline.forget(owned.task.id)
-        for owned in ran if clean else ():
-            await self.version(owned)
+        made = [(owned.task.id, await self.made(owned)) for owned in ran if clean]
         if clean and ran:
             await transaction.release(self.log, ran, self.mine())
         for t in gone:
-            if (owned := self.owned.pop(t)).phase is not Phase.IDLE:
+            if (owned := self.owned.pop(t)).phase in (Phase.RUNNING, Phase.RELEASING):
                 takeover.abandon(owned)
         self.drop_lost()
+        for task, version in made:  # nobody waits for it: a process that ends abandons it
+            self.spawn(f"last copy of {task.partition}", self.copy(task, version))
 
     async def committed(self) -> None:
-        """Until no transaction is under way."""
+        """Wait until no transaction is in progress."""
         if self._commit is not None:
             await self.waits(self._commit[1])
 
     async def waits(self, thread: Thread) -> None:
-        """Until a thread has finished, and what follows from that is done."""
+        """Wait until a thread has finished, and what follows from that is done."""
         while not thread.done:
-            await reach(Point("waits for its committer or recovery", waits=True))
+            await reach(Point("waits for its committer", waits=True))
         self.settled()
 
     def drop_lost(self) -> None:
-        """Forget what others own, once no transaction is under way. If the group still assigns it, it is taken over."""
+        """Forget what others own, once no transaction is in progress. If the group still assigns it, it is taken over."""
         for owned in self.mine():
             if owned.lost:
                 self._pipeline.forget(owned.task.id)
                 takeover.abandon(owned)
 
     def mine(self) -> list[Owned]:
-        """Every ownership that this worker has or is about to have."""
-        return [owned for owned in self.owned.values() if owned.phase is not Phase.IDLE]
+        """Every ownership that this worker has, is about to have, or had when it was taken away."""
+        ending = [owned for owned, _ in self._recoveries if owned is not self.owned.get(owned.task.id.partition)]
+        return [owned for owned in [*self.owned.values(), *ending] if owned.phase is not Phase.IDLE]
 
     # taking over
 
     async def took_over(self) -> bool:
-        """Begin to take over what is assigned and idle, once the committer rests. Says whether it did."""
-        idle = [t for t, o in self.owned.items() if o.phase is Phase.IDLE]
-        if not idle or self._commit is not None or self._recovery is not None:
+        """Begin to take over what is assigned and idle, once the committer rests; but no task whose last, abandoned take-over
+        has not ended. Returns whether it did."""
+        idle = [t for t, o in self.owned.items() if o.phase is Phase.IDLE and t not in self.ending()]
+        if not idle or self._commit is not None:
             return False
         todo, mine = [Owned(self.toy.task(t)) for t in idle], self.mine()
         self.owned |= dict(zip(idle, todo, strict=True))
-        if await takeover.name(self.log, todo, mine, self.fresh):
-            replayer = ToyReplayer(self.toy, self.broker, self.corrects)
-            work = takeover.recover(self.log, self.disk, replayer, self.clock, todo, self._rolled.extend)
-            self._recovery = todo, self.spawn("recovery", work)
+        for owned in todo:
+            self.disk.prefetch(owned.task.id)
+        named = await takeover.name(self.log, todo, mine, self.fresh)
+        for owned in todo:
+            if named:
+                work = self.recover(owned)
+                self._recoveries.append((owned, self.spawn(f"recovery of {owned.task.id.partition}", work)))
+            else:
+                self.disk.discard(owned.task.id)
         self.drop_lost()
+        return True
+
+    def ending(self) -> set[int]:
+        """The tasks that are being recovered."""
+        return {owned.task.id.partition for owned, _ in self._recoveries}
+
+    async def recover(self, owned: Owned) -> None:
+        """A task's own thread, from its name on until it can run."""
+        await takeover.fence(self.log, [owned])
+        replayer = ToyReplayer(self.toy, self.broker, self.corrects)
+        await takeover.recover(self.log, self.disk, replayer, self.clock, owned)
+        self.disk.discard(owned.task.id)
+
+    async def admitted(self) -> bool:
+        """Let rolled-forward tasks run, while the committer rests. Returns whether there were any."""
+        rolled = [r for r in self._recoveries if r[1].done]
+        if self._commit is not None or not rolled:
+            return False
+        for recovery in rolled:
+            owned = recovery[0]
+            if not await takeover.admit(self.log, owned) and owned.phase is not Phase.IDLE:
+                takeover.abandon(owned)
+            self._recoveries.remove(recovery)
         return True
 
     # steps
 
     def staged(self) -> bool:
-        """Run a step of a task that has input, if the pipeline has room. Says whether it did."""
+        """Run a step of a task that has input, if the pipeline has room. Returns whether it did."""
         for t, owned in self.owned.items():
             if owned.phase is Phase.RUNNING and owned.task.id not in self._pipeline.staged and self.step(t, owned):
                 return True
@@ -187,14 +217,14 @@ class Worker:
         return True
 
     def division_end(self, t: int, at: dict[InputPartition, Offset]) -> dict[InputPartition, Offset]:
-        """Where the next step stops: one or more records further on in each partition, chosen afresh at each try."""
+        """Where the next step stops: one or more records later in each partition, chosen again at each attempt."""
         limits = self.toy.ends(self.broker, t)
         if not at:
             return dict.fromkeys(limits, Offset(0))
         return {p: Offset(min(limits[p], o + 1 + self.choose(3))) for p, o in at.items()}
 
     def begun(self) -> bool:
-        """Begin to commit what is staged, if the committer rests. Says whether it did."""
+        """Begin to commit what is staged, if the committer rests. Returns whether it did."""
         if self._commit is not None or not self._pipeline.staged:
             return False
         steps = self._pipeline.begin()
@@ -202,23 +232,17 @@ class Worker:
         return True
 
     def settled(self) -> bool:
-        """Take note of what the committer or the recovery have finished. Says whether there was anything."""
+        """Process what the committer has finished. Returns whether there was anything."""
         if self._commit is not None and self._commit[1].done:
             (steps, thread), self._commit = self._commit, None
             self._pipeline.settle(steps, thread.result)
             self.drop_lost()
             self.maintain()
             return True
-        if self._commit is None and self._recovery is not None and (self._rolled or self._recovery[1].done):
-            while self._rolled:
-                takeover.admit(self._rolled.pop())
-            if self._recovery[1].done:
-                self._recovery = None
-            return True
         return False
 
     def maintain(self) -> None:
-        """Now and then make the stores durable, and less often a version."""
+        """Sometimes make the stores durable, and less often a version."""
         self._applied += 1
         for t, owned in self.owned.items():
             if (
@@ -232,13 +256,22 @@ class Worker:
                     owned.opened().flush()
 
     async def version(self, owned: Owned) -> None:
-        """Make a version, copy it, and delete the step records that nobody needs any more."""
+        """Make a version, copy it, and delete step records that nobody needs any more: those below the older of the last two
+        copies, so none while the copies are away."""
+        version = await self.made(owned)
+        floor = await self.copy(owned.task.id, version)
+        if floor is not None:
+            await reach(Point(f"trims its step records below that of step {floor.step}"))
+            self.broker[owned.task.steps].delete(floor.step_offset - 1)
+
+    async def made(self, owned: Owned) -> Snapshot:
+        """A version on this host's disk."""
         store = owned.opened()
         assert isinstance(store, SimStore)
         await reach(Point("makes a version"))
-        number = store.commit()
-        await reach(Point(f"copies version {number}"))
-        self.disk.copies.upload(owned.task.id, store, number)
-        oldest = store.snapshot(min(store.versions()))[1]
-        await reach(Point(f"trims its step records below that of step {oldest.step}"))
-        self.broker[owned.task.steps].delete(oldest.step_offset - 1)
+        return store.snapshot(store.commit())
+
+    async def copy(self, task: TaskId, version: Snapshot) -> Progress | None:
+        """Copy a version, if the copies can be reached. Returns the progress of the older of the last two."""
+        await reach(Point(f"copies the version of step {version[1].step}"))
+        return None if self.disk.copies.away else self.disk.copies.upload(task, version)

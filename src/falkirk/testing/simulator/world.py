@@ -21,7 +21,7 @@ from falkirk.testing.simulator.disk import Copies, Disk
 from falkirk.testing.simulator.group import Group, Member
 from falkirk.testing.simulator.host import Host, Process, SimClock, Thread, befall
 from falkirk.testing.simulator.log import SimLog
-from falkirk.testing.simulator.plan import FOREVER, Change, Chooser, Fault, Plan, Turn
+from falkirk.testing.simulator.plan import FOREVER, Change, Chooser, Damage, Fault, Outage, Plan, Turn
 from falkirk.testing.simulator.toy import Toy
 from falkirk.testing.simulator.worker import IDLE, Worker
 
@@ -30,7 +30,7 @@ SESSION = 40
 AWAY = 120
 """Turns until a worker that left is started again."""
 BACKGROUND_EVERY = 9
-"""With a lazy broker: how often what waits in the background goes first after all."""
+"""With a lazy broker: how often background work goes first after all."""
 
 
 class Action(NamedTuple):
@@ -60,12 +60,12 @@ class World:
     trace: list[str] = field(default_factory=list)
     on_write: Callable[[TaskId, Progress], None] = lambda _, __: None
     fences: list[tuple[str, str]] = field(default_factory=list)
-    """Who fenced whom."""
+    """Which worker fenced which."""
     _last: dict[str, int] = field(default_factory=dict)
     _nonces: int = 0
     _faults: list[Fault] = field(default_factory=list)
     _reached: Counter[int] = field(default_factory=Counter)
-    """How often a worker came to a point of the kind at which the n-th fault is to befall it."""
+    """How often a worker came to a point of the kind that the n-th fault is for."""
 
     def __post_init__(self) -> None:
         self.broker.group = Group(self.toy.tasks)
@@ -78,7 +78,7 @@ class World:
     # processes
 
     def add(self, number: int) -> Host:
-        """A host, with a process that has this identity; another host may have it already."""
+        """A host, with a process of this identity; another host may already have it."""
         disk = Disk(self.copies, not self.toy.eager, self.wrote)
         self.hosts.append(Host(number, disk, SimClock(self.broker, skew=-50 * number)))
         self.start(self.hosts[-1])
@@ -124,7 +124,7 @@ class World:
     # turns
 
     def run_until(self, finished: Callable[[], bool], turns: int) -> bool:
-        """Take turns until `finished`, or until there were too many; says which."""
+        """Take turns until `finished`, or until there were too many; returns which."""
         last = self.turn + turns
         while not finished():
             if self.turn >= last:
@@ -136,6 +136,7 @@ class World:
         """One action."""
         self.turn += 1
         self.broker.now += 1
+        self.copies.turn = self.turn
         if actions := self.actions():
             action = actions[self.chooser.choose(len(actions))]
             self._last[action.what] = self.turn
@@ -195,7 +196,7 @@ class World:
         self._note(f"{host.name}: heartbeat, generation {host.process.member.joined.generation}")
 
     def _step(self, host: Host, process: Process, thread: Thread) -> None:
-        """Run a thread to its next point, and let happen there what the plan says."""
+        """Run a thread to its next point, and let the plan's faults happen there."""
         try:
             moved = thread.advance()
         except IdentityError:
@@ -213,10 +214,15 @@ class World:
         for fault in self._due(host, place):
             if host.process is process:
                 self._note(f"      {fault}")
-                if isinstance(fault, Change):
-                    self._change(host, fault)
-                else:
-                    befall(host, thread, fault, self.broker, self.turn)
+                match fault:
+                    case Change():
+                        self._change(host, fault)
+                    case Outage():
+                        self.copies.back_at = max(self.copies.back_at, self.turn + fault.turns)
+                    case Damage():
+                        self.copies.damage()
+                    case _:
+                        befall(host, thread, fault, self.broker, self.turn)
 
     def _change(self, host: Host, change: Change) -> None:
         self.code, self.corrects = self.code + change.new, change.corrects
@@ -226,7 +232,7 @@ class World:
                 each.end(self.turn, keep, back_after)
 
     def _due(self, host: Host, place: str) -> list[Fault]:
-        """The faults that are to befall a worker at the point that it has just come to."""
+        """The faults due for a worker at the point that it has just come to."""
         due = []
         for n, fault in enumerate(self._faults):
             if fault.worker == host.number and fault.on in place:
@@ -244,7 +250,7 @@ class World:
                 thread.work.close()
 
     def wake(self) -> bool:
-        """Wake every paused process; says whether there was one."""
+        """Wake every paused process; returns whether there was one."""
         sleepers = [h for h in self.hosts if h.process is not None and h.paused_until > self.turn]
         for host in sleepers:
             self._note(f"{host.name}: wakes")
@@ -252,14 +258,14 @@ class World:
         return bool(sleepers)
 
     def deserted(self) -> bool:
-        """Every worker is paused or gone for good: nothing more will happen before one wakes."""
+        """Every worker is paused or gone for good: nothing more will happen until one wakes."""
         return not self.broker.under_way + self.broker.pending() and all(
             host.paused_until > self.turn if host.process is not None else host.back_at >= FOREVER
             for host in self.hosts
         )
 
     def quiet(self) -> bool:
-        """Nothing is pending, and every process that is not paused has nothing to do; none is due to be started."""
+        """Nothing is pending, every process that is not paused has nothing to do, and none is due to be started."""
         for host in self.hosts:
             if host.process is None:
                 if host.back_at < FOREVER:

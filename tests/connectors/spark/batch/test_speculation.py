@@ -24,11 +24,12 @@ class TwoHosts(Standalone):
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """An epoch, in a driver of its own."""
     program = [sys.executable, "-m", "tests.connectors.spark.batch.speculating", *arguments]
-    return subprocess.run(program, capture_output=True, text=True, timeout=280, check=False)
+    return subprocess.run(program, capture_output=True, text=True, timeout=800, check=False)
 
 
 @pytest.mark.slow
 @pytest.mark.kafka
+@pytest.mark.timeout(900)
 def test_copies_of_tasks_that_spark_begins_do_no_harm(topic: Callable[..., Topic], tmp_path: Path) -> None:
     source, sink, progress = topic("source"), topic("sink", 2), topic("progress", 5)
     source.send(["."])

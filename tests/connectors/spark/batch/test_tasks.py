@@ -6,9 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -96,16 +95,17 @@ def test_what_is_published_is_computed_again_though_what_it_buried_is_gone(
             for found in batch.to_pylist()
         ]
 
-    whole = results.Spooled.slices
+    whole = results.Spooled.slice
 
-    def broken(spooled: results.Spooled) -> Iterator[list[Writes]]:
-        yield from islice(whole(spooled), 4)
-        raise MemoryError
+    async def broken(spooled: results.Spooled, number: int) -> list[Writes]:
+        if number == 3:
+            raise MemoryError
+        return await whole(spooled, number)
 
-    monkeypatch.setattr(results.Spooled, "slices", broken)
+    monkeypatch.setattr(results.Spooled, "slice", broken)
     with pytest.raises(MemoryError):
         attempt()
-    monkeypatch.setattr(results.Spooled, "slices", whole)
+    monkeypatch.setattr(results.Spooled, "slice", whole)
     sink.settled()
     sink.trim(0, 40)
     (found,) = attempt()

@@ -90,8 +90,8 @@ class Standalone:
 
     def pythons(self) -> list[psutil.Process]:
         """The Python workers of all executors, without the daemons that fork them."""
-        daemons = [c for e in self.executors() for c in e.children() if "pyspark.daemon" in line(c)]
-        return [worker for daemon in daemons for worker in daemon.children()]
+        daemons = [c for e in self.executors() for c in children(e) if "pyspark.daemon" in line(c)]
+        return [worker for daemon in daemons for worker in children(daemon)]
 
     def _start(self, main: str, *arguments: str) -> tuple[subprocess.Popen[bytes], Path]:
         log = self.folder / f"{main.partition('.')[0]}-{self._started}.log"
@@ -113,6 +113,14 @@ def line(process: psutil.Process) -> Sequence[str]:
     """How it was started; nothing, where it has ended."""
     try:
         return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def children(process: psutil.Process) -> Sequence[psutil.Process]:
+    """Its children; none, where it has ended."""
+    try:
+        return process.children()
     except psutil.Error:
         return []
 

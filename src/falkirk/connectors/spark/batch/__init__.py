@@ -3,10 +3,10 @@
 division ──▶ head ──▶ level 1 ──▶ … ──▶ level n ──▶ result rows ──▶ publish
 a piece a task     buckets, in order         result partitions, in order
 
-work.py        what is to be done, in plain values: it travels to every task
+work.py        the work, in plain values: it is sent to every task
 tasks.py       what tasks do, in Spark's Python workers
 results.py     result rows in their final order, on disk, cut into slices
-histories.py   tables in the place of records, for a backfill
+histories.py   tables instead of records, for a backfill
 epoch.py       the chain of Spark's stages, and its run
 failures.py    what a task said, in one line
 """

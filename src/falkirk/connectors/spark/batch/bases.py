@@ -1,4 +1,4 @@
-"""Where the histories of a backfill have their states, and where those go."""
+"""Where a backfill's histories keep their states, and where these go."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from falkirk.state.store import Identity, Store
 
 
 class Bases:
-    """`falkirk.stream.backfill.Keeper`: a store of this task of Spark's alone, and the checkpoint store.
+    """`falkirk.stream.backfill.Keeper`: a store of only this Spark task, and the checkpoint store.
 
-    A copy of the task, or one that is run again, makes the same base: what is there already is left, and of two that are
-    made at once the last one counts, whole.
+    A copy of the task, or a second run, makes the same base: files that exist already are left, and of two bases made at
+    once the last one counts, as a whole.
     """
 
     def __init__(self, folder: Path, url: str) -> None:
@@ -27,7 +27,7 @@ class Bases:
 
     @contextmanager
     def keeping(self, identity: Identity) -> Iterator[Store]:
-        """An empty store. Its state is in the checkpoint store when the block has ended, if nothing was raised in it."""
+        """An empty store. After the block its state is in the checkpoint store, if the block raised nothing."""
         with (
             TemporaryDirectory(dir=self._folder, prefix="falkirk-base-") as folder,
             closing(RocksStore(Path(folder) / "state", identity, _memory())) as store,
@@ -40,5 +40,5 @@ class Bases:
 
 @lru_cache(1)
 def _memory() -> Memory:
-    """Of this process, whatever the number of its tasks."""
+    """Of this process, for all its tasks."""
     return Memory()

@@ -1,14 +1,14 @@
-"""The chain of Spark's stages that an epoch is, and its run.
+"""An epoch as a chain of Spark stages, and its run.
 
-    range(shares)          tables              a share a task; histories of a backfill
+    range(shares)          tables              one share per task; histories of a backfill
       └ mapInArrow(head)     └ mapInArrow(past)
           └ by bucket, sorted └ mapInArrow(level 1)
               └ …
                   └ by result partition, sorted └ mapInArrow(publication)
                                                       └ collect: a row for each result partition
 
-Spark moves rows, sorts and spills them, and runs again what fails. What is computed does not depend on how many cores
-there are, which task ran where, or how often.
+Spark moves rows, sorts and spills them, and runs failed tasks again. The result does not depend on the number of cores,
+nor on where and how often a task ran.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from falkirk.stream.backfill import BackfillJob, Turn
 from falkirk.stream.batch import Job, Piece
 
 SETTINGS = {
-    # Partitions are as many as said here: what is adapted to sizes is other partitions on other machines.
+    # The number of partitions is fixed here: Spark's adaption to sizes gives others on other machines.
     "spark.sql.adaptive.enabled": "false",
-    # A parcel is up to half a megabyte: by the default of 64 MiB a batch, a task's frames would be as large.
+    # A parcel has up to half a megabyte: with the default of 64 MiB per batch, a task's frames would be as large.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(8 << 20),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
 }
-"""Of a session of the epoch's own; the caller's keeps its settings."""
+"""For the epoch's own session; the caller's keeps its settings."""
 
 TASKS = 1000
-"""Of a level, at most: more buckets than that share tasks."""
+"""Of a level, at most: more buckets share tasks."""
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -61,17 +61,17 @@ def run_epoch(
     on_progress: OnProgress,
     checkpoints: str = "",
 ) -> list[Published]:
-    """Compute an epoch and publish it; what of it is published already is computed, and not published again.
+    """Compute an epoch and publish it; rows that are already published are computed, but not published again.
 
-    `pieces` are the division, cut to the size of tasks, or of a backfill the histories that begin; `topic_ids` has Kafka's
-    id of each topic that is read, and `headers` says of each source whether its records' headers are wanted. `ghosts` are
-    the ranges of earlier epochs' output, up to where it ended when this one was opened, whose keys are to be buried where
-    this epoch has them no more; they are cut here. `checkpoints` is the URL under which a backfill keeps its bases.
-    `on_progress` is called every moment, in this thread; what it raises cancels the epoch's job, and is raised here.
+    `pieces` are the division, cut to the size of tasks, or for a backfill the histories that begin. `topic_ids` has Kafka's
+    id of each topic that is read; `headers` says for each source whether its records' headers are needed. `ghosts` are the
+    ranges of earlier epochs' output, up to its end when this epoch opened. Keys in them that this epoch no longer has get
+    tombstones. The ranges are cut here. `checkpoints` is the URL where a backfill keeps its bases. `on_progress` is called
+    every moment, in this thread; what it raises cancels the epoch's job, and is raised here.
 
     Returns what became of each result partition, in order. Raises what a task raised, if that is a FalkirkError, and
-    FalkirkError for everything else that Spark could not mend by trying again. Whatever was raised: running the same epoch
-    once more finishes it.
+    FalkirkError for everything else that Spark's retries could not fix. After any error, another run of the same epoch
+    finishes it.
     """
     shares = [*pieces, *_cut(ghosts), None]
     work = shipped(Work(job, cluster, shares, topic_ids, headers, publishing, checkpoints))
@@ -94,12 +94,12 @@ def run_epoch(
 
 
 def _shuffled(rows: DataFrame, tasks: int, order: Sequence[str]) -> DataFrame:
-    """Rows of one bucket in one task, and in order there. Spark compares binaries byte by byte, nulls first."""
+    """Rows of one bucket in one task, in order. Spark compares binaries byte by byte, nulls first."""
     return rows.repartitionById(tasks, "bucket").sortWithinPartitions(*order)
 
 
 def _task(name: str, work: bytes, *more: object) -> Callable[[Batches], Batches]:
-    """What a worker runs. It is made here, and so travels whole (see `importer`)."""
+    """What a worker runs. Made here, so it is sent by value (see `importer`)."""
     imported = importer()
 
     def run(batches: Batches) -> Batches:

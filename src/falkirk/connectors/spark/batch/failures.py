@@ -1,6 +1,6 @@
 """What went wrong in a task, in one line.
 
-What a task raised arrives as text: Python's trace within Java's. At the end of Python's stands the error itself, and a
+A task's error arrives as text: Python's trace within Java's. Python's trace ends with the error itself, and a
 FalkirkError's text says in fixed words what happened, where, and what to do.
 """
 
@@ -21,9 +21,9 @@ _LOST = re.compile(r"most recent failure: (?:Lost task [^\n]*?\): )?(?:[\w.]+(?:
 
 
 def failure(error: Exception, what: str) -> FalkirkError:
-    """The FalkirkError that a task raised, as far as Spark's error has one in it; else one that tells of Spark's.
+    """The FalkirkError that a task raised, if Spark's error has one in it; else one that reports Spark's.
 
-    `what` is what the job was for.
+    `what` is the job's purpose.
 
     >>> text = "Job aborted: Traceback (most recent call last):\\n  File …\\nfalkirk.errors.SourceError: gone\\n\\n\\tat …"
     >>> failure(Exception(text), "epoch 3 of app.totals")

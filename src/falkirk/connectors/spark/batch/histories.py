@@ -1,4 +1,4 @@
-"""Tables of Spark's that stand for the beginnings of sources."""
+"""Spark tables in place of the beginnings of sources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from falkirk.stream.operators import Source
 
 
 def table_of(spark: SparkSession, history: History, source: Source) -> DataFrame:
-    """The columns of a table that a source has. Raises ConfigError where Spark cannot read it, or one is missing."""
+    """A table, with the columns of a source. Raises ConfigError if Spark cannot read it, or if one is missing."""
     where = f"--history {history}"
     try:
         reader = spark.table(history.path) if history.format == TABLE else spark.read.load(history.path, history.format)

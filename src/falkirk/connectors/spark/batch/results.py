@@ -1,10 +1,10 @@
 """Result rows of one result partition: in their final order, on disk, cut into slices.
 
     rows come sorted by (exchange, key, order), so a ghost follows the records of its key
-    ghost         dropped, where the row before it has its key; else a tombstone
-    slice         as many rows as fit, by number and by size: how they are cut follows from the rows alone
+    ghost         dropped, if the row before it has its key; else a tombstone
+    slice         as many rows as fit, by number and by size: the cuts depend only on the rows
 
-Only when all of it is there does publishing begin: it may have to begin again, and what Spark hands over comes once.
+Publishing begins only when all rows are there: it may have to begin again, and Spark gives its rows only once.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from falkirk.state.shards import murmur2, murmur2_partition
 ROWS = 20_000
 """Of a slice, at most."""
 SIZE = 16 << 20
-"""Bytes of a slice's keys and values, unless one row alone has more."""
+"""Bytes of a slice's keys and values, unless a single row has more."""
 
 TASK = 8
-"""Bytes of an `order` that say of which task a row is."""
+"""Bytes of an `order` that identify a row's task."""
 
 _RECORDS = pa.schema(
     [
@@ -45,13 +45,13 @@ _RECORDS = pa.schema(
 
 
 def by_partition(frames: Iterable[pl.DataFrame]) -> Iterator[tuple[int, Iterator[pl.DataFrame]]]:
-    """Each result partition with its rows, which are to be taken before the next partition is asked for."""
+    """Each result partition with its rows. Take them before you ask for the next partition."""
     parts = (part for frame in frames for part in frame.partition_by("bucket", maintain_order=True))
     return groupby(parts, key=lambda part: part.item(0, "bucket"))
 
 
 def records(rows: Iterable[pl.DataFrame], clock: int) -> Iterator[pl.DataFrame]:
-    """Rows without marks, and without ghosts: a tombstone of time `clock` is in the place of each whose key is gone.
+    """Rows without marks, and without ghosts: if a ghost's key is gone, a tombstone of time `clock` replaces it.
 
     >>> rows = pl.DataFrame({
     ...     "exchange": [-1, 0, 0, 0],
@@ -76,7 +76,7 @@ def records(rows: Iterable[pl.DataFrame], clock: int) -> Iterator[pl.DataFrame]:
 
 
 def lasts(rows: Iterable[pl.DataFrame], exchanges: Set[int]) -> Iterator[pl.DataFrame]:
-    """Rows without those of these exchanges that are followed by another of their key and task, and without tombstones.
+    """In these exchanges, only the last row of each key and task, without tombstones; in others, all rows.
 
     >>> rows = pl.DataFrame({
     ...     "exchange": [0, 0, 0, 1],
@@ -99,7 +99,7 @@ def lasts(rows: Iterable[pl.DataFrame], exchanges: Set[int]) -> Iterator[pl.Data
 
 
 def _same(rows: pl.DataFrame, following: pl.DataFrame) -> pl.Series:
-    """Of one key and one task, row by row; a ghost is of no task."""
+    """Same key and task or not, row by row; a ghost has no task."""
     task = pl.col("order").bin.slice(0, TASK)
     a, b = rows.with_columns(task=task), following.with_columns(task=task)
     return (
@@ -111,7 +111,7 @@ def _same(rows: pl.DataFrame, following: pl.DataFrame) -> pl.Series:
 
 
 def slices(frames: Iterable[pl.DataFrame], rows: int = ROWS, size: int = SIZE) -> Iterator[pl.DataFrame]:
-    """The same rows, cut anew: where one slice ends does not depend on where frames do.
+    """The same rows, cut again: a slice's end does not depend on the frames' ends.
 
     >>> frames = [pl.DataFrame({"key": [None, b"a"], "value": [b"12", b"3"]}), pl.DataFrame({"key": [b"b"], "value": [b"4"]})]
     >>> [s.height for s in slices(frames, rows=2)], [s.height for s in slices(frames, size=3)]
@@ -129,7 +129,7 @@ def slices(frames: Iterable[pl.DataFrame], rows: int = ROWS, size: int = SIZE) -
             fit = int(np.searchsorted(upto, before + size - total, side="right"))
             end = min(fit, at + rows - count)
             if end == at and not count:
-                end += 1  # a row that is larger than a slice has one of its own
+                end += 1  # a row that is larger than a slice gets its own
             if end > at:
                 held.append(frame[at:end])
                 count, total = count + end - at, total + int(upto[end - 1]) - before
@@ -142,7 +142,7 @@ def slices(frames: Iterable[pl.DataFrame], rows: int = ROWS, size: int = SIZE) -
 
 
 class Spooled:
-    """`falkirk.checkpoint.publishing.Result`, in a file that is gone when it is closed, or its process ends."""
+    """`falkirk.checkpoint.publishing.Result`, in a file deleted when it is closed, or its process ends."""
 
     def __init__(self, folder: Path, number: int, epoch: Epoch, targets: tuple[Target, ...]) -> None:
         self._number, self._targets = number, targets
@@ -151,7 +151,7 @@ class Spooled:
         self.records = self.tombstones = 0
 
     def fill(self, frames: Iterable[pl.DataFrame]) -> None:
-        """Take all records in, each with its place in its topic."""
+        """Take all records, each with its place in its topic."""
         lz4 = pa.ipc.IpcWriteOptions(compression="lz4")
         with pa.ipc.new_file(self._file, _RECORDS, options=lz4) as out:
             for frame in slices(frames):
@@ -159,17 +159,20 @@ class Spooled:
                 self.tombstones += frame["value"].null_count()
                 placed = pl.concat(map(self._placed, frame.partition_by("exchange", maintain_order=True)))
                 out.write_table(placed.select(_RECORDS.names).to_arrow().cast(_RECORDS).combine_chunks())
+        self._stored = pa.ipc.open_file(self._file)
 
-    def slices(self) -> Iterator[list[Writes]]:
-        """All of it, from the first slice, cut the same way each time; the last is empty.
+    @property
+    def slices(self) -> int:
+        """How many there are. The last is empty: ghosts may vanish before an epoch is continued, so a slice that was not
+        the last then must not be the last now."""
+        return 1 + int(self._stored.num_record_batches)
 
-        Ghosts may vanish before an epoch is taken up again: what was not the last slice then must not be the last now.
-        """
-        stored = pa.ipc.open_file(self._file)
-        for number in range(stored.num_record_batches):
-            slice_ = pl.DataFrame(stored.get_batch(number))
-            yield [self._writes(part) for part in slice_.partition_by("exchange", maintain_order=True)]
-        yield []
+    async def slice(self, number: int) -> list[Writes]:
+        """Its records, by output."""
+        if number == self._stored.num_record_batches:
+            return []
+        stored = pl.DataFrame(self._stored.get_batch(number))
+        return [self._writes(part) for part in stored.partition_by("exchange", maintain_order=True)]
 
     def close(self) -> None:
         """Free the space."""
@@ -186,12 +189,12 @@ class Spooled:
         )
 
     def _placed(self, part: pl.DataFrame) -> pl.DataFrame:
-        """Records of one output, with the partition of its topic to which each goes."""
+        """Records of one output, each with its partition in the output's topic."""
         target, keys = self._targets[part.item(0, "exchange")], part["key"].to_list()
         if not target.keyed:
             return part.with_columns(place=pl.lit(self._number % target.partitions, pl.Int32()))
         places = murmur2_partition(murmur2([k or b"" for k in keys]), target.partitions)
         return part.with_columns(
-            # A null key cannot go round, or its records would be out of order.
+            # Records with a null key go to one partition, or they would be out of order.
             place=pl.when(pl.col("key").is_null()).then(0).otherwise(pl.Series(places)).cast(pl.Int32)
         )

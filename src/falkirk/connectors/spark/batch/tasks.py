@@ -1,7 +1,7 @@
 """What the tasks of an epoch do, in Spark's Python workers.
 
-Spark runs a task again that failed, and where it speculates, twice at once: all that is done here is the same each time,
-and publishing is made for copies of itself.
+Spark runs a failed task again and, if it speculates, a task twice at once. All that is done here is the same each time,
+and publishing works with several copies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from confluent_kafka import Message
 from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.publishing import HEADER, publish
-from falkirk.connectors.kafka.epochs import pause, publisher_log
+from falkirk.connectors.kafka.epochs import Waiting, publisher_log
 from falkirk.connectors.kafka.errors import Words
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.batch.bases import Bases
@@ -36,7 +36,7 @@ from falkirk.stream.records import Records
 Batches = Iterator[pa.RecordBatch]
 
 PATIENCE = 120.0
-"""Seconds that a task waits for the next record: a transaction that is open in its range may be about to end."""
+"""Seconds that a task waits for the next record: an open transaction in its range may be about to end."""
 
 LOST = Words(
     "records that the epoch is to read were deleted",
@@ -58,7 +58,7 @@ OUTCOME = pa.schema(
 
 
 def head(data: bytes, numbers: Batches) -> Batches:
-    """Do the shares of these numbers: from offsets to parcels and result rows."""
+    """Run the shares of these numbers: from offsets to parcels, result rows."""
     work = _loaded(data)
     for batch in numbers:
         for number in batch.column(0).to_pylist():
@@ -66,7 +66,7 @@ def head(data: bytes, numbers: Batches) -> Batches:
 
 
 def past(data: bytes, source: str, rows: Batches) -> Batches:
-    """Take rows of a table that stands for the beginnings of a source: from its columns to parcels."""
+    """Take rows of a table in place of a source's beginnings: from its columns to parcels."""
     job = _loaded(data).job
     assert isinstance(job, BackfillJob)
     for batch in rows:
@@ -84,7 +84,7 @@ def level(data: bytes, number: int, parcels: Batches) -> Batches:
 
 
 def publication(data: bytes, rows: Batches) -> Batches:
-    """Publish result partitions, whose rows come sorted, one after the other."""
+    """Publish result partitions one after the other; their rows come sorted."""
     work = _loaded(data)
     for number, own in by_partition(map(_frame, rows)):
         published = _publish(work, number, own)
@@ -94,7 +94,7 @@ def publication(data: bytes, rows: Batches) -> Batches:
 
 @lru_cache(1)
 def _loaded(data: bytes) -> Work:
-    """A worker does many tasks of an epoch, and what a job builds is to be built once."""
+    """A worker runs many tasks of an epoch, but should build a job's parts only once."""
     work: Work = pickle.loads(data)
     return work
 
@@ -141,7 +141,7 @@ def _records(work: Work, piece: Piece) -> Iterator[Records]:
 
 
 def _ghosts(work: Work, ghosts: Ghosts, is_one: Callable[[Message], bool]) -> Iterator[pl.DataFrame]:
-    """The keys of those records of a range that are ghosts, as far as it is there still."""
+    """The keys of the ghosts in a range, as far as it still exists."""
     topics, place = Topics(work.cluster), TopicPartition(ghosts.topic, ghosts.partition)
     info = topics.describe([ghosts.topic]).get(ghosts.topic)
     if info is None or info.partitions <= ghosts.partition:
@@ -179,10 +179,10 @@ def _publish(work: Work, number: int, rows: Iterator[pl.DataFrame]) -> Published
         result.fill(records(lasts(rows, counting) if counting else rows, work.job.clock))
         log = publisher_log(work.cluster, names.owner(number), names.transaction_timeout_ms, names.batch_bytes)
         with closing(log):
-            outcome = run(publish(log, names.part(number), result, pause))
+            outcome = run(publish(log, names.part(number), result, Waiting()))
         return Published(number, outcome, result.records, result.tombstones)
 
 
 def _folder() -> Path:
-    """Where Spark lets its workers keep what is too much for memory."""
+    """Spark's folder for workers' data that is too much for memory."""
     return Path(os.environ["SPARK_LOCAL_DIRS"].split(",")[0])

@@ -1,4 +1,4 @@
-"""A job of Spark's under watch: how far it is, and an end to it where nobody wants it any more."""
+"""A Spark job under watch: its progress, and its end if nobody needs it any more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVERY = 0.25
 
 
 class Progress(NamedTuple):
-    """How far the part of a job is that is under way."""
+    """The progress of a job's running part."""
 
     what: str
     done: int
@@ -34,7 +34,7 @@ def watched(spark: SparkContext, what: str, names: Sequence[str], action: Callab
     """What `action` returns, which is one job of stages called `names`, in order.
 
     `tell` is called every moment, in this thread; what it raises cancels the job, and is raised here. Raises FalkirkError
-    where the job fails.
+    if the job fails.
     """
     group = f"{what} {uuid4().hex[:8]}"
 
@@ -49,7 +49,7 @@ def watched(spark: SparkContext, what: str, names: Sequence[str], action: Callab
                 if (progress := _progress(spark, group, names)) is not None:
                     tell(progress)
         except BaseException:
-            while not _ended(running):  # a job that was about to begin is not cancelled by the first word
+            while not _ended(running):  # the first call does not cancel a job that is about to begin
                 spark.cancelJobGroup(group)
             raise
         try:
@@ -67,7 +67,7 @@ def _ended(running: Future[T]) -> bool:
 
 
 def _progress(spark: SparkContext, group: str, names: Sequence[str]) -> Progress | None:
-    """Stages are numbered upstream first: the first that is not done is the one to tell of."""
+    """Stages are numbered upstream first: report the first that is not done."""
     tracker = spark.statusTracker()
     jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(group))
     stages = sorted(stage for job in jobs if job is not None for stage in job.stageIds)

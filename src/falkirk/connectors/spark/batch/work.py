@@ -1,4 +1,4 @@
-"""What is to be done in an epoch, in plain values: it travels to every task."""
+"""The work of an epoch, in plain values: it is sent to every task."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from falkirk.stream.backfill import BackfillJob, Turn
 from falkirk.stream.batch import PARCELS, Job, Piece
 
 ARROW = pa.schema([(name, arrow_type(dtype)) for name, dtype in PARCELS.items()])
-"""PARCELS, as Spark has them."""
+"""PARCELS in Spark's types."""
 
 GHOST = b"ghost"
-"""The `payload` of a row that is no record, but the key of one that an earlier epoch wrote."""
+"""The `payload` of a row that is not a record, but the key of an earlier epoch's record."""
 
 LAST = b"\xff"
 """The `order` of such a row: it comes after all records of its key."""
 
 MARK = -1
-"""The `exchange` of a row that is no record either: it is there so that its result partition is."""
+"""The `exchange` of a row that only makes its result partition exist: not a record either."""
 
 
 class Ghosts(NamedTuple):
-    """Where an earlier epoch's records of a sink lie that is replaced: start ≤ offset < end."""
+    """The range of an earlier epoch's records of a replaced sink: start ≤ offset < end."""
 
     sink: int
     topic: str
@@ -41,10 +41,10 @@ class Ghosts(NamedTuple):
 
 
 class Buried(NamedTuple):
-    """Where this epoch's own tombstones may lie, from a start on: those that an attempt published which has died.
+    """Where this epoch's own tombstones may be, from a start on: those that a dead attempt published.
 
-    What they bury may be gone by now, compacted or too old, and is a ghost all the same: for the rows that are published
-    already must be computed again.
+    The records that they delete may be gone by now, compacted or too old. They are still ghosts, because the rows that
+    are already published must be computed again.
     """
 
     sink: int
@@ -54,7 +54,7 @@ class Buried(NamedTuple):
 
 
 Share = Piece | Turn | Ghosts | Buried | None
-"""What a task of the head does: read a piece, run a history, or find ghosts; None: mark result partitions."""
+"""What a head task does: read a piece, run a history, or find ghosts; None: mark result partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,27 +64,27 @@ class Target:
     topic: str
     partitions: int
     keyed: bool
-    """Keys place records as Java's producers do; else all of a result partition go to one."""
+    """Keys place records as in Java's producers; else a result partition goes to one."""
     last: bool = False
-    """Of each key, what its task wrote last is what counts, and a tombstone is nothing."""
+    """For each key, only what its task wrote last counts; a tombstone is nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """Under which names an epoch's results are published."""
+    """The names under which an epoch is published."""
 
     epoch: Epoch
     opening: Offset
-    """Where the record lies that opened the epoch."""
+    """The offset of the epoch's opening record."""
     progress: str
     """The topic whose partition p + 1 says how far result partition p is."""
     app: str
     stage: str
     targets: tuple[Target, ...]
-    """Of each output, in the order of their numbers."""
+    """One for each output, in the order of numbers."""
     transaction_timeout_ms: int = 60_000
     batch_bytes: int = 1_000_000
-    """The least that any of the topics accepts as one batch or record."""
+    """The smallest limit of any topic for one batch or record."""
 
     @property
     def what(self) -> str:
@@ -102,18 +102,18 @@ class Publishing:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """All of it. Each task of the head has one of the shares."""
+    """All of it. Each head task has one of the shares."""
 
     job: Job | BackfillJob
     cluster: Cluster
     shares: Sequence[Share]
     topic_ids: Mapping[str, str]
-    """Kafka's id of each topic whose offsets the pieces mean."""
+    """Kafka's id of each topic that the pieces read."""
     headers: Sequence[bool]
-    """Whether a source's records are wanted with their headers, by number."""
+    """Whether a source's records need their headers, by number."""
     publishing: Publishing
     checkpoints: str = ""
-    """Where the bases of a backfill are kept: the URL of the checkpoint store."""
+    """The URL of the checkpoint store, which keeps a backfill's bases."""
 
 
 class Published(NamedTuple):
@@ -122,7 +122,7 @@ class Published(NamedTuple):
     result_partition: int
     outcome: Outcome
     records: int
-    """That it has, whoever published them; tombstones included."""
+    """All that it has, published by any copy; with tombstones."""
     tombstones: int
 
 

@@ -1,0 +1,188 @@
+"""Several nodes that form one cluster on loopback, for tests of what happens when a leader dies.
+
+    EmbeddedCluster ── node 1, node 2, node 3      each broker and controller, with its own data folder and ports
+
+Unlike the single node of `EmbeddedKafka`, a silent node is given up by the others: its leaders move after `SESSION_MS`.
+So a crashed node needs no recovery. But it should not come back before it was given up (`given_up`): recovery.py tells
+what a Kafka broker does if it starts while it is still taken for alive.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Self
+
+from confluent_kafka import ElectionType, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
+from rich.console import Console
+
+from falkirk.connectors.embedded import settings as files
+from falkirk.connectors.embedded.jvm import Jvm
+from falkirk.connectors.embedded.node import EmbeddedKafka, free_port, new_cluster_id, prepared_jvm
+from falkirk.errors import ClusterError
+
+SESSION_MS = 3_000
+"""If a broker is silent for so long, its leaders move: a third of Kafka's default."""
+STOP_TIMEOUT_S = 10.0
+PATIENCE_S = 60.0
+"""To wait for the wanted cluster state."""
+
+
+class Node(EmbeddedKafka):
+    """One of the cluster's nodes."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        port: int,
+        member: files.Member,
+        *,
+        heap: str,
+        settings: Mapping[str, str],
+        console: Console,
+    ) -> None:
+        super().__init__(data_dir, port, heap=heap, settings=settings, console=console)
+        self.member = member
+
+    @property
+    def number(self) -> int:
+        """The broker's id."""
+        return self.member.number
+
+    def _known(self) -> tuple[str, int]:
+        return self.member.cluster_id, self.port
+
+    def _properties(self, log_dirs: str) -> str:
+        return files.member_properties(log_dirs, self.port, self.member, self._settings)
+
+    def _recover(self, jvm: Jvm) -> None:
+        """The other nodes have given it up."""
+
+
+class EmbeddedCluster:
+    """A Kafka cluster of `nodes` nodes. Topics have a replica on each and stay writable without one of three.
+
+    with EmbeddedCluster(Path("data")) as cluster:
+        cluster.nodes[0].kill()
+        cluster.given_up(cluster.nodes[0])
+        cluster.nodes[0].start()
+        cluster.whole()
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        nodes: int = 3,
+        *,
+        heap: str = "384m",
+        settings: Mapping[str, str] | None = None,
+        console: Console | None = None,
+    ) -> None:
+        """`settings` are broker settings (server.properties) that replace Falkirk's."""
+        console = console or Console(stderr=True)
+        ports: list[int] = []
+        while len(ports) < 2 * nodes:
+            if (port := free_port()) not in ports:
+                ports.append(port)
+        cluster_id, controllers = new_cluster_id(), tuple(ports[nodes:])
+        self._console = console
+        self.nodes: Sequence[Node] = tuple(
+            Node(
+                data_dir / f"node-{i + 1}",
+                ports[i],
+                files.Member(cluster_id, i + 1, controllers, SESSION_MS),
+                heap=heap,
+                settings=settings or {},
+                console=console,
+            )
+            for i in range(nodes)
+        )
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all nodes, running or not."""
+        return ",".join(f"{files.HOST}:{node.port}" for node in self.nodes)
+
+    def start(self) -> str:
+        """Start all nodes, as none serves alone, and wait until they form one cluster. Raises ClusterError, and what
+        `EmbeddedKafka.start` raises."""
+        prepared_jvm(self._console)
+        try:
+            with ThreadPoolExecutor(len(self.nodes), "falkirk-node") as threads:
+                list(threads.map(lambda node: node.start(), self.nodes))
+            self._until(lambda m: len(m.brokers) == len(self.nodes), "all brokers have joined")
+        except BaseException:
+            self.stop()
+            raise
+        return self.bootstrap
+
+    def stop(self) -> None:
+        """End all nodes."""
+        with ThreadPoolExecutor(len(self.nodes), "falkirk-node") as threads:
+            list(threads.map(lambda node: node.stop(STOP_TIMEOUT_S), self.nodes))
+
+    def given_up(self, node: Node) -> None:
+        """Wait until the others have given a dead node up: it leads no partition. Raises ClusterError."""
+
+        def done(metadata: ClusterMetadata) -> bool:
+            return node.number not in metadata.brokers and all(
+                p.leader not in (-1, node.number) for t in metadata.topics.values() for p in t.partitions.values()
+            )
+
+        self._until(done, f"node {node.number} was given up")
+
+    def whole(self) -> None:
+        """Wait until every replica of every partition is in sync. Raises ClusterError."""
+
+        def done(metadata: ClusterMetadata) -> bool:
+            partitions = [p for t in metadata.topics.values() for p in t.partitions.values()]
+            return len(metadata.brokers) == len(self.nodes) and all(
+                p.leader != -1 and set(p.isrs) == set(p.replicas) for p in partitions
+            )
+
+        self._until(done, "all replicas are in sync")
+
+    def balance(self) -> int:
+        """Move every partition's leader to its preferred replica, under any load. Returns how many have moved."""
+        admin = self._admin()
+        try:
+            moved = admin.elect_leaders(ElectionType.PREFERRED).result()
+        except KafkaException as error:
+            raise ClusterError(f"leaders could not be moved: {error.args[0].str()}", where=self.bootstrap) from error
+        return sum(error is None for error in moved.values())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    def _until(self, done: Callable[[ClusterMetadata], bool], what: str) -> None:
+        """Ask a running broker until it is done: a stopped one may give old metadata for a moment."""
+        deadline = time.monotonic() + PATIENCE_S
+        admin = self._admin()
+        while True:
+            try:
+                if done(admin.list_topics(timeout=2)):
+                    return
+            except KafkaException as error:
+                if error.args[0].code() not in (
+                    KafkaError._TRANSPORT,
+                    KafkaError._ALL_BROKERS_DOWN,
+                    KafkaError._TIMED_OUT,
+                ):
+                    raise
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"{PATIENCE_S:g} s have passed, and it is not so that {what}",
+                    where=self.bootstrap,
+                    hint="the ends of the nodes' kafka.log say more",
+                )
+            time.sleep(0.1)

@@ -1,0 +1,27 @@
+"""What may be given as a user's function."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from falkirk.errors import DefinitionError
+
+
+def checked_function(function: Callable[..., Any], where: str) -> None:
+    """Raises DefinitionError where it is none, or is async: a call of that gives a coroutine, and no row."""
+    if not callable(function):
+        raise DefinitionError(f"{function!r} is no function", where=where)
+    if any(map(_is_async, (function, getattr(function, "__call__", None)))):  # noqa: B004  # an object may be async to call
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        raise DefinitionError(
+            f"{name} is async, and a step waits for no coroutine",
+            where=where,
+            hint="write it with def. What has to wait for others can do so before the records are produced, or after a sink; "
+            "a lookup from a table of a topic needs no wait",
+        )
+
+
+def _is_async(function: object) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)

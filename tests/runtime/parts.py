@@ -1,0 +1,45 @@
+"""A running task, and as much of a worker as runs its steps, without a cluster."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, Literal
+
+from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerId, TaskId, TopicPartition
+from falkirk.checkpoint.pipeline import Pipeline
+from falkirk.checkpoint.tasks import Owned, Phase, Task
+from falkirk.checkpoint.transaction import Fate
+from falkirk.runtime.app import BoundInput, BoundTask
+from falkirk.runtime.task import RunningTask
+from falkirk.runtime.traces import Traces
+from falkirk.runtime.worker import Worker
+from falkirk.state.memory import MemoryStore
+from falkirk.state.store import Identity
+from falkirk.stream.plan import Input
+
+
+def running(partition: int, kind: Literal["source", "edge"] = "source") -> RunningTask:
+    """A task that has begun, and has no step yet."""
+    task = Task(TaskId("stats", partition), TopicPartition("steps", partition), None, True)
+    owned = Owned(task, nonce=Nonce("n"), store=MemoryStore(Identity("app", str(task.id), "f")))
+    for phase in (Phase.NAMING, Phase.FENCING, Phase.ROLLING, Phase.RUNNING):
+        owned.enter(phase)
+    place = InputPartition("", "bids", "id", partition)
+    bound = BoundInput(Input("bids", "bids", kind), TopicPartition("bids", partition), place)
+    circuit: Any = SimpleNamespace(wake_at=lambda state: None, moving=lambda state: False, rewind=lambda: None)
+    return RunningTask(BoundTask(task, SimpleNamespace(id="stats"), (bound,)), owned, circuit)  # type: ignore[arg-type]
+
+
+def worker_of(*tasks: RunningTask, traces: Traces) -> Worker:
+    """As much of a worker as it needs to run steps and hand them to a committer: the step 0 of each task is staged."""
+    committed: Future[list[Fate]] = Future()
+    committed.set_result([Fate.COMMITTED] * len(tasks))
+    worker = Worker.__new__(Worker)
+    worker.pipeline, worker.owner, worker.traces = Pipeline(), OwnerId("me"), traces
+    worker._commit, worker._commit_began, worker._first_row = None, 0.0, 0.0
+    worker._committer = SimpleNamespace(commit=lambda steps: committed)  # type: ignore[assignment]
+    for task in tasks:
+        starts = {i.partition: Offset(0) for i in task.bound.inputs}
+        worker.pipeline.stage(task.begin(starts, worker.owner, Millis(0)))
+    return worker

@@ -1,0 +1,270 @@
+"""Several tasks recover at a time, and the group takes one away: nothing waits for another, and what was taken never runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from falkirk.checkpoint.ids import Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
+from falkirk.checkpoint.ports import GoOn, LogRecord, Ranges, Read, Writes
+from falkirk.checkpoint.records import Named, StepRecord, TaskRecord, decode, encode
+from falkirk.checkpoint.tasks import Owned, Phase, Task
+from falkirk.errors import StateError
+from falkirk.runtime.committer import Committer
+from falkirk.runtime.crew import Slots
+from falkirk.runtime.settings import Settings
+from falkirk.runtime.stores import RECOVERIES
+from falkirk.runtime.takeovers import TakeOvers
+from falkirk.runtime.traces import SILENT
+from falkirk.state.memory import MemoryDisk, MemoryStore
+from falkirk.state.store import Changes, Identity, Store
+
+CHUNKS = 50
+"""Of each changelog."""
+HANGS = 30.0
+
+
+def until(what: Callable[[], bool]) -> None:
+    """Wait for something that another thread does."""
+    deadline = time.monotonic() + HANGS
+    while not what():
+        assert time.monotonic() < deadline, "it hangs"
+        time.sleep(0.001)
+
+
+class OneWorkersLog:
+    """Steps partitions that this worker alone writes to, and changelogs whose chunks come when they are let."""
+
+    owner = OwnerId("w0")
+
+    def __init__(self) -> None:
+        self.steps: dict[int, list[TaskRecord]] = {}
+        self.open: list[Writes] = []
+        self.let: dict[int, threading.Semaphore] = {}
+        self.reading: set[int] = set()
+        self.troubles: dict[int, Exception] = {}
+
+    def records(self, p: TopicPartition) -> list[TaskRecord]:
+        first = StepRecord("s", Step(0), Nonce("before"), self.owner, Millis(1), (), (), "")
+        return self.steps.setdefault(p.partition, [first])
+
+    async def renew(self) -> None:
+        pass
+
+    async def begin(self) -> None:
+        self.open = []
+
+    async def send(self, writes: Writes) -> None:
+        self.open.append(writes)
+
+    async def send_offsets(self, offsets: object) -> None:
+        pass
+
+    async def commit(self) -> Mapping[TopicPartition, Offset]:
+        for w in self.open:
+            self.records(TopicPartition("steps", w.partitions[0])).append(decode(w.values[0] or b""))
+        return {}
+
+    async def start(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
+        return dict.fromkeys(partitions, Offset(0))
+
+    async def end(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
+        return {p: Offset(len(self.records(p)) if p.topic == "steps" else CHUNKS) for p in partitions}
+
+    async def read_committed(self, ranges: Ranges) -> Mapping[TopicPartition, Read]:
+        found = {p: [LogRecord(Offset(i), None, encode(r)) for i, r in enumerate(self.records(p))] for p in ranges}
+        return {p: Read(found[p][start:end], end) for p, (start, end) in ranges.items()}
+
+    read_uncommitted = read_committed
+
+    async def read_changes(self, partition: TopicPartition, start: Offset, end: Offset) -> tuple[Changes, Offset]:
+        self.reading.add(partition.partition)
+        if (may := self.let.get(partition.partition)) is not None:
+            assert may.acquire(timeout=HANGS)
+        if (trouble := self.troubles.get(partition.partition)) is not None:
+            raise trouble
+        return {b"%d" % start: b"v"}, Offset(start + 1)
+
+
+class Opened(MemoryStore):
+    """It says when it is closed."""
+
+    on_close: Callable[[], None]
+
+    def close(self) -> None:
+        super().close()
+        self.on_close()
+
+
+class OpenOnce:
+    """Stores of which each is open once, or none."""
+
+    def __init__(self) -> None:
+        self.disks: dict[TaskId, MemoryDisk] = {}
+        self.held: set[TaskId] = set()
+        self.recovering = Slots(RECOVERIES)
+
+    def prefetch(self, task: TaskId, go_on: GoOn) -> None:
+        pass
+
+    def discard(self, task: TaskId) -> None:
+        pass
+
+    async def open(self, task: TaskId, go_on: GoOn) -> Store:
+        if task in self.held:
+            raise StateError(f"{task} is open already")
+        self.held.add(task)
+        store = Opened(Identity("app", str(task), ""), self.disks.setdefault(task, MemoryDisk()))
+        store.on_close = lambda: self.held.discard(task)
+        return store
+
+
+class Stand:
+    """The take-overs of a worker with so many tasks. Its main thread is the test's."""
+
+    def __init__(self, tasks: int) -> None:
+        self.log, self.stores = OneWorkersLog(), OpenOnce()
+        self.committer = Committer(self.log, "host", lambda: None)  # type: ignore[arg-type]
+        ids = [TaskId("s", p) for p in range(tasks)]
+        stage = SimpleNamespace(circuit=lambda partition, layout: SimpleNamespace())
+        bound = [
+            SimpleNamespace(task=Task(i, TopicPartition("steps", p), TopicPartition("changes", p)), stage=stage)
+            for p, i in enumerate(ids)
+        ]
+        app: Any = SimpleNamespace(tasks=bound, layout=None)
+        settings = Settings("127.0.0.1:1", "")
+        self.take_overs = TakeOvers(app, settings, self.committer, self.stores, SILENT)  # type: ignore[arg-type]
+        self.running: list[int] = []
+
+    def hold(self, task: int) -> None:
+        """Its changelog comes chunk by chunk, as it is let."""
+        self.log.let[task] = threading.Semaphore(0)
+
+    def turn(self) -> None:
+        """What a worker's loop does."""
+        self.take_overs.recover_named()
+        self.running += [owned.task.steps.partition for owned, _ in self.take_overs.taken()]
+
+    def until(self, what: Callable[[], bool]) -> None:
+        """Turn until then."""
+
+        def turned() -> bool:
+            self.turn()
+            return what()
+
+        until(turned)
+
+    def owned(self, task: int) -> Owned:
+        return self.take_overs.under_way[task]
+
+
+@contextmanager
+def stand(tasks: int) -> Iterator[Stand]:
+    one = Stand(tasks)
+    try:
+        yield one
+    finally:
+        for held in one.log.let.values():
+            held.release(10 * CHUNKS)
+        one.committer.close()
+
+
+def test_giving_a_task_up_waits_for_no_recovery() -> None:
+    with stand(3) as s:
+        s.hold(0)
+        s.hold(1)
+        s.take_overs.begin([0, 1, 2])
+        s.until(lambda: s.running == [2] and {0, 1} <= s.log.reading)
+        zero, one = s.owned(0), s.owned(1)
+        s.take_overs.give_up([1])  # returns, though neither of them can go on
+        s.log.let[0].release(CHUNKS)
+        s.until(lambda: s.running == [2, 0])
+        assert zero.phase is Phase.RUNNING
+        s.log.let[1].release()  # a chunk: to where it sees that it was given up
+        until(lambda: one.phase is Phase.IDLE)
+        assert one.store is None
+        assert s.stores.held == {TaskId("s", 0), TaskId("s", 2)}
+        s.turn()
+        assert s.running == [2, 0]
+
+
+def test_a_task_that_comes_back_is_taken_over_when_its_store_is_closed() -> None:
+    with stand(1) as s:
+        s.hold(0)
+        s.take_overs.begin([0])
+        s.until(lambda: 0 in s.log.reading)
+        s.take_overs.give_up([0])
+        s.take_overs.begin([0])  # as a worker does in each turn while it is assigned
+        assert s.take_overs.under_way == {}
+        assert sum(isinstance(r, Named) for r in s.log.steps[0]) == 1
+        s.log.let[0].release(1 + CHUNKS)
+
+        def again() -> bool:
+            if not s.take_overs.under_way and not s.running:
+                s.take_overs.begin([0])
+            return s.running == [0]
+
+        s.until(again)
+        assert sum(isinstance(r, Named) for r in s.log.steps[0]) == 2
+
+
+def test_a_task_that_is_given_up_when_it_is_rolled_already_does_not_run() -> None:
+    with stand(1) as s:
+        s.take_overs.begin([0])
+        until(s.take_overs._naming[0][1].done)
+        s.take_overs.recover_named()
+        owned = s.owned(0)
+        until(lambda: owned.phase is Phase.RUNNING)
+        s.take_overs.give_up([0])
+        s.until(lambda: owned.phase is Phase.IDLE)
+        assert s.running == []
+        assert s.stores.held == set()
+
+
+def test_a_task_that_is_given_up_while_it_is_named_is_not_recovered() -> None:
+    with stand(1) as s:
+        s.take_overs.begin([0])
+        owned = s.owned(0)
+        s.take_overs.give_up([0])
+        s.until(lambda: not s.take_overs._naming and not s.take_overs._recoveries)
+        assert owned.phase is Phase.IDLE
+        assert s.log.reading == set()
+
+
+def test_several_tasks_recover_at_a_time_but_not_all() -> None:
+    tasks = range(RECOVERIES + 2)
+    with stand(len(tasks)) as s:
+        for task in tasks:
+            s.hold(task)
+        s.take_overs.begin(tasks)
+        s.until(lambda: len(s.log.reading) == RECOVERIES)
+        time.sleep(0.05)
+        assert len(s.log.reading) == RECOVERIES, "more of them at a time than memory is meant for"
+        for task in tasks:
+            s.log.let[task].release(CHUNKS)
+        s.until(lambda: sorted(s.running) == list(tasks))
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_trouble_of_a_recovery_ends_the_worker_unless_the_task_was_given_up(given_up: bool) -> None:
+    """Its next owner has the same trouble, or none."""
+    with stand(1) as s:
+        s.hold(0)
+        s.log.troubles[0] = StateError("damaged")
+        s.take_overs.begin([0])
+        s.until(lambda: 0 in s.log.reading)
+        if given_up:
+            s.take_overs.give_up([0])
+        s.log.let[0].release()
+        if given_up:
+            s.until(lambda: not s.take_overs._recoveries)
+        else:
+            with pytest.raises(StateError, match="damaged"):
+                s.until(lambda: False)
+        assert s.stores.held == set()

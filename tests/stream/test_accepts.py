@@ -1,0 +1,156 @@
+"""Rows that a sink's topic does not accept: its broker would refuse the whole step, each time that it is tried."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+import falkirk as fk
+from falkirk.errors import UserCodeError
+from falkirk.stream.on_error import OnError
+from falkirk.stream.plan import AHEAD, Accepts, Layout
+from falkirk.testing.memory import MemoryApp
+
+HOUR = 3_600_000
+NOW = 1_000 * HOUR
+LETTERS = "falkirk.f.dead-letters"
+COMPACTED = Accepts(keyless=False)
+
+
+def app_of(flow: fk.Flow, accepts: Accepts) -> MemoryApp:
+    app = MemoryApp(flow)
+    app.layout = Layout(app.layout.partitions, {"out": accepts, LETTERS: accepts})
+    return app
+
+
+def rows(flow: fk.Flow, **options: Any) -> fk.Stream:
+    return flow.source("in", value=fk.Json({"id": fk.Int64, "k": fk.String}), **options)
+
+
+def put(app: MemoryApp, *keys: str | None, timestamp: int = NOW) -> None:
+    for i, k in enumerate(keys):
+        app.append("in", None, msgspec.json.encode({"id": i, "k": k}), timestamp=timestamp)
+
+
+def run(app: MemoryApp) -> None:
+    ((stage, task),) = app.tasks()
+    app.step(stage, task, app.waiting(stage, task), clock=NOW)
+
+
+def letters(app: MemoryApp) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(r.value() or b"") for r in app.records(LETTERS)]
+
+
+def keys(app: MemoryApp) -> list[bytes | None]:
+    return [r.key() for r in app.records("out")]
+
+
+def test_a_null_key_for_a_compacted_topic_stops_the_app_with_the_address_of_its_record() -> None:
+    flow = fk.Flow("f")
+    rows(flow).sink("out", key="k", value=fk.Json())
+    app = app_of(flow, COMPACTED)
+    put(app, "a", None)
+    with pytest.raises(UserCodeError, match="its key is null, and topic 'out' is compacted") as caught:
+        run(app)
+    assert caught.value.where.startswith("sink 'out' (")
+    assert caught.value.where.endswith("topic in, partition 0, offset 1")
+    assert "fk.DeadLetter()" in caught.value.hint
+
+
+@pytest.mark.parametrize(("flow_wide", "own"), [(fk.DeadLetter(), None), (None, fk.DeadLetter())])
+def test_or_it_goes_to_the_dead_letters_as_the_flow_or_the_sink_says(
+    flow_wide: OnError | None, own: OnError | None
+) -> None:
+    flow = fk.Flow("f", on_error=flow_wide)
+    rows(flow).sink("out", key="k", value=fk.Json(), on_error=own)
+    app = app_of(flow, COMPACTED)
+    put(app, "a", None, "b")
+    run(app)
+    assert keys(app) == [b"a", b"b"]
+    (letter,) = letters(app)
+    assert (letter["operator"], letter["offset"]) == ("sink out", 1)
+    assert letter["reason"].startswith("its key is null")
+
+
+def test_or_it_is_skipped_and_counted() -> None:
+    flow = fk.Flow("f", on_error=fk.Skip())
+    rows(flow).sink("out", key="k", value=fk.Json())
+    app = app_of(flow, COMPACTED)
+    put(app, None, "a")
+    ((stage, task),) = app.tasks()
+    assert app.step(stage, task, {"in": 2}, clock=NOW).skipped == 1
+    assert keys(app) == [b"a"]
+
+
+def test_a_group_of_a_null_key_has_a_letter_with_its_row() -> None:
+    flow = fk.Flow("f", on_error=fk.DeadLetter())
+    rows(flow, key=None).group_by("k", id="counts").agg(n=fk.len()).sink("out", key="k", value=fk.Json())
+    app = app_of(flow, COMPACTED)
+    put(app, "a", None, None)
+    for stage, task in app.tasks():
+        app.step(stage, task, app.waiting(stage, task), clock=NOW)
+    assert keys(app) == [b"a"]
+    (letter,) = letters(app)
+    assert letter["row"] == {"k": None, "n": 2}
+
+
+def test_a_topic_that_is_not_compacted_has_the_row_of_a_null_key() -> None:
+    flow = fk.Flow("f")
+    rows(flow).sink("out", key="k", value=fk.Json())
+    app = app_of(flow, Accepts(after=HOUR))
+    put(app, "a", None)
+    run(app)
+    assert keys(app) == [b"a", None]
+
+
+@pytest.mark.parametrize("accepts", [Accepts(after=HOUR), Accepts()])
+def test_a_timestamp_that_a_producer_set_far_ahead_is_bounded_and_its_row_counts(accepts: Accepts) -> None:
+    flow = fk.Flow("f")
+    rows(flow).sink("out", key="k", value=fk.Json())
+    app = app_of(flow, accepts)
+    put(app, "past", timestamp=NOW - 5)
+    put(app, "far", timestamp=NOW + 10_000 * HOUR)
+    run(app)
+    assert [r.timestamp()[1] for r in app.records("out")] == [NOW - 5, NOW + AHEAD]
+
+
+def test_so_is_that_of_a_letter() -> None:
+    flow = fk.Flow("f")
+    rows(flow).sink("out", key="k", value=fk.Json())
+    app = app_of(flow, Accepts(after=HOUR, before=6 * HOUR))
+    app.append("in", None, b"{", timestamp=NOW + 10 * HOUR)
+    app.append("in", None, b"{", timestamp=NOW - 10 * HOUR)
+    run(app)
+    assert [r.timestamp()[1] for r in app.records(LETTERS)] == [NOW + AHEAD, NOW - 5 * HOUR]
+    assert [letter["timestamp"] for letter in letters(app)] == [NOW + 10 * HOUR, NOW - 10 * HOUR]  # what records say
+
+
+@pytest.mark.parametrize(
+    ("accepts", "millis", "says"),
+    [
+        (Accepts(after=60_000), NOW + 55_000, "message.timestamp.after.max.ms is 60,000"),
+        (Accepts(before=60_000), NOW - 55_000, "message.timestamp.before.max.ms is 60,000"),
+    ],
+)
+def test_what_a_topic_with_narrower_bounds_does_not_accept_fails(accepts: Accepts, millis: int, says: str) -> None:
+    flow = fk.Flow("f", on_error=fk.DeadLetter())
+    rows(flow).sink("out", key="k", value=fk.Json())
+    app = app_of(flow, accepts)
+    put(app, "good")
+    put(app, "bad", timestamp=millis)
+    run(app)
+    assert keys(app) == [b"good"]
+    (letter,) = letters(app)
+    assert says in letter["reason"]
+
+
+def test_of_a_sink_with_several_topics_each_has_its_own_bounds() -> None:
+    flow = fk.Flow("f")
+    rows(flow).sink("any", topic=["out", "other"], topic_by="k", key="id", value=fk.Json(), on_error=fk.DeadLetter())
+    app = app_of(flow, Accepts(after=60_000))
+    put(app, "out", "other", "neither", timestamp=NOW + 70_000)
+    run(app)
+    assert (len(app.records("out")), len(app.records("other"))) == (0, 1)
+    assert sorted(letter["offset"] for letter in letters(app)) == [0, 2]

@@ -1,0 +1,88 @@
+"""Functions that no step can call are refused where they are given."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any, ClassVar
+
+import pytest
+
+import falkirk as fk
+from falkirk.errors import DefinitionError
+from falkirk.stream.streams import Stream
+
+
+async def doubled(row: dict[str, Any]) -> dict[str, Any]:
+    return {"n": 2 * row["n"]}
+
+
+async def twice(row: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    yield row
+    yield row
+
+
+async def later(first: int, row: dict[str, Any]) -> dict[str, Any]:
+    return {"n": first + row["n"]}
+
+
+class Doubler:
+    async def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        return row
+
+
+class Waits(fk.Process):
+    async def on_row(self, row: Any, key: Any) -> Any:
+        return row
+
+
+class WaitsForTimers(fk.Process):
+    def on_row(self, row: Any, key: Any) -> Any:
+        return row
+
+    async def on_timer(self, timer: Any, key: Any) -> Any:
+        return None
+
+
+class Slow(fk.Aggregate):
+    state: ClassVar[Any] = {"n": int}
+    returns: ClassVar[Any] = int
+
+    async def add(self, state: Any, *columns: Any) -> Any:
+        return state
+
+    def result(self, state: Any) -> Any:
+        return state["n"]
+
+
+REFUSED: dict[str, Callable[[Stream], Any]] = {
+    "map": lambda s: s.map(doubled),
+    "flat_map": lambda s: s.flat_map(twice),
+    "map_batches": lambda s: s.map_batches(doubled),
+    "partial": lambda s: s.map(partial(later, 1)),
+    "object": lambda s: s.map(Doubler()),
+    "process": lambda s: s.key_by("n").process(doubled),
+    "on_row": lambda s: s.key_by("n").process(Waits()),
+    "on_timer": lambda s: s.key_by("n").process(WaitsForTimers()),
+    "aggregate": lambda s: s.group_by("n").agg(x=Slow("n")),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_async_is_refused_with_a_hint(what: str) -> None:
+    numbers = fk.Flow("async").source("numbers", value=fk.Json({"n": fk.Int64}))
+    with pytest.raises(DefinitionError, match="is async, and a step waits for no coroutine") as error:
+        REFUSED[what](numbers)
+    assert "write it with def" in error.value.hint
+    assert "test_functions.py:" in error.value.where
+
+
+def test_a_predicate_is_an_expression_and_no_function() -> None:
+    numbers = fk.Flow("async").source("numbers", value=fk.Json({"n": fk.Int64}))
+    with pytest.raises(DefinitionError):
+        numbers.filter(doubled)  # type: ignore[arg-type]
+
+
+def test_what_is_not_async_is_as_before() -> None:
+    numbers = fk.Flow("sync").source("numbers", value=fk.Json({"n": fk.Int64}))
+    numbers.map(lambda row: row).map(partial(dict)).sink("same", value=fk.Json())
