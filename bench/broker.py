@@ -36,9 +36,9 @@ class Kafka:
         assert node is not None
         return node.pid
 
-    def make(self, topic: str, config: Mapping[str, str] | None = None) -> None:
-        """A topic of four partitions."""
-        for made in self.admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=dict(config or {}))]).values():
+    def make(self, topic: str, config: Mapping[str, str] | None = None, partitions: int = PARTITIONS) -> None:
+        """Create a topic, with four partitions by default."""
+        for made in self.admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config or {}))]).values():
             made.result()
         while topic not in self.topics():
             time.sleep(0.02)

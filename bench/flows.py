@@ -38,6 +38,17 @@ def stamps(*, grouped: bool) -> fk.Flow:
     return flow
 
 
+def hops(exchanges: int) -> fk.Flow:
+    """When each bid was sent, behind so many exchanges."""
+    flow = fk.Flow(APP, regime=fk.EagerCheckpoint(step="20ms"))
+    value = fk.Json({"auction": fk.Int64, "price": fk.Int64, "sent": fk.Int64})
+    bids = flow.source("bids", topic=SOURCE, key="auction", value=value)
+    for column in ["price", "auction"][:exchanges]:
+        bids = bids.repartition(column)
+    bids.sink("stamps", topic=TARGET, key="auction", value=fk.Json())
+    return flow
+
+
 def computed(*, grouped: bool = False, **more: type) -> fk.Flow:
     """One epoch of a batch part: a row for each bid, with all of its columns, or for each auction."""
     flow = fk.Flow(APP)
@@ -54,6 +65,7 @@ lazy = counts(LAZY, "auction")
 exchange = counts(EAGER, "bidder")
 echo = stamps(grouped=False)
 latest = stamps(grouped=True)
+hops0, hops1, hops2 = hops(0), hops(1), hops(2)
 copied = computed()
 padded = computed(pad=str)
 totals = computed(grouped=True)

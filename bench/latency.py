@@ -1,7 +1,8 @@
 """How long a record takes at a low load: from the moment it is sent until a read_committed reader has what came of it.
 
 Generator, job and reader are processes of their own. In a group of the aggregation the latest record counts; with as many
-keys as there are, hardly ever do two records of one key meet in a step.
+keys as there are, hardly ever do two records of one key meet in a step. Through exchanges records pass as they are, in steps
+of 20 ms: what an exchange adds is what another stage adds, with a transaction of its own.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ TITLES = {
     "loop": "bare transactional loop",
     "echo": "Falkirk, passed through",
     "latest": "Falkirk, aggregated",
+    "hops0": "Falkirk, steps of 20 ms, no exchange",
+    "hops1": "Falkirk, steps of 20 ms, one exchange",
+    "hops2": "Falkirk, steps of 20 ms, two exchanges",
 }
 
 
@@ -44,7 +48,7 @@ def measure(setting: Setting) -> Results:
                 found = run(setting, job)
                 ages[job].append(found)
                 figures = "   ".join(f"{name} {quantile(found, share):6.1f} ms" for name, share in SHARES.items())
-                screen.done(f"{title:<30}{figures}")
+                screen.done(f"{title:<40}{figures}")
     return {"rate": RATE, "jobs": {job: of(job, rounds) for job, rounds in ages.items()}, "rests": rests}
 
 

@@ -7,18 +7,58 @@ Every output says how many bids its key had by then, and the broker says when it
 
 `begin` is the end of the first transaction: what was read before it, and the start of the process, are nobody's rate.
 Transactions show as gaps in the offsets, for each ends with a control record.
+
+A job of several stages has read a part of its input, or most of it, before its last stage writes anything. There `begin` is
+when the first step of the first stage closed, and done(begin) what that step had read: the step records say both.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import polars as pl
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from falkirk.checkpoint.records import StepRecord, decode
 
 
 def read(brokers: str, topic: str, partitions: int, by: str) -> pl.DataFrame:
     """All committed outputs: partition, offset, at (ms since 1970), the key, n, top; in the order of offsets."""
+    frames = []
+    schema = {by: pl.Int64, "n": pl.Int64, "top": pl.Int64}
+    for messages in committed(brokers, topic, partitions):
+        places = pl.DataFrame(
+            [(m.partition(), m.offset(), m.timestamp()[1]) for m in messages],
+            schema={"partition": pl.Int32, "offset": pl.Int64, "at": pl.Int64},
+            orient="row",
+        )
+        frames.append(places.hstack(pl.read_ndjson(b"\n".join([m.value() or b"" for m in messages]), schema=schema)))
+    if not frames:
+        raise RuntimeError(f"{topic} is empty")
+    return pl.concat(frames).rename({by: "key"}).sort("partition", "offset")
+
+
+class First(NamedTuple):
+    """The first round of steps that read anything."""
+
+    at: int
+    """When it closed, in ms since 1970."""
+    records: int
+    """What it read."""
+
+
+def first_round(brokers: str, steps: str, partitions: int) -> First:
+    """The first round of the tasks whose steps are in these partitions of a steps topic."""
+    records = [decode(m.value() or b"") for messages in committed(brokers, steps, partitions) for m in messages]
+    read = [r for r in records if isinstance(r, StepRecord) and r.rows]
+    at = min(record.clock for record in read)
+    return First(at, sum(record.rows for record in read if record.clock == at))
+
+
+def committed(brokers: str, topic: str, partitions: int) -> Iterator[list[Message]]:
+    """All committed records of the first so many partitions."""
     consumer = Consumer(
         {
             "bootstrap.servers": brokers,
@@ -31,8 +71,7 @@ def read(brokers: str, topic: str, partitions: int, by: str) -> pl.DataFrame:
         }
     )
     consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
-    frames, open_partitions = [], set(range(partitions))
-    schema = {by: pl.Int64, "n": pl.Int64, "top": pl.Int64}
+    open_partitions = set(range(partitions))
     while open_partitions:
         messages = []
         for message in consumer.consume(20_000, 0.2):
@@ -44,18 +83,8 @@ def read(brokers: str, topic: str, partitions: int, by: str) -> pl.DataFrame:
             else:
                 raise RuntimeError(f"{topic} cannot be read: {error}")
         if messages:
-            places = pl.DataFrame(
-                [(m.partition(), m.offset(), m.timestamp()[1]) for m in messages],
-                schema={"partition": pl.Int32, "offset": pl.Int64, "at": pl.Int64},
-                orient="row",
-            )
-            frames.append(
-                places.hstack(pl.read_ndjson(b"\n".join([m.value() or b"" for m in messages]), schema=schema))
-            )
+            yield messages
     consumer.close()
-    if not frames:
-        raise RuntimeError(f"{topic} is empty")
-    return pl.concat(frames).rename({by: "key"}).sort("partition", "offset")
 
 
 def faults(outputs: pl.DataFrame, expected: pl.DataFrame) -> int:
@@ -102,14 +131,18 @@ class Pace:
         return (self.end - self.begin) / max(1, self.commits - 1)
 
 
-def pace(outputs: pl.DataFrame) -> Pace:
-    """The pace of a job, from its outputs in the order of offsets. Raises ValueError if one transaction did it all.
+def pace(outputs: pl.DataFrame, first: First | None = None) -> Pace:
+    """The pace of a job, from its outputs in the order of offsets; `first` is given of a job of several stages. Raises
+    ValueError if one transaction did it all.
 
     >>> rows = [(0, 0, 10, 1, 4), (0, 1, 11, 2, 1), (0, 3, 110, 1, 9), (0, 5, 210, 1, 25)]
     >>> outputs = pl.DataFrame(rows, schema=["partition", "offset", "at", "key", "n"], orient="row")
     >>> found = pace(outputs)
     >>> found.begin, found.end, found.records, found.commits, found.commit_ms
     (11, 210, 21, 3, 99.5)
+    >>> found = pace(outputs, First(5, 4))
+    >>> found.begin, found.records
+    (5, 22)
     """
     gap = pl.col("offset").diff().over("partition") > 1
     outputs = outputs.with_columns(
@@ -122,6 +155,8 @@ def pace(outputs: pl.DataFrame) -> Pace:
     half = curve.filter(pl.col("done") >= total / 2).row(0, named=True)
     end = curve["at"][-1]
     before = curve.filter(pl.col("at") <= begin)["done"][-1]
+    if first is not None:
+        begin, before = first
     if begin == end:
         raise ValueError(f"all {total:,} records were done in one transaction: measure with more")
     commits = outputs.group_by("partition").agg(pl.max("transaction") + 1)["transaction"].median()

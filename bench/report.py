@@ -19,7 +19,7 @@ def write(results: Path, target: Path) -> None:
     parts = {path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))}
     writers = {
         "throughput": throughput, "latency": latency, "recovery": recovery, "restore": restore, "memory": memory,
-        "spark": spark, "epochs": epochs,
+        "spark": spark, "epochs": epochs, "tasks": tasks,
     }  # fmt: skip
     lines = ["# Results", "", "Written by `make bench`; [README.md](README.md) says what is measured, and how.", ""]
     if (results / "plot.svg").exists():
@@ -43,7 +43,7 @@ def throughput(part: Part) -> list[str]:
         rows.append(
             [
                 job["title"], f"{rate['median']:,}", f"{rate['min']:,} to {rate['max']:,}",
-                f"{job['late_rate']['median']:,}", f"{job['commit_ms']['median']:,.0f}",
+                f"{job['late_rate']['median']:,}" if "late_rate" in job else "–", f"{job['commit_ms']['median']:,.0f}",
                 f"{job['cpu_per_million']['median']:.2f}", f"{job['broker_cpu_per_million']['median']:.2f}",
                 "yes" if job["faults"] == 0 else f"**{job['faults']:,} keys are wrong**",
             ]
@@ -144,6 +144,21 @@ def memory(part: Part) -> list[str]:
         "",
         disk,
     ]
+
+
+def tasks(part: Part) -> list[str]:
+    """By the number of tasks, with an exchange and without."""
+    rows = [
+        [
+            "with an exchange" if c["kind"] == "exchange" else "one stage", f"{c['tasks']:,}", f"{c['start_s']:.1f}",
+            f"{c['memory_mib']:,}", f"{c['burst_s']['median']:.2f}", f"{c['burst_cpu_s']['median']:.2f}",
+            f"{c['idle_cores']:.2f}", f"{c['recovery_s']:.1f}",
+        ]
+        for c in part["cases"]
+    ]  # fmt: skip
+    head = ["", "tasks of a stage", "start, s", "memory, MiB", "burst, s", "burst, CPU s", "idle, cores", "recovery, s"]
+    title = f"## One worker with many tasks: bursts of {part['rows']:,} rows"
+    return [title, "", *table(head, rows, right=range(1, 8))]
 
 
 def spark(part: Part) -> list[str]:

@@ -30,6 +30,7 @@ PARTS = {
     "memory": "growth",
     "spark": "batch",
     "epochs": "epochs",
+    "tasks": "tasks",
 }
 """What can be measured, and the module that does it."""
 
@@ -47,18 +48,20 @@ PARTS = {
 @click.option(
     "--states", type=int, multiple=True, help="Keys in a recovered state; may be repeated.  [default: 10⁴, 10⁶]"
 )
+@click.option("--tasks", type=int, multiple=True, help="Tasks of a worker; may be repeated.  [default: 100, 1,000]")
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=BENCH, help="Where results are written."
 )
 def main(
-    only: tuple[str, ...], quick: bool, full: bool, states: tuple[int, ...], out: Path, **given: int | None
-) -> None:
+    only: tuple[str, ...], quick: bool, full: bool, states: tuple[int, ...], tasks: tuple[int, ...], out: Path,
+    **given: int | None,
+) -> None:  # fmt: skip
     """Measure, and write results/*.json, results/plot.svg and RESULTS.md."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sizes = QUICK if quick else Sizes()
     if full:
         sizes = replace(sizes, states=FULL_STATES, grown=FULL_GROWN)
-    sizes = replace(sizes, states=states or sizes.states)
+    sizes = replace(sizes, states=states or sizes.states, tasks=tasks or sizes.tasks)
     sizes = replace(sizes, **{key: value for key, value in given.items() if value is not None})
     console, results = Console(), out / "results"
     compileall.compile_dir(ROOT / "src", quiet=1)  # as pip does: a start is mostly imports
