@@ -7,6 +7,7 @@ python examples/topic.py read word-counts --brokers 127.0.0.1:9092        # from
 from __future__ import annotations
 
 import sys
+import time
 
 import click
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -38,9 +39,9 @@ def read(name: str, brokers: str) -> None:
     """Key and value of every committed record, as it comes."""
     settings = {"bootstrap.servers": brokers, "group.id": "topic.py", "enable.auto.commit": False}
     consumer = Consumer({**settings, "isolation.level": "read_committed", "auto.offset.reset": "earliest"})
-    partitions = consumer.list_topics(name, 10).topics[name].partitions
-    if not partitions:
-        raise click.ClickException(f"there is no topic {name} at {brokers}")
+    while not (partitions := consumer.list_topics(name, 10).topics[name].partitions):
+        click.echo(f"waiting for topic {name} at {brokers}", err=True)
+        time.sleep(1)
     consumer.assign([TopicPartition(name, p, 0) for p in partitions])
     while True:
         message = consumer.poll(1)

@@ -40,7 +40,5 @@ def test_a_flow_runs_on_a_local_spark_to_the_end_and_on_after_ctrl_c(app: OnSpar
     app.check()
     app.process.send_signal(signal.SIGINT)
     assert app.process.wait(120) == 0, app.said()
-    found = app.status()
-    assert found is not None
-    assert {task.owner for task in found.tasks} == {None}
+    assert app.handed_over()
     assert "Traceback" not in app.said()

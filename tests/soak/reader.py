@@ -59,6 +59,8 @@ class Status(msgspec.Struct):
     examples: list[str] = []
     settled: list[Settled] = []
     longest_gap: tuple[float, str, float] = (0.0, "", 0.0)
+    behind: int = 0
+    """Records that are there, and that it has not read: it cannot tell yet whether a task is back."""
     drained: bool = False
     verdict: bool = False
     troubles: list[str] = []
@@ -116,6 +118,10 @@ class Reader:
     def ends(self) -> dict[Tp, int] | None:
         """High watermarks of all partitions now; None while the broker does not answer."""
         return self._result([cluster.ask() for cluster in self.clusters])
+
+    def behind(self) -> int:
+        """How many records it has still to read, as far as the last answers of the brokers tell."""
+        return self._ahead.waiting() + sum(cluster.behind() for cluster in self.clusters)
 
     def finish(self, sent: Mapping[str, int], patience: float) -> None:
         """Read to the end of everything, and come to a verdict."""
@@ -196,6 +202,17 @@ class Cluster:
                 return {topic: len(found[topic].partitions) for topic in topics}
             time.sleep(0.1)
 
+    def behind(self) -> int:
+        """Records between its positions and the ends that came with the last answers."""
+        return sum(
+            max(
+                0,
+                self.consumer.get_watermark_offsets(TopicPartition(tp.topic, tp.partition), cached=True)[1] - tp.offset,
+            )
+            for tp in self.consumer.position(self.consumer.assignment())
+            if tp.offset >= 0
+        )
+
     def ask(self) -> Asked:
         """Ask for the ends of all partitions."""
         # At read_uncommitted: the last stable offset may lag behind a commit whose records have been read elsewhere.
@@ -232,6 +249,10 @@ class Ahead:
     def taken(self) -> list[Message]:
         """What has come since the last call."""
         return [self._here.get() for _ in range(self._here.qsize())]
+
+    def waiting(self) -> int:
+        """How many were read and not taken."""
+        return self._here.qsize()
 
     def close(self) -> None:
         """Read no more."""
@@ -287,7 +308,7 @@ class Teller:
         examples = list(checker.found)
         status = Status(
             checker.steps, checker.records, reader.read, checker.found.as_dict(),
-            examples if len(examples) > self.told else [], reader.settled, checker.longest_gap,
+            examples if len(examples) > self.told else [], reader.settled, checker.longest_gap, reader.behind(),
             troubles=reader.troubles[-5:], **more,
         )  # fmt: skip
         self.told, reader.settled, reader.troubles = len(examples), [], []

@@ -36,6 +36,8 @@ from falkirk.errors import ClusterError
 TICK_S = 0.02
 ENDINGS = 5
 """How often a run may end by itself before the soak is given up; it has failed by then, and goes on to find more."""
+BEHIND = 10_000
+"""Records. With more to read, the reader cannot tell yet whether a task is back."""
 STARTING_S = 20.0
 """How long a run may take to meet the cluster."""
 AFTER_SESSION_S = 2.0
@@ -77,6 +79,7 @@ class Soak:
         self.examples: list[str] = []
         self.drained = self.verdict = self.stopping = False
         self.broker_down = self.broker_up = 0.0
+        self.behind = 0
         folder = config.folder.absolute()
         (folder / "logs").mkdir(parents=True)
         self.actions = (folder / "actions.jsonl").open("w")
@@ -243,7 +246,11 @@ class Soak:
     def _until_healed(self) -> None:
         self.progress.doing += ": recovering" if self.progress.doing != "calm" else ""
         deadline = time.monotonic() + self.config.patience_s
+        limit = deadline + 4 * self.config.patience_s
         while self.recoveries.open and not self.stopping:
+            if self.behind > BEHIND:
+                # On a busy machine the reader falls behind: what is not read yet may show that all tasks are back.
+                deadline = min(time.monotonic() + self.config.patience_s, limit)
             if time.monotonic() > deadline:
                 for wound in self.recoveries.open:
                     words = f"nothing from {wound.missing} for {self.config.patience_s:g} s"
@@ -271,7 +278,7 @@ class Soak:
         for status in self.reader.news():
             progress.steps, progress.records, progress.read = status.steps, status.records, status.read
             progress.counts, progress.longest_gap = status.counts, status.longest_gap
-            self.drained, self.verdict = status.drained, status.verdict
+            self.drained, self.verdict, self.behind = status.drained, status.verdict, status.behind
             self.recoveries.see(status.settled)
             self.examples = status.examples or self.examples
             for trouble in status.troubles:

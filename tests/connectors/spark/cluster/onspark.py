@@ -20,10 +20,14 @@ from confluent_kafka import Producer
 from tests.connectors.spark.cluster.standalone import end, line, until
 from tests.connectors.spark.topics import Topic
 
+from falkirk.checkpoint.ids import TopicPartition
+from falkirk.checkpoint.records import Named, Released
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError
+from falkirk.runtime.progress import last_records
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.status import Status, read_status
+from falkirk.stream.names import steps_topic
 
 FLOW = """
 from __future__ import annotations
@@ -169,6 +173,17 @@ class OnSpark:
         """SIGTERM, and its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(patience)
+
+    def handed_over(self) -> bool:
+        """Whether each task was released by the worker that ran it. Another one may have been named since, which was leaving
+        too and never ran it: that one has nothing to release."""
+        counted = self.status()
+        assert counted is not None
+        steps = [TopicPartition(steps_topic(self.settings.prefix, self.app), i) for i in range(len(counted.tasks))]
+        return all(
+            isinstance(next(r for _, r in reversed(records) if not isinstance(r, Named)), Released)
+            for records in last_records(self.settings, steps)
+        )
 
     def children(self) -> list[psutil.Process]:
         """The worker processes of this app, wherever they are on this machine."""

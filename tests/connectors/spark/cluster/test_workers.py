@@ -42,7 +42,7 @@ def test_what_is_killed_is_replaced_and_the_output_is_exact(cluster: Standalone,
     found = app.status()
     assert found is not None
     assert (found.state, found.lag, found.workers) == ("stopped", 0, [])
-    assert {task.owner for task in found.tasks} == {None}, "all was handed over"
+    assert app.handed_over()
     assert app.said().count(" has recovered: ") == 3
     until(lambda: not app.children(), "nothing is left")
 
