@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from confluent_kafka import ThrottleEvent
 
+from falkirk.cadence import Cadence
 from falkirk.checkpoint.ports import Unknown, Why
 from falkirk.connectors.kafka.config import logger
 
@@ -56,7 +57,7 @@ class Delivery:
         self._sent = self._left = 0
         self._began = self._sign = clock()
         self._until = self._announced = float("-inf")
-        self._said = float("-inf")
+        self._log = Cadence(SAID, EVERY)
         self._delays = 0.0
         self._broker = ""
 
@@ -97,17 +98,17 @@ class Delivery:
         self._until, self._announced = now + event.throttle_time, now
         self._broker = f"broker {event.broker_id} ({event.broker_name})"
         self._delays += event.throttle_time
-        if now - self._said >= EVERY:
+        if self._log.due(now):
             logger.warning(
                 "%s delays this worker's writes, which are over its quota: by %.1f s now, %.1f s since this was last said",
                 self._broker, event.throttle_time, self._delays,
             )  # fmt: skip
-            self._said, self._delays = now, 0.0
+            self._delays = 0.0
 
     def waits(self) -> str:
         """What writing waits for, in words; "" if nothing unusual. Any thread may ask."""
         now, found = self._clock(), []
-        if self._open and now - self._began > SAID:
+        if self._open and now - self._began >= SAID:
             found.append(f"{self._what(self._left)} acknowledged, for {now - self._began:.0f} s")
         return "; ".join([*found, *self._delays_in_words(now)])
 
@@ -123,9 +124,8 @@ class Delivery:
         if left < self._left:
             self._left, self._sign = left, now
         spent, allowed = now - self._began, BUDGET * self.timeout
-        if spent > SAID and now - self._said >= EVERY:
+        if self._log.due(now, self._began):
             logger.warning("writing waits for %s", self.waits())
-            self._said = now
         patience = PATIENCE * self._factor if left else patience
         if now - max(self._sign, self._until) > patience:
             return self._end(left, f"nothing was acknowledged in the last {patience:.0f} s", slow=left > 0)

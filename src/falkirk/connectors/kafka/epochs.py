@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+from falkirk.cadence import Cadence
 from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.epochs import EpochRecord, encode
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
@@ -24,7 +25,7 @@ PAUSE = 0.25
 """Seconds between two looks at what a copy does."""
 
 SAY = 10.0
-"""Seconds between two logs of why a task waits."""
+"""Seconds until a task's wait is logged, and between two such logs."""
 
 
 class KafkaEpochLog:
@@ -101,12 +102,11 @@ class Waiting:
     """Pauses of one task; it logs what it waits for, and for how long."""
 
     def __init__(self) -> None:
-        self._since = self._said = time.monotonic()
+        self._since, self._log = time.monotonic(), Cadence(SAY, SAY)
 
     async def __call__(self, words: str) -> None:
         """Wait a little."""
         now = time.monotonic()
-        if now - self._said >= SAY:
-            self._said = now
+        if self._log.due(now, self._since):
             logger.warning("%s (for %.0f s)", words, now - self._since)
         time.sleep(PAUSE)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, IsolationLevel, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from falkirk.cadence import Cadence
 from falkirk.checkpoint.ids import Millis, Offset, TopicPartition, cluster_of
 from falkirk.connectors.kafka.clients import client
 from falkirk.connectors.kafka.config import Cluster, logger
@@ -107,7 +108,7 @@ def _dated(cluster: Cluster, behind: Mapping[TopicPartition, Offset]) -> dict[To
 class _Wait(NamedTuple):
     position: Offset
     since: float
-    said: float
+    log: Cadence
 
 
 class Waits:
@@ -121,11 +122,12 @@ class Waits:
         """Only these partitions are waited for: they are read up to these offsets, and more must come."""
         now, before = time.monotonic(), self._waits
         self._waits = {
-            place: wait if (wait := before.get(place)) and wait.position == at else _Wait(at, now, now - SAY_EVERY)
+            place: wait
+            if (wait := before.get(place)) and wait.position == at
+            else _Wait(at, now, Cadence(SAY_AFTER, SAY_EVERY))
             for place, at in waiting.items()
         }
-        due = {p: w for p, w in self._waits.items() if now - w.since >= SAY_AFTER and now - w.said >= SAY_EVERY}
-        self._waits |= {place: wait._replace(said=now) for place, wait in due.items()}
+        due = [place for place, wait in self._waits.items() if wait.log.due(now, wait.since)]
         for one in held(self._cluster, due):
             brokers = self._cluster.of(cluster_of(one.place.topic)).brokers
             logger.warning("the end of the input is waited for: %s", one.words(brokers))

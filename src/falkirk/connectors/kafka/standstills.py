@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from falkirk.cadence import Cadence
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.config import logger
 from falkirk.errors import ClusterError
@@ -24,7 +25,7 @@ class _Standstill:
     position: Offset
     since: float
     tried: float
-    said: float
+    log: Cadence
 
 
 class Standstills:
@@ -39,7 +40,7 @@ class Standstills:
         """A read still waits there. Raises ClusterError if it did for too long."""
         now, known = time.monotonic(), self._of.get(partition)
         if known is None or known.position != position or now - known.tried > GAP:
-            self._of[partition] = _Standstill(position, now, now, now + SAY_AFTER - SAY_EVERY)
+            self._of[partition] = _Standstill(position, now, now, Cadence(SAY_AFTER, SAY_EVERY))
             return
         known.tried = now
         waited = now - known.since
@@ -53,8 +54,7 @@ class Standstills:
                 hint="an open transaction that outlasts its time-out is a hanging one: `kafka-transactions.sh find-hanging` "
                 "shows it, `abort` ends it. If the topic was truncated, restore it",
             )
-        if now - known.said >= SAY_EVERY:
-            known.said = now
+        if known.log.due(now, known.since):
             since = time.strftime("%H:%M:%S", time.localtime(time.time() - waited))
             logger.warning("reading %s has waited since %s (%.0f s) at offset %s of %s. In the way: %s",
                            where, since, waited, position, mark, obstacle)  # fmt: skip
