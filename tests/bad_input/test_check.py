@@ -13,7 +13,7 @@ from tests.bad_input.stand import Stand, flow_file
 
 from falkirk.cli.check import check_command
 from falkirk.cli.topics import topics
-from falkirk.errors import ConfigError
+from falkirk.errors import ClusterError, ConfigError
 
 pytestmark = pytest.mark.kafka
 
@@ -94,6 +94,26 @@ def test_topics_are_printed_or_made(stand: Stand) -> None:
     assert all(t["exists"] for t in after["topics"])
     with pytest.raises(ConfigError, match="whose rights"):
         told(topics, stand, "--acls")
+
+
+def test_missing_sources_are_created_or_printed_when_asked(stand: Stand) -> None:
+    with pytest.raises(ClusterError, match="does not exist"):
+        told(topics, stand, "--create")
+    with pytest.raises(ConfigError, match="--partitions"):
+        told(topics, stand, "--create", "--partitions", "3")
+    asked = [stand.target(flow_file()), "--brokers", stand.brokers, "--sources", "--partitions", "3"]
+    printed = CliRunner().invoke(topics, asked, catch_exceptions=False)
+    assert f"--topic {stand.prefix}bids --partitions 3" in printed.stdout
+    assert "run this command again" in printed.stderr
+    assert topics_of(stand) == set()
+    made = CliRunner().invoke(topics, [*asked, "--create"], catch_exceptions=False)
+    assert f"created topic {stand.prefix}bids, 3 partitions" in made.stderr
+    assert stand.partitions(f"{stand.prefix}bids") == stand.partitions(f"falkirk.{stand.name}.steps") == 3
+    again = CliRunner().invoke(topics, [*asked, "--create"], catch_exceptions=False)
+    assert (again.exit_code, again.stderr) == (0, "")
+    stand.bids(50)
+    stand.go_on(flow_file())
+    stand.assert_exact()
 
 
 LOOKED_UP = """

@@ -24,7 +24,12 @@ def anew(rows: str = "") -> str:
 def test_a_topic_that_is_missing_and_then_grows_while_the_app_runs(stand: Stand) -> None:
     source = f"{stand.prefix}bids"
     shown = stand.cli(flow_file())
-    shown.assert_says(3, f"topic '{source}' does not exist", f"source {source}, read by stage stats", "create it")
+    shown.assert_says(
+        3,
+        f"topic '{source}' does not exist",
+        f"source {source}, read by stage stats",
+        "falkirk topics APP:FLOW --create --sources",
+    )
     stand.topic()
     stand.bids(50)
     going = stand.start(flow_file())

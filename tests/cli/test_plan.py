@@ -324,7 +324,7 @@ def test_state_is_rebuilt_beside_the_version_that_runs_and_taken_over_at_the_swi
         _, out, _ = app.call(*needs, "--acls", "--user", "shop")
         assert {f"{app.name}.rebuild", f"falkirk.{app.name}.rebuild.steps"} <= set(out.split())
         code, _, err = app.call(*needs, "--create")
-        assert (code, err.count(f"made topic falkirk.{app.name}.rebuild.")) == (0, 3), err
+        assert (code, err.count(f"created topic falkirk.{app.name}.rebuild.")) == (0, 3), err
         shadow = app.start("rebuild", "new:flow", "counts", *beside)
         wait_until(lambda: len(app.steps(f"{app.name}.rebuild")) == 2)
         kill_one(shadow)

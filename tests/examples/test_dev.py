@@ -25,7 +25,7 @@ def test_a_first_flow_by_hand(tmp_path: Path) -> None:
         dev = subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=out)
     try:
         brokers = waited_for(said, r"Kafka at (\S+)")
-        assert "made topic lines" in said.read_text()
+        assert "created topic lines" in said.read_text()
         topic(brokers, "write", "lines", said="to be or not to be\n")
         waited_for_topic(tmp_path, brokers, "word-counts", 4)
         dev.send_signal(signal.SIGINT)

@@ -81,7 +81,7 @@ def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
     """
     from falkirk.connectors.embedded import EmbeddedKafka
     from falkirk.connectors.kafka.topics import Topics
-    from falkirk.runtime.sources import make_missing_sources, with_stand_ins
+    from falkirk.runtime.sources import create_missing_sources, with_stand_ins
     from falkirk.stream.load import load_flow
 
     if click.get_current_context().get_parameter_source("brokers") is ParameterSource.COMMANDLINE:
@@ -91,8 +91,8 @@ def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
     with kafka:
         given = settings_from(workers=workers, **of_own_kafka(options, kafka.bootstrap))
         settings = with_stand_ins(plan, given)
-        for topic in make_missing_sources(plan, Topics(settings.cluster())):
-            say(f"made topic {topic}, which the flow reads")
+        for topic in create_missing_sources(plan, Topics(settings.cluster())):
+            say(f"created topic {topic}, which the flow reads")
         say(f"Kafka at {kafka.bootstrap} (--brokers of falkirk send and peek)")
         _run(target, settings, until)
 

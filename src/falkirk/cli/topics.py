@@ -1,15 +1,16 @@
-"""`falkirk topics`: what an app needs from a cluster, for its administrators."""
+"""`falkirk topics`: what an app needs from a cluster: printed, or created."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 import msgspec
 
+from falkirk.checkpoint.ids import cluster_of, name_of
 from falkirk.cli.options import cluster_options, cluster_settings, rebuild_option, replication_option
 from falkirk.connectors.kafka.acls import Acl, grant
 from falkirk.connectors.kafka.config import Cluster
@@ -17,8 +18,11 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.needs import NeededTopic, Right, needed_topics, rights
 from falkirk.runtime.rebuild.beside import shadow_plan
+from falkirk.runtime.sources import PARTITIONS, missing_sources
 from falkirk.runtime.survey import resolved
 from falkirk.stream.load import load_flow
+from falkirk.stream.plan import Plan
+from falkirk.wording import counted
 
 
 @click.command()
@@ -29,21 +33,33 @@ from falkirk.stream.load import load_flow
 @click.option("--acls", is_flag=True, help="The rights that the app's user needs, too.")
 @click.option("--user", metavar="NAME", help="The app's user, for --acls: a name, or a principal (User:CN=app).")
 @click.option("--backfill", is_flag=True, help="The topic of a backfill, too.")
-@click.option("--create", is_flag=True, help="Make what is missing, as this command's own user.")
+@click.option("--create", is_flag=True, help="Create what is missing, with the rights of this command's own user.")
+@click.option("--sources", is_flag=True, help="Also the missing topics that the flow reads: its sources and tables.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(1),
+    help="With --sources: how many each of them gets. The app gets as many "
+    f"tasks, and keeps that number.  [default: {PARTITIONS}]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, as described above.")
 def topics(
-    target: str, replication: int, acls: bool, user: str | None, backfill: bool, create: bool, as_json: bool,
-    **options: Any,
+    target: str, replication: int, acls: bool, user: str | None, backfill: bool, create: bool, sources: bool,
+    partitions: int | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Print the topics that a flow needs and that are not there, as commands for an administrator; or make them.
+    """Print the missing topics of a flow as commands for an administrator, or create them.
 
-    An app makes its topics by itself, where it may. For clusters where only administrators make topics:
+    The topics that a flow reads must exist before it runs. --sources creates them, empty:
+
+    \b
+    falkirk topics app:flow --brokers broker-1:9092 --create --sources --partitions 8
+
+    An app creates its other topics itself, if it has the right. On a cluster where only administrators create topics:
 
     \b
     falkirk topics app:flow --brokers broker-1:9092 --replication 3 --acls --user shop
     falkirk topics app:flow --brokers broker-1:9092 --create
 
-    With --rebuild ID it prints what `falkirk rebuild` of these operators needs as well.
+    With --rebuild ID it includes what `falkirk rebuild` of these operators needs.
 
     \b
     --json prints one object.
@@ -55,6 +71,17 @@ def topics(
     plan = load_flow(target).plan(options["prefix"])
     settings = cluster_settings(**options)
     cluster = Topics(settings.cluster())
+    principal = user if user and ":" in user else f"User:{user}"
+    show = Show(principal, settings.cluster(), replication, as_json=as_json)
+    if sources:
+        absent = _absent_sources(plan, cluster, partitions or PARTITIONS)
+        if absent and not create:
+            show(absent, [])
+            click.echo("the app's own topics follow from these: once they exist, run this command again", err=True)
+            return
+        _create(absent, cluster, replication)
+    elif partitions is not None:
+        raise ConfigError("--partitions is for source topics", where="--partitions", hint="add --sources")
     needed = needed_topics(plan, settings, cluster, backfill=backfill)
     wanted = rights(resolved(plan, settings, cluster), settings) if acls else []
     if settings.rebuild:
@@ -63,27 +90,52 @@ def topics(
         if acls:
             # Its topics and transactions are named like the app's.
             wanted += [right for right in rights(beside, alone) if not right.prefixed and right not in wanted]
-    principal = user if user and ":" in user else f"User:{user}"
     if create:
-        for topic in [t for t in needed if not t.exists]:
-            cluster.create(topic.name, topic.partitions, replication, topic.config)
-            click.echo(f"made topic {topic.name}", err=True)
+        _create([topic for topic in needed if not topic.exists], cluster, replication)
         if wanted:
-            for name in sorted({r.cluster for r in wanted}):
-                asked = [
-                    Acl(principal, r.resource, r.name, r.prefixed, o)
-                    for r in wanted
-                    if r.cluster == name
-                    for o in r.operations
-                ]
-                grant(settings.cluster().of(name), asked)
+            _grant(wanted, principal, settings.cluster())
             click.echo(f"granted {principal} the rights of {plan.app}", err=True)
-    elif not as_json:
-        for line in commands(needed, wanted, principal, settings.cluster(), replication):
+    if as_json or not create:
+        show(needed, wanted, acls=acls)
+
+
+def _absent_sources(plan: Plan, topics: Topics, partitions: int) -> list[NeededTopic]:
+    missing = missing_sources(plan, topics)
+    return [NeededTopic(name, "source", partitions, False, config) for name, config in missing.items()]
+
+
+def _create(missing: Sequence[NeededTopic], topics: Topics, replication: int) -> None:
+    for topic in missing:
+        there = topics.of(cluster_of(topic.name))
+        there.create(name_of(topic.name), topic.partitions, replication, topic.config)
+        click.echo(f"created topic {topic.name}, {counted(topic.partitions, 'partition')}", err=True)
+
+
+def _grant(wanted: Sequence[Right], principal: str, cluster: Cluster) -> None:
+    for name in sorted({right.cluster for right in wanted}):
+        rights = [right for right in wanted if right.cluster == name]
+        grant(
+            cluster.of(name), [Acl(principal, r.resource, r.name, r.prefixed, o) for r in rights for o in r.operations]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """Prints what is needed, as commands or as JSON."""
+
+    principal: str
+    cluster: Cluster
+    replication: int
+    as_json: bool
+
+    def __call__(self, needed: Sequence[NeededTopic], wanted: Sequence[Right], *, acls: bool = False) -> None:
+        """`acls`: rights were asked for, even if there are none."""
+        if self.as_json:
+            shown = {"topics": needed, **({"acls": wanted} if acls else {})}
+            click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2))
+            return
+        for line in commands(needed, wanted, self.principal, self.cluster, self.replication):
             click.echo(line)
-    if as_json:
-        shown = {"topics": needed, **({"acls": wanted} if acls else {})}
-        click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2))
 
 
 def commands(
@@ -105,11 +157,11 @@ def commands(
             tool = [
                 "kafka-topics.sh",
                 "--bootstrap-server",
-                cluster.brokers,
+                cluster.of(cluster_of(topic.name)).brokers,
                 "--create",
                 "--if-not-exists",
                 "--topic",
-                topic.name,
+                name_of(topic.name),
             ]
             tool += ["--partitions", str(topic.partitions)]
             tool += ["--replication-factor", str(replication)] if replication > 0 else []

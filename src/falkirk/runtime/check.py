@@ -31,7 +31,7 @@ from falkirk.runtime.clock import ahead_words, check_clock
 from falkirk.runtime.needs import NeededTopic, Right, needed_topics, rights
 from falkirk.runtime.peek import peek
 from falkirk.runtime.settings import Settings
-from falkirk.runtime.survey import others, parts, resolved, survey
+from falkirk.runtime.survey import HOW, others, parts, resolved, survey
 from falkirk.state.objects import try_out
 from falkirk.stream.names import control_topic, steps_topic
 from falkirk.stream.pattern import Pattern
@@ -131,12 +131,12 @@ def _brokers(topics: Topics) -> str:
 
 def _source(view: View, topics: Topics) -> str:
     if view.topic == str(view.topics) and isinstance(view.topics, Pattern):
-        raise ClusterError("no topic matches", hint="create one, or mend the pattern, which must match names in full")
+        raise ClusterError(
+            "no topic matches", hint="create one, or correct the pattern, which must match names in full"
+        )
     found = topics.describe([view.topic]).get(view.topic)
     if found is None:
-        raise ClusterError(
-            "it does not exist", hint=f"create it, or pass topic= to the {view.kind} if it has another name"
-        )
+        raise ClusterError("it does not exist", hint=f"{HOW}, or pass topic= to the {view.kind} if it has another name")
     config = topics.configs([view.topic])[view.topic]
     shown = [f"{name}={config[name]}" for name in ("cleanup.policy", "retention.ms") if name in config]
     return f"{found.partitions} partitions, {', '.join(shown)}"

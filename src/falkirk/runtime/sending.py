@@ -16,6 +16,7 @@ from falkirk.connectors.kafka.producing import produce_all
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ClusterError, ConfigError
 from falkirk.runtime.settings import Settings
+from falkirk.runtime.survey import HOW
 from falkirk.stream.formats import Json
 from falkirk.stream.plan import Plan
 from falkirk.stream.producing import columns_of, encoded, placed, source_named, sources_of, topic_of
@@ -38,7 +39,7 @@ class Sender:
         name = _only(plan) if name is None else name
         self.source = source_named(plan, name)
         self.topic = topic_of(self.source, name)
-        found = topics.there(self.topic, "create it; falkirk dev makes the topics that its flow reads")
+        found = topics.there(self.topic, f"{HOW}; falkirk dev creates the topics that its flow reads")
         self.sent = 0
         """Lines so far."""
         self._partitions, self._unkeyed = found.partitions, Counter[str]()

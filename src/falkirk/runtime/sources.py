@@ -1,4 +1,7 @@
-"""Source topics for development. On a cluster a missing topic is an error: its owner makes it."""
+"""Source topics that do not exist: `falkirk dev` creates them, and `falkirk topics --create --sources` does on a cluster.
+
+For a run, a missing source topic is an error: a misspelt name must not become an empty topic.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from falkirk.runtime.survey import others, parts, roles_of
 from falkirk.stream.plan import Plan
 
 PARTITIONS = 4
+"""Of a created topic, if nobody says how many."""
 
 
 def with_stand_ins(plan: Plan, settings: Settings) -> Settings:
@@ -34,14 +38,18 @@ def with_stand_ins(plan: Plan, settings: Settings) -> Settings:
     return replace(settings, clusters={**settings.clusters, **stand_ins})
 
 
-def make_missing_sources(plan: Plan, topics: Topics) -> list[str]:
-    """Make missing topics that the flow reads, empty; return their addresses."""
-    wanted = {i.topic for part in parts(plan) for i in part.inputs if i.kind == "source" and i.resolved}
+def missing_sources(plan: Plan, topics: Topics) -> dict[str, dict[str, str]]:
+    """The topics that the flow reads and that do not exist: the settings of each, by its address. The app itself creates a
+    table that it writes; a pattern names no topic."""
     tables = {table.source.topic for table in plan.shared} - {o.topic for part in parts(plan) for o in part.outputs}
-    wanted |= tables
+    wanted = {i.topic for part in parts(plan) for i in part.inputs if i.kind == "source" and i.resolved} | tables
     missing = sorted(wanted - topics.describe(wanted).keys())
-    for topic in missing:
-        topics.of(cluster_of(topic)).create(
-            name_of(topic), PARTITIONS, 1, {"cleanup.policy": "compact"} if topic in tables else {}
-        )
-    return missing
+    return {topic: {"cleanup.policy": "compact"} if topic in tables else {} for topic in missing}
+
+
+def create_missing_sources(plan: Plan, topics: Topics) -> list[str]:
+    """Create them for development, empty; return their addresses."""
+    missing = missing_sources(plan, topics)
+    for topic, config in missing.items():
+        topics.of(cluster_of(topic)).create(name_of(topic), PARTITIONS, 1, config)
+    return list(missing)

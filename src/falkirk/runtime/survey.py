@@ -22,6 +22,9 @@ from falkirk.stream.plan import Input, Plan, Stage
 from falkirk.stream.rebuilding import check_known
 from falkirk.stream.views import views_of
 
+HOW = "create it (falkirk topics APP:FLOW --create --sources --partitions N)"
+"""What to do about a missing source topic."""
+
 
 @dataclass(frozen=True, slots=True)
 class Survey:
@@ -225,7 +228,7 @@ def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) ->
             raise ClusterError(
                 f"topic {i.topic!r} does not exist",
                 where=f"source {i.id}, read by stage {stage.id}",
-                hint="create it, or pass topic= to the source if it has another name",
+                hint=f"{HOW}, or pass topic= to the source if it has another name",
             )
         count = found[i.topic].partitions
         if isinstance(i.start, Mapping) and (last := max(i.start)) >= count:
@@ -269,7 +272,7 @@ def check_matched(plan: Plan) -> None:
         raise ClusterError(
             f"no topic matches {i.topic}",
             where=f"source {i.id}, read by stage {stage.id}",
-            hint="create one, and others join it while the app runs; or mend the pattern, which must match names in full",
+            hint="create one, and others join it while the app runs; or correct the pattern, which must match names in full",
         )
 
 
@@ -280,7 +283,7 @@ def check_tables(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) -> 
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise SourceError(f"two broadcast tables are of topic {twice!r}", hint="make one, and look it up twice")
     if missing := next((name for name in names if name not in found and name not in made), None):
-        raise ClusterError(f"topic {missing!r} does not exist", where=f"table {missing}", hint="create it")
+        raise ClusterError(f"topic {missing!r} does not exist", where=f"table {missing}", hint=HOW)
     for name, config in topics.configs(name for name in names if name in found).items():
         kept = config.get("retention.ms") == config.get("retention.bytes") == "-1"
         if "compact" not in config.get("cleanup.policy", "") and not kept:
