@@ -96,6 +96,12 @@ def test_a_file_in_the_working_folder_gives_what_no_option_does(folder: Path) ->
     }
 
 
+def test_dev_keeps_steps_for_ten_minutes_and_other_runs_only_if_asked(folder: Path) -> None:
+    assert settings(dev=True).keep_steps_ms == 600_000
+    assert settings("--keep-steps", "1h", dev=True).keep_steps_ms == 3_600_000
+    assert settings("--brokers", "broker-1:9092").keep_steps_ms == 0
+
+
 def test_an_option_comes_before_the_environment_and_that_before_a_file(folder: Path) -> None:
     (folder / "falkirk.toml").write_text(SECURE)
     environment = {

@@ -13,7 +13,7 @@ from tests.cli.test_peek import FLOW, Peeking
 from tests.connectors.spark.topics import Topic
 
 from falkirk.checkpoint.epochs import Opened, OutputEnds, encode
-from falkirk.checkpoint.ids import Epoch, InputPartition, Millis, Offset
+from falkirk.checkpoint.ids import Epoch, InputPartition, Millis, Offset, TopicPartition
 from falkirk.checkpoint.records import Range
 from falkirk.cli.main import falkirk
 from falkirk.connectors.kafka.config import Cluster
@@ -46,6 +46,7 @@ def test_a_record_of_a_sink_leads_back_to_the_records_of_its_key(kafka: str, tmp
     place = f"{counts}:{last['partition']}:{last['offset']}"
     why = json.loads(said("why", place, "--records", "--all-keys", "--flow", f"{tmp_path / 'app.py'}:flow", "--json"))
     assert (why["app"], why["task"], why["step"]) == (f"{topic_prefix}app", last["task"], last["step"])
+    assert "hint" not in why
     (edge,) = why["made"]["reads"]
     assert edge["kind"] == "edge"
     assert {by["task"] for by in edge["by"]} <= {f"{bids.name}/{p}" for p in (0, 1)}
@@ -63,6 +64,17 @@ def test_a_record_of_a_sink_leads_back_to_the_records_of_its_key(kafka: str, tmp
     ]:
         with pytest.raises(ConfigError, match=words):
             said("why", wrong)
+
+    # What retention and the app's own trimming do, some time later.
+    topics, steps = Topics(Cluster(kafka, {})), f"falkirk.{topic_prefix}app.steps"
+    places = [TopicPartition(steps, p) for p in range(topics.describe([steps])[steps].partitions)]
+    topics.trim(topics.offsets(places, "latest"))
+    gone = json.loads(said("why", place, "--json"))
+    assert (gone["task"], gone["step"], gone["sources"]) == (last["task"], last["step"], [])
+    assert "--keep-steps" in gone["hint"]
+    shown = said("why", place)
+    assert "no step of the task is on record" in shown
+    assert "to do: run the app with --keep-steps 1h" in shown
 
 
 def test_a_record_of_a_batch_part_leads_to_the_division_of_its_epoch(kafka: str, topic_prefix: str) -> None:

@@ -13,7 +13,7 @@ from falkirk.runtime.continuity import stage_records
 from falkirk.runtime.layout import LayoutRecord, TopicRecord
 from falkirk.runtime.settings import Settings
 from falkirk.runtime.survey import roles_of
-from falkirk.runtime.why import Made, Tracer, sources_of
+from falkirk.runtime.why import Made, Tracer, sources_of, trimmed
 from falkirk.stream.provenance import provenance
 from falkirk.stream.records import Message
 from falkirk.testing.cluster import Cluster
@@ -89,6 +89,7 @@ def test_what_is_trimmed_is_said_with_what_is_known_without_it(through: fk.testi
     assert all(r.start == 0 for r in made.upto)
     never = trace.trace(fk.Provenance(task=oldest.task, step=10_000, sequence=0))
     assert (never.known, never.upto) == (made.known, [])
+    assert (trimmed(made), trimmed(never)) == (True, False)
     assert trace.trace(fk.Provenance(task="nobody/0", step=1, sequence=0)) == Made(task="nobody/0", step=1)
 
 

@@ -127,9 +127,6 @@ traces_option = setting("--traces", metavar="URL", default="", callback=_traces,
 place_option = setting("--on", "place", type=click.Choice(["spark"]), help="Where the workers live: on Spark's executors, "
                        "one a slot.  [default: on this host]")  # fmt: skip
 
-replication_option = setting("--replication", type=int, default=-1, help="Replication factor of the topics that the app "
-                             "makes.  [default: the broker's]")  # fmt: skip
-
 _CLUSTER: list[Decorator] = [
     setting("--brokers", "--bootstrap-server", metavar="HOST:PORT,…", help="Kafka's addresses."),
     prefix_option,
@@ -167,27 +164,33 @@ _WORK: list[Decorator] = [
             help="What is written on standard error; json: an object a line."),
 ]  # fmt: skip
 
-_RUN: list[Decorator] = [
-    click.argument("target", metavar="APP:FLOW"),
-    *_CLUSTER,
-    *_STATE,
-    rebuild_option,
-    setting("--keep-steps", metavar="DURATION", default="", help="How long steps stay on record that no task needs any more, "
-            "so that falkirk why can look back.  [default: not at all]"),
-    setting("--on-divergence", type=click.Choice(["stop", "correct"]), default="stop", show_default=True,
-            help="What to do where recorded steps of a lazy task, run again after a crash, give another output than they "
-            "published, for the code is another now: end with an error, or publish the difference and go on."),
-    setting("--spark", metavar="MASTER", default="local[*]", show_default=True,
-            help="Spark's master, for batch parts and --on spark."),
-    click.option("--spark-set", "spark_settings", metavar="KEY=VALUE", multiple=True, envvar="FALKIRK_SPARK_SET",
-                 help="A setting of Spark's. May be given several times."),
-    *_WORK,
-]  # fmt: skip
+KEPT = "10m"
+"""For how long `falkirk dev` keeps steps: long enough to ask `falkirk why` of what was just written."""
+
+
+def _run(keep: str = "") -> list[Decorator]:
+    """The options for running a flow; `keep` is the default of --keep-steps."""
+    return [
+        click.argument("target", metavar="APP:FLOW"),
+        *_CLUSTER,
+        *_STATE,
+        rebuild_option,
+        setting("--keep-steps", metavar="DURATION", default=keep, help="How long to keep step records that no task needs any "
+                f"more, so that falkirk why can look back.  [default: {keep or 'not at all'}]"),
+        setting("--on-divergence", type=click.Choice(["stop", "correct"]), default="stop", show_default=True,
+                help="What to do where recorded steps of a lazy task, run again after a crash, give another output than "
+                "they published, for the code is another now: end with an error, or publish the difference and go on."),
+        setting("--spark", metavar="MASTER", default="local[*]", show_default=True,
+                help="Spark's master, for batch parts and --on spark."),
+        click.option("--spark-set", "spark_settings", metavar="KEY=VALUE", multiple=True, envvar="FALKIRK_SPARK_SET",
+                     help="A setting of Spark's. May be given several times."),
+        *_WORK,
+    ]  # fmt: skip
 
 
 def run_options(command: Command) -> Command:
     """The options for running a flow."""
-    return _with([*_RUN, config()], command)
+    return _with([*_run(), config()], command)
 
 
 def rebuild_options(command: Command) -> Command:
@@ -202,7 +205,7 @@ def rebuild_options(command: Command) -> Command:
 def dev_options(command: Command) -> Command:
     """The same, for a cluster of this machine: a settings file is read only if it is named, because the usual one is for
     another cluster."""
-    return _with([*_RUN, config(None)], command)
+    return _with([*_run(KEPT), config(None)], command)
 
 
 def state_options(command: Command) -> Command:

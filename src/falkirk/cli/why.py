@@ -16,10 +16,13 @@ from falkirk.cli.peek import Lines, Rows, in_words
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.whence import Answer, Whence
-from falkirk.runtime.why import Made, Read, sources_of
+from falkirk.runtime.why import Made, Read, sources_of, trimmed
 from falkirk.stream.load import load_flow
 from falkirk.stream.provenance import Provenance
 from falkirk.stream.views import Row, View, plain, view_of, views_of
+
+KEEP = "run the app with --keep-steps 1h: then steps stay on record for an hour (falkirk dev keeps them for 10 minutes)"
+"""What to do if steps are gone: it helps with what is written from then on."""
 
 
 @click.command(name="why")
@@ -39,9 +42,10 @@ def why_command(
 ) -> None:  # fmt: skip
     """Say why a record of an output is there: the step that wrote it, and the ranges of the inputs that it read.
 
-    Through the exchanges of the app it goes back to the sources. Step records and edges are trimmed behind the versions of
-    the app's state: of what was written a while ago, the task, the step and what can be said without them are left. Of a
-    grouped result, the ranges are what changed it last; its state holds what was before.
+    Through the exchanges of the app it goes back to the sources. Step records and edges are deleted once versions
+    of the app's state are behind them, after about 20 seconds: run the app with --keep-steps 1h to look back an hour
+    (falkirk dev keeps 10 minutes). Without them the answer is the task and the step. Of a grouped result,
+    the ranges are what changed it last; its state holds what was before.
 
     \b
     falkirk why auction-stats:0:1234 --brokers broker-1:9092
@@ -56,6 +60,7 @@ def why_command(
                                 known, upto: where the step's record is gone, the steps that are known, and what the
                                 task had read by the first of them
       sources[]                 the ranges of the sources, taken together: topic, partition, start, end
+      hint                      where step records are gone: what to do
       records[]                 with --records: topic, and what falkirk peek --json prints of each
     """
     settings = cluster_settings(**options)
@@ -101,6 +106,7 @@ def _object(answer: Answer, sources: list[Read], found: list[tuple[View, list[Ro
         "timestamp": in_words(record.timestamp()[1]),
         **(made[0] if len(made) == 1 else {"parts": made}),
         "sources": sources,
+        **({"hint": KEEP} if any(map(trimmed, answer.made)) else {}),
     }
     if records:
         shown["records"] = [
@@ -125,6 +131,8 @@ def _show(screen: Console, answer: Answer, sources: list[Read]) -> None:
     if sources:
         ranges = ", ".join(f"{_range(r)}" for r in sources)
         screen.print(Text.assemble(("from the sources  ", "dim"), ranges))
+    if any(map(trimmed, answer.made)):
+        screen.print(Text(f"to do: {KEEP}", "yellow"))
 
 
 def _grow(tree: Tree, made: Made) -> None:
@@ -150,7 +158,7 @@ def _grow(tree: Tree, made: Made) -> None:
     for r in made.reads:
         branch = tree.add(Text.assemble(("edge " if r.kind == "edge" else "", "dim"), _range(r)))
         if r.kept_from is not None:
-            branch.add(Text(f"what lies below {r.kept_from:,} is trimmed", "yellow"))
+            branch.add(Text(f"what lies below {r.kept_from:,} is deleted", "yellow"))
         for by in r.by:
             _grow(branch.add(_who(by)), by)
 
@@ -164,13 +172,13 @@ def _who(made: Made) -> Text:
 
 def _gone(made: Made) -> str:
     if made.epoch is not None:
-        return "its opening is trimmed: the last hundred complete epochs are on record"
+        return "its opening is deleted: the last hundred complete epochs are on record"
     if made.known is None:
-        return "no step of the task is on record: was the app deleted, or made anew?"
+        return "no step of the task is on record: all are deleted, or the app was deleted or reset"
     first, last = made.known
     if made.step is not None and made.step > last:
         return f"no such step: the task is at step {last:,}. The record is of an earlier app of this name"
-    return f"its record is trimmed: those of steps {first:,} to {last:,} are there"
+    return f"its step record is deleted; those of steps {first:,} to {last:,} remain"
 
 
 def _show_records(screen: Console, found: list[tuple[View, list[Row]]], *, all_keys: bool) -> None:

@@ -140,6 +140,13 @@ class Tracer:
         return self._steps[task]
 
 
+def trimmed(made: Made) -> bool:
+    """Whether the search ended at a step record or an edge that was deleted, though the app still exists."""
+    if made.task is not None and made.clock is None:
+        return made.known is None or (made.step or 0) < made.known[0]
+    return any(read.kept_from is not None or any(map(trimmed, read.by)) for read in made.reads)
+
+
 def _corrected(steps: Mapping[int, StepRecord], record: StepRecord) -> Division:
     """What the steps that a correction corrects have read, as far as they are recorded."""
     first = min(n for n in steps if n >= record.corrects)
