@@ -29,10 +29,10 @@ from rich.table import Table
 
 from falkirk.connectors.garbage import collect_rarely
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.runtime.app import prepare
-from falkirk.runtime.identity import identity
-from falkirk.runtime.settings import Settings
-from falkirk.runtime.worker import Worker
+from falkirk.runtime.app.app import prepare
+from falkirk.runtime.host.identity import identity
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.worker.worker import Worker
 from falkirk.stream.flow import Flow
 
 KEYS = 10_000

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from falkirk.runtime.parent import die_with_parent
+from falkirk.runtime.processes.parent import die_with_parent
 
 BENCH = Path(__file__).resolve().parent
 ROOT = BENCH.parent

@@ -32,8 +32,8 @@ from watch import Death, Watch
 from falkirk.connectors.embedded import EmbeddedKafka
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.runtime.batch.asking import BatchPart, batch_part
-from falkirk.runtime.settings import Settings
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.messages.epochs import BatchPart, batch_part
 
 BARS = {"sent": "flights sent", "by-carrier": "committed, by carrier", "flights.lazy": "committed, by airport"}
 PAUSE = 1.0

@@ -48,7 +48,7 @@ class Run:
         """Process id of the driver of batch parts."""
         for child in self._children():
             try:
-                if "falkirk.runtime.batch.process" in child.cmdline():
+                if "falkirk.runtime.epochs.process" in child.cmdline():
                     return child.pid
             except psutil.Error:
                 continue

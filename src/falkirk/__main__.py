@@ -21,7 +21,7 @@ def main() -> None:
         listen()
         _command_line()
     except Told:
-        from falkirk.runtime.logs import say
+        from falkirk.runtime.host.logs import say
 
         say(f"falkirk {command}: told to stop before it began")
         sys.stdout.flush()

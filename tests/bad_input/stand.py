@@ -29,11 +29,11 @@ from tests.soak.seen import HEADER, Seen, Tp, parse_mark
 
 import falkirk as fk
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.runtime.app import App, prepare
-from falkirk.runtime.identity import identity
-from falkirk.runtime.settings import Settings
-from falkirk.runtime.until_end import UntilEnd
-from falkirk.runtime.worker import Worker
+from falkirk.runtime.app.app import App, prepare
+from falkirk.runtime.host.identity import identity
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.processes.until_end import UntilEnd
+from falkirk.runtime.worker.worker import Worker
 from falkirk.stream.load import load_flow
 
 BID = {"id": fk.Int64, "auction": fk.Int64, "bidder": fk.Int64, "price": fk.Int64}

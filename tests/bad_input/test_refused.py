@@ -17,8 +17,8 @@ from falkirk.connectors.kafka import errors
 from falkirk.connectors.kafka.log import KafkaLog
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ClusterError, UserCodeError
-from falkirk.runtime import aborts
-from falkirk.runtime.until_end import UntilEnd
+from falkirk.runtime.processes.until_end import UntilEnd
+from falkirk.runtime.worker import aborts
 
 pytestmark = pytest.mark.kafka
 

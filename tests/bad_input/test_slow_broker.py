@@ -15,8 +15,8 @@ from tests.bad_input.quotas import set_producer_quota
 from tests.bad_input.stand import Stand
 
 import falkirk as fk
-from falkirk.runtime.until_end import UntilEnd
-from falkirk.runtime.worker import IDLE_WAIT, Worker
+from falkirk.runtime.processes.until_end import UntilEnd
+from falkirk.runtime.worker.worker import IDLE_WAIT, Worker
 
 pytestmark = pytest.mark.kafka
 

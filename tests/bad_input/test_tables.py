@@ -12,9 +12,9 @@ import falkirk as fk
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ClusterError, SourceError
-from falkirk.runtime.app import App, prepare
-from falkirk.runtime.settings import Settings
-from falkirk.runtime.shared import SharedTables
+from falkirk.runtime.app.app import App, prepare
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.worker.broadcast import SharedTables
 from falkirk.state.engine import Memory
 
 pytestmark = pytest.mark.kafka

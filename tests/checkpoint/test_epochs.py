@@ -8,9 +8,9 @@ import pytest
 
 from falkirk.checkpoint.epochs import (
     Abandoned,
-    Asked,
     Completed,
     EpochRecord,
+    EpochRequest,
     Epochs,
     Opened,
     decoded,
@@ -67,7 +67,7 @@ def test_an_abandoned_epoch_leaves_the_complete_one_in_its_place() -> None:
 
 
 def test_asking() -> None:
-    ask, abandon = Asked("open", Millis(0)), Asked("abandon", Millis(0))
+    ask, abandon = EpochRequest("open", Millis(0)), EpochRequest("abandon", Millis(0))
     assert not folded(abandon).abandon, "nothing is open"
     assert folded(opened(0), abandon).abandon
     assert not folded(opened(0), abandon, completed(0)).abandon, "it was too late"
@@ -87,8 +87,8 @@ def test_asking() -> None:
         ([opened(0), completed(0)], MINUTE, 60_000, 9, "f", True),
         ([opened(0), completed(0)], MINUTE, 60_000, 0, "f", False),
         ([opened(0), completed(0)], MINUTE, 60_000, 0, "another", True),
-        ([opened(0), completed(0), Asked("open", Millis(0))], MINUTE, 0, 0, "f", True),
-        ([opened(0), completed(0), Asked("open", Millis(0))], None, 0, 0, "f", True),
+        ([opened(0), completed(0), EpochRequest("open", Millis(0))], MINUTE, 0, 0, "f", True),
+        ([opened(0), completed(0), EpochRequest("open", Millis(0))], None, 0, 0, "f", True),
     ],
 )
 def test_when_an_epoch_is_due(
@@ -115,7 +115,12 @@ def test_an_epoch_reads_all_or_what_is_new_since_the_last_complete_one() -> None
 
 
 def test_records_are_json_and_others_are_refused() -> None:
-    for record in (opened(3), completed(3), Abandoned(Epoch(3), Millis(1), "asked"), Asked("abandon", Millis(2))):
+    for record in (
+        opened(3),
+        completed(3),
+        Abandoned(Epoch(3), Millis(1), "asked"),
+        EpochRequest("abandon", Millis(2)),
+    ):
         assert decoded(encode(record), Offset(0)) == record
     with pytest.raises(StateError, match="offset 7 of the epochs topic"):
         decoded(b"{}", Offset(7))

@@ -15,7 +15,7 @@ def workers(run: subprocess.Popen[str]) -> list[psutil.Process]:
     found = []
     for child in psutil.Process(run.pid).children():
         with suppress(psutil.NoSuchProcess):  # it has just ended
-            if child.status() != psutil.STATUS_ZOMBIE and "falkirk.runtime.process" in child.cmdline():
+            if child.status() != psutil.STATUS_ZOMBIE and "falkirk.runtime.processes.process" in child.cmdline():
                 found.append(child)
     return found
 

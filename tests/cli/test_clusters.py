@@ -30,8 +30,8 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.division import LOST
 from falkirk.connectors.spark.ranges import chunks
 from falkirk.errors import ClusterError, ConfigError, FalkirkError, SourceError, UnreachableError
-from falkirk.runtime.app import App, prepare
-from falkirk.runtime.settings import Settings
+from falkirk.runtime.app.app import App, prepare
+from falkirk.runtime.host.settings import Settings
 from falkirk.stream.load import load_flow
 
 pytestmark = pytest.mark.kafka

@@ -22,8 +22,8 @@ from falkirk.cli.main import falkirk
 from falkirk.connectors.kafka.rewriting import Rewriter
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ClusterError, ConfigError, IdentityError
-from falkirk.runtime import dlq
-from falkirk.runtime.dlq import DeadLetters, Replay
+from falkirk.runtime.inspect import dead_letters
+from falkirk.runtime.inspect.dead_letters import DeadLetters, Replay
 from falkirk.stream.letters import HEADER, Choice
 
 pytestmark = pytest.mark.kafka
@@ -32,7 +32,7 @@ KILLED = """
 import os, signal, sys
 from falkirk.cli.main import falkirk
 from falkirk.connectors.kafka import rewriting
-from falkirk.runtime import dlq
+from falkirk.runtime.inspect import dead_letters
 
 method, when, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
 dlq.SLICE = 2
@@ -168,7 +168,7 @@ def test_letters_are_listed_shown_and_replayed_once_whoever_is_killed(bench: Ben
 
 def test_of_two_replays_the_later_one_goes_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.run()
-    monkeypatch.setattr(dlq, "SLICE", 3)
+    monkeypatch.setattr(dead_letters, "SLICE", 3)
     settings = bench.stand.settings
     letters = DeadLetters(bench.app, settings, Topics(settings.cluster()))
 

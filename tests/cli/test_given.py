@@ -16,11 +16,10 @@ from confluent_kafka import Consumer
 from falkirk.cli.options import dev_options, of_own_kafka, run_options, settings_from, until_option, workers_option
 from falkirk.connectors.kafka.clients import client
 from falkirk.errors import ConfigError
-from falkirk.runtime import supervisor
-from falkirk.runtime.batch import child
-from falkirk.runtime.batch.child import DriverChild
-from falkirk.runtime.settings import Settings
-from falkirk.runtime.supervisor import Supervisor
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.processes import driver_child, supervisor
+from falkirk.runtime.processes.driver_child import DriverChild
+from falkirk.runtime.processes.supervisor import Supervisor
 
 SECURE = """
 brokers = ["broker-1:9093", "broker-2:9093"]
@@ -284,7 +283,7 @@ def test_processes_are_given_their_settings_where_no_other_process_sees_them(mon
         def wait(self, timeout: float | None = None) -> int:
             return 0
 
-    for module in (supervisor, child):
+    for module in (supervisor, driver_child):
         monkeypatch.setattr(module.subprocess, "Popen", Process)
     wanted = Settings("a:1", "here", client={"sasl.password": "hush"})
     with Supervisor("app:flow", wanted):

@@ -21,10 +21,10 @@ from falkirk.cli.main import falkirk
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError, SourceError, StateError
-from falkirk.runtime.asked import standing
-from falkirk.runtime.deleting import belongings, delete, ending
-from falkirk.runtime.layout import Start
-from falkirk.runtime.resetting import reset
+from falkirk.runtime.layout.deleting import belongings, delete, ending
+from falkirk.runtime.layout.layout import Start
+from falkirk.runtime.layout.resetting import reset
+from falkirk.runtime.messages.requests import standing
 from falkirk.stream.names import control_topic, steps_topic
 
 pytestmark = pytest.mark.kafka
@@ -373,7 +373,7 @@ def test_a_checkpoint_that_is_interrupted_is_taken_back(stand: Stand, monkeypatc
     def interrupted(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("falkirk.runtime.asking.time.sleep", interrupted)
+    monkeypatch.setattr("falkirk.runtime.messages.request_progress.time.sleep", interrupted)
     code, _ = desk_of(stand).give("checkpoint", stand.name)
     assert code == 1
     assert standing(stand.settings.cluster(), control_topic("falkirk", stand.name)).checkpoint is None

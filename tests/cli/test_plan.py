@@ -52,7 +52,7 @@ flow = """,
 REBUILT = """
 from __future__ import annotations
 import falkirk as fk
-from falkirk.runtime import task
+from falkirk.runtime.worker import task
 from falkirk.stream.engine import rebuilding
 
 task.FIRST_AGAIN = task.ROWS_AGAIN = rebuilding.ROWS_A_STEP = 100

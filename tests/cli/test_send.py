@@ -36,11 +36,11 @@ bids.group_by("auction", id="totals").agg(n=fk.len(), total=fk.sum("price")).sin
 """
 BIDS = [{"auction": i % 5, "price": f"{i}.25", "at": f"2026-01-31T12:00:{i % 60:02}Z"} for i in range(200)]
 
-Asked = Callable[..., str]
+Request = Callable[..., str]
 
 
 @pytest.fixture
-def asked(kafka: str, topic_prefix: str, tmp_path: Path) -> Asked:
+def asked(kafka: str, topic_prefix: str, tmp_path: Path) -> Request:
     """Writes the flow, makes its topic of three partitions, and gives what a command says."""
 
     def ask(
@@ -70,7 +70,7 @@ def asked(kafka: str, topic_prefix: str, tmp_path: Path) -> Asked:
 
 
 @pytest.mark.parametrize("kind", ["Json", "Avro"])
-def test_rows_are_keyed_placed_and_timed_as_the_flow_reads_them(asked: Asked, topic_prefix: str, kind: str) -> None:
+def test_rows_are_keyed_placed_and_timed_as_the_flow_reads_them(asked: Request, topic_prefix: str, kind: str) -> None:
     with RegistryServer() as server:
         told = {"kind": kind, "registry": server.url if kind == "Avro" else ""}
         lines = "\n".join(map(json.dumps, BIDS)) + "\n\n"
@@ -86,7 +86,7 @@ def test_rows_are_keyed_placed_and_timed_as_the_flow_reads_them(asked: Asked, to
     assert float(newest[3]["total"]) == due
 
 
-def test_the_first_line_that_is_no_row_is_named_and_those_before_it_are_sent(asked: Asked) -> None:
+def test_the_first_line_that_is_no_row_is_named_and_those_before_it_are_sent(asked: Request) -> None:
     lines = [json.dumps(bid) for bid in BIDS[:3]]
     with pytest.raises(ConfigError, match=r"line 3 is no row of 'bids': .*colour") as caught:
         asked("send", "bids", lines="\n".join([*lines[:2], '{"auction": 1, "colour": "red"}', lines[2]]))
@@ -94,7 +94,7 @@ def test_the_first_line_that_is_no_row_is_named_and_those_before_it_are_sent(ask
     assert len(asked("peek", "bids", "-n", "0", "--json").splitlines()) == 2
 
 
-def test_what_cannot_be_sent_to_is_said(asked: Asked, topic_prefix: str) -> None:
+def test_what_cannot_be_sent_to_is_said(asked: Request, topic_prefix: str) -> None:
     with pytest.raises(ConfigError, match="reads nothing called 'bid'"):
         asked("send", "bid", lines="{}")
     two = f'flow.source("{topic_prefix}asks", value=fk.Text()).sink("{topic_prefix}copies", value=fk.Text())'

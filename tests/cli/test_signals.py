@@ -81,6 +81,12 @@ def test_what_was_told_is_known_though_something_swallowed_it_and_a_second_time_
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 def test_a_spare_that_is_still_imported_has_nothing_to_leave() -> None:
-    arguments = [sys.executable, "-m", "falkirk.runtime.parent", "falkirk.runtime.process", "app:flow"]
+    arguments = [
+        sys.executable,
+        "-m",
+        "falkirk.runtime.processes.parent",
+        "falkirk.runtime.processes.process",
+        "app:flow",
+    ]
     process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert stopped(process, signal.SIGTERM, 0.0) == (0, "")

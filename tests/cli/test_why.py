@@ -20,7 +20,7 @@ from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.control import ControlTopic
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
-from falkirk.runtime.layout import LayoutRecord, TopicRecord, write_layout
+from falkirk.runtime.layout.layout import LayoutRecord, TopicRecord, write_layout
 from falkirk.stream.names import control_topic, epochs_topic
 
 pytestmark = pytest.mark.kafka

@@ -21,8 +21,8 @@ from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.records import Released, StepRecord
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.runtime.progress import last_records
-from falkirk.runtime.settings import Settings
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.layout.progress import last_records
 
 pytestmark = pytest.mark.kafka
 

@@ -17,7 +17,7 @@ from tests.connectors.apicurio import registry as started
 import falkirk as fk
 from falkirk.connectors import registry as connector
 from falkirk.errors import ConfigError
-from falkirk.runtime.registries import meet_registries
+from falkirk.runtime.app.registries import meet_registries
 from falkirk.stream.formats.protobuf.schemas import schema_from
 from falkirk.testing.memory import MemoryApp
 

@@ -17,7 +17,7 @@ import pytest
 import falkirk as fk
 from falkirk.connectors import registry as connector
 from falkirk.errors import ConfigError, DefinitionError, UnreachableError
-from falkirk.runtime.registries import meet_registries
+from falkirk.runtime.app.registries import meet_registries
 from falkirk.stream.explain import explain
 from falkirk.stream.formats import Avro
 from falkirk.testing.memory import MemoryApp

@@ -11,7 +11,7 @@ import pytest
 import falkirk as fk
 from falkirk.connectors import registry as connector
 from falkirk.errors import ConfigError, UnreachableError
-from falkirk.runtime.registries import meet_registries
+from falkirk.runtime.app.registries import meet_registries
 from falkirk.stream.formats import Protobuf
 from falkirk.stream.formats.protobuf.schemas import schema_from
 from falkirk.testing.memory import MemoryApp

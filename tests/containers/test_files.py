@@ -13,7 +13,7 @@ import yaml
 from tests.containers.compose import COMPOSE, ROOT, services
 
 from falkirk.cli.main import COMMANDS, falkirk
-from falkirk.runtime.http import parse_address
+from falkirk.runtime.observe.http import parse_address
 from falkirk.stream.load import load_flow
 
 DOCKER = COMPOSE.parent

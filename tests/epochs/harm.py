@@ -29,10 +29,10 @@ def _line(process: psutil.Process) -> str:
 
 
 TARGETS: dict[str, Find] = {
-    "driver": _called("falkirk.runtime.batch.process"),
+    "driver": _called("falkirk.runtime.epochs.process"),
     "spark's jvm": _called("org.apache.spark.deploy.SparkSubmit"),
     "spark's python workers": _called("pyspark.daemon", "pyspark/daemon"),
-    "streaming worker": _called("falkirk.runtime.process"),
+    "streaming worker": _called("falkirk.runtime.processes.process"),
 }
 ALL = [*TARGETS, "run", "broker"]
 

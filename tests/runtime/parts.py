@@ -10,10 +10,10 @@ from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerI
 from falkirk.checkpoint.pipeline import Pipeline
 from falkirk.checkpoint.tasks import Owned, Phase, Task
 from falkirk.checkpoint.transaction import Fate
-from falkirk.runtime.app import BoundInput, BoundTask
-from falkirk.runtime.task import RunningTask
-from falkirk.runtime.traces import Traces
-from falkirk.runtime.worker import Worker
+from falkirk.runtime.app.app import BoundInput, BoundTask
+from falkirk.runtime.observe.traces import Traces
+from falkirk.runtime.worker.task import RunningTask
+from falkirk.runtime.worker.worker import Worker
 from falkirk.state.memory import MemoryStore
 from falkirk.state.store import Identity
 from falkirk.stream.plan import Input

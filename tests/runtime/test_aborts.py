@@ -12,7 +12,7 @@ from falkirk.checkpoint.ports import Cause, Why, Writes
 from falkirk.checkpoint.records import Range, StepRecord
 from falkirk.checkpoint.tasks import ClosedStep, Owned, Task
 from falkirk.errors import ClusterError
-from falkirk.runtime.aborts import EVERY, REFUSALS, Aborts
+from falkirk.runtime.worker.aborts import EVERY, REFUSALS, Aborts
 
 
 class Clock:

@@ -9,11 +9,11 @@ from rich.console import Console
 from falkirk.checkpoint.ids import InputPartition, TaskId, TopicPartition
 from falkirk.checkpoint.tasks import Task
 from falkirk.connectors.kafka.lag import Left
-from falkirk.runtime.app import App, BoundInput, BoundTask
-from falkirk.runtime.board import Board
-from falkirk.runtime.news import Ended, Started
-from falkirk.runtime.protocol import Report, TaskReport, decode_from_worker, encode
-from falkirk.runtime.view import frame, line
+from falkirk.runtime.app.app import App, BoundInput, BoundTask
+from falkirk.runtime.messages.events import Ended, Started
+from falkirk.runtime.messages.protocol import Report, TaskReport, decode_from_worker, encode
+from falkirk.runtime.observe.board import Board
+from falkirk.runtime.observe.console import frame, line
 from falkirk.stream.circuit import Circuit
 from falkirk.stream.plan import Input, Layout, Output, Plan, RegimePlan
 

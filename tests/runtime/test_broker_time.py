@@ -14,8 +14,8 @@ from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.topic_settings import BROKER_TIME
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ClusterError
-from falkirk.runtime.app import App, dated_by_writers, let_broker_date, prepare
-from falkirk.runtime.settings import Settings
+from falkirk.runtime.app.app import App, dated_by_writers, let_broker_date, prepare
+from falkirk.runtime.host.settings import Settings
 from falkirk.stream.plan import Plan
 
 pytestmark = pytest.mark.kafka

@@ -14,7 +14,7 @@ from falkirk.checkpoint.ports import Aborted
 from falkirk.checkpoint.tasks import Phase
 from falkirk.checkpoint.transaction import Fate
 from falkirk.connectors.kafka.log import KafkaLog
-from falkirk.runtime import committer
+from falkirk.runtime.worker import committer
 
 pytestmark = pytest.mark.kafka
 

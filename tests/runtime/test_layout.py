@@ -11,11 +11,11 @@ import falkirk as fk
 from falkirk.connectors.kafka.control import LAYOUT, ControlTopic
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.errors import FalkirkError, SourceError, StateError
-from falkirk.runtime import continuity, layout
-from falkirk.runtime.app import App, prepare
-from falkirk.runtime.deleting import read_back
-from falkirk.runtime.layout import LayoutRecord, StageRecord, TopicRecord
-from falkirk.runtime.settings import Settings
+from falkirk.runtime.app.app import App, prepare
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.layout import compatibility, layout
+from falkirk.runtime.layout.deleting import read_back
+from falkirk.runtime.layout.layout import LayoutRecord, StageRecord, TopicRecord
 from falkirk.stream.names import control_topic
 from falkirk.stream.plan import Stage
 from falkirk.stream.stage import PhysicalStage
@@ -45,7 +45,7 @@ def without(name: str) -> dict[str, TopicInfo]:
 
 @pytest.mark.parametrize("found", [FOUND, changed("out", id="another"), changed("out", partitions=8), without("out")])
 def test_topics_as_they_were_are_accepted_and_a_sink_may_be_made_anew_or_grow(found: dict[str, TopicInfo]) -> None:
-    continuity.check_topics(KNOWN, found)
+    compatibility.check_topics(KNOWN, found)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_topic_that_is_another_now_is_refused(
     found: dict[str, TopicInfo], error: type[FalkirkError], words: str
 ) -> None:
     with pytest.raises(error) as raised:
-        continuity.check_topics(KNOWN, found)
+        compatibility.check_topics(KNOWN, found)
     assert raised.value.what.startswith(words)
     assert raised.value.where
     assert raised.value.hint
@@ -82,40 +82,42 @@ def stage(**fields: object) -> StageRecord:
     ],
 )
 def test_a_change_that_loses_no_state_is_let_through(now: StageRecord) -> None:
-    continuity.check_stages(KNOWN, [now])
+    compatibility.check_stages(KNOWN, [now])
 
 
 def test_a_source_of_several_topics_may_come_to_read_more_and_never_less() -> None:
     more = stage(inputs=("bids", "offers"), several=("bids", "offers"))
-    continuity.check_stages(KNOWN, [more])
+    compatibility.check_stages(KNOWN, [more])
     known = msgspec.structs.replace(KNOWN, stages=(more,))
     with pytest.raises(SourceError, match="it read offers, and does not now"):
-        continuity.check_stages(known, [stage(several=("bids",))])
+        compatibility.check_stages(known, [stage(several=("bids",))])
 
 
 def test_layouts_that_differ_in_topics_that_joined_are_told_from_those_of_another_flow() -> None:
     one, other = stage(several=("bids",)), stage(inputs=("bids", "offers"), several=("bids", "offers"))
-    assert continuity.differ_in_topics([one], [other])
-    assert not continuity.differ_in_topics([one], [one])
-    assert not continuity.differ_in_topics([one], [msgspec.structs.replace(other, outputs=("elsewhere",))])
-    assert not continuity.differ_in_topics([one], [msgspec.structs.replace(other, inputs=("bids", "offers", "asks"))])
+    assert compatibility.differ_in_topics([one], [other])
+    assert not compatibility.differ_in_topics([one], [one])
+    assert not compatibility.differ_in_topics([one], [msgspec.structs.replace(other, outputs=("elsewhere",))])
+    assert not compatibility.differ_in_topics(
+        [one], [msgspec.structs.replace(other, inputs=("bids", "offers", "asks"))]
+    )
 
 
 def test_a_new_stage_is_let_through() -> None:
-    continuity.check_stages(KNOWN, [stage(), stage(id="more")])
+    compatibility.check_stages(KNOWN, [stage(), stage(id="more")])
 
 
 def test_state_is_lost_only_where_it_was_said_that_it_may_be() -> None:
     dropped = stage(fingerprint="f01", state="~1: stats v1: n:Int64\n2: tops v1: top:Int64")
     with pytest.raises(StateError) as raised:
-        continuity.check_stages(KNOWN, [dropped], ["tops"])
+        compatibility.check_stages(KNOWN, [dropped], ["tops"])
     assert "--apply --drop stats" in (raised.value.hint or "")
-    continuity.check_stages(KNOWN, [dropped], ["stats"])
+    compatibility.check_stages(KNOWN, [dropped], ["stats"])
     again = msgspec.structs.replace(KNOWN, stages=(dropped,))
     back = stage(fingerprint="f02", state="~1: stats v1: n:Int64\n2: tops v1: top:Int64\n3: stats v1: n:Int64")
     with pytest.raises(StateError, match="schema has changed"):
-        continuity.check_stages(again, [back])
-    continuity.check_stages(again, [back], ["stats"])
+        compatibility.check_stages(again, [back])
+    compatibility.check_stages(again, [back], ["stats"])
 
 
 def test_all_that_is_refused_is_named_at_once() -> None:
@@ -130,7 +132,7 @@ def test_all_that_is_refused_is_named_at_once() -> None:
         stage(id="kept", state="4: kept v1: n:Int64", inputs=("bids",)),
     ]
     with pytest.raises(StateError) as raised:
-        continuity.check_stages(known, now)
+        compatibility.check_stages(known, now)
     error = raised.value
     for words in ("− stats v1", "+ tops v2", "− slow v1", "stage 'kept' have changed: it read asks", "it reads bids"):
         assert words in error.what
@@ -139,7 +141,7 @@ def test_all_that_is_refused_is_named_at_once() -> None:
     assert "--rebuild slow" in error.hint
 
     with pytest.raises(StateError) as raised:
-        continuity.check_stages(known, now, ["stats", "tops"])
+        compatibility.check_stages(known, now, ["stats", "tops"])
     assert "stats" not in str(raised.value)
 
 
@@ -157,16 +159,16 @@ def test_a_lazy_stage_keeps_its_state_as_it_is() -> None:
     lazy = msgspec.structs.replace(KNOWN, stages=(stage(regime="lazy"),))
     more = stage(regime="lazy", fingerprint="f01", state="1: stats v1: n:Int64\n2: tops v1: top:Int64")
     with pytest.raises(StateError) as raised:
-        continuity.check_stages(lazy, [more], ["stats", "tops"])
+        compatibility.check_stages(lazy, [more], ["stats", "tops"])
     assert raised.value.where == "stage stats, in the lazy regime"
 
 
 def test_a_steps_topic_that_grew_is_another_runs_doing() -> None:
     grown = changed("falkirk.app.steps", partitions=6)
-    continuity.check_topics(KNOWN, grown)
+    compatibility.check_topics(KNOWN, grown)
     with pytest.raises(StateError, match="it had 4 tasks, and has 6 now"):
-        continuity.check_alone(KNOWN, grown)
-    continuity.check_alone(KNOWN, FOUND)
+        compatibility.check_alone(KNOWN, grown)
+    compatibility.check_alone(KNOWN, FOUND)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +191,7 @@ def test_a_steps_topic_that_grew_is_another_runs_doing() -> None:
 )
 def test_a_stage_that_cannot_go_on_is_refused(now: list[StageRecord], error: type[FalkirkError], words: str) -> None:
     with pytest.raises(error) as raised:
-        continuity.check_stages(KNOWN, now)
+        compatibility.check_stages(KNOWN, now)
     assert words in raised.value.what
     assert raised.value.where
     assert raised.value.hint
@@ -198,15 +200,15 @@ def test_a_stage_that_cannot_go_on_is_refused(now: list[StageRecord], error: typ
 def test_a_removed_stage_is_refused() -> None:
     two = msgspec.structs.replace(KNOWN, stages=(STATS, stage(id="more")))
     with pytest.raises(StateError, match="more was removed"):
-        continuity.check_stages(two, [STATS])
+        compatibility.check_stages(two, [STATS])
 
 
 def test_a_lazy_stage_keeps_its_outputs_and_a_stage_without_state_need_not_keep_its_regime() -> None:
     lazy = msgspec.structs.replace(KNOWN, stages=(stage(regime="lazy"),))
     with pytest.raises(StateError, match="the outputs of stage 'stats' have changed from out to out, more"):
-        continuity.check_stages(lazy, [stage(regime="lazy", outputs=("out", "more"))])
+        compatibility.check_stages(lazy, [stage(regime="lazy", outputs=("out", "more"))])
     stateless = msgspec.structs.replace(KNOWN, stages=(stage(stateful=False),))
-    continuity.check_stages(stateless, [stage(stateful=False, regime="lazy")])
+    compatibility.check_stages(stateless, [stage(stateful=False, regime="lazy")])
 
 
 def test_a_layout_of_a_later_format_is_refused_and_so_is_what_is_none() -> None:
@@ -231,8 +233,8 @@ def test_a_stage_that_begins_to_keep_state_is_known_by_what_it_reads_and_numbers
     known: LayoutRecord | None = None
     found = []
     for ids in ((), ("b",), ("a", "b"), ("a",), ("a", "b")):
-        (now,) = continuity.as_recorded(known, plan(*ids))
-        known = LayoutRecord(1, "app", continuity.stage_records([now], {now.id: 4}), {})
+        (now,) = compatibility.as_recorded(known, plan(*ids))
+        known = LayoutRecord(1, "app", compatibility.stage_records([now], {now.id: 4}), {})
         assert isinstance(now, PhysicalStage)
         found.append((now.id, {name: n for (name, _), n in now.tables.items()}))
     assert found == [

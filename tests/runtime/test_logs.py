@@ -13,10 +13,10 @@ from tests.runtime.test_board import app
 
 from falkirk.cli import main as cli
 from falkirk.errors import ClusterError, StateError
-from falkirk.runtime import logs
-from falkirk.runtime.board import Board
-from falkirk.runtime.protocol import Failed, error_of
-from falkirk.runtime.watch import LogShow
+from falkirk.runtime.host import logs
+from falkirk.runtime.messages.protocol import Failed, error_of
+from falkirk.runtime.observe.board import Board
+from falkirk.runtime.observe.watch import LogShow
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,8 @@ from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerI
 from falkirk.checkpoint.records import Range, StepRecord
 from falkirk.checkpoint.tasks import Owned, Phase, Revoked, Task
 from falkirk.errors import AwayError, DiskError, FalkirkError, StateError
-from falkirk.runtime import maintenance
-from falkirk.runtime.maintenance import Maintenance
+from falkirk.runtime.worker import maintenance
+from falkirk.runtime.worker.maintenance import Maintenance
 from falkirk.state import checkpoints
 from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.memory import MemoryStore

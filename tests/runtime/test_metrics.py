@@ -15,12 +15,21 @@ from tests.runtime.test_board import Time, app, rolling, running
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.lag import Left
 from falkirk.errors import ConfigError
-from falkirk.runtime.board import Board
-from falkirk.runtime.http import Http
-from falkirk.runtime.metrics import SILENT, Metrics
-from falkirk.runtime.news import Ended, Line, News, Started
-from falkirk.runtime.protocol import BOUNDS, Asked, EpochReport, Report, TaskReport, decode_from_worker, encode, merged
-from falkirk.runtime.stats import Durations
+from falkirk.runtime.messages.events import Ended, Line, Started, WorkerEvent
+from falkirk.runtime.messages.protocol import (
+    BOUNDS,
+    EpochReport,
+    Report,
+    Request,
+    TaskReport,
+    decode_from_worker,
+    encode,
+    merged,
+)
+from falkirk.runtime.messages.stats import Durations
+from falkirk.runtime.observe.board import Board
+from falkirk.runtime.observe.http import Http
+from falkirk.runtime.observe.metrics import SILENT, Metrics
 
 
 @pytest.fixture
@@ -38,14 +47,14 @@ def metrics(board: Board, time: Time) -> Metrics:
     return Metrics(board, time)
 
 
-Tell = Callable[[News], None]
+Tell = Callable[[WorkerEvent], None]
 
 
 @pytest.fixture
 def tell(metrics: Metrics) -> Tell:
     """As a watch does."""
 
-    def tell(news: News) -> None:
+    def tell(news: WorkerEvent) -> None:
         metrics.heard(news)
         metrics.take(news)
 
@@ -159,7 +168,7 @@ def test_a_paused_worker_is_ready_whatever_there_is_to_read(metrics: Metrics, te
     for slot in (0, 1):
         tell(Started(slot, 10 + slot))
         waiting = report(slot, running(slot, 90, 100), commits=0)
-        tell(msgspec.structs.replace(waiting, paused=Asked("ann@host", 1)))
+        tell(msgspec.structs.replace(waiting, paused=Request("ann@host", 1)))
     assert metrics.ready() == ""
     assert samples(metrics)["falkirk_workers paused"] == 2
 

@@ -18,8 +18,8 @@ from tests.s3 import S3
 from falkirk.checkpoint.ids import Offset, Step, TaskId, TopicPartition
 from falkirk.checkpoint.tasks import Revoked, Task
 from falkirk.errors import AwayError, DamagedError
-from falkirk.runtime import reach
-from falkirk.runtime.stores import RECOVERIES, TaskStores
+from falkirk.runtime.worker import store_health
+from falkirk.runtime.worker.stores import RECOVERIES, TaskStores
 from falkirk.state import checkpoints, objects
 from falkirk.state.engine import Memory
 from falkirk.state.rocks import RocksStore
@@ -45,8 +45,8 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
     server = S3()
     for name, value in {**server.environment(), "AWS_READ_TIMEOUT": "1s"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(reach, "PATIENCE", 0.5)
-    monkeypatch.setattr(reach, "AGAIN", 0.1)
+    monkeypatch.setattr(store_health, "PATIENCE", 0.5)
+    monkeypatch.setattr(store_health, "AGAIN", 0.1)
     yield server
     server.close()
 
@@ -123,7 +123,7 @@ def test_a_store_that_is_here_does_while_the_checkpoint_store_is_away(folder: Pa
     with s3.behaving(outage):
         assert Waiting(lambda go_on: at(opened(here, go_on=go_on))).ends() == 7
     advance(worker(folder, "there"), 9)
-    time.sleep(2 * reach.AGAIN)
+    time.sleep(2 * store_health.AGAIN)
     until(lambda: at(opened(here)) == 9)
 
 
@@ -218,7 +218,7 @@ def test_a_hanging_folder_is_asked_once_and_waited_for(folder: Path, monkeypatch
     monkeypatch.setattr(obstore, "list", hanging)
     waiting = Waiting(lambda go_on: at(opened(here, go_on=go_on)))
     until(lambda: here.waits(LAZY.id))
-    time.sleep(5 * reach.AGAIN)
+    time.sleep(5 * store_health.AGAIN)
     assert waiting.waits
     assert len(asked) == 1
     hangs.set()
@@ -245,13 +245,14 @@ def test_while_it_is_away_few_requests_are_made_for_all_copies_together(
     with s3.behaving(outage):
         with pytest.raises(AwayError):
             advance(here, 7, EAGER)
-        monkeypatch.setattr(reach, "AGAIN", 3600.0)
+        monkeypatch.setattr(store_health, "AGAIN", 3600.0)
         asked = sum(s3.requests.values())
         for step in (8, 9):
             with pytest.raises(AwayError):
                 advance(here, step, EAGER)
-        assert sum(s3.requests.values()) == asked
-    monkeypatch.setattr(reach, "AGAIN", 0.0)
+        # One attempt may have been under way. Two copies that asked for themselves would be two more.
+        assert sum(s3.requests.values()) <= asked + 1
+    monkeypatch.setattr(store_health, "AGAIN", 0.0)
     until(lambda: Waiting(lambda _: advance(here, 10, EAGER)).ends() is None)
     assert here.copies(EAGER.id).versions() == [10]
 

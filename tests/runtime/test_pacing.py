@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from falkirk.runtime.pacing import PROMPT, Pacer
+from falkirk.runtime.worker.pacing import PROMPT, Pacer
 
 MOST = 1000
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-CHILD = "from falkirk.runtime.parent import die_with_parent; die_with_parent(); print('lives')"
+CHILD = "from falkirk.runtime.processes.parent import die_with_parent; die_with_parent(); print('lives')"
 
 
 def test_a_child_whose_parent_lives_lives() -> None:
@@ -30,7 +30,7 @@ def test_a_child_whose_parent_has_ended_already_ends() -> None:
 
 PARENT = """
 import subprocess, sys
-from falkirk.runtime.parent import command
+from falkirk.runtime.processes.parent import command
 print(subprocess.Popen(command("slow"), stdin=subprocess.PIPE).pid, flush=True)
 sys.stdin.read()
 """

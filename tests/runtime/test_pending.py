@@ -14,10 +14,10 @@ from falkirk.checkpoint.bundles import bundled
 from falkirk.checkpoint.ids import Millis, TopicPartition
 from falkirk.checkpoint.ports import Writes
 from falkirk.checkpoint.tasks import ClosedStep
-from falkirk.runtime.pacing import ALONG, Pacer
-from falkirk.runtime.pending import Pending
-from falkirk.runtime.traces import SILENT
-from falkirk.runtime.worker import Stats
+from falkirk.runtime.observe.traces import SILENT
+from falkirk.runtime.worker.pacing import ALONG, Pacer
+from falkirk.runtime.worker.pending import Pending
+from falkirk.runtime.worker.worker import Stats
 from falkirk.stream.circuit import StepOutput
 from falkirk.stream.engine.batch import TS
 from falkirk.stream.engine.edges import rows_in

@@ -12,7 +12,7 @@ from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerI
 from falkirk.checkpoint.reading import Records
 from falkirk.checkpoint.records import Move, Released, StepRecord
 from falkirk.errors import SourceError, StateError
-from falkirk.runtime.layout import StageRecord, Start, TopicRecord
+from falkirk.runtime.layout.layout import StageRecord, Start, TopicRecord
 from falkirk.runtime.rebuild.beginnings import beginnings
 from falkirk.runtime.rebuild.checks import check_ended
 from falkirk.stream.plan import Input

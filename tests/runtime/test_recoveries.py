@@ -16,12 +16,12 @@ from falkirk.checkpoint.ports import GoOn, LogRecord, Ranges, Read, Writes
 from falkirk.checkpoint.records import Named, StepRecord, TaskRecord, decode, encode
 from falkirk.checkpoint.tasks import Owned, Phase, Task
 from falkirk.errors import StateError
-from falkirk.runtime.committer import Committer
-from falkirk.runtime.crew import Slots
-from falkirk.runtime.settings import Settings
-from falkirk.runtime.stores import RECOVERIES
-from falkirk.runtime.takeovers import TakeOvers
-from falkirk.runtime.traces import SILENT
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.observe.traces import SILENT
+from falkirk.runtime.worker.committer import Committer
+from falkirk.runtime.worker.stores import RECOVERIES
+from falkirk.runtime.worker.takeovers import TakeOvers
+from falkirk.runtime.worker.threads import Slots
 from falkirk.state.memory import MemoryDisk, MemoryStore
 from falkirk.state.store import Changes, Identity, Store
 

@@ -12,7 +12,7 @@ from falkirk.checkpoint.overlay import EmptyReader, Overlay
 from falkirk.checkpoint.records import Range, StepRecord, decode
 from falkirk.checkpoint.tasks import Owned, Revoked
 from falkirk.connectors.kafka import config, division
-from falkirk.runtime.replay import Replays
+from falkirk.runtime.worker.replay import Replays
 from falkirk.testing.cluster import Cluster
 
 STEP = b'{"type":"step","task":"sums/0","step":3,"nonce":"n","owner":"o","clock":7,"division":[],"outputs":[],"digest":"d"}'

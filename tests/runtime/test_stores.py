@@ -14,7 +14,7 @@ import pytest
 
 from falkirk.checkpoint.ids import Step, TaskId, TopicPartition
 from falkirk.checkpoint.tasks import Task
-from falkirk.runtime.stores import TaskStores
+from falkirk.runtime.worker.stores import TaskStores
 from falkirk.state.engine import Memory
 from falkirk.state.files import discard_folder
 from falkirk.state.rocks import RocksStore

@@ -10,10 +10,10 @@ from math import inf
 
 import pytest
 
-from falkirk.runtime.news import Line, Started
-from falkirk.runtime.protocol import Failed, FromWorker, Ready, Report, TaskReport, Waiting
-from falkirk.runtime.settings import Settings
-from falkirk.runtime.supervisor import Child, Event, Supervisor
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.messages.events import Line, Started
+from falkirk.runtime.messages.protocol import Failed, FromWorker, Ready, Report, TaskReport, Waiting
+from falkirk.runtime.processes.supervisor import Child, FromChild, Supervisor
 
 REPORT = Report(0, "app.a-0", 1, [TaskReport("stats/0", "running")], member=True)
 FAILED = Failed("the flow cannot be loaded", 2)
@@ -37,7 +37,7 @@ def idle() -> Child:
 
 def say(supervisor: Supervisor, *said: tuple[Child, FromWorker | None]) -> None:
     for child, words in said:
-        supervisor._events.put(Event(child, words))
+        supervisor._events.put(FromChild(child, words))
 
 
 def test_workers_begin_as_they_are_ready_and_their_reports_are_told_later(supervisor: Supervisor) -> None:
@@ -59,8 +59,8 @@ def test_trouble_before_the_first_is_ready_is_left_to_the_caller(
     one, two = supervisor._spares
     say(supervisor, (one, trouble), (two, Ready("app")))
     assert supervisor.ready() == ""
-    assert supervisor._event(0) == Event(one, trouble)
-    assert supervisor._event(0) == Event(two, Ready("app"))
+    assert supervisor._event(0) == FromChild(one, trouble)
+    assert supervisor._event(0) == FromChild(two, Ready("app"))
 
 
 def test_the_first_works_though_the_second_cannot_start(supervisor: Supervisor) -> None:

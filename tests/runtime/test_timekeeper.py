@@ -10,8 +10,8 @@ import pytest
 
 from falkirk.connectors.kafka.clocks import Reading
 from falkirk.errors import ClockError, UnreachableError
-from falkirk.runtime import clock
-from falkirk.runtime.clock import Timekeeper
+from falkirk.runtime.host import clock
+from falkirk.runtime.host.clock import Timekeeper
 
 BOUND = 60_000
 
@@ -54,7 +54,9 @@ def test_no_step_is_dated_before_the_clocks_were_compared(setting: Setting) -> N
     assert keeper.ahead_ms() is None
     setting.answers.release()
     until(lambda: keeper.now() is not None)
-    assert keeper.ahead_ms() == 0
+    ahead = keeper.ahead_ms()
+    assert ahead is not None
+    assert abs(ahead) < BOUND
     keeper.close()
 
 

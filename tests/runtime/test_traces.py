@@ -28,10 +28,10 @@ from falkirk.checkpoint.tasks import ClosedStep, Phase
 from falkirk.checkpoint.transaction import Fate
 from falkirk.cli.run import run
 from falkirk.errors import ConfigError, DiskError, UserCodeError
-from falkirk.runtime.maintenance import Maintenance
-from falkirk.runtime.settings import Settings
-from falkirk.runtime.spans import Spans
-from falkirk.runtime.traces import PLACES, SILENT, Traces, traces_of
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.observe.spans import Spans
+from falkirk.runtime.observe.traces import PLACES, SILENT, Traces, traces_of
+from falkirk.runtime.worker.maintenance import Maintenance
 from falkirk.state.engine import Memory
 from falkirk.state.rocks import RocksStore
 from falkirk.state.store import Identity, Progress
@@ -310,7 +310,7 @@ def test_a_collector_that_is_away_holds_nobody_up(
 ) -> None:
     environment.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "4")
     environment.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4")
-    environment.setattr("falkirk.runtime.spans.LAST", 0.1)
+    environment.setattr("falkirk.runtime.observe.spans.LAST", 0.1)
     worker = traces("http://127.0.0.1:1")
     began = time.monotonic()
     for _ in range(20):
@@ -334,7 +334,7 @@ def test_nobody_listens_where_nobody_is_named_or_all_is_switched_off(environment
 
 
 def test_a_worker_whom_nobody_listens_to_does_not_import_opentelemetry() -> None:
-    code = "import sys, falkirk.runtime.process; print([m for m in sys.modules if m.startswith('opentelemetry')])"
+    code = "import sys, falkirk.runtime.processes.process; print([m for m in sys.modules if m.startswith('opentelemetry')])"
     environment = {name: value for name, value in os.environ.items() if name not in PLACES}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -343,7 +343,7 @@ def test_a_worker_whom_nobody_listens_to_does_not_import_opentelemetry() -> None
 def test_without_opentelemetry_a_worker_that_is_to_send_spans_is_refused_and_one_that_might_goes_on(
     environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    environment.setattr("falkirk.runtime.traces.installed", lambda: False)
+    environment.setattr("falkirk.runtime.observe.traces.installed", lambda: False)
     with pytest.raises(ConfigError, match=r"spans need OpenTelemetry\n.*--traces\n.*falkirk\[otel\]"):
         traces("http://127.0.0.1:1")
     environment.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")

@@ -13,8 +13,8 @@ from tests.security.secured import Secured
 
 from falkirk.connectors.kafka.acls import Acl, grant
 from falkirk.connectors.kafka.config import Cluster
-from falkirk.runtime.needs import rights
-from falkirk.runtime.settings import Settings
+from falkirk.runtime.app.needs import rights
+from falkirk.runtime.host.settings import Settings
 from falkirk.stream.load import load_flow
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

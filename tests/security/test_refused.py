@@ -10,7 +10,7 @@ from tests.security.guarded import FLOW, PASSWORD, Guarded
 
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ClusterError, FalkirkError
-from falkirk.runtime.identity import identity
+from falkirk.runtime.host.identity import identity
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from tests.security.guarded import FLOW, PASSWORD, Guarded
 
-from falkirk.runtime.check import Finding, check
+from falkirk.runtime.inspect.check import Finding, check
 from falkirk.stream.load import load_flow
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

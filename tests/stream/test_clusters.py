@@ -14,10 +14,10 @@ from falkirk.checkpoint.ids import Epoch, InputPartition, Millis, Offset, TaskId
 from falkirk.checkpoint.records import Range, StepRecord, decode, encode
 from falkirk.connectors.kafka.topics import TopicInfo
 from falkirk.errors import ConfigError, DefinitionError
-from falkirk.runtime.batch.binding import bind
-from falkirk.runtime.settings import Settings
-from falkirk.runtime.sources import with_stand_ins
-from falkirk.runtime.survey import others
+from falkirk.runtime.app.batch_part import bind
+from falkirk.runtime.app.sources import with_stand_ins
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.layout.preflight import others
 from falkirk.stream.batch import Piece
 from falkirk.stream.explain import explain
 

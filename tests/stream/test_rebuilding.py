@@ -13,7 +13,7 @@ import falkirk as fk
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.records import StepRecord, decode
 from falkirk.errors import ConfigError, StateError, UserCodeError
-from falkirk.runtime import task
+from falkirk.runtime.worker import task
 from falkirk.state.meta import META
 from falkirk.stream.engine import rebuilding
 from falkirk.testing.process import Ending

@@ -26,11 +26,11 @@ import falkirk as fk
 from falkirk.checkpoint.ids import Millis, Offset, TopicPartition
 from falkirk.checkpoint.overlay import EmptyReader, Overlay
 from falkirk.errors import ConfigError, StateError
-from falkirk.runtime import app as app_module
-from falkirk.runtime import task
-from falkirk.runtime.app import Until
-from falkirk.runtime.continuity import as_recorded
-from falkirk.runtime.layout import ShadowRecord
+from falkirk.runtime.app import app as app_module
+from falkirk.runtime.app.app import Until
+from falkirk.runtime.layout.compatibility import as_recorded
+from falkirk.runtime.layout.layout import ShadowRecord
+from falkirk.runtime.worker import task
 from falkirk.state import schema
 from falkirk.stream.circuit import Slice, StepInput
 from falkirk.stream.engine import rebuilding

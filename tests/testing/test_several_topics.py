@@ -12,7 +12,7 @@ from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.tasks import ends
 from falkirk.errors import ConfigError, DefinitionError, SourceError
-from falkirk.runtime.starts import joining_offsets
+from falkirk.runtime.app.starts import joining_offsets
 from falkirk.testing.process import Ending
 
 ORDER = fk.Json({"id": fk.Int64, "n": fk.Int64})
@@ -112,12 +112,12 @@ def test_of_a_topic_that_joins_nothing_is_passed_over_but_what_is_before_a_time(
     app.join("orders-us")
     (last,), (task,), asked = lasts(app), app._cluster.tasks, []
 
-    class Asked:
+    class Request:
         def offsets(self, places: list[TopicPartition], at: str | int) -> dict[TopicPartition, Offset]:
             asked.append(at)
             return dict.fromkeys(places, Offset(7))
 
-    found = joining_offsets(task, ends(last), Asked())  # type: ignore[arg-type]
+    found = joining_offsets(task, ends(last), Request())  # type: ignore[arg-type]
     assert {(p.topic, p.partition): offset for p, offset in found.items()} == {("orders-us", 0): 7}
     assert asked == [at]
 

@@ -69,16 +69,16 @@ class Abandoned(msgspec.Struct, frozen=True, tag="abandoned"):
     reason: str
 
 
-class Asked(msgspec.Struct, frozen=True, tag="asked"):
+class EpochRequest(msgspec.Struct, frozen=True, tag="asked"):
     """A person asks for an epoch, or to abandon the open one."""
 
     what: Literal["open", "abandon"]
     clock: Millis
 
 
-EpochRecord = Opened | Completed | Abandoned | Asked
+EpochRecord = Opened | Completed | Abandoned | EpochRequest
 
-_decoder = msgspec.json.Decoder(Opened | Completed | Abandoned | Asked)
+_decoder = msgspec.json.Decoder(Opened | Completed | Abandoned | EpochRequest)
 
 
 class Complete(NamedTuple):
@@ -159,7 +159,7 @@ class Epochs:
                     self.ended, self.abandon = record, False
                     if isinstance(record, Completed):
                         self.kept.append(Complete(self.opened, record, self.opening))
-            case Asked(what="open"):
+            case EpochRequest(what="open"):
                 counts = self.asked = True
             case _:
                 counts = self.abandon = self.open

@@ -13,10 +13,10 @@ from falkirk.cli.options import cluster_options, cluster_settings
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.durations import parse_duration
 from falkirk.errors import ConfigError, FalkirkError
-from falkirk.runtime import asking
-from falkirk.runtime.asking import AskedApp, follow
-from falkirk.runtime.status import read_status
-from falkirk.runtime.view import paused_words, table
+from falkirk.runtime.inspect.status import read_status
+from falkirk.runtime.messages import request_progress
+from falkirk.runtime.messages.request_progress import AppRequest, follow
+from falkirk.runtime.observe.console import paused_words, table
 
 
 def _timeout(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -104,7 +104,7 @@ def checkpoint(app: str, timeout: str, **options: Any) -> None:
     if not any(stage.stateful for stage in asked.layout.stages):
         click.echo(f"{app}: keeps no state, so there is nothing to make versions of")
         return
-    made = asking.checkpoint(asked, _seconds(timeout), _say)
+    made = request_progress.checkpoint(asked, _seconds(timeout), _say)
     shown = table("task", "step:9", "version:9", "worker")
     for one in made:
         shown.add_row(one.task, f"{one.step:,}", f"{one.version:,}", one.worker.removeprefix(f"{app}."))
@@ -145,7 +145,7 @@ def drain(app: str, timeout: str, **options: Any) -> None:
         if not left:
             return ""
         lag = read_status(app, settings, topics).lag
-        return f"{asking.waiting_for(left, before, 'workers')}; lag {lag:,}"
+        return f"{request_progress.waiting_for(left, before, 'workers')}; lag {lag:,}"
 
     if still := follow(look, seconds, _say):
         raise FalkirkError(
@@ -158,9 +158,9 @@ def drain(app: str, timeout: str, **options: Any) -> None:
     click.echo(f"{app}: drained, {len(before)} workers have left{words}")
 
 
-def _app(app: str, options: dict[str, Any]) -> AskedApp:
+def _app(app: str, options: dict[str, Any]) -> AppRequest:
     settings = cluster_settings(**options)
-    return AskedApp(app, settings, Topics(settings.cluster()))
+    return AppRequest(app, settings, Topics(settings.cluster()))
 
 
 def _seconds(timeout: str) -> float:

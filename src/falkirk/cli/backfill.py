@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from falkirk.checkpoint.driver import run
-from falkirk.checkpoint.epochs import Asked, Completed, Epochs, propose
+from falkirk.checkpoint.epochs import Completed, EpochRequest, Epochs, propose
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.cli.main import tell as tell_error
 from falkirk.cli.options import run_options, settings_from
@@ -21,15 +21,15 @@ from falkirk.connectors.kafka.epochs import KafkaEpochLog
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.master import check_master, is_local, is_on_loopback
 from falkirk.errors import ConfigError, FalkirkError
-from falkirk.runtime.app import App, prepare
-from falkirk.runtime.backfill.driver import driving, prepared
-from falkirk.runtime.backfill.look import read
-from falkirk.runtime.batch.spark import SparkCompute
-from falkirk.runtime.clock import WallClock
-from falkirk.runtime.identity import hold
-from falkirk.runtime.logs import about, print_trace, say, setup_logging, stamped
-from falkirk.runtime.protocol import BUG, EpochReport
-from falkirk.runtime.settings import Settings
+from falkirk.runtime.app.app import App, prepare
+from falkirk.runtime.app.backfill_state import read
+from falkirk.runtime.epochs.backfill import driving, prepared
+from falkirk.runtime.epochs.spark import SparkCompute
+from falkirk.runtime.host.clock import WallClock
+from falkirk.runtime.host.identity import hold
+from falkirk.runtime.host.logs import about, print_trace, say, setup_logging, stamped
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.messages.protocol import BUG, EpochReport
 from falkirk.stream.backfill import History
 from falkirk.stream.backfill.stage import backfill_stage
 from falkirk.stream.load import load_flow
@@ -138,7 +138,7 @@ def _ask_to_abandon(app: App, settings: Settings) -> None:
         words = "is complete, and stays" if epochs.complete is not None else "is not open"
         raise ConfigError(f"the backfill of app {app.name!r} {words}", hint="falkirk run runs the app")
     with closing(KafkaEpochLog(settings.cluster())) as log:
-        run(propose(log, TopicPartition(app.backfill, 0), epochs, Asked("abandon", WallClock().now())))
+        run(propose(log, TopicPartition(app.backfill, 0), epochs, EpochRequest("abandon", WallClock().now())))
 
 
 def _known(app: App, settings: Settings) -> Epochs:

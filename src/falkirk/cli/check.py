@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from falkirk.cli.options import run_options, settings_from
-from falkirk.runtime.check import Finding, check
+from falkirk.runtime.inspect.check import Finding, check
 from falkirk.stream.load import load_flow
 
 

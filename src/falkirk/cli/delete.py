@@ -9,8 +9,8 @@ import click
 from falkirk.cli.options import state_options, state_settings
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
-from falkirk.runtime.deleting import Belongings, belongings, check_stopped
-from falkirk.runtime.deleting import delete as delete_app
+from falkirk.runtime.layout.deleting import Belongings, belongings, check_stopped
+from falkirk.runtime.layout.deleting import delete as delete_app
 from falkirk.runtime.rebuild.shadows import check_taken
 from falkirk.stream.names import control_topic
 

@@ -21,8 +21,8 @@ from falkirk import wording
 from falkirk.cli.options import cluster_options, cluster_settings
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
-from falkirk.runtime.dlq import DeadLetters, Found, Replay, Survey, counted
-from falkirk.runtime.view import table
+from falkirk.runtime.inspect.dead_letters import DeadLetters, Found, Replay, ReplayPlan, counted
+from falkirk.runtime.observe.console import table
 from falkirk.stream.letters import Choice, Marks
 from falkirk.stream.load import load_flow
 from falkirk.stream.views import plain
@@ -155,27 +155,27 @@ def replay(app: str, to: str | None, again: bool, dry_run: bool, **options: Any)
     letter, which a replay leaves alone unless --again is given.
     """
     letters, choice = _letters(app, options), _choice(options)
-    survey = letters.survey(choice, again=again)
-    for words in _words(survey, to):
+    plan = letters.plan(choice, again=again)
+    for words in _words(plan, to):
         click.echo(words, err=True)
-    survey.check(to)
-    if dry_run or not survey.due:
+    plan.check(to)
+    if dry_run or not plan.due:
         click.echo(0)
         return
-    with _progress(survey.due) as on_progress:
+    with _progress(plan.due) as on_progress:
         written = Replay(letters, choice, to, again, on_progress).run()
     click.echo(f"{written:,} records are written again", err=True)
     click.echo(written)
 
 
-def _words(survey: Survey, to: str | None) -> Iterator[str]:
-    yield f"{survey.due:,} records to write {'to ' + to if to else 'back to their topics'}"
-    if survey.settled:
-        yield f"{survey.settled:,} were replayed already"
-    if survey.failed_again:
-        yield f"{survey.failed_again:,} were replayed and failed again: they are left alone, without --again"
-    if survey.unknown:
-        yield f"{survey.unknown:,} letters are of rows, not of records, and cannot be replayed"
+def _words(plan: ReplayPlan, to: str | None) -> Iterator[str]:
+    yield f"{plan.due:,} records to write {'to ' + to if to else 'back to their topics'}"
+    if plan.settled:
+        yield f"{plan.settled:,} were replayed already"
+    if plan.failed_again:
+        yield f"{plan.failed_again:,} were replayed and failed again: they are left alone, without --again"
+    if plan.unknown:
+        yield f"{plan.unknown:,} letters are of rows, not of records, and cannot be replayed"
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from falkirk.cli.options import cluster_options, cluster_settings, run_options, settings_from
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.runtime.batch.asking import BatchPart, EpochStatus, batch_part, driven, reason
+from falkirk.runtime.messages.epochs import BatchPart, EpochStatus, batch_part, driven, reason
 
 LOOK = 0.5
 """Seconds between two looks."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import click
 
 from falkirk.errors import FalkirkError
-from falkirk.runtime import logs
+from falkirk.runtime.host import logs
 
 
 @dataclass(frozen=True, slots=True)

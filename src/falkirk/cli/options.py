@@ -15,8 +15,8 @@ from falkirk.checkpoint.ids import CLUSTER
 from falkirk.cli.given import CLIENT, NAMES, USUAL, Given, check_environment, env_name, read
 from falkirk.durations import parse_duration, parse_size
 from falkirk.errors import ConfigError
-from falkirk.runtime.logs import use
-from falkirk.runtime.settings import Settings
+from falkirk.runtime.host.logs import use
+from falkirk.runtime.host.settings import Settings
 from falkirk.stream.names import PREFIX
 
 Command = Callable[..., Any]
@@ -95,7 +95,7 @@ def _prefix(_: click.Context, __: click.Parameter, prefix: str) -> str:
 
 def _traces(_: click.Context, __: click.Parameter, url: str) -> str:
     if url:
-        from falkirk.runtime.traces import check_place
+        from falkirk.runtime.observe.traces import check_place
 
         check_place(url)
     return url

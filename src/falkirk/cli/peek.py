@@ -15,8 +15,8 @@ from rich.text import Text
 from falkirk.cli.options import cluster_options, cluster_settings
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
-from falkirk.runtime.peek import Start, peek, peek_complete
-from falkirk.runtime.view import table
+from falkirk.runtime.inspect.peek import Start, peek, peek_complete
+from falkirk.runtime.observe.console import table
 from falkirk.stream.load import load_flow
 from falkirk.stream.views import Row, View, plain, view_named, views_of
 

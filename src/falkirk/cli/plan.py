@@ -12,8 +12,8 @@ import msgspec
 from falkirk.cli.main import tell
 from falkirk.cli.options import cluster_options, cluster_settings, rebuild_option, replication_option
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.runtime.app import prepare
-from falkirk.runtime.changes import BesideChange, Changes, Fate, StageChange, changes
+from falkirk.runtime.app.app import prepare
+from falkirk.runtime.app.changes import BesideChange, Changes, Fate, StageChange, changes
 from falkirk.stream.load import load_flow
 
 SIGN: dict[Fate, tuple[str, str]] = {

@@ -10,9 +10,9 @@ from falkirk.cli.delete import confirm, say_state
 from falkirk.cli.options import state_options, state_settings
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
-from falkirk.runtime.deleting import belongings, check_stopped
-from falkirk.runtime.resetting import own_topics, parse_to, starts_at
-from falkirk.runtime.resetting import reset as reset_app
+from falkirk.runtime.layout.deleting import belongings, check_stopped
+from falkirk.runtime.layout.resetting import own_topics, parse_to, starts_at
+from falkirk.runtime.layout.resetting import reset as reset_app
 
 
 @click.command()

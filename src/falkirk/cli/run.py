@@ -30,10 +30,10 @@ from falkirk.cli.options import (
 )
 from falkirk.cli.stopping import stop_on_signals
 from falkirk.errors import ConfigError
-from falkirk.runtime.identity import hold_app
-from falkirk.runtime.logs import say
-from falkirk.runtime.settings import Settings
-from falkirk.runtime.supervisor import Supervisor
+from falkirk.runtime.host.identity import hold_app
+from falkirk.runtime.host.logs import say
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.processes.supervisor import Supervisor
 
 SHORT = 5.0
 """Seconds of work until a run that ends by itself has a spare: in a shorter run the spare would only take processor time."""
@@ -81,7 +81,7 @@ def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
     """
     from falkirk.connectors.embedded import EmbeddedKafka
     from falkirk.connectors.kafka.topics import Topics
-    from falkirk.runtime.sources import create_missing_sources, with_stand_ins
+    from falkirk.runtime.app.sources import create_missing_sources, with_stand_ins
     from falkirk.stream.load import load_flow
 
     if click.get_current_context().get_parameter_source("brokers") is ParameterSource.COMMANDLINE:

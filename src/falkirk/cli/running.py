@@ -17,25 +17,25 @@ from falkirk.cli.stopping import stop_on_signals
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.master import check_master
 from falkirk.errors import ConfigError, FalkirkError
-from falkirk.runtime.announcing import Announcing
-from falkirk.runtime.app import App
-from falkirk.runtime.backfill.look import look
-from falkirk.runtime.batch.child import DriverChild
-from falkirk.runtime.batch.process import drive
-from falkirk.runtime.board import Board
-from falkirk.runtime.draining import Draining, Following
-from falkirk.runtime.hosts import Hosts
-from falkirk.runtime.identity import hold_app
-from falkirk.runtime.logs import about, print_trace, say, setup_logging, stamped
-from falkirk.runtime.news import Line, News, Started
-from falkirk.runtime.protocol import BUG, EpochReport
-from falkirk.runtime.rebuild import beside
-from falkirk.runtime.settings import Settings
-from falkirk.runtime.supervisor import Supervisor
-from falkirk.runtime.until_end import UntilEnd
-from falkirk.runtime.view import clock
-from falkirk.runtime.watch import Watch
-from falkirk.runtime.work import work
+from falkirk.runtime.app import shadow_app
+from falkirk.runtime.app.app import App
+from falkirk.runtime.app.backfill_state import look
+from falkirk.runtime.app.hosts import Hosts
+from falkirk.runtime.epochs.process import drive
+from falkirk.runtime.host.identity import hold_app
+from falkirk.runtime.host.logs import about, print_trace, say, setup_logging, stamped
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.messages.events import Line, Started, WorkerEvent
+from falkirk.runtime.messages.protocol import BUG, EpochReport
+from falkirk.runtime.messages.reports import ReportSender
+from falkirk.runtime.observe.board import Board
+from falkirk.runtime.observe.console import clock
+from falkirk.runtime.observe.watch import Watch
+from falkirk.runtime.processes.draining import Draining, Following
+from falkirk.runtime.processes.driver_child import DriverChild
+from falkirk.runtime.processes.supervisor import Supervisor
+from falkirk.runtime.processes.until_end import UntilEnd
+from falkirk.runtime.worker.work import work
 from falkirk.stream.load import load_flow
 from falkirk.wording import counted
 
@@ -80,7 +80,7 @@ def drive_alone(target: str, settings: Settings) -> None:
         raise ConfigError(f"flow {app.name!r} has no batch part", hint="falkirk run runs it")
     check_master(settings.spark)
     stop = stop_on_signals()
-    board, announcing = Board(app, 0), Announcing(settings.cluster(), app.control)
+    board, announcing = Board(app, 0), ReportSender(settings.cluster(), app.control)
     code = 0
 
     def tell(report: EpochReport) -> None:
@@ -112,7 +112,7 @@ def say_where(app: App, watch: Watch) -> None:
 class Workers(Protocol):
     """Keeps the workers of an app running: `Supervisor`, `SparkWorkers`."""
 
-    def run(self, finished: Callable[[], bool], tell: Callable[[News], None]) -> None:
+    def run(self, finished: Callable[[], bool], tell: Callable[[WorkerEvent], None]) -> None:
         """Until `finished()`; then they leave cleanly. Raises FalkirkError."""
         ...
 
@@ -150,7 +150,7 @@ def supervise(
 def _on_spark(app: App, target: str, settings: Settings) -> Workers:
     if not find_spec("pyspark"):
         raise ConfigError("--on spark needs PySpark", hint="pip install 'falkirk[spark]'")
-    from falkirk.runtime.onspark.workers import SparkWorkers
+    from falkirk.runtime.spark_workers.workers import SparkWorkers
 
     return SparkWorkers(app, target, settings)
 
@@ -219,7 +219,7 @@ def bound(target: str, settings: Settings) -> tuple[App, Topics]:
     plan = load_flow(target).plan(settings.prefix)
     topics = Topics(settings.cluster())
     about(app=plan.app)
-    app = beside.met(plan, settings, topics)
+    app = shadow_app.met(plan, settings, topics)
     if app.backfill is not None:
         look(app, settings.cluster())  # an open one would stop each worker
     Hosts(app, settings, topics).check_alone()

@@ -14,8 +14,8 @@ from rich.console import Console
 from falkirk.cli.options import state_options, state_settings
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
-from falkirk.runtime.states import States, TaskState, first_rows, key_of
-from falkirk.runtime.view import table as columns_of
+from falkirk.runtime.inspect.state import States, TaskState, first_rows, key_of
+from falkirk.runtime.observe.console import table as columns_of
 from falkirk.stream.load import load_flow
 from falkirk.stream.stored import Table
 from falkirk.stream.views import plain

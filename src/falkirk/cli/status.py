@@ -11,8 +11,8 @@ from rich.text import Text
 
 from falkirk.cli.options import cluster_options, cluster_settings
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.runtime.status import Status, TaskStatus, read_status
-from falkirk.runtime.view import paused_words, table
+from falkirk.runtime.inspect.status import Status, TaskStatus, read_status
+from falkirk.runtime.observe.console import paused_words, table
 
 COLOURS = {"running": "green", "recovering": "yellow", "paused": "yellow", "stopped": "red"}
 

@@ -16,10 +16,10 @@ from falkirk.connectors.kafka.acls import Acl, grant
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
-from falkirk.runtime.needs import NeededTopic, Right, needed_topics, rights
-from falkirk.runtime.rebuild.beside import shadow_plan
-from falkirk.runtime.sources import PARTITIONS, missing_sources
-from falkirk.runtime.survey import resolved
+from falkirk.runtime.app.needs import NeededTopic, Right, needed_topics, rights
+from falkirk.runtime.app.shadow_app import shadow_plan
+from falkirk.runtime.app.sources import PARTITIONS, missing_sources
+from falkirk.runtime.layout.preflight import resolved
 from falkirk.stream.load import load_flow
 from falkirk.stream.plan import Plan
 from falkirk.wording import counted

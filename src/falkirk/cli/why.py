@@ -15,8 +15,8 @@ from falkirk.cli.options import cluster_options, cluster_settings
 from falkirk.cli.peek import Lines, Rows, in_words
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
-from falkirk.runtime.whence import Answer, Whence
-from falkirk.runtime.why import Made, Read, sources_of, trimmed
+from falkirk.runtime.inspect.lineage import Answer, LineageReader
+from falkirk.runtime.inspect.lineage_step import Made, Read, sources_of, trimmed
 from falkirk.stream.load import load_flow
 from falkirk.stream.provenance import Provenance
 from falkirk.stream.views import Row, View, plain, view_of, views_of
@@ -66,7 +66,7 @@ def why_command(
     settings = cluster_settings(**options)
     at, offset = _place(place)
     views = [] if target is None else views_of(load_flow(target).plan(settings.prefix))
-    with Whence(settings, Topics(settings.cluster())) as whence:
+    with LineageReader(settings, Topics(settings.cluster())) as whence:
         answer = whence.ask(at, offset, app)
         sources = sources_of(Made(reads=[r for made in answer.made for r in made.reads]))
         found: list[tuple[View, list[Row]]] = []

@@ -14,7 +14,7 @@ import polars as pl
 from falkirk.checkpoint.ids import Millis, TopicPartition
 from falkirk.durations import DurationLike, parse_duration
 from falkirk.errors import FalkirkError
-from falkirk.runtime.survey import parts
+from falkirk.runtime.layout.preflight import parts
 from falkirk.state.codec import prefix_end
 from falkirk.stream.flow import Flow
 from falkirk.stream.plan import Plan

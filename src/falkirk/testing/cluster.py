@@ -12,14 +12,14 @@ from falkirk.checkpoint.ports import Output
 from falkirk.checkpoint.records import Division, StepRecord, TaskRecord, decode
 from falkirk.connectors.kafka.topics import TopicInfo
 from falkirk.errors import ConfigError
-from falkirk.runtime.app import BoundInput, BoundTask, lay_out
-from falkirk.runtime.continuity import as_recorded, check_stages, stage_records
-from falkirk.runtime.layout import LayoutRecord, StageRecord
+from falkirk.runtime.app.app import BoundInput, BoundTask, lay_out
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.layout.compatibility import as_recorded, check_stages, stage_records
+from falkirk.runtime.layout.layout import LayoutRecord, StageRecord
+from falkirk.runtime.layout.preflight import matched, parts, topics_to_make
 from falkirk.runtime.rebuild.checks import check_ended, check_stage
-from falkirk.runtime.replay import again, difference
-from falkirk.runtime.settings import Settings
-from falkirk.runtime.survey import matched, parts, topics_to_make
-from falkirk.runtime.task import outputs_of
+from falkirk.runtime.worker.replay import again, difference
+from falkirk.runtime.worker.task import outputs_of
 from falkirk.stream.circuit import SharedRows, Slice, StepInput, Taken
 from falkirk.stream.engine.shared import NEVER, Keeper, Run
 from falkirk.stream.names import steps_topic
@@ -179,7 +179,7 @@ def _counts(
 
 
 class Tables:
-    """A worker's broadcast tables: `falkirk.runtime.task.Tables`. They are read when it begins, and between its steps."""
+    """A worker's broadcast tables: `worker.task.Tables`. They are read when it begins, and between its steps."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -206,7 +206,7 @@ class Tables:
 
 
 class Rereads:
-    """`falkirk.runtime.task.Rereader`."""
+    """`falkirk.runtime.worker.task.Rereader`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -236,7 +236,7 @@ class Rereads:
 
 
 class Replays:
-    """`falkirk.checkpoint.ports.Replayer`, and the topics that it reads (`falkirk.runtime.said.Topics`)."""
+    """`falkirk.checkpoint.ports.Replayer`, and the topics that it reads (`falkirk.runtime.worker.published.Topics`)."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._rereads = cluster, Rereads(cluster)

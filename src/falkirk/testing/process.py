@@ -15,7 +15,7 @@ from falkirk.checkpoint.ids import Offset, OwnerId
 from falkirk.checkpoint.pipeline import Pipeline
 from falkirk.checkpoint.tasks import Owned
 from falkirk.checkpoint.transaction import Fate
-from falkirk.runtime.task import RunningTask, check_sizes
+from falkirk.runtime.worker.task import RunningTask, check_sizes
 from falkirk.testing.cluster import Cluster, Replays, Rereads, Tables
 from falkirk.testing.simulator.broker import Pending
 from falkirk.testing.simulator.group import Member

@@ -21,13 +21,13 @@ from falkirk.connectors.kafka.glance import ALL, Glance
 from falkirk.connectors.kafka.topic_settings import FOREVER
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ClusterError, ConfigError
-from falkirk.runtime.app import prepare
-from falkirk.runtime.draining import Following
-from falkirk.runtime.settings import Settings
-from falkirk.runtime.sources import with_stand_ins
-from falkirk.runtime.survey import matched, parts
-from falkirk.runtime.until_end import UntilEnd
-from falkirk.runtime.work import work
+from falkirk.runtime.app.app import prepare
+from falkirk.runtime.app.sources import with_stand_ins
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.layout.preflight import matched, parts
+from falkirk.runtime.processes.draining import Following
+from falkirk.runtime.processes.until_end import UntilEnd
+from falkirk.runtime.worker.work import work
 from falkirk.stream.flow import Flow
 from falkirk.stream.plan import Plan
 from falkirk.stream.producing import Rows, encoded, placed, source_named, topic_of

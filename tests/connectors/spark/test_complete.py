@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.runtime.batch.stand import PARTITIONS, Stand
 
-from falkirk.runtime.batch.asking import batch_part
+from falkirk.runtime.messages.epochs import batch_part
 
 pytestmark = pytest.mark.kafka
 

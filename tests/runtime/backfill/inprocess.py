@@ -13,7 +13,7 @@ import pytest
 from falkirk.connectors.spark.batch import epoch, tasks
 from falkirk.connectors.spark.batch.results import by_partition
 from falkirk.connectors.spark.batch.work import Published, Work
-from falkirk.runtime.batch.spark import SparkCompute
+from falkirk.runtime.epochs.spark import SparkCompute
 from falkirk.stream.backfill import BackfillJob
 from falkirk.stream.batch import PARCELS
 from falkirk.testing.batch import SORTED

@@ -18,7 +18,7 @@ from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.runtime.layout import incarnation_of
+from falkirk.runtime.layout.layout import incarnation_of
 from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.engine import Engine, Memory
 from falkirk.state.meta import META

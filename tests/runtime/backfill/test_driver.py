@@ -12,11 +12,11 @@ from tests.runtime.backfill.stand import TABLES, Stand, clean
 
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.errors import StateError
-from falkirk.runtime.backfill import driver
-from falkirk.runtime.backfill.driver import BackfillDriver, driving, prepared
-from falkirk.runtime.backfill.look import look, read
-from falkirk.runtime.batch.spark import SparkCompute
-from falkirk.runtime.settings import Settings
+from falkirk.runtime.app.backfill_state import look, read
+from falkirk.runtime.epochs import backfill
+from falkirk.runtime.epochs.backfill import BackfillDriver, driving, prepared
+from falkirk.runtime.epochs.spark import SparkCompute
+from falkirk.runtime.host.settings import Settings
 from falkirk.stream.load import load_flow
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -141,7 +141,7 @@ def test_an_app_that_has_run_is_refused_and_runs_on(stand: Backfills, monkeypatc
     with pytest.raises(StateError, match="has run already"):
         stand.fill("filled")
     # The same where it is noticed only when the tasks are claimed.
-    monkeypatch.setattr(driver, "check_fresh", lambda *_: None)
+    monkeypatch.setattr(backfill, "check_fresh", lambda *_: None)
     with pytest.raises(StateError, match="has run already"):
         stand.fill("filled")
     assert not read(stand.filled.backfill or "", stand.filled_cluster()).open

@@ -17,11 +17,11 @@ from falkirk.checkpoint.publishing import HEADER, Outcome, publish
 from falkirk.connectors.kafka.epochs import Waiting, publisher, publisher_log
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.runtime.app import App, prepare
-from falkirk.runtime.batch.binding import BoundBatch
-from falkirk.runtime.batch.driver import Driver
-from falkirk.runtime.protocol import EpochReport
-from falkirk.runtime.settings import Settings
+from falkirk.runtime.app.app import App, prepare
+from falkirk.runtime.app.batch_part import BoundBatch
+from falkirk.runtime.epochs.driver import Driver
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.messages.protocol import EpochReport
 from falkirk.stream.batch import Job
 
 PARTITIONS = 2

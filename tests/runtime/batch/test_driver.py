@@ -15,9 +15,9 @@ from falkirk.checkpoint.epochs import Epochs
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.epochs import KafkaEpochLog
 from falkirk.errors import ConfigError, DivergenceError, StateError
-from falkirk.runtime.announcing import Announcing
-from falkirk.runtime.batch.asking import batch_part
-from falkirk.runtime.status import read_status
+from falkirk.runtime.inspect.status import read_status
+from falkirk.runtime.messages.epochs import batch_part
+from falkirk.runtime.messages.reports import ReportSender
 
 pytestmark = pytest.mark.kafka
 
@@ -179,7 +179,7 @@ def test_the_status_says_where_sparks_page_is_while_an_epoch_runs(stand: Stand) 
         shown.append(read_status(stand.app_name, stand.settings, stand.topics).batches[0].spark_ui)
 
     stand.compute.at_slice = look
-    with closing(Announcing(stand.settings.cluster(), stand.app.control)) as announcing:
+    with closing(ReportSender(stand.settings.cluster(), stand.app.control)) as announcing:
         stand.drive()
         assert shown[0] == stand.compute.ui
         (after,) = read_status(stand.app_name, stand.settings, stand.topics).batches

@@ -14,12 +14,12 @@ from falkirk.connectors.kafka.control import PARTITIONS, REPORTS, Tail
 from falkirk.connectors.kafka.topic_settings import CONTROL
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
-from falkirk.runtime.announcing import Announcing, announced, hear
-from falkirk.runtime.onspark.orders import Orders, forget, order_to_leave
-from falkirk.runtime.onspark.task import Forward, own_state_dir
-from falkirk.runtime.onspark.workers import check_shared, there
-from falkirk.runtime.protocol import EpochReport, Report, TaskReport
-from falkirk.runtime.settings import Settings
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.messages.orders import Orders, forget, order_to_leave
+from falkirk.runtime.messages.protocol import EpochReport, Report, TaskReport
+from falkirk.runtime.messages.reports import ReportSender, announced, read_reports
+from falkirk.runtime.spark_workers.task import Forward, own_state_dir
+from falkirk.runtime.spark_workers.workers import check_shared, there
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_the_order_to_leave_reaches_the_tasks_of_its_run_whenever_they_begin(kaf
 def test_reports_are_summed_up_and_say_of_which_run_they_are(kafka: str, control: str) -> None:
     cluster = Cluster(kafka)
     tail = Tail(cluster, TopicPartition(control, REPORTS))
-    announcing = Announcing(cluster, control, "one")
+    announcing = ReportSender(cluster, control, "one")
     forward = Forward(announcing)
     for rows in (10, 20, 30):
         forward(Report(3, "app.w-3", 77, [TaskReport("t/0", "running", rows=rows, dead=1)], commits=1))
@@ -56,21 +56,21 @@ def test_reports_are_summed_up_and_say_of_which_run_they_are(kafka: str, control
     assert (first.run, first.report.slot, first.report.tasks[0].rows) == ("one", 3, 10)
     assert [(t.rows, t.dead) for t in second.report.tasks] == [(90, 2)]
     assert (second.report.seconds, second.report.commits) == (3.0, 3)
-    assert hear(cluster, control).workers == {"app.w-3": second}
+    assert read_reports(cluster, control).workers == {"app.w-3": second}
     announcing.close()
-    assert hear(cluster, control).workers == {}
+    assert read_reports(cluster, control).workers == {}
     tail.close()
 
 
 @pytest.mark.kafka
 def test_an_epoch_is_announced_while_it_is_under_way(kafka: str, control: str) -> None:
     cluster = Cluster(kafka)
-    announcing = Announcing(cluster, control)
+    announcing = ReportSender(cluster, control)
     for state in ("complete", "running", "complete", "abandoned"):
         report = EpochReport("usual", 3, state, "sorts", 1, 2, "http://127.0.0.1:4040")  # type: ignore[arg-type]
         announcing.say((), [report])
         announcing._announcer._producer.flush(5)
-        heard = hear(cluster, control).epochs
+        heard = read_reports(cluster, control).epochs
         assert [said.report for said in heard.values()] == ([report] if state == "running" else [])
     announcing.close()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.runtime.onspark.parcel import parcel_of
+from falkirk.runtime.spark_workers.parcel import parcel_of
 
 DATA = "WORDS = ('a', 'b')\n"
 FLOW = """
@@ -21,7 +21,7 @@ flow.source("sales", value=fk.Text()).sink("copies", value=fk.Text())
 """
 SEND = """
 import pickle, sys
-from falkirk.runtime.onspark.parcel import parcel_of
+from falkirk.runtime.spark_workers.parcel import parcel_of
 from falkirk.stream.load import load_flow
 load_flow(sys.argv[1])
 sys.stdout.buffer.write(pickle.dumps(parcel_of(sys.argv[1])))

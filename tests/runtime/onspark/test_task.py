@@ -15,16 +15,16 @@ from tests.connectors.spark.cluster.onspark import OnSpark
 from tests.connectors.spark.cluster.standalone import end, until
 from tests.connectors.spark.topics import Topic
 
-from falkirk.runtime.onspark.orders import order_to_leave
-from falkirk.runtime.onspark.parcel import Parcel
-from falkirk.runtime.onspark.task import Assignment
+from falkirk.runtime.messages.orders import order_to_leave
+from falkirk.runtime.spark_workers.parcel import Parcel
+from falkirk.runtime.spark_workers.task import Assignment
 from falkirk.stream.names import PREFIX, control_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 TASK = """
 import sys
-from falkirk.runtime.onspark.task import host
+from falkirk.runtime.spark_workers.task import host
 print("ended", host(3, open(sys.argv[1], "rb").read()), flush=True)
 """
 

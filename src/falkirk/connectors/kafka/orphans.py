@@ -17,7 +17,7 @@ import time
 from falkirk.connectors.kafka.config import logger
 from falkirk.connectors.kafka.group import Membership
 from falkirk.connectors.kafka.members import Group
-from falkirk.connectors.kafka.topics import Asked, Topics
+from falkirk.connectors.kafka.topics import PendingAnswer, Topics
 from falkirk.errors import FalkirkError
 
 EVERY = 1.0
@@ -57,7 +57,7 @@ class Orphans:
 
     def __init__(self, topics: Topics, membership: Membership, tasks: int) -> None:
         self._topics, self._membership, self._tasks = topics, membership, tasks
-        self._asked: Asked[Group] | None = None
+        self._asked: PendingAnswer[Group] | None = None
         self._rebalance = membership.metadata()
         self._next = _after(EVERY)
         self._before: Group | None = None

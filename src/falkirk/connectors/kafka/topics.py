@@ -63,7 +63,7 @@ class TopicInfo:
     partitions: int
 
 
-class Asked(Generic[T]):
+class PendingAnswer(Generic[T]):
     """A pending question to the cluster."""
 
     def __init__(self, futures: Collection[Future[Any]], answer: Callable[[], T]) -> None:
@@ -146,13 +146,13 @@ class Topics:
             raise ClusterError(f"topic {min(missing)!r} was there, and the cluster does not show it")
         return found
 
-    def ask(self, names: Iterable[str], timeout: float) -> Asked[dict[str, TopicInfo]]:
+    def ask(self, names: Iterable[str], timeout: float) -> PendingAnswer[dict[str, TopicInfo]]:
         """As `describe`, but does not wait."""
         futures: dict[str, Future[Any]] = {}
         for cluster, wanted in _by_cluster(names).items():
             asked = self.of(cluster)._admin.describe_topics(TopicCollection(wanted), request_timeout=timeout)
             futures |= {address(cluster, name): future for name, future in asked.items()}
-        return Asked(futures.values(), lambda: described(futures))
+        return PendingAnswer(futures.values(), lambda: described(futures))
 
     def there(self, topic: str, hint: str) -> TopicInfo:
         """A topic that must exist. Raises ClusterError with this hint if it does not."""
@@ -170,10 +170,10 @@ class Topics:
         except KafkaException as error:
             raise _in_words(error, f"brokers {self.brokers}") from error
 
-    def ask_names(self) -> Asked[list[str]]:
+    def ask_names(self) -> PendingAnswer[list[str]]:
         """The same, without waiting for the answer."""
         future = self._aside.submit(self.names)
-        return Asked([future], future.result)
+        return PendingAnswer([future], future.result)
 
     def group(self, name: str, timeout: float = 30) -> Group:
         """A consumer group. Any broker may be its coordinator: all are asked, and again while one is still loading."""
@@ -190,10 +190,10 @@ class Topics:
             else:
                 return group_of(found[0]) if found else Group(False, {})
 
-    def ask_group(self, name: str, timeout: float) -> Asked[Group]:
+    def ask_group(self, name: str, timeout: float) -> PendingAnswer[Group]:
         """The same, without waiting for the answer."""
         future = self._aside.submit(self.group, name, timeout)
-        return Asked([future], future.result)
+        return PendingAnswer([future], future.result)
 
     def nodes(self) -> list[str]:
         """The addresses that brokers give to clients."""

@@ -2,8 +2,6 @@
 
 checks.py        whether it can be done, before anything says that it will be
 beginnings.py    where the app began to read, and whether that is still there
-rereading.py     what a worker reads for it: the inputs again, and what a shadow has made
-beside.py        a shadow, bound to the cluster as a separate app
 shadows.py       the end of a shadow, from which its app's tasks take it over
 """
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from falkirk.checkpoint.ids import InputPartition, Offset
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import SourceError
-from falkirk.runtime.layout import Start, TopicRecord
+from falkirk.runtime.layout.layout import Start, TopicRecord
 from falkirk.stream.plan import Input
 
 WAYS = (

@@ -14,18 +14,18 @@ from falkirk.checkpoint.reading import Records
 from falkirk.checkpoint.records import Released
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import StateError
-from falkirk.runtime.layout import StageRecord
-from falkirk.runtime.progress import is_moving, last_records, last_step
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.layout.layout import StageRecord
+from falkirk.runtime.layout.preflight import Preflight
+from falkirk.runtime.layout.progress import is_moving, last_records, last_step
 from falkirk.runtime.rebuild.beginnings import beginnings
-from falkirk.runtime.settings import Settings
-from falkirk.runtime.survey import Survey
 from falkirk.state import schema
 from falkirk.stream.names import backfill_topic, steps_topic
 from falkirk.stream.plan import Stage
 from falkirk.stream.rebuilding import Needed, check_rebuilt
 
 
-def check_rebuilds(found: Survey, settings: Settings, topics: Topics) -> None:
+def check_rebuilds(found: Preflight, settings: Settings, topics: Topics) -> None:
     """Everything that a flow would rebuild can be rebuilt. Raises StateError and SourceError."""
     known = found.past.layout
     if known is None:

@@ -18,12 +18,12 @@ from falkirk.checkpoint.ids import TopicPartition
 from falkirk.connectors.kafka.control import ControlTopic
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
-from falkirk.runtime.deleting import announce, check_stopped, shut_out
-from falkirk.runtime.known import recorded
-from falkirk.runtime.layout import Begins, Known, LayoutRecord, ShadowRecord, StageRecord
-from falkirk.runtime.progress import is_moving, last_records, last_step
-from falkirk.runtime.settings import Settings
-from falkirk.runtime.survey import Survey
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.layout.app_lookup import recorded
+from falkirk.runtime.layout.deleting import announce, check_stopped, shut_out
+from falkirk.runtime.layout.layout import Begins, Known, LayoutRecord, ShadowRecord, StageRecord
+from falkirk.runtime.layout.preflight import Preflight
+from falkirk.runtime.layout.progress import is_moving, last_records, last_step
 from falkirk.state import schema
 from falkirk.stream.names import changelog_topic, control_topic, shadow_app, steps_topic
 
@@ -53,14 +53,14 @@ def find_shadow(app: str, settings: Settings, topics: Topics) -> Shadow | None:
     return None if known is None or known.last is None else Shadow(name, known, known.last)
 
 
-def rebuilt(found: Survey) -> list[StageRecord]:
+def rebuilt(found: Preflight) -> list[StageRecord]:
     """The stages with something to rebuild."""
     past = found.past.layout
     before = {} if past is None else {stage.id: stage for stage in past.stages}
     return [s for s in found.stages if s.id in before and schema.change(before[s.id].state, s.state).rebuilt]
 
 
-def served(found: Survey, shadow: Shadow) -> list[StageRecord]:
+def served(found: Preflight, shadow: Shadow) -> list[StageRecord]:
     """Those of them that the shadow has rebuilt."""
     past = found.past.layout
     if past is None or shadow.layout.beside != identity_of(past, found.past.begins):
@@ -77,7 +77,7 @@ def taken_from(shadow: str, known: LayoutRecord, settings: Settings) -> list[Sta
     ]
 
 
-def with_shadows(found: Survey, settings: Settings, topics: Topics) -> tuple[StageRecord, ...]:
+def with_shadows(found: Preflight, settings: Settings, topics: Topics) -> tuple[StageRecord, ...]:
     """The stages to be recorded: rebuilt ones with the result of the shadow, if there is one. Raises ConfigError while it is
     still being made."""
     shadow = find_shadow(found.plan.app, settings, topics) if rebuilt(found) else None

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 
 from falkirk.checkpoint import epochs as protocol
 from falkirk.checkpoint import publishing
-from falkirk.checkpoint.epochs import Abandoned, Asked, Completed, EpochRecord, Epochs, Opened
+from falkirk.checkpoint.epochs import Abandoned, Completed, EpochRecord, EpochRequest, Epochs, Opened
 from falkirk.checkpoint.ids import Epoch, Millis, Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.ports import Writes
 from falkirk.checkpoint.publishing import Outcome, Part
@@ -268,7 +268,9 @@ class EpochWorld:
         epoch = self.scenario.abandon
         if epoch is not None and not self._abandoned and self.visible(epoch):
             self._abandoned = True
-            self.broker[OPENINGS].append(None, protocol.encode(Asked("abandon", Millis(0))), self.broker.now, None)
+            self.broker[OPENINGS].append(
+                None, protocol.encode(EpochRequest("abandon", Millis(0))), self.broker.now, None
+            )
 
     def _step(self, actor: Actor) -> None:
         thread = actor.thread

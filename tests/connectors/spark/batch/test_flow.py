@@ -23,10 +23,10 @@ from falkirk.checkpoint.epochs import Epochs, catch_up
 from falkirk.checkpoint.publishing import Outcome
 from falkirk.connectors.kafka.epochs import KafkaEpochLog
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.runtime.app import prepare
-from falkirk.runtime.batch.driver import Driver
-from falkirk.runtime.batch.spark import SparkCompute
-from falkirk.runtime.settings import Settings
+from falkirk.runtime.app.app import prepare
+from falkirk.runtime.epochs.driver import Driver
+from falkirk.runtime.epochs.spark import SparkCompute
+from falkirk.runtime.host.settings import Settings
 
 pytestmark = pytest.mark.kafka
 

@@ -22,8 +22,8 @@ from tests.connectors.spark.topics import Found, Topic
 
 from falkirk.checkpoint.epochs import Epochs
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.runtime.batch.asking import BatchPart, EpochStatus
-from falkirk.runtime.settings import Settings
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.messages.epochs import BatchPart, EpochStatus
 from falkirk.stream.names import PREFIX, epochs_topic
 
 FLOW = Path(__file__).with_name("flow.py")

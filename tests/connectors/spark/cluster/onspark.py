@@ -24,9 +24,9 @@ from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.records import Named, Released
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError
-from falkirk.runtime.progress import last_records
-from falkirk.runtime.settings import Settings
-from falkirk.runtime.status import Status, read_status
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.inspect.status import Status, read_status
+from falkirk.runtime.layout.progress import last_records
 from falkirk.stream.names import steps_topic
 
 FLOW = """
@@ -187,7 +187,11 @@ class OnSpark:
 
     def children(self) -> list[psutil.Process]:
         """The worker processes of this app, wherever they are on this machine."""
-        return [p for p in psutil.process_iter() if "falkirk.runtime.process" in line(p) and at_work_in(p, self.folder)]
+        return [
+            p
+            for p in psutil.process_iter()
+            if "falkirk.runtime.processes.process" in line(p) and at_work_in(p, self.folder)
+        ]
 
 
 def at_work_in(process: psutil.Process, folder: Path) -> bool:

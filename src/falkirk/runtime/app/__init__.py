@@ -1,0 +1,16 @@
+"""A flow bound to a cluster: its stages have topics, which gives tasks.
+
+app.py               the app and its tasks
+hosts.py             several hosts, and versions of lazy state
+needs.py             the topics and rights that it needs
+registries.py        schema registries that it needs
+sources.py           source topics for development
+starts.py            where the inputs of a task begin
+divisions.py         inputs of recorded steps, read again
+changes.py           what a run would change in the recorded app
+batch_part.py        a batch part: its topics, and the work of an epoch
+backfill_state.py    the backfill of the app, as its log tells
+shadow_app.py        a shadow: what is rebuilt beside the running version, as an app of its own
+"""
+
+from __future__ import annotations

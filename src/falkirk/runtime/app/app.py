@@ -1,0 +1,274 @@
+"""An app on a cluster: its flow's stages bound to topics, which gives its tasks.
+
+tasks         stage 0: partitions 0..P₀−1, stage 1: partitions 0..P₁−1, …
+steps topic   one partition for each task, in that order
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from falkirk.checkpoint.ids import InputPartition, Millis, Offset, TaskId, TopicPartition
+from falkirk.checkpoint.tasks import Task
+from falkirk.connectors.kafka.config import logger
+from falkirk.connectors.kafka.control import PARTITIONS, ControlTopic
+from falkirk.connectors.kafka.topic_settings import BROKER_TIME, CONTROL
+from falkirk.connectors.kafka.topics import TopicInfo, Topics
+from falkirk.errors import ClusterError, SourceError
+from falkirk.runtime.app.batch_part import BoundBatch, bind
+from falkirk.runtime.app.registries import meet_registries
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.layout import layout
+from falkirk.runtime.layout.compatibility import check_stages, differ_in_topics, keep
+from falkirk.runtime.layout.layout import LayoutRecord, ShadowRecord, Start
+from falkirk.runtime.layout.preflight import Preflight, has_changelog, parts, preflight
+from falkirk.runtime.rebuild.checks import check_rebuilds
+from falkirk.runtime.rebuild.shadows import with_shadows
+from falkirk.stream.names import backfill_topic, changelog_topic, control_topic, epochs_topic, steps_topic
+from falkirk.stream.plan import Accepts, Input, Layout, Plan, Stage
+
+OWN_LOGS: frozenset[layout.Role] = frozenset({"steps", "changelog", "edge", "epochs"})
+"""Topics that only Falkirk reads, beside the control topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundInput:
+    """One partition that a task reads."""
+
+    input: Input
+    place: TopicPartition
+    partition: InputPartition
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTask:
+    """A task with its stage and its inputs."""
+
+    task: Task
+    stage: Stage
+    inputs: tuple[BoundInput, ...]
+    shared: tuple[BoundInput, ...] = ()
+    """What its worker reads for it, of broadcast tables: part of its divisions, but not one of its inputs."""
+    shadow: tuple[TopicPartition, Offset] | None = None
+    """The changelog that operators rebuilt beside the previous version begin with, and where it ends."""
+    until: Until | None = None
+    """For a shadow's task: how far the app beside it has read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """How far a task has read, and the clock of its last step."""
+
+    ends: Mapping[TopicPartition, Offset]
+    clock: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """A flow as it runs on one cluster. `tasks[i]` is owned through partition i of the steps topic."""
+
+    name: str
+    plan: Plan
+    steps: str
+    control: str
+    layout: Layout
+    topics: Mapping[str, TopicInfo]
+    tasks: tuple[BoundTask, ...]
+    limits: Mapping[str, int]
+    """The largest record, in bytes, that each topic accepts, for the topics that the app writes."""
+    recorded: LayoutRecord
+    batches: tuple[BoundBatch, ...] = ()
+    backfill: str | None = None
+    """The topic that records the app's backfill, if one existed when the layout was read."""
+    starts: Mapping[str, Start] = field(default_factory=dict)
+    """Where sources begin after a reset, by topic."""
+
+    @property
+    def group(self) -> str:
+        """The consumer group: its members are the workers, its partitions the tasks."""
+        return self.name
+
+    @property
+    def until(self) -> Mapping[TopicPartition, Offset] | None:
+        """For a shadow: the offsets where it stops reading. None: it reads without an end."""
+        untils = [bound.until for bound in self.tasks if bound.until is not None]
+        return {place: at for until in untils for place, at in until.ends.items()} if untils else None
+
+    @property
+    def incarnation(self) -> str:
+        """Distinguishes this app from a deleted or reset app of the same name: the id of its steps topic."""
+        return layout.incarnation_of(self.topics[self.steps].id)
+
+
+def prepare(
+    plan: Plan,
+    settings: Settings,
+    topics: Topics,
+    *,
+    backfill: bool = False,
+    losing: Collection[str] = (),
+    beside: str = "",
+) -> App:
+    """Bind a flow to a cluster: check it against its sources and its recorded layout, make its topics, number its tasks. With
+    `backfill`, the layout records that one exists: workers find it there (`runtime.backfill.look`). The state of the
+    operators `losing` need not be kept. `beside`: for a shadow, the app that it is beside.
+
+    Safe to call from any number of workers at once. Raises ClusterError, SourceError and StateError, and then makes nothing.
+    """
+    steps, control = steps_topic(settings.prefix, plan.app), control_topic(settings.prefix, plan.app)
+    record = ControlTopic(settings.cluster(), control)
+    try:
+        found = preflight(plan, settings, topics, record, backfill=backfill)
+        plan, roles, counts = found.plan, found.roles, dict(found.counts)
+        check_fit(found, steps, losing)
+        check_rebuilds(found, settings, topics)
+        meet_registries(plan)
+        for name, (partitions, config) in found.missing.items():
+            topics.create(name, partitions, settings.replication, config)
+        if counts.get(steps, found.tasks) < found.tasks:
+            topics.grow(steps, found.tasks)
+            counts[steps] = found.tasks
+        if not topics.describe([control]):
+            topics.create(control, PARTITIONS, settings.replication, CONTROL)
+        # Another process may have just made them: not every broker knows them yet.
+        infos = topics.shown(roles)
+        counts = {name: info.partitions for name, info in infos.items()} | counts
+        firsts = _firsts(found, counts, topics)
+        kept = {n: layout.TopicRecord(infos[n].id, counts[n], roles[n], firsts.get(n, ())) for n in sorted(roles)}
+        stages = with_shadows(found, settings, topics)
+        known = keep(record, found.past, plan.app, stages, kept, beside)
+    finally:
+        record.close()
+    if differ_in_topics(known.stages, stages):
+        # Another process has seen other topics: look again.
+        return prepare(plan, settings, topics, backfill=backfill, losing=losing, beside=beside)
+    shadows = {stage.id: stage.shadow for stage in known.stages if stage.shadow is not None}
+    tasks = lay_out(plan, settings, known.number, found.sizes, infos, shadows)
+    written = {name for name, role in roles.items() if role != "source"} | {
+        o.topic for p in parts(plan) for o in p.outputs
+    }
+    own = {name for name, role in roles.items() if role in OWN_LOGS} | {control}
+    configs = topics.configs(written | own)
+    let_broker_date(own, configs, topics)
+    limits = {name: int(configs[name]["max.message.bytes"]) for name in written}
+    accepts = {name: accepted(configs[name]) for name in written - own}
+    epochs = {batch.id: epochs_topic(settings.prefix, plan.app, batch.id) for batch in plan.batches}
+    bound = {name: replace(info, partitions=counts[name]) for name, info in infos.items()}
+    batches = bind(plan.batches, epochs, bound, accepts)
+    fills = backfill_topic(settings.prefix, plan.app)
+    filled = fills if fills in known.topics else None
+    begins = found.past.begins
+    starts = {} if begins is None else begins.starts
+    return App(
+        plan.app, plan, steps, control, Layout(counts, accepts), infos, tasks, limits, known, batches, filled, starts
+    )
+
+
+def accepted(config: Mapping[str, str]) -> Accepts:
+    """Which records a topic with these settings accepts.
+
+    >>> accepted({"cleanup.policy": "compact", "message.timestamp.after.max.ms": "3600000"})
+    Accepts(keyless=False, after=3600000, before=None)
+    """
+    keyless = "compact" not in config.get("cleanup.policy", "")
+    if BROKER_TIME.items() <= config.items():
+        return Accepts(keyless)
+    both = config.get("message.timestamp.difference.max.ms", _ANY)
+    after, before = (config.get(f"message.timestamp.{side}.max.ms", both) for side in ("after", "before"))
+    return Accepts(keyless, *(None if ms == _ANY else int(ms) for ms in (after, before)))
+
+
+_ANY = str(2**63 - 1)
+
+
+def let_broker_date(own: Collection[str], configs: Mapping[str, Mapping[str, str]], topics: Topics) -> None:
+    """In topics that older versions made, records have their writers' dates. If the app's user may not change that, the app
+    runs all the same: only records of a host whose clock is far ahead are refused."""
+    dated = dated_by_writers(own, configs)
+    try:
+        topics.alter(dated, BROKER_TIME)
+    except ClusterError as error:
+        command = "kafka-configs.sh --alter --entity-type topics --add-config message.timestamp.type=LogAppendTime"
+        logger.warning(
+            "%s (%s): the clock of this host is not checked, and records are refused when it is an hour ahead. Have an "
+            "administrator run: %s --entity-name TOPIC, for %s", error.what, error.where, command, ", ".join(dated)
+        )  # fmt: skip
+
+
+def dated_by_writers(names: Collection[str], configs: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The topics whose records have their writers' dates.
+
+    >>> dated_by_writers(["a", "b"], {"a": {"message.timestamp.type": "CreateTime"}, "b": dict(BROKER_TIME)})
+    ['a']
+    """
+    return sorted(name for name in names if not BROKER_TIME.items() <= configs[name].items())
+
+
+def _firsts(found: Preflight, counts: Mapping[str, int], topics: Topics) -> dict[str, tuple[int, ...]]:
+    """Where the partitions of sources began when the app first ran."""
+    known = {} if found.past.layout is None else found.past.layout.topics
+    sources = [name for name, role in found.roles.items() if role == "source"]
+    places = [TopicPartition(name, p) for name in sources if name not in known for p in range(counts[name])]
+    now = topics.offsets(places, "earliest") if places else {}
+    return {
+        name: known[name].first
+        if name in known
+        else tuple(int(now[TopicPartition(name, p)]) for p in range(counts[name]))
+        for name in sources
+    }
+
+
+def check_fit(found: Preflight, steps: str, losing: Collection[str] = ()) -> None:
+    """Raises StateError and SourceError if the flow does not fit the app that ran here before under its name."""
+    if found.past.layout is not None:
+        check_stages(found.past.layout, found.stages, losing)
+    elif (have := found.counts.get(steps, found.tasks)) != found.tasks:
+        raise SourceError(
+            f"another flow ran under the name {found.plan.app!r}: it had {have} tasks, and this one has {found.tasks}",
+            where=f"topic {steps}",
+            hint="give this flow a name of its own",
+        )
+
+
+def lay_out(
+    plan: Plan,
+    settings: Settings,
+    number: int,
+    sizes: Mapping[str, int],
+    infos: Mapping[str, TopicInfo],
+    shadows: Mapping[str, ShadowRecord] = MappingProxyType({}),
+) -> tuple[BoundTask, ...]:
+    """Number the tasks, stage by stage, in the given order: that of layout `number`."""
+    steps = steps_topic(settings.prefix, plan.app)
+    tasks: list[BoundTask] = []
+    for stage in plan.stages:
+        changelog = changelog_topic(settings.prefix, plan.app, stage.id)
+        for p in range(sizes[stage.id]):
+            task = Task(
+                TaskId(stage.id, p),
+                TopicPartition(steps, len(tasks)),
+                TopicPartition(changelog, p) if has_changelog(stage) else None,
+                stage.stateful,
+                number,
+            )
+            inputs = tuple(
+                BoundInput(i, place, InputPartition.at(place, infos[i.topic].id))
+                for i in stage.inputs
+                for q in (range(p, infos[i.topic].partitions, sizes[stage.id]) if i.loose else (p,))
+                for place in [TopicPartition(i.topic, q)]
+            )
+            made = shadows.get(stage.id)
+            shadow = None if made is None else (TopicPartition(made.topic, p), Offset(made.ends[p]))
+            tasks.append(BoundTask(task, stage, inputs, shared_inputs(stage, infos), shadow))
+    return tuple(tasks)
+
+
+def shared_inputs(stage: Stage, infos: Mapping[str, TopicInfo]) -> tuple[BoundInput, ...]:
+    """All partitions of the broadcast tables that a stage looks up, and of the topics that tell which epochs are complete."""
+    places = [
+        (t, TopicPartition(t.source.topic, p)) for t in stage.shared for p in range(infos[t.source.topic].partitions)
+    ]
+    places += [(t, TopicPartition(t.epochs, 0)) for t in stage.shared if t.epochs is not None]
+    return tuple(BoundInput(t.input, place, InputPartition.at(place, infos[place.topic].id)) for t, place in places)

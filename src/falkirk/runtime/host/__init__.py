@@ -1,0 +1,9 @@
+"""This host and this process.
+
+settings.py    how an app is run: everything outside the flow
+identity.py    a worker's identity, which survives restarts
+clock.py       wall time, and whether it can be trusted
+logs.py        what processes write on standard error
+"""
+
+from __future__ import annotations

@@ -1,0 +1,319 @@
+"""The status of an app, read from its topics by anyone, without asking its workers.
+
+layout      control topic, partition 0     stages, tasks, inputs
+progress    steps topic, last records      step, owner, positions of each task
+workers     the app's group, and what they report on the control topic, partition 1
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import msgspec
+
+from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of
+from falkirk.checkpoint.reading import Records
+from falkirk.checkpoint.records import Named, Released
+from falkirk.checkpoint.tasks import Phase
+from falkirk.connectors.kafka.held import SAY_AFTER, held
+from falkirk.connectors.kafka.lag import Counts, Left, lag
+from falkirk.connectors.kafka.members import Member
+from falkirk.connectors.kafka.places import by_cluster
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import UnreachableError
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.layout.app_lookup import layout_of
+from falkirk.runtime.layout.layout import LayoutRecord, StageRecord
+from falkirk.runtime.layout.progress import last_records, last_step
+from falkirk.runtime.messages.epochs import EpochStatus, batch_part
+from falkirk.runtime.messages.protocol import Report, Request, SentEpochReport, SentReport, TaskReport
+from falkirk.runtime.messages.reports import read_reports
+from falkirk.runtime.messages.requests import standing
+from falkirk.stream.names import control_topic, drivers, epochs_topic, steps_topic
+
+FRESH_MS = 20_000
+"""A worker that reported within this time, but is not a member of the group, is still shown: it may be joining. Older reports
+of an epoch are not trusted either."""
+
+
+class InputStatus(msgspec.Struct, frozen=True):
+    """A task's position in one partition."""
+
+    topic: str
+    partition: int
+    position: int
+    lag: int | None
+    """The records left; an upper bound if they are more than a few. None: they are in another cluster than the app's, which
+    does not answer."""
+
+
+class TaskStatus(msgspec.Struct, frozen=True):
+    """One task."""
+
+    task: str
+    owner: str | None
+    """The worker that was named last; null: released, so none."""
+    host: str | None
+    phase: str | None
+    """From its worker's report; null: no report."""
+    step: int | None
+    step_age_s: float | None
+    version: int | None
+    version_behind_s: float | None
+    """By how much the version is older than the last step."""
+    lag: int
+    inputs: list[InputStatus]
+    done: float | None = None
+    """The finished part of a phase that has an end: 0 to 1."""
+    waits: str | None = None
+    """What it waits for and since when, if it cannot be taken over yet."""
+
+
+class StageStatus(msgspec.Struct, frozen=True):
+    """One stage."""
+
+    stage: str
+    regime: str
+    stateful: bool
+    tasks: int
+    running: int
+    lag: int
+    records_per_s: float
+
+
+class WorkerStatus(msgspec.Struct, frozen=True):
+    """One worker."""
+
+    worker: str
+    host: str
+    pid: int | None
+    member: bool
+    """Whether it is a member of the app's group."""
+    tasks: int
+    records_per_s: float | None = None
+    step_ms: float | None = None
+    commit_ms: float | None = None
+    commits_per_s: float | None = None
+    reported_s_ago: float | None = None
+    clock_ahead_ms: int | None = None
+    """By how much its host's clock is ahead of the broker's, at least."""
+    waits: str = ""
+    """What its transactions wait for; "" if nothing is unusual."""
+
+
+class HeldStatus(msgspec.Struct, frozen=True):
+    """A partition of a source that cannot be read to its end, because a transaction is open in it."""
+
+    topic: str
+    partition: int
+    stable: int
+    """The last stable offset."""
+    end: int
+    since_s: float | None
+    """The age of the transaction's first record. Null: it cannot be read."""
+    words: str
+    """The same for people, and what to do."""
+
+
+class Status(msgspec.Struct, frozen=True):
+    """An app."""
+
+    app: str
+    state: str
+    """running: every task runs · paused: all workers are paused · recovering: some tasks are missing · stopped: no worker."""
+    group: str
+    layout: int
+    falkirk: str
+    """The version that recorded the layout."""
+    lag: int
+    stages: list[StageStatus]
+    tasks: list[TaskStatus]
+    workers: list[WorkerStatus]
+    batches: list[EpochStatus] = []
+    paused: Request | None = None
+    """Who has paused the app, whether its workers run or not."""
+    silent: list[str] = []
+    """The clusters that do not answer, of those that the app reads from beside its own: nothing counts as left there."""
+    held: list[HeldStatus] = []
+    """Partitions of sources in which a transaction has been open for some time."""
+
+
+def read_status(name: str, settings: Settings, topics: Topics) -> Status:
+    """Ask the clusters. Raises ClusterError if the app's own does not answer, ConfigError if it has no such app."""
+    layout = layout_of(name, settings, topics)
+    members = topics.group(name).members
+    driving = bool(topics.group(drivers(name)).members)
+    heard = read_reports(settings.cluster(), control_topic(settings.prefix, name))
+    announced = heard.workers
+    reported = {t.task: (a.report, t) for a in announced.values() if a.report.owner in members for t in a.report.tasks}
+    steps = steps_topic(settings.prefix, name)
+    names = [f"{stage.id}/{p}" for stage in layout.stages for p in range(stage.tasks)]
+    histories = last_records(settings, [TopicPartition(steps, i) for i in range(len(names))])
+    own = [stage.inputs for stage in layout.stages for _ in range(stage.tasks)]
+    now = time.time_ns() // 1_000_000
+    read, silent = _inputs(histories, own, settings, topics)
+    tasks = [
+        _task(task, records, inputs, reported.get(task), now)
+        for task, records, inputs in zip(names, histories, read, strict=True)
+    ]
+    stages = [_stage(s, [t for t in tasks if t.task.rpartition("/")[0] == s.id], reported) for s in layout.stages]
+    running = all(s.running == s.tasks for s in stages)
+    paused = standing(settings.cluster(), control_topic(settings.prefix, name)).pause
+    quiet = paused is not None and all(o in announced and announced[o].report.paused for o in members)
+    up = ("paused" if quiet else "running") if running else "recovering"
+    return Status(
+        name,
+        "stopped" if not members and not (driving and not layout.stages) else up,
+        name,
+        layout.number,
+        layout.falkirk,
+        sum(s.lag for s in stages),
+        stages,
+        tasks,
+        [_worker(owner, members.get(owner), announced.get(owner), now) for owner in _workers(members, announced, now)],
+        _batches(name, layout, settings, topics, heard.epochs, now),
+        paused,
+        silent,
+        _held(layout, read, settings, silent, now),
+    )
+
+
+def _batches(
+    name: str,
+    layout: LayoutRecord,
+    settings: Settings,
+    topics: Topics,
+    heard: Mapping[str, SentEpochReport],
+    now: int,
+) -> list[EpochStatus]:
+    prefix = epochs_topic(settings.prefix, name, "")
+    stages = sorted(t.removeprefix(prefix) for t, record in layout.topics.items() if record.role == "epochs")
+    found = []
+    for stage in stages:
+        with batch_part(name, stage, settings, topics) as part:
+            status = part.look()
+        said = heard.get(stage)
+        if said is not None and status.state == "open" and now - said.at < FRESH_MS:
+            status = msgspec.structs.replace(status, spark_ui=said.report.ui or None)
+        found.append(status)
+    return found
+
+
+Reported = tuple[Report, TaskReport]
+
+
+def _task(task: str, records: Records, inputs: list[InputStatus], reported: Reported | None, now: int) -> TaskStatus:
+    owner, host = _owner(records)
+    step = last_step(records)
+    said = reported[1] if reported is not None and reported[0].owner == owner else None
+    return TaskStatus(
+        task,
+        owner,
+        host,
+        None if said is None else said.phase,
+        None if step is None else step.step,
+        None if step is None else max(0, now - step.clock) / 1000,
+        None if said is None or not said.version else said.version,
+        None if said is None or not said.version else said.behind,
+        sum(i.lag or 0 for i in inputs),
+        inputs,
+        None if said is None or not said.total else round(said.done / said.total, 3),
+        None if said is None else said.waits or None,
+    )
+
+
+def _stage(stage: StageRecord, tasks: Sequence[TaskStatus], reported: Mapping[str, Reported]) -> StageStatus:
+    rate = sum(t.rows / r.seconds for task in tasks if task.task in reported for r, t in [reported[task.task]])
+    running = sum(t.phase == Phase.RUNNING.value for t in tasks)
+    return StageStatus(
+        stage.id, stage.regime, stage.stateful, stage.tasks, running, sum(t.lag for t in tasks), round(rate, 1)
+    )
+
+
+def _workers(members: Mapping[str, Member], announced: Mapping[str, SentReport], now: int) -> list[str]:
+    return sorted(members.keys() | {owner for owner, a in announced.items() if now - a.at < FRESH_MS})
+
+
+def _worker(owner: str, member: Member | None, announced: SentReport | None, now: int) -> WorkerStatus:
+    tasks = len(member.partitions) if member is not None else 0
+    if announced is None:
+        host = member.host if member is not None else ""
+        return WorkerStatus(owner, host, None, member is not None, tasks)
+    r = announced.report
+    return WorkerStatus(
+        owner,
+        announced.host,
+        r.pid,
+        member is not None,
+        tasks,
+        round(sum(t.rows for t in r.tasks) / r.seconds, 1),
+        round(r.step_ms, 1),
+        round(r.commit_ms, 1),
+        round(r.commits / r.seconds, 1),
+        max(0, now - announced.at) / 1000,
+        r.ahead_ms,
+        r.waits,
+    )
+
+
+def _owner(records: Records) -> tuple[str | None, str | None]:
+    """Who was named or stepped last, and on which host; nobody after a release."""
+    hosts = {r.nonce: r.host for _, r in records if isinstance(r, Named)}
+    last = records[-1][1] if records else None
+    return (None, None) if last is None or isinstance(last, Released) else (last.owner, hosts.get(last.nonce))
+
+
+def _inputs(
+    histories: Sequence[Records], own: Sequence[Sequence[str]], settings: Settings, topics: Topics
+) -> tuple[list[list[InputStatus]], list[str]]:
+    """The positions of each task in its own inputs, and what is left of them; and the clusters that do not answer. (Broadcast
+    tables belong to its worker.)"""
+    divisions = [
+        [r for r in step.division if r.partition.place.topic in inputs]
+        if (step := last_step(records)) is not None
+        else []
+        for records, inputs in zip(histories, own, strict=True)
+    ]
+    marks, silent = _marks({r.partition.place for division in divisions for r in division}, topics)
+    left = [[(r.partition.place, r.end, marks.get(r.partition.place)) for r in division] for division in divisions]
+    counts = Counts(settings.cluster())
+    try:
+        counted = counts.of(Left(place, end, mark) for some in left for place, end, mark in some if mark is not None)
+    finally:
+        counts.close()
+
+    def status(place: TopicPartition, end: Offset, mark: Offset | None) -> InputStatus:
+        return InputStatus(*place, end, None if mark is None else lag(Left(place, end, mark), counted))
+
+    return [[status(*one) for one in some] for some in left], silent
+
+
+def _held(
+    layout: LayoutRecord, read: Iterable[Iterable[InputStatus]], settings: Settings, silent: Collection[str], now: int
+) -> list[HeldStatus]:
+    """Those that have been open for some seconds: others come and go."""
+    sources = {name for name, topic in layout.topics.items() if topic.role == "source"}
+    places = {TopicPartition(i.topic, i.partition) for inputs in read for i in inputs if i.topic in sources}
+    cluster = settings.cluster()
+    found = []
+    for one in held(cluster, {p for p in places if cluster_of(p.topic) not in silent}):
+        age = None if one.since is None else max(0, now - one.since) / 1000
+        if age is None or age >= SAY_AFTER:
+            words = one.words(cluster.of(cluster_of(one.place.topic)).brokers)
+            found.append(HeldStatus(*one.place, one.stable, one.end, age, words))
+    return found
+
+
+def _marks(places: Iterable[TopicPartition], topics: Topics) -> tuple[dict[TopicPartition, Offset], list[str]]:
+    """The present ends of partitions; and the clusters, beside the app's own, that do not answer."""
+    marks: dict[TopicPartition, Offset] = {}
+    silent = []
+    for cluster, some in by_cluster(places).items():
+        try:
+            marks |= topics.offsets(some, "latest")
+        except UnreachableError:
+            if not cluster:
+                raise
+            silent.append(cluster)
+    return marks, silent

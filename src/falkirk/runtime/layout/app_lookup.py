@@ -1,0 +1,57 @@
+"""Apps by their names, for commands without a flow."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from falkirk.connectors.kafka.control import ControlTopic
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import ConfigError
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.layout.layout import Known, LayoutRecord, check_not_ending, read_known
+from falkirk.stream.names import control_topic
+
+
+def known_app(app: str, settings: Settings, topics: Topics) -> Known:
+    """What is recorded of an app. Raises ConfigError if the cluster has no such app, ClusterError if no broker answers."""
+    topics.check_reachable(timeout=5.0)
+    if (known := recorded(app, settings, topics)) is not None:
+        return known
+    raise no_such_app(app, settings, topics)
+
+
+def recorded(app: str, settings: Settings, topics: Topics) -> Known | None:
+    """The same; None if the cluster has no such app."""
+    control = control_topic(settings.prefix, app)
+    if not topics.describe([control]):
+        return None
+    with closing(ControlTopic(settings.cluster(), control)) as record:
+        return read_known(record)
+
+
+def layout_of(app: str, settings: Settings, topics: Topics) -> LayoutRecord:
+    """The layout of an app that has run. Raises ConfigError if there is none, StateError if it is half deleted."""
+    known = known_app(app, settings, topics)
+    check_not_ending(app, known)
+    if known.layout is not None:
+        return known.layout
+    if known.begins is None:
+        raise no_such_app(app, settings, topics)
+    raise ConfigError(f"app {app!r} was reset, and has not run since", hint="falkirk run runs it")
+
+
+def no_such_app(app: str, settings: Settings, topics: Topics) -> ConfigError:
+    """With the apps that exist."""
+    prefix, suffix = control_topic(settings.prefix, "\0").split("\0")
+    known = sorted(
+        t.removeprefix(prefix).removesuffix(suffix)
+        for t in topics.names()
+        if t.startswith(prefix) and t.endswith(suffix)
+    )
+    return ConfigError(
+        f"there is no app {app!r} on this cluster",
+        where=f"{settings.brokers}, topics {settings.prefix}.…",
+        hint=f"its apps are: {', '.join(known)}"
+        if known
+        else "no app has run here under this prefix; try another --prefix",
+    )

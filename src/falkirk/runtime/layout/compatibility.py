@@ -1,0 +1,276 @@
+"""How an app continues from the recorded layout to that of the flow that is to run, and when it cannot.
+
+task i = partition i of the steps topic: a stage keeps its place, its name and the numbers of its tables;
+         what is new comes last
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from importlib.metadata import version
+
+from msgspec.structs import replace
+
+from falkirk.checkpoint.ids import cluster_of
+from falkirk.connectors.kafka.control import ControlTopic
+from falkirk.connectors.kafka.topics import TopicInfo
+from falkirk.errors import FalkirkError, SourceError, StateError
+from falkirk.runtime.layout.layout import Known, LayoutRecord, ShadowRecord, StageRecord, TopicRecord, write_layout
+from falkirk.state import schema
+from falkirk.state.shards import SHARDS
+from falkirk.stream.plan import Stage
+
+ANOTHER_NAME = (
+    "undo the change, or give the flow another name: it then begins anew, beside this one; or let this one begin anew, with "
+    "falkirk reset"
+)
+
+
+def stage_records(
+    stages: Sequence[Stage], sizes: Mapping[str, int], known: LayoutRecord | None = None, number: int = 1
+) -> tuple[StageRecord, ...]:
+    """The stages of a flow on a cluster, as they are recorded after `known`, in layout `number`."""
+    before = {} if known is None else {stage.id: stage for stage in known.stages}
+
+    def moving(stage: Stage) -> tuple[int, ShadowRecord | None]:
+        if (was := before.get(stage.id)) is None:
+            return 0, None
+        change = schema.change(was.state, stage.state_schema)
+        return (number, None) if change.moved or change.rebuilt else (was.moving, was.shadow)
+
+    return tuple(
+        StageRecord(
+            stage.id,
+            sizes[stage.id],
+            stage.regime.kind,
+            stage.stateful,
+            stage.fingerprint,
+            stage.state_schema,
+            inputs_of(stage),
+            tuple(sorted(o.topic for o in stage.outputs)),
+            tuple(sorted(i.topic for i in stage.inputs if i.among is not None)),
+            *moving(stage),
+        )
+        for stage in stages
+    )
+
+
+def keep(
+    control: ControlTopic,
+    known: Known,
+    app: str,
+    stages: tuple[StageRecord, ...],
+    topics: Mapping[str, TopicRecord],
+    beside: str = "",
+) -> LayoutRecord:
+    """Record what is new, and return the layout that counts. It may be another run's, if that was first: it is checked again,
+    unless it is this one with additional topics."""
+    if known.layout is not None and (known.layout.stages, known.layout.topics) == (stages, topics):
+        return known.layout
+    record = LayoutRecord(known.next, app, stages, dict(topics), falkirk=version("falkirk"), beside=beside)
+    wins = write_layout(control, record)
+    if differ_in_topics(wins.stages, stages):
+        return wins
+    check_stages(wins, stages)
+    if [s.state for s in wins.stages] != [s.state for s in stages]:
+        raise StateError(f"another run has just changed app {app!r}", hint="start again, of one flow")
+    return wins
+
+
+def differ_in_topics(one: Sequence[StageRecord], other: Sequence[StageRecord]) -> bool:
+    """Whether it is the same flow, and only topics have joined its sources."""
+
+    def fixed(stages: Sequence[StageRecord]) -> list[StageRecord]:
+        return [replace(s, inputs=tuple(i for i in s.inputs if i not in s.several), several=()) for s in stages]
+
+    return list(one) != list(other) and fixed(one) == fixed(other)
+
+
+def as_recorded(known: LayoutRecord | None, stages: Sequence[Stage], rebuilt: Collection[str] = ()) -> list[Stage]:
+    """The stages in the order in which their tasks are numbered, with their names and tables as in the layout. New ones come
+    last. A stage with another name, because it begins to keep state, is found by what it reads. Operators `rebuilt` begin
+    from scratch if they keep something else than before."""
+    if known is None:
+        return list(stages)
+    by_id = {stage.id: stage for stage in stages}
+    strangers = [stage for stage in stages if stage.id not in {was.id for was in known.stages}]
+    found = []
+    for was in known.stages:
+        same = by_id.get(was.id) or next((s for s in strangers if _continues(was, s)), None)
+        if same is not None:
+            found.append(same.known_as(was.id, was.state, rebuilt))
+            strangers = [s for s in strangers if s is not same]
+    return [*found, *strangers]
+
+
+def _continues(was: StageRecord, stage: Stage) -> bool:
+    """Whether it reads exactly what that stage read, and continues some of its state, if that had any."""
+    change = schema.change(was.state, stage.known_as(was.id, was.state).state_schema)
+    return inputs_of(stage) == was.inputs and bool(not was.stateful or change.kept or change.moved)
+
+
+def inputs_of(stage: Stage) -> tuple[str, ...]:
+    """The topics that it reads."""
+    return tuple(sorted(i.topic for i in stage.inputs))
+
+
+def check_topics(known: LayoutRecord, found: Mapping[str, TopicInfo]) -> None:
+    """Every topic that progress or state refers to is the same, with as many partitions:
+
+        found.id = known.id,  found.partitions = known.partitions        for what is read
+        found.partitions ≥ known.partitions                              for what is only written, and for steps: the
+                                                                         tasks of a new stage are about to be recorded
+
+    Raises SourceError for an input, StateError for one of the app's own topics.
+    """
+    for name, was in known.topics.items():
+        now = found.get(name)
+        if was.role in ("sink", "dead_letters"):
+            if now is not None and now.partitions < was.partitions:
+                raise SourceError(
+                    f"topic {name!r} has {now.partitions} partitions, but the app writes {was.partitions}",
+                    where=_where(known, name),
+                    hint=f"add partitions to it: at least {was.partitions}",
+                )
+            continue
+        error: type[FalkirkError] = SourceError if was.role == "source" else StateError
+        if now is None:
+            raise error(
+                f"topic {name!r} is gone: app {known.app!r} had been using it",
+                where=_where(known, name),
+                hint="restore it, or give the flow another name: it then begins anew, beside this one",
+            )
+        if now.id != was.id:
+            raise error(
+                f"topic {name!r} was deleted and made anew: its offsets mean other records now",
+                where=f"{_where(known, name)}; its id was {was.id} and is {now.id}",
+                hint="give the flow another name to begin again on the new topic"
+                + (f"; or has cluster {other} other brokers now than it had?" if (other := cluster_of(name)) else ""),
+            )
+        if now.partitions != was.partitions and not (was.role == "steps" and now.partitions > was.partitions):
+            raise error(
+                f"partitions were added to topic {name!r}: it had {was.partitions} and has {now.partitions}, "
+                "so its keys are in other places now",
+                where=_where(known, name),
+                hint="partitions cannot be taken away again; give the flow another name to begin again on all of them",
+            )
+
+
+def check_alone(known: LayoutRecord, found: Mapping[str, TopicInfo]) -> None:
+    """No other run is adding stages to the app while this run has those of `known`. Raises StateError."""
+    for name, was in known.topics.items():
+        if was.role == "steps" and name in found and found[name].partitions > was.partitions:
+            raise StateError(
+                f"the flow has been changed by another run: it had {was.partitions} tasks, and has "
+                f"{found[name].partitions} now",
+                where=f"app {known.app}",
+                hint="start this one again, with the new flow",
+            )
+
+
+def check_stages(known: LayoutRecord, now: Sequence[StageRecord], losing: Collection[str] = ()) -> None:
+    """Every task keeps its inputs and its state, except that of the operators `losing`. Otherwise raises StateError and
+    SourceError."""
+    if known.shards != SHARDS:
+        raise StateError(f"app {known.app!r} has {known.shards} shards, and this Falkirk makes {SHARDS}")
+    before = {stage.id: stage for stage in known.stages}
+    after = {stage.id: stage for stage in now}
+    if before.keys() | after.keys() and not before.keys() & after.keys():
+        raise StateError(
+            f"another flow ran under the name {known.app!r}: it has no stage in common with this one",
+            where=f"its stages: {', '.join(before)}; this flow's: {', '.join(after)}",
+            hint="give this flow a name of its own",
+        )
+    if removed := [id_ for id_ in before if id_ not in after]:
+        raise StateError(
+            f"the stages of app {known.app!r} have changed: {', '.join(removed)} was removed",
+            where="the flow",
+            hint=ANOTHER_NAME,
+        )
+    both = [(before[stage.id], stage) for stage in now if stage.id in before]
+    if errors := [*_lost(both, losing), *(error for was, stage in both for error in _differences(was, stage))]:
+        raise _together(errors)
+
+
+def _differences(was: StageRecord, now: StageRecord) -> Iterator[FalkirkError]:
+    """What prevents a stage from continuing, apart from its state's schema."""
+    where = f"stage {now.id}"
+    if set(was.inputs) != set(now.inputs):
+        gone, new = set(was.inputs) - set(now.inputs), set(now.inputs) - set(was.inputs) - set(now.several)
+        words = [f"it read {t}, and does not now" for t in sorted(gone)]
+        words += [f"it reads {t}, and did not" for t in sorted(new)]
+        if words:
+            yield SourceError(
+                f"the inputs of stage {now.id!r} have changed: {'; '.join(words)}", where=where, hint=ANOTHER_NAME
+            )
+    if not (was.stateful and now.stateful):
+        return
+    if was.regime != now.regime:
+        # A lazy store does not follow the changelog, and a changelog lacks lazy changes: rolled forward along the other log,
+        # a store would be wrong without notice.
+        yield StateError(
+            f"the regime of stage {now.id!r} has changed from {was.regime} to {now.regime}, and its state cannot follow",
+            where=where,
+            hint=ANOTHER_NAME,
+        )
+    elif now.regime == "lazy" and was.outputs != now.outputs:
+        yield StateError(
+            f"the outputs of stage {now.id!r} have changed from {', '.join(was.outputs)} to {', '.join(now.outputs)}: "
+            "steps run again would not give what they published",
+            where=f"{where}, in the lazy regime",
+            hint=ANOTHER_NAME,
+        )
+
+
+def _lost(both: Sequence[tuple[StageRecord, StageRecord]], losing: Collection[str]) -> Iterator[StateError]:
+    """The errors for lost state: one for all eager stages, and one for all lazy ones."""
+    eager, lazy = dict[str, set[str]](), dict[str, set[str]]()
+    differences: list[str] = []
+    for was, now in both:
+        if was.state == now.state:
+            continue
+        change = schema.change(was.state, now.state)
+        if now.regime == "lazy":
+            # Its steps are run again after a crash, including those before the change, and new state would include them.
+            # Rebuilt state includes no such step: it begins where all of them have ended (`rebuild.checks`).
+            if change.lost | change.moved | (schema.numbers(now.state).keys() - change.kept - change.rebuilt):
+                lazy[now.id] = set(change.lost)
+        elif lost := change.lost - set(losing):
+            eager[now.id] = set(lost)
+        if now.id in eager or now.id in lazy:
+            differences.append(schema.difference(was.state, now.state))
+    words = "the state's schema has changed:\n" + "\n".join(differences)
+    if eager:
+        drops = " ".join(f"--drop {id_}" for id_ in sorted(set().union(*eager.values())))
+        yield StateError(
+            words,
+            where=", ".join(f"stage {id_}" for id_ in eager),
+            hint="undo the change; or say with migrate= how the state goes on; or rebuild it from what its inputs "
+            f"still have: falkirk run APP:FLOW {drops.replace('--drop', '--rebuild')}; or, to go on without it: "
+            f"falkirk plan APP:FLOW --apply {drops}",
+        )
+    if lazy:
+        rebuilds = " ".join(f"--rebuild {id_}" for id_ in sorted(set().union(*lazy.values())))
+        again = f"rebuild it from what its inputs still have: falkirk run APP:FLOW {rebuilds}; or " if rebuilds else ""
+        yield StateError(
+            words, where=", ".join(f"stage {id_}, in the lazy regime" for id_ in lazy), hint=again + ANOTHER_NAME
+        )
+
+
+def _together(errors: Sequence[FalkirkError]) -> FalkirkError:
+    """All of them as one, with the type of the first."""
+    if len(errors) == 1:
+        return errors[0]
+    what, where, hint = (
+        "\n".join(dict.fromkeys(f"{part}" for part in parts if part))
+        for parts in zip(*((e.what, e.where, e.hint) for e in errors), strict=True)
+    )
+    return type(errors[0])(what, where=where, hint=hint)
+
+
+def _where(known: LayoutRecord, topic: str) -> str:
+    readers = [s.id for s in known.stages if topic in s.inputs]
+    writers = [s.id for s in known.stages if topic in s.outputs]
+    parts = [f"read by stage {', '.join(readers)}"] if readers else []
+    parts += [f"written by stage {', '.join(writers)}"] if writers else []
+    return " and ".join(parts) or f"{known.topics[topic].role} of app {known.app}"

@@ -1,0 +1,188 @@
+"""The end of an app: finds and removes all that it has on the cluster, in the checkpoint store and on this host.
+
+    ending written ──▶ its group is deleted: the broker refuses while there are workers ──▶ owners fenced
+                   ──▶ topics ──▶ checkpoints ──▶ this host's stores ──▶ control topic
+
+`ending` keeps anyone from running the app while half of it is gone. The control topic goes last, so that a killed deletion
+finds in it what is left to do. Stores on other hosts belong to an incarnation that no app has any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from falkirk.checkpoint import driver
+from falkirk.checkpoint.ids import OwnerId, TopicPartition
+from falkirk.checkpoint.reading import fence_rivals
+from falkirk.connectors.kafka.control import LAYOUT, ControlTopic
+from falkirk.connectors.kafka.epochs import publisher_log
+from falkirk.connectors.kafka.topics import TopicInfo, Topics
+from falkirk.errors import ConfigError
+from falkirk.runtime.host.clock import WallClock
+from falkirk.runtime.host.identity import fresh_nonce, hold_app, person
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.layout.app_lookup import known_app, no_such_app
+from falkirk.runtime.layout.layout import ENDING, Ending, Known, LayoutRecord
+from falkirk.state.files import remove_folder as remove_files
+from falkirk.state.objects import Leftovers, connect
+from falkirk.stream.names import control_topic, drivers, replays_topic, steps_topic
+
+Tell = Callable[[str], None]
+
+PUBLISHED = ("sink", "dead_letters")
+"""What others read: stays, unless a person decides otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Belongings:
+    """All that belongs to an app."""
+
+    app: str
+    known: Known
+    topics: Mapping[str, TopicInfo]
+    """Its own topics, except the control topic."""
+    published: Mapping[str, TopicInfo]
+    """Its sinks and its dead letters, with the record of which were replayed."""
+    groups: tuple[str, ...]
+    versions: Leftovers | None
+    """In the checkpoint store."""
+    folder: Path | None
+    """On this host."""
+    read_back: tuple[str, ...] = ()
+    """Sinks that the flow also reads: they count as sources, and stay."""
+
+
+def belongings(app: str, settings: Settings, topics: Topics) -> Belongings:
+    """What exists of an app. Raises ConfigError if there is nothing."""
+    topics.check_reachable(timeout=5.0)
+    control = control_topic(settings.prefix, app)
+    folder = Path(settings.state_dir) / app
+    if control not in topics.describe([control]):
+        if not (folder.is_dir() and any(folder.iterdir())):
+            raise no_such_app(app, settings, topics)
+        return Belongings(app, Known(), {}, {}, (), None, folder)
+    known = known_app(app, settings, topics)
+    roles = {} if known.last is None else {name: topic.role for name, topic in known.last.topics.items()}
+    steps = steps_topic(settings.prefix, app)
+    own = {name for name, role in roles.items() if role not in ("source", *PUBLISHED)} | {steps}
+    # The record of replayed dead letters goes with them: letters without it could be replayed twice.
+    others = {name for name, role in roles.items() if role in PUBLISHED} | {replays_topic(settings.prefix, app)}
+    found = topics.describe(own | others)
+    incarnation = "" if known.last is None else known.last.incarnation
+    versions = Leftovers(connect(settings.checkpoint_url()), app, incarnation) if incarnation else None
+    return Belongings(
+        app,
+        known,
+        {name: info for name, info in found.items() if name in own},
+        {name: info for name, info in found.items() if name not in own},
+        (app, drivers(app)),
+        versions,
+        folder if folder.is_dir() else None,
+        read_back(known.last),
+    )
+
+
+def read_back(layout: LayoutRecord | None) -> tuple[str, ...]:
+    """The topics that stages write and the flow reads."""
+    if layout is None:
+        return ()
+    written = {topic for stage in layout.stages for topic in stage.outputs}
+    return tuple(sorted(name for name in written if name in layout.topics and layout.topics[name].role == "source"))
+
+
+def check_stopped(app: str, topics: Topics) -> None:
+    """Raises ConfigError while the app has workers or a driver."""
+    members = topics.group(app).members
+    driving = topics.group(drivers(app)).members
+    if members or driving:
+        who = [f"{name} on {m.host}" for name, m in sorted({**members, **driving}.items())]
+        raise ConfigError(
+            f"app {app!r} is running",
+            where=", ".join(who[:5]) + (f" and {len(who) - 5} more" if len(who) > 5 else ""),
+            hint="stop it first: SIGTERM to each falkirk run, or falkirk drain. A worker that was killed counts until its "
+            "session has ended (10 s, if --session-timeout was not given)",
+        )
+
+
+@contextmanager
+def ending(what: Literal["delete", "reset"], found: Belongings, settings: Settings, topics: Topics) -> Iterator[None]:
+    """From here on nobody runs the app, and nothing that sleeping workers had sent is still committed. Raises ConfigError if
+    it runs after all."""
+    with alone(found):
+        control = control_topic(settings.prefix, found.app)
+        steps = steps_topic(settings.prefix, found.app)
+        partitions = found.topics[steps].partitions if steps in found.topics else 0
+        with closing(ControlTopic(settings.cluster(), control)) as log:
+            begun = found.known.ending is not None
+            announce(log, what)
+            try:
+                shut_out(found.app, found.groups, partitions, settings, topics)
+            except BaseException:
+                if not begun:  # nothing is deleted yet: the app is unchanged
+                    log.append(LAYOUT, ENDING, None)
+                raise
+        yield
+
+
+def announce(log: ControlTopic, what: Literal["delete", "reset"]) -> None:
+    """From here on nobody starts the app."""
+    log.append(LAYOUT, ENDING, msgspec.json.encode(Ending(what, person(), WallClock().now())))
+
+
+def shut_out(app: str, groups: Collection[str], partitions: int, settings: Settings, topics: Topics) -> None:
+    """Nobody is in the app's groups, and nothing that sleeping workers had sent is still committed. `partitions`: the number
+    in its steps topic. Raises ConfigError if somebody is in them."""
+    check_stopped(app, topics)
+    topics.delete_groups(groups)
+    if partitions:
+        steps = steps_topic(settings.prefix, app)
+        fence_all([TopicPartition(steps, p) for p in range(partitions)], app, settings)
+
+
+def alone(found: Belongings) -> AbstractContextManager[None]:
+    """Nobody runs the app in this state directory meanwhile. Raises IdentityError if somebody does."""
+    return nullcontext() if found.folder is None else hold_app(found.folder, found.app)
+
+
+def fence_all(steps: list[TopicPartition], app: str, settings: Settings) -> None:
+    """Abort every worker's open transaction."""
+    owner = OwnerId(f"{app}.ending.{fresh_nonce()}")
+    with closing(publisher_log(settings.cluster(), owner, settings.transaction_timeout_ms, 1_000_000)) as log:
+        driver.run(fence_rivals(log, steps))
+
+
+def delete(found: Belongings, settings: Settings, topics: Topics, tell: Tell, *, published: bool) -> None:
+    """Remove an app, and with `published` what it has published. What is already removed is skipped."""
+    control = control_topic(settings.prefix, found.app)
+    if found.groups:
+        with ending("delete", found, settings, topics):
+            remove(found, topics, tell, [*found.topics, *(found.published if published else ())])
+            remove_folder(found, tell)
+            topics.delete([control])
+            tell(f"topic {control}")
+    else:
+        with alone(found):
+            remove_folder(found, tell)
+
+
+def remove(found: Belongings, topics: Topics, tell: Tell, names: list[str]) -> None:
+    """Topics, then versions."""
+    for name in names:
+        topics.delete([name])
+        tell(f"topic {name}")
+    if found.versions is not None and (objects := found.versions.count()[0]):
+        found.versions.delete()
+        tell(f"{objects:,} objects under {found.versions.where}")
+
+
+def remove_folder(found: Belongings, tell: Tell) -> None:
+    """This host's stores. Raises DiskError."""
+    if found.folder is not None:
+        remove_files(found.folder)
+        tell(f"folder {found.folder}")

@@ -1,0 +1,296 @@
+"""Compares a flow with the present cluster: what exists, what was recorded, and what would have to be made. Makes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from falkirk.checkpoint.ids import address, cluster_of
+from falkirk.connectors.kafka.control import ControlTopic
+from falkirk.connectors.kafka.topic_settings import COMPACTED, FOREVER, LOG, TABLE, any_date
+from falkirk.connectors.kafka.topics import TopicInfo, Topics
+from falkirk.errors import ClusterError, SourceError
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.layout import layout
+from falkirk.runtime.layout.compatibility import as_recorded, check_topics, stage_records
+from falkirk.runtime.layout.layout import Known, LayoutRecord, StageRecord
+from falkirk.stream.batch import BatchStage
+from falkirk.stream.names import backfill_topic, changelog_topic, control_topic, epochs_topic, steps_topic
+from falkirk.stream.pattern import Pattern
+from falkirk.stream.plan import Input, Plan, Stage
+from falkirk.stream.rebuilding import check_known
+from falkirk.stream.views import views_of
+
+HOW = "create it (falkirk topics APP:FLOW --create --sources --partitions N)"
+"""What to do about a missing source topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """The result."""
+
+    plan: Plan
+    """With its stages as in the layout."""
+    past: Known
+    """What is recorded of the app."""
+    roles: Mapping[str, layout.Role]
+    """The flow's topics."""
+    counts: Mapping[str, int]
+    """For existing ones, the partitions that the app knows."""
+    missing: Mapping[str, tuple[int, Mapping[str, str]]]
+    """Partitions and settings of the others."""
+    sizes: Mapping[str, int]
+    """How many tasks each stage has."""
+    stages: tuple[StageRecord, ...]
+    """To be recorded."""
+
+    @property
+    def tasks(self) -> int:
+        """Of all stages."""
+        return sum(self.sizes.values())
+
+
+def preflight(
+    plan: Plan, settings: Settings, topics: Topics, record: ControlTopic, *, backfill: bool = False
+) -> Preflight:
+    """Look at the cluster, and check what the flow reads there. Raises ClusterError, SourceError and StateError."""
+    topics.check_reachable()
+    for cluster in others(plan):
+        topics.of(cluster).check_reachable()
+    fills = backfill_topic(settings.prefix, plan.app)
+    control = control_topic(settings.prefix, plan.app)
+    past = layout.read_known(record) if topics.describe([control]) else Known()
+    layout.check_not_ending(plan.app, past)
+    known = past.layout
+    check_known(plan, settings.rebuild)
+    plan = resolved(plan, settings, topics, known)
+    check_matched(plan)
+    plan = replace(plan, stages=tuple(as_recorded(known, plan.stages, settings.rebuild)))
+    roles = roles_of(plan, settings)
+    if backfill or (known is not None and fills in known.topics):
+        roles[fills] = "epochs"
+    found = topics.describe(roles)
+    if known is not None:
+        found |= topics.sought(known.topics.keys() - found.keys(), patience=5.0)
+        check_topics(known, found)
+    check_sources(plan, found, topics)
+    check_sinks(plan, found, topics)
+    counts = {name: info.partitions for name, info in found.items() if name in roles}
+    if known is not None:
+        # A sink whose topic got more partitions is written as before: a key's records must not be in two of them.
+        counts |= {name: topic.partitions for name, topic in known.topics.items() if name in counts}
+    were = {stage.id: stage.tasks for stage in known.stages} if known is not None else {}
+    configs = topics.configs({i.topic for part in parts(plan) for i in part.inputs if i.kind == "source"})
+    ours = next((config for name, config in configs.items() if not cluster_of(name)), {})
+    sizes, missing = topics_to_make(plan, settings, counts, room_for(configs), were, any_date(ours))
+    if fills in roles and fills not in counts:
+        made = {name: partitions for name, (partitions, _) in missing.items()}
+        missing[fills] = (1 + result_partitions(plan, {**counts, **made}), LOG)
+    return Preflight(plan, past, roles, counts, missing, sizes, stage_records(plan.stages, sizes, known, past.next))
+
+
+def resolved(plan: Plan, settings: Settings, topics: Topics, known: LayoutRecord | None = None) -> Plan:
+    """The flow with the topics that its patterns match now in place of the patterns. They include those of the layout, even
+    if the broker that is asked does not know them yet. Raises ClusterError."""
+    patterns = [pattern for stage in plan.stages for pattern in patterns_of(stage).values()]
+    if not patterns:
+        return plan
+    had = {name for name, topic in known.topics.items() if topic.role == "source"} if known is not None else set()
+    there = {address(cluster, name) for cluster in {p.cluster for p in patterns} for name in topics.of(cluster).names()}
+    wanted = {topic for pattern in patterns for topic in pattern.among({*there, *had}, settings.prefix)}
+    # Not every broker may show a topic that was just made: a later look finds it.
+    return matched(plan, settings.prefix, {*topics.describe(wanted), *had})
+
+
+def matched(plan: Plan, prefix: str, names: Collection[str]) -> Plan:
+    """The flow with the matching names in place of its patterns."""
+    return replace(plan, stages=tuple(_matched(stage, prefix, names) for stage in plan.stages))
+
+
+def _matched(stage: Stage, prefix: str, names: Collection[str]) -> Stage:
+    inputs: list[Input] = []
+    for i in stage.inputs:
+        if not isinstance(i.among, Pattern):
+            inputs.append(i)
+        elif all(i.id != other.id for other in inputs):  # after an earlier look, it matches the same names again
+            inputs += [replace(i, topic=name) for name in i.among.among(names, prefix) or [str(i.among)]]
+    return stage.reading(tuple(inputs))
+
+
+def patterns_of(stage: Stage) -> dict[str, Pattern]:
+    """The topic patterns that it reads, by the source's id."""
+    return {i.id: i.among for i in stage.inputs if isinstance(i.among, Pattern)}
+
+
+def parts(plan: Plan) -> tuple[Stage | BatchStage, ...]:
+    """All parts of a flow, streaming or batch."""
+    return (*plan.stages, *plan.batches)
+
+
+def others(plan: Plan) -> list[str]:
+    """The clusters that the flow reads from, beside the app's own."""
+    read = {i.topic for part in parts(plan) for i in part.inputs} | {table.source.topic for table in plan.shared}
+    return sorted({cluster_of(topic) for topic in read} - {""})
+
+
+def roles_of(plan: Plan, settings: Settings) -> dict[str, layout.Role]:
+    """The topics of a flow, and the role of each; reading a topic counts for more than also writing it."""
+    roles: dict[str, layout.Role] = {o.topic: o.kind for part in parts(plan) for o in part.outputs}
+    roles |= {i.topic: i.kind for part in parts(plan) for i in part.inputs}
+    roles |= {table.source.topic: "source" for table in plan.shared}
+    for stage in plan.stages:
+        if has_changelog(stage):
+            roles[changelog_topic(settings.prefix, plan.app, stage.id)] = "changelog"
+    roles |= {epochs_topic(settings.prefix, plan.app, batch.id): "epochs" for batch in plan.batches}
+    return {**roles, steps_topic(settings.prefix, plan.app): "steps"} if plan.stages else roles
+
+
+def has_changelog(stage: Stage) -> bool:
+    """Whether the stage logs its state changes."""
+    return stage.regime.kind == "eager" and stage.stateful
+
+
+def room_for(configs: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
+    """The settings of topics that hold the sources' data in another form, by the sources' settings: a record as large as its
+    source allows must fit into the dead letters (in base64), into an edge (with its timestamp) and into the changelog."""
+    largest = max(int(config["max.message.bytes"]) for config in configs.values())
+    return {"max.message.bytes": str(2 * largest)}
+
+
+def topics_to_make(
+    plan: Plan,
+    settings: Settings,
+    have: Mapping[str, int],
+    room: Mapping[str, str],
+    were: Mapping[str, int] | None = None,
+    dated: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[dict[str, int], dict[str, tuple[int, Mapping[str, str]]]]:
+    """The number of tasks of each stage; and the missing topics, with their partitions and settings. `were`: the earlier
+    numbers of tasks; `dated`: settings with which a topic accepts records of any date."""
+    counts, missing = dict(have), {}
+
+    def want(name: str, partitions: int, config: Mapping[str, str]) -> None:
+        if name not in counts:
+            counts[name] = partitions
+            missing[name] = (partitions, config)
+
+    sizes: dict[str, int] = {}
+    for stage in plan.stages:
+        sizes[stage.id] = size = stage_size(stage, counts, (were or {}).get(stage.id))
+        for output in stage.outputs:
+            config = {"sink": dated, "edge": {**LOG, **room}, "dead_letters": {**FOREVER, **room, **dated}}[output.kind]
+            want(output.topic, 1 if output.kind == "dead_letters" else size, config)
+        if has_changelog(stage):
+            want(changelog_topic(settings.prefix, plan.app, stage.id), size, {**COMPACTED, **room})
+    for batch in plan.batches:
+        size = max(counts[i.topic] for i in batch.inputs)
+        for output in batch.outputs:
+            letters = output.kind == "dead_letters"
+            table = TABLE if any(table.source.topic == output.topic for table in plan.shared) else {}
+            want(output.topic, 1 if letters else size, {**({**FOREVER, **room} if letters else table), **dated})
+        results = max(counts[o.topic] for o in batch.outputs)
+        want(epochs_topic(settings.prefix, plan.app, batch.id), 1 + results, LOG)
+    if plan.stages:
+        want(steps_topic(settings.prefix, plan.app), sum(sizes.values()), LOG)
+    return sizes, missing
+
+
+def result_partitions(plan: Plan, counts: Mapping[str, int]) -> int:
+    """For a backfill: as many as the largest topic has that streams end in."""
+    return max((counts[o.topic] for s in plan.stages for o in s.outputs if o.kind != "edge"), default=1)
+
+
+def stage_size(stage: Stage, counts: Mapping[str, int], was: int | None = None) -> int:
+    """The number of tasks of a stage: the partitions of its inputs, which must agree. Loose inputs' partitions are spread
+    over the tasks. If there are no others: as many tasks as before, or else as the largest has partitions."""
+    topics = [i.topic for i in stage.inputs]
+    if twice := next((topic for topic in topics if topics.count(topic) > 1), None):
+        raise SourceError(
+            f"stage {stage.id!r} reads topic {twice!r} twice, and a division names each partition once",
+            where=", ".join(f"source {i.id}" for i in stage.inputs if i.topic == twice),
+            hint="read it as one source, and branch or concat that",
+        )
+    sizes = {i.topic: counts[i.topic] for i in stage.inputs if not i.loose}
+    if len(set(sizes.values())) > 1:
+        raise SourceError(
+            f"stage {stage.id!r} reads topics with different numbers of partitions, so equal keys do not meet",
+            where=", ".join(f"{t}: {n}" for t, n in sizes.items()),
+            hint="give them the same number, or pass repartition=True to the sources",
+        )
+    return next(iter(sizes.values()), was or max(counts[i.topic] for i in stage.inputs))
+
+
+def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) -> None:
+    """Sources exist, with the partitions that `start=` names, and a part that may read a division again reads no compacted
+    topic: the division would differ."""
+    sources = [(part, i) for part in parts(plan) for i in part.inputs if i.kind == "source"]
+    for stage, i in sources:
+        if i.topic not in found:
+            raise ClusterError(
+                f"topic {i.topic!r} does not exist",
+                where=f"source {i.id}, read by stage {stage.id}",
+                hint=f"{HOW}, or pass topic= to the source if it has another name",
+            )
+        count = found[i.topic].partitions
+        if isinstance(i.start, Mapping) and (last := max(i.start)) >= count:
+            raise SourceError(
+                f"start= names partition {last} of topic {i.topic!r}, which has {count}",
+                where=f"source {i.id}, read by stage {stage.id}",
+                hint="partitions are numbered from 0",
+            )
+    check_tables(plan, found, topics)
+    again = [(part, i) for part, i in sources if part.regime.kind in ("lazy", "batch")]
+    configs = topics.configs(i.topic for _, i in again)
+    for part, i in again:
+        if "compact" in configs[i.topic].get("cleanup.policy", ""):
+            raise SourceError(
+                f"the {part.regime.kind} regime cannot read topic {i.topic!r}: it is compacted, so a division read again "
+                "would differ",
+                where=f"source {i.id}, read by stage {part.id}",
+                hint="use the eager regime for this part, or put .repartition(...) before it: the edge it makes is a log"
+                if part.regime.kind == "lazy"
+                else "use the eager regime for this part, or read a topic that keeps every record",
+            )
+
+
+def check_sinks(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) -> None:
+    """Outputs without keys do not go to compacted topics: the broker would refuse each of their records."""
+    keyless = {view.topic: f"sink {view.name}" for view in views_of(plan) if view.kind == "sink" and view.key is None}
+    keyless |= {o.topic: o.id for part in parts(plan) for o in part.outputs if o.kind == "dead_letters"}
+    for topic, config in topics.configs(topic for topic in keyless if topic in found).items():
+        if "compact" in config.get("cleanup.policy", ""):
+            raise ClusterError(
+                f"topic {topic!r} is compacted, so it accepts no record without a key, and {keyless[topic]} has none",
+                where=keyless[topic],
+                hint="set the topic's cleanup.policy to delete, or name another topic; a sink may have a key=",
+            )
+
+
+def check_matched(plan: Plan) -> None:
+    """Every pattern matches something. Raises ClusterError."""
+    if unmatched := next(((s, i) for s in plan.stages for i in s.inputs if not i.resolved), None):
+        stage, i = unmatched
+        raise ClusterError(
+            f"no topic matches {i.topic}",
+            where=f"source {i.id}, read by stage {stage.id}",
+            hint="create one, and others join it while the app runs; or correct the pattern, which must match names in full",
+        )
+
+
+def check_tables(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) -> None:
+    """The topics of broadcast tables exist, unless the flow itself writes them, and keep the last record of each key."""
+    made = {o.topic for part in parts(plan) for o in part.outputs}
+    names = [table.source.topic for table in plan.shared]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise SourceError(f"two broadcast tables are of topic {twice!r}", hint="make one, and look it up twice")
+    if missing := next((name for name in names if name not in found and name not in made), None):
+        raise ClusterError(f"topic {missing!r} does not exist", where=f"table {missing}", hint=HOW)
+    for name, config in topics.configs(name for name in names if name in found).items():
+        kept = config.get("retention.ms") == config.get("retention.bytes") == "-1"
+        if "compact" not in config.get("cleanup.policy", "") and not kept:
+            raise SourceError(
+                f"topic {name!r} forgets its older records, and a worker that reads it anew would miss rows of the table",
+                where=f"table {name}, cleanup.policy={config.get('cleanup.policy')}",
+                hint="set the topic's cleanup.policy to compact",
+            )

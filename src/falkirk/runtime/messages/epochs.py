@@ -1,0 +1,117 @@
+"""Requests of people to a driver, and the state of epochs: both only through the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Literal
+
+import msgspec
+
+from falkirk.checkpoint.driver import run
+from falkirk.checkpoint.epochs import Abandoned, Completed, EpochRequest, Epochs, catch_up, propose
+from falkirk.checkpoint.ids import TopicPartition
+from falkirk.checkpoint.publishing import Outcome, Part, Published, progress_place
+from falkirk.connectors.kafka.epochs import KafkaEpochLog
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import ConfigError
+from falkirk.runtime.host.clock import WallClock
+from falkirk.runtime.host.settings import Settings
+from falkirk.stream.names import drivers, epochs_topic
+
+
+class EpochStatus(msgspec.Struct, frozen=True):
+    """A batch part, by its newest epoch."""
+
+    stage: str
+    epoch: int | None
+    """null: none opened yet."""
+    state: Literal["none", "open", "complete", "abandoned"]
+    opened_s_ago: float | None
+    records: int
+    """Offsets that the epoch reads."""
+    rows: int
+    """Published so far."""
+    published: int
+    """Result partitions, of `partitions`."""
+    partitions: int
+    complete: int | None
+    """The newest complete epoch."""
+    driver: str | None
+    """Who opened it: host and process."""
+    spark_ui: str | None = None
+    """Where Spark shows it, while it runs; null: not reported."""
+
+
+class BatchPart:
+    """A batch part as its epochs topic shows it."""
+
+    def __init__(self, stage: str, topic: str, partitions: int, settings: Settings) -> None:
+        self._stage, self._openings = stage, TopicPartition(topic, 0)
+        self._progress = [progress_place(topic, p) for p in range(partitions - 1)]
+        self._log = KafkaEpochLog(settings.cluster())
+        self.epochs = Epochs()
+
+    def look(self) -> EpochStatus:
+        """Its present state."""
+        run(catch_up(self._log, self._openings, self.epochs))
+        opened, ended = self.epochs.opened, self.epochs.ended
+        complete = None if self.epochs.complete is None else int(self.epochs.complete.epoch)
+        if opened is None:
+            return EpochStatus(self._stage, None, "none", None, 0, 0, 0, len(self._progress), complete, None)
+        published = rows = 0
+        for place, (standing, _) in self._log.standings(self._progress).items():
+            part = Part(place, opened.epoch, self.epochs.opening)
+            published += part.over(standing) is Outcome.PUBLISHED
+            rows += part.published(standing).rows if isinstance(standing, Published) else 0
+        return EpochStatus(
+            self._stage,
+            opened.epoch,
+            "open" if ended is None else "complete" if isinstance(ended, Completed) else "abandoned",
+            max(0.0, (WallClock().now() - opened.clock) / 1000),
+            sum(r.end - r.start for r in opened.division),
+            rows,
+            published,
+            len(self._progress),
+            complete,
+            opened.driver,
+        )
+
+    def ask(self, what: Literal["open", "abandon"]) -> EpochStatus:
+        """Ask for an epoch, or that the open one be abandoned. Raises ConfigError if none is open."""
+        now = self.look()
+        if what == "abandon" and now.state != "open":
+            raise ConfigError(f"no epoch of {self._stage!r} is open", hint="falkirk status tells how epochs are")
+        run(propose(self._log, self._openings, self.epochs, EpochRequest(what, WallClock().now())))
+        return now
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._log.close()
+
+
+@contextmanager
+def batch_part(app: str, stage: str, settings: Settings, topics: Topics) -> Iterator[BatchPart]:
+    """A batch part of an app that has run. Raises ClusterError, and ConfigError if there is no such part."""
+    name = epochs_topic(settings.prefix, app, stage)
+    found = topics.describe([name]).get(name)
+    if found is None:
+        prefix = epochs_topic(settings.prefix, app, "")
+        known = [t.removeprefix(prefix) for t in topics.names() if t.startswith(prefix)]
+        raise ConfigError(
+            f"app {app!r} has no batch part {stage!r} on this cluster",
+            where=f"{settings.brokers}, topic {name}",
+            hint=f"it has: {', '.join(known)}" if known else f"has it run? falkirk status {app} tells",
+        )
+    with closing(BatchPart(stage, name, found.partitions, settings)) as part:
+        yield part
+
+
+def driven(app: str, topics: Topics) -> bool:
+    """Whether a driver runs for the app's epochs now."""
+    return bool(topics.group(drivers(app)).members)
+
+
+def reason(epochs: Epochs) -> str:
+    """Why the newest epoch was abandoned."""
+    return epochs.ended.reason if isinstance(epochs.ended, Abandoned) else ""

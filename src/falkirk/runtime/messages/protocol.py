@@ -1,0 +1,233 @@
+"""The messages between supervisor and worker processes: lines of JSON on the worker's standard input and output."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from falkirk.errors import FalkirkError, retold
+
+BUG = 70
+"""Exit code of an error that is not a FalkirkError (EX_SOFTWARE): the supervisor tries again, a few times."""
+
+
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""The bounds, in seconds, of the histograms of step and commit times."""
+
+
+class Work(msgspec.Struct, frozen=True, tag="work"):
+    """To a spare: be worker `slot`."""
+
+    slot: int
+    first: bool = False
+    """Nobody has checked yet whether the app may run on this host: this worker must."""
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """From a spare: imported, planned and connected."""
+
+    app: str = ""
+    """Whose worker it can be; "" if workers have nothing to do."""
+
+
+class Waiting(msgspec.Struct, frozen=True, tag="waiting"):
+    """From a spare: no broker answers, and it keeps trying."""
+
+
+REBUILDING = "rebuilding"
+"""The phase of a running task that reads its earlier inputs again, for operators that are rebuilt."""
+
+
+WAITING = "waiting"
+"""The phase of a task whose take-over must wait for something: the report says for what."""
+
+
+class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One task, as its worker sees it."""
+
+    task: str
+    phase: str
+    step: int = -1
+    """The last committed one."""
+    rows: int = 0
+    """Committed since the last report."""
+    dead: int = 0
+    """Of those, the failed rows that went to the dead letters."""
+    version: int = 0
+    """The newest; 0: none, or no state."""
+    behind: float = 0.0
+    """Seconds from that version to the last step."""
+    ends: tuple[int, ...] = ()
+    """Where the last committed step stopped reading, in the order of the task's inputs."""
+    marks: tuple[int, ...] = ()
+    """Where those inputs ended at that time."""
+    places: tuple[tuple[str, int], ...] = ()
+    """The topics and partitions of those inputs, if topics may join them while the app runs."""
+    done: int = 0
+    total: int = 0
+    """How far a recovery or a rebuild is: records of a changelog, steps, bytes, or offsets."""
+    waits: str = ""
+    """What it waits for, and since when."""
+    skipped: int = 0
+    """Of `rows`, the failed ones that were left out."""
+    answers: str = ""
+    """The last `falkirk checkpoint` for which a version is in the checkpoint store; without state: the last heard."""
+    copied: int = -1
+    """The step of that version."""
+
+
+class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A person's request to an app."""
+
+    by: str
+    at: int
+    """Milliseconds since 1970, UTC."""
+    id: str = ""
+    """For a request that is answered once."""
+    ends: dict[str, tuple[int, ...]] = {}
+    """For a drain: where the sources end, by topic and partition."""
+
+
+class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
+    """From a worker, once a second, and at once when all its tasks run again."""
+
+    slot: int
+    owner: str
+    pid: int
+    tasks: list[TaskReport]
+    seconds: float = 1.0
+    """Since the last report."""
+    step_ms: float = 0.0
+    """The average time to run a step since the last report."""
+    commit_ms: float = 0.0
+    """And to commit it."""
+    commits: int = 0
+    """Since the last report."""
+    step_times: tuple[int, ...] = ()
+    """How many steps since then took up to each of `BOUNDS`, and longer than the last; empty if there were none."""
+    commit_times: tuple[int, ...] = ()
+    member: bool = False
+    """Whether the group has given it tasks, or none."""
+    paused: Request | None = None
+    """By whom; None while steps are opened, or one is still in progress."""
+    ahead_ms: int | None = None
+    """By how much the host's clock is ahead of the broker's, at least; None if unknown."""
+    waits: str = ""
+    """What its transactions wait for; "" if nothing is unusual."""
+
+
+def at_work(report: Report) -> bool:
+    """Whether the group has given the worker tasks, or none, and all of them run.
+
+    >>> rolling, running = (TaskReport("stats/0", phase) for phase in ("rolling", "running"))
+    >>> [at_work(Report(0, "app.a", 1, [task], member=True)) for task in (rolling, running)]
+    [False, True]
+    """
+    return report.member and all(task.phase in ("running", REBUILDING) for task in report.tasks)
+
+
+def answers(report: Report) -> object:
+    """The part that a person who has asked the app for something waits for: when it changes, it is reported at once."""
+    return report.paused, [(t.task, t.answers) for t in report.tasks]
+
+
+def merged(reports: Sequence[Report]) -> Report:
+    """Consecutive reports of one worker, as one."""
+    last, commits = reports[-1], sum(r.commits for r in reports)
+    rows: Counter[str] = Counter()
+    dead: Counter[str] = Counter()
+    skipped: Counter[str] = Counter()
+    for report in reports:
+        rows.update({t.task: t.rows for t in report.tasks})
+        dead.update({t.task: t.dead for t in report.tasks})
+        skipped.update({t.task: t.skipped for t in report.tasks})
+    return msgspec.structs.replace(
+        last,
+        tasks=[
+            msgspec.structs.replace(t, rows=rows[t.task], dead=dead[t.task], skipped=skipped[t.task])
+            for t in last.tasks
+        ],
+        seconds=sum(r.seconds for r in reports),
+        step_ms=_mean([(r.step_ms, r.commits) for r in reports]),
+        commit_ms=_mean([(r.commit_ms, r.commits) for r in reports]),
+        commits=commits,
+        step_times=added(*(r.step_times for r in reports)),
+        commit_times=added(*(r.commit_times for r in reports)),
+    )
+
+
+def added(*counts: Sequence[int]) -> tuple[int, ...]:
+    """Counts for `BOUNDS`, added one by one; no counts mean all zero.
+
+    >>> added((1, 0), (), (2, 3))
+    (3, 3)
+    """
+    return tuple(map(sum, zip(*filter(None, counts), strict=True)))
+
+
+def _mean(pairs: list[tuple[float, int]]) -> float:
+    weight = sum(w for _, w in pairs)
+    return sum(x * w for x, w in pairs) / weight if weight else 0.0
+
+
+class EpochReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="epoch"):
+    """From a driver: the state of an epoch."""
+
+    stage: str
+    epoch: int
+    state: Literal["opened", "running", "complete", "abandoned"]
+    words: str
+    """What is being done, or was."""
+    done: int = 0
+    of: int = 0
+    """Spark's tasks for it; 0: not known."""
+    ui: str = ""
+    """The address of Spark's UI for it; "": none."""
+
+
+class SentReport(msgspec.Struct, frozen=True):
+    """A worker's report on the control topic."""
+
+    host: str
+    at: int
+    """Milliseconds since 1970, UTC."""
+    report: Report
+    """For the last seconds; it says how many."""
+    run: str = ""
+    """Which run of workers on Spark it belongs to; "" for workers of a supervisor on their host."""
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """From a worker that ends: what is wrong, in words for people."""
+
+    what: str
+    exit_code: int
+    passing: bool = False
+    """It passes by itself: another worker may try."""
+    where: str = ""
+    hint: str = ""
+    kind: str = ""
+    """The error's class, by its name."""
+
+
+def error_of(said: Failed) -> FalkirkError:
+    """As the worker raised it."""
+    return retold(said.kind, said.what, said.exit_code, where=said.where, hint=said.hint)
+
+
+class SentEpochReport(msgspec.Struct, frozen=True):
+    """An epoch in progress, as reported on the control topic."""
+
+    host: str
+    at: int
+    """Milliseconds since 1970, UTC."""
+    report: EpochReport
+
+
+FromWorker = Ready | Waiting | Report | EpochReport | Failed
+encode = msgspec.json.Encoder().encode
+decode_from_worker = msgspec.json.Decoder(Ready | Waiting | Report | EpochReport | Failed).decode
+decode_to_worker = msgspec.json.Decoder(Work).decode

@@ -1,0 +1,154 @@
+"""A person's request to a running app, followed until its workers have answered. They answer in their reports.
+
+asked ──▶ control topic ──▶ every worker's ear ──▶ done ──▶ its next report ──▶ here
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from secrets import token_hex
+
+from falkirk.checkpoint.ids import TopicPartition
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import ConfigError, FalkirkError
+from falkirk.runtime.host.clock import WallClock
+from falkirk.runtime.host.identity import person
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.layout.app_lookup import known_app
+from falkirk.runtime.layout.layout import LayoutRecord, check_not_ending
+from falkirk.runtime.messages.protocol import Report, Request
+from falkirk.runtime.messages.reports import read_reports
+from falkirk.runtime.messages.requests import What, ask, standing
+from falkirk.stream.names import control_topic
+
+LOOK = 0.5
+"""Seconds between two looks."""
+
+Look = Callable[[], str]
+"""What is still waited for, in words; "" when it is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A task, and its version that is in the checkpoint store now."""
+
+    task: str
+    step: int
+    version: int
+    worker: str
+
+
+class AppRequest:
+    """An app, for commands that know only its name. Raises ConfigError if it does not exist or has not run."""
+
+    def __init__(self, app: str, settings: Settings, topics: Topics) -> None:
+        self.app, self._settings, self._topics = app, settings, topics
+        known = known_app(app, settings, topics)
+        check_not_ending(app, known)
+        if known.layout is None or not known.layout.stages:
+            raise ConfigError(
+                f"app {app!r} has no streams" if known.layout else f"app {app!r} has not run yet",
+                hint="its batch parts answer to falkirk epoch" if known.layout else "falkirk run runs it",
+            )
+        self.layout: LayoutRecord = known.layout
+        self._cluster, self._control = settings.cluster(), control_topic(settings.prefix, app)
+
+    def workers(self) -> frozenset[str]:
+        """The members of the app's group."""
+        return frozenset(self._topics.group(self.app).members)
+
+    def paused(self) -> Request | None:
+        """Who has paused it."""
+        return standing(self._cluster, self._control).pause
+
+    def ask(self, what: What, ends: Mapping[str, tuple[int, ...]] | None = None) -> Request:
+        """Raises ClusterError."""
+        asked = Request(person(), WallClock().now(), token_hex(4), dict(ends or {}))
+        ask(self._cluster, self._control, what, asked)
+        return asked
+
+    def take_back(self, what: What) -> None:
+        """Withdraw the request. Raises ClusterError."""
+        ask(self._cluster, self._control, what, None)
+
+    def still(self, paused: Request | None) -> str:
+        """The workers that this request has not paused yet; without a request, those that are still paused."""
+        reports, members = self._reports()
+        left = [w for w in members if w not in reports or reports[w].paused != paused]
+        return waiting_for(left, members, "workers")
+
+    def made(self, asked: Request) -> tuple[list[Made], str]:
+        """The versions that answer, and the tasks that have none yet."""
+        reports, _ = self._reports()
+        made = {
+            t.task: Made(t.task, t.copied, t.version, worker)
+            for worker, report in reports.items()
+            for t in report.tasks
+            if t.answers == asked.id
+        }
+        wanted = [f"{s.id}/{p}" for s in self.layout.stages if s.stateful for p in range(s.tasks)]
+        left = [task for task in wanted if task not in made]
+        return [made[task] for task in wanted if task in made], waiting_for(left, wanted, "tasks")
+
+    def source_ends(self) -> dict[str, tuple[int, ...]]:
+        """Where the sources end now."""
+        topics = {
+            name for stage in self.layout.stages for name in stage.inputs if self.layout.topics[name].role == "source"
+        }
+        places = [TopicPartition(t, p) for t in topics for p in range(self.layout.topics[t].partitions)]
+        ends = self._topics.offsets(places, "latest")
+        return {t: tuple(ends[TopicPartition(t, p)] for p in range(self.layout.topics[t].partitions)) for t in topics}
+
+    def _reports(self) -> tuple[dict[str, Report], list[str]]:
+        """The reports of the group's members, and the members."""
+        members = sorted(self.workers())
+        heard = read_reports(self._cluster, self._control).workers
+        return {owner: a.report for owner, a in heard.items() if owner in members}, members
+
+
+def waiting_for(left: Collection[str], all_: Collection[str], what: str) -> str:
+    """In words.
+
+    >>> waiting_for(["a", "b"], ["a", "b", "c"], "workers"), waiting_for([], ["a"], "workers")
+    ('waiting for 2 of 3 workers: a, b', '')
+    """
+    names = ", ".join(sorted(left)[:4]) + (f" and {len(left) - 4} more" if len(left) > 4 else "")
+    return f"waiting for {len(left)} of {len(all_)} {what}: {names}" if left else ""
+
+
+def follow(look: Look, seconds: float, say: Callable[[str], None]) -> str:
+    """Look until nothing is waited for or the time is up; returns what is still waited for. Reports each change."""
+    deadline, said = time.monotonic() + seconds, ""
+    while left := look():
+        if left != said:
+            say(left)
+            said = left
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(LOOK)
+    return left
+
+
+def checkpoint(app: AppRequest, seconds: float, say: Callable[[str], None]) -> list[Made]:
+    """Make every task create a version, and wait until all are in the checkpoint store. The request is always withdrawn at
+    the end. Raises FalkirkError if some are missing."""
+    asked = app.ask("checkpoint")
+    try:
+        left = follow(
+            lambda: app.made(asked)[1] if app.workers() else "waiting for workers: there are none", seconds, say
+        )
+        made, _ = app.made(asked)
+    finally:
+        with suppress(FalkirkError):
+            app.take_back("checkpoint")
+    if left:
+        raise FalkirkError(
+            f"app {app.app!r} has not made a version of every task within {seconds:.0f} s",
+            where=left,
+            hint=f"does it run? falkirk status {app.app} tells, and its workers' logs whether a version could not be copied. "
+            "It is asked no more; to wait longer, give --timeout",
+        )
+    return made

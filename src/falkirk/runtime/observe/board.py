@@ -1,0 +1,250 @@
+"""The state of this host's workers, from their reports: no I/O, and no clock but the given one.
+
+news ──▶ take ──▶ workers, stages, recoveries        and, sometimes, an event in words
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.checkpoint.tasks import Phase
+from falkirk.connectors.kafka.lag import Left, lag
+from falkirk.runtime.app.app import App, BoundTask
+from falkirk.runtime.messages.events import Ended, Started
+from falkirk.runtime.messages.protocol import EpochReport, Report, Request, TaskReport, answers, merged
+from falkirk.wording import counted
+
+WINDOW = 5.0
+"""Seconds over which rates are averaged."""
+
+RUNNING = Phase.RUNNING.value
+
+
+@dataclass(slots=True)
+class WorkerState:
+    """One slot."""
+
+    slot: int
+    pid: int
+    down: float | None = None
+    """When its predecessor ended; set until it has recovered."""
+    reports: deque[Report] = field(default_factory=deque)
+    settled: int | None = None
+    """Its number of tasks when all last ran."""
+
+    @property
+    def tasks(self) -> list[TaskReport]:
+        return self.reports[-1].tasks if self.reports else []
+
+    @property
+    def phase(self) -> str:
+        if not self.reports:
+            return "starting"
+        if any(t.phase != RUNNING for t in self.tasks):
+            return "recovering"
+        if self.reports[-1].paused is not None:
+            return "paused"
+        return "running" if self.tasks else "waiting"
+
+    def lately(self) -> Report | None:
+        """The reports of the window, combined."""
+        return merged(self.reports) if self.reports else None
+
+
+@dataclass(frozen=True, slots=True)
+class StageState:
+    """The part of one stage whose tasks are here."""
+
+    id: str
+    regime: str
+    running: int
+    tasks: int
+    rows_per_s: float
+    lag: int
+    step: int
+    versions: tuple[int, int] | None
+    """The lowest and the highest of the tasks' newest versions."""
+    behind: float
+    """Seconds from the oldest of them to its task's last step."""
+    dead: int
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """One task that is being taken over, or whose operators are being rebuilt."""
+
+    task: str
+    phase: str
+    done: int
+    total: int
+    seconds_left: float | None
+
+
+class Board:
+    """The state of this host's workers."""
+
+    def __init__(self, app: App, workers: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.app, self.size = app, workers
+        self._clock = clock
+        self._began = clock()
+        self.workers: dict[int, WorkerState] = {}
+        self.recoveries = 0
+        self.recovery_seconds = 0.0
+        """Of all of them."""
+        self.counted: Mapping[Left, int] = {}
+        self._bound: dict[str, BoundTask] = {str(b.task.id): b for b in app.tasks}
+        self._dead: Counter[str] = Counter()
+        self._skipped: Counter[str] = Counter()
+        self._rolling: dict[str, tuple[str, float, int]] = {}
+        self.epochs: dict[str, EpochReport] = {}
+        """The last report of each batch part's driver, if it is on this host."""
+
+    def take(self, news: Report | EpochReport | Started | Ended) -> str | None:
+        """Take note; returns the event in words, if people should know it."""
+        match news:
+            case Started(slot, pid):
+                before = self.workers.get(slot)
+                down, settled = (before.down, before.settled) if before is not None else (None, None)
+                self.workers[slot] = WorkerState(slot, pid, down, settled=settled)
+                return None
+            case Ended():
+                return self._ended(news)
+            case Report():
+                return self._reported(news)
+            case EpochReport():
+                self.epochs[news.stage] = news
+                return (
+                    None
+                    if news.state == "running"
+                    else f"epoch {news.epoch} of {news.stage} is {news.state}: {news.words}"
+                )
+
+    def _ended(self, news: Ended) -> str:
+        worker = None if news.slot is None else self.workers.get(news.slot)
+        if worker is None or worker.pid != news.pid:
+            return f"the spare (pid {news.pid}) {news.how}; another is started"
+        worker.down = worker.down if worker.down is not None else self._clock() - news.ago
+        worker.settled = len(worker.tasks)
+        worker.reports.clear()
+        return f"worker {news.slot} (pid {news.pid}) {news.how}; {news.then}"
+
+    def _reported(self, report: Report) -> str | None:
+        worker = self.workers.get(report.slot)
+        if worker is None or worker.pid != report.pid:
+            return None  # the last report of one that has been replaced
+        worker.reports.append(report)
+        while len(worker.reports) > 1 and sum(r.seconds for r in worker.reports) > WINDOW:
+            worker.reports.popleft()
+        for task in report.tasks:
+            self._dead[self._bound[task.task].stage.id] += task.dead
+            self._skipped[self._bound[task.task].stage.id] += task.skipped
+            self._roll(task)
+        return self._event(worker)
+
+    def _roll(self, task: TaskReport) -> None:
+        """Remember when, and from where, the present part of a recovery began."""
+        known = self._rolling.get(task.task)
+        if task.phase == RUNNING:
+            self._rolling.pop(task.task, None)
+        elif known is None or known[0] != task.phase:
+            self._rolling[task.task] = (task.phase, self._clock(), task.done)
+
+    def _event(self, worker: WorkerState) -> str | None:
+        if worker.phase not in ("running", "paused"):
+            return None
+        was, worker.settled = worker.settled, len(worker.tasks)
+        count = counted(len(worker.tasks), "task")
+        if worker.down is not None:
+            seconds, worker.down = self._clock() - worker.down, None
+            self.recoveries += 1
+            self.recovery_seconds += seconds
+            return f"worker {worker.slot} (pid {worker.pid}) has recovered: {count} in {seconds:.2f} s"
+        if was != worker.settled:
+            return f"worker {worker.slot} (pid {worker.pid}) runs {count}{f', before {was}' if was else ''}"
+        return None
+
+    # -- what is shown ---------------------------------------------------------------------------------------------
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return self._clock() - self._began
+
+    def lately(self) -> list[Report]:
+        """The last seconds of every worker that has reported."""
+        return [report for w in self.workers.values() if (report := w.lately()) is not None]
+
+    def answers(self) -> object:
+        """What a person who has asked the app for something may wait for."""
+        return [answers(w.reports[-1]) for w in self.workers.values() if w.reports]
+
+    def waits(self) -> list[str]:
+        """What the transactions of the workers here wait for."""
+        latest = [(w.slot, w.reports[-1].waits) for w in self.workers.values() if w.reports]
+        return [f"worker {slot} waits: {waits}" for slot, waits in sorted(latest) if waits]
+
+    def paused(self) -> Request | None:
+        """Who has paused the app, by the reports of its workers here."""
+        return next((asked for w in self.workers.values() if w.reports and (asked := w.reports[-1].paused)), None)
+
+    def left(self) -> list[Left]:
+        """What is left to read for the tasks here."""
+        return [left for worker in list(self.workers.values()) for task in worker.tasks for left in self.left_of(task)]
+
+    def left_of(self, task: TaskReport) -> list[Left]:
+        """What is left to read for one task."""
+        places = [TopicPartition(*p) for p in task.places] or [i.place for i in self._bound[task.task].inputs]
+        return [
+            Left(place, Offset(end), Offset(mark))
+            for place, end, mark in zip(places, task.ends, task.marks, strict=False)
+        ]
+
+    def lag(self) -> int:
+        """Of all tasks here."""
+        return sum(lag(left, self.counted) for left in self.left())
+
+    def stages(self) -> list[StageState]:
+        """The stages, upstream first."""
+        seen: dict[str, list[tuple[TaskReport, float]]] = {stage.id: [] for stage in self.app.plan.stages}
+        for report in self.lately():
+            for task in report.tasks:
+                seen[self._bound[task.task].stage.id].append((task, task.rows / report.seconds))
+        found = []
+        for stage in self.app.plan.stages:
+            tasks = [t for t, _ in seen[stage.id]]
+            running = [t for t in tasks if t.phase == RUNNING]
+            versions = [t.version for t in running if t.version]
+            found.append(
+                StageState(
+                    stage.id,
+                    stage.regime.kind,
+                    len(running),
+                    sum(b.stage.id == stage.id for b in self.app.tasks),
+                    sum(rate for _, rate in seen[stage.id]),
+                    sum(lag(left, self.counted) for t in tasks for left in self.left_of(t)),
+                    max((t.step for t in running), default=-1),
+                    (min(versions), max(versions)) if versions else None,
+                    max((t.behind for t in running if t.version), default=0.0),
+                    self._dead[stage.id],
+                    self._skipped[stage.id],
+                )
+            )
+        return found
+
+    def recovering(self) -> list[Recovery]:
+        """The tasks that are being taken over or rebuilt, and how long that will take."""
+        found = []
+        for worker in self.workers.values():
+            for t in worker.tasks:
+                if t.phase == RUNNING:
+                    continue
+                _, since, start = self._rolling[t.task]
+                gone, spent = t.done - start, self._clock() - since
+                left = spent * (t.total - t.done) / gone if gone > 0 and spent > 0 else None
+                found.append(Recovery(t.task, t.phase, t.done, t.total, left))
+        return found

@@ -1,0 +1,75 @@
+"""`/metrics`, `/live` and `/ready` over HTTP, for Prometheus and for process managers."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
+
+from falkirk.errors import ConfigError
+from falkirk.runtime.observe.metrics import Metrics
+
+LOOPBACK = "127.0.0.1"
+
+
+class Http:
+    """Answers in its own threads, from construction on."""
+
+    def __init__(self, address: str, metrics: Metrics) -> None:
+        """`address`: HOST:PORT; a PORT alone means loopback, port 0 is a free one. Raises ConfigError."""
+        registry = CollectorRegistry()
+        registry.register(metrics)
+        ProcessCollector(registry=registry)
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = 10
+
+            def do_GET(self) -> None:
+                path = self.path.partition("?")[0]
+                if path == "/metrics":
+                    self._answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
+                elif path in ("/live", "/ready"):
+                    trouble = metrics.live() if path == "/live" else metrics.ready()
+                    self._answer(503 if trouble else 200, f"{trouble or 'ok'}\n".encode())
+                else:
+                    self._answer(404, b"there are: /metrics /live /ready\n")
+
+            def _answer(self, code: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
+                self.send_response(code)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+                """Probes come every few seconds: nobody wants them in the log."""
+
+        host, port = parse_address(address)
+        try:
+            self._server = ThreadingHTTPServer((host, port), Handler)
+        except (OSError, OverflowError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise ConfigError(
+                f"cannot listen at {host}:{port}: {why}", where="--http", hint="choose another address or port"
+            ) from error
+        self._server.daemon_threads = True
+        self.url = f"http://{host}:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, name="falkirk-http", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port. Raises ConfigError.
+
+    >>> parse_address("8080"), parse_address("0.0.0.0:9100")
+    (('127.0.0.1', 8080), ('0.0.0.0', 9100))
+    """
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"{text!r} is no address", where="--http", hint="give HOST:PORT, or a PORT of loopback")
+    return host or LOOPBACK, int(port)

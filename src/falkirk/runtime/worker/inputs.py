@@ -1,0 +1,102 @@
+"""What a worker reads for its tasks: their own inputs, with as many consumers as needed, and the broadcast tables.
+
+taken over ──▶ held: the worker's tables are read as far as the task has seen them
+                 └──▶ moving: its earlier inputs are read again, if operators are rebuilt
+                 └──▶ loading: the task's own tables are read to their end
+                        └──▶ all its inputs are read
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.sources import SourceReaders
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.runtime.app.app import App
+from falkirk.runtime.worker.broadcast import SharedTables
+from falkirk.runtime.worker.rereading import Rereads
+from falkirk.runtime.worker.task import RunningTask
+from falkirk.state.engine import Memory
+from falkirk.stream.plan import Stage
+
+DRAINED = 500
+"""A poll for input that gave fewer messages than this found no backlog."""
+
+
+class Inputs:
+    """The inputs of one worker."""
+
+    def __init__(self, app: App, cluster: Cluster, topics: Topics, folder: Path, memory: Memory) -> None:
+        self._lanes = lanes_of(app.plan.stages)
+        loading = {self._lanes[stage.id] for stage in app.plan.stages if any(i.table for i in stage.inputs)}
+        self._readers = [SourceReaders(cluster, ends=n in loading) for n in range(1 + max(self._lanes.values()))]
+        self.tables = SharedTables(app, cluster, topics, folder, memory)
+        self.again = Rereads(app, cluster, topics)
+
+    def add(self, task: RunningTask) -> None:
+        """Begin to read for a task, from its position."""
+        self._reader_of(task).add(task.positions())
+
+    def remove(self, task: RunningTask) -> None:
+        """Stop reading for it."""
+        self._reader_of(task).remove(i.place for i in task.bound.inputs)
+        self.again.forget(task.owned.task.id)
+
+    def rewind(self, task: RunningTask) -> None:
+        """Read for it again, from its present position. (After a seek, prefetched messages would stay in the queue a
+        while.)"""
+        self.remove(task)
+        self.add(task)
+
+    def poll(self, tasks: Collection[RunningTask], timeout: float) -> bool:
+        """Hand the tasks what has arrived, waiting up to `timeout` seconds for it; returns whether there was no more."""
+        drained = True
+        for reader in self._readers:
+            runs, count = reader.poll(timeout / len(self._readers))
+            by_place = {i.place: t for t in tasks if self._reader_of(t) is reader for i in t.bound.inputs}
+            for place, messages in runs:
+                if (task := by_place.get(place)) is not None:
+                    task.offer(place, messages)
+            drained &= count < DRAINED
+        self.tables.tick()
+        for task in tasks:
+            if new := task.moved() or task.joined():
+                self._reader_of(task).add(new)
+            if task.held and task.begun and self.tables.ready(task.bound, task.ends):
+                self._reader_of(task).add(task.let_go())
+            if task.begun and not task.held and task.loading and self._reader_of(task).at_end(task.loading):
+                self._reader_of(task).add(task.loaded())
+        return drained
+
+    def marks(self, task: RunningTask) -> dict[TopicPartition, Offset]:
+        """Where the task's inputs end, as far as this worker knows."""
+        return self._reader_of(task).marks(i.place for i in task.bound.inputs)
+
+    def close(self) -> None:
+        """Close the consumers and the tables' stores."""
+        for reader in self._readers:
+            reader.close()
+        self.tables.close()
+        self.again.close()
+
+    def _reader_of(self, task: RunningTask) -> SourceReaders:
+        return self._readers[self._lanes[task.bound.stage.id]]
+
+
+def lanes_of(stages: Sequence[Stage]) -> dict[str, int]:
+    """Which of the worker's consumers reads a stage's inputs, by the stage's id.
+
+    A consumer cannot be assigned a partition twice, and two stages that read one topic are at different offsets of it: so
+    each stage has the first consumer whose other stages read none of its topics.
+    """
+    taken: list[set[str]] = []
+    lanes = {}
+    for stage in stages:
+        topics = {i.topic for i in stage.inputs}
+        lane = next((n for n, others in enumerate(taken) if not topics & others), len(taken))
+        taken[lane:] = [topics.union(*taken[lane : lane + 1]), *taken[lane + 1 :]]
+        lanes[stage.id] = lane
+    return lanes

@@ -1,0 +1,322 @@
+"""What happens beside the steps: flushes, versions, copies of them, and the trimming of what nobody needs any more.
+
+    flush     bounds the log to apply after a crash of this process
+    version   bounds the log to apply on another host, and lets the log below it be deleted
+
+    due ──▶ flush, or version made, on this host's disk        a few threads; a step's commit never waits for them
+                        └──▶ copied ──▶ topics trimmed          more threads; each may wait for the checkpoint store
+
+The low-watermark of a task is the step of the older of its last two copied versions: it never rolls back below that, even if
+the newer one is damaged, so step records and edge records below it go. The last step record always stays.
+
+A task that is handed over is released as soon as its last version is made. The copy follows, if there is time. If not, the
+next owner continues from the copied version before it, and the logs, which reach back to it.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from falkirk.checkpoint.ids import Offset, Step, TaskId, TopicPartition
+from falkirk.checkpoint.tasks import ClosedStep, Revoked, Task, ends
+from falkirk.connectors.kafka.config import logger
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import AwayError, DiskError, FalkirkError, StateError
+from falkirk.runtime.observe.traces import SILENT, Traces
+from falkirk.runtime.worker.floors import Floor, Floors
+from falkirk.runtime.worker.store_health import wait_for
+from falkirk.runtime.worker.stores import TaskStores
+from falkirk.runtime.worker.task import RunningTask
+from falkirk.runtime.worker.threads import Crew
+from falkirk.state.rocks import RocksStore
+from falkirk.state.store import Progress, Store
+from falkirk.wording import counted
+
+FLUSH_CHANGES = 50_000
+FLUSH_SECONDS = 10.0
+AGAIN = 1.0
+"""Seconds until a version that a person waits for is tried again."""
+
+MAKERS, COPIERS = 4, 8
+"""Threads that write versions to disk, and threads that copy them."""
+
+SWEEP = 60.0
+"""Seconds between two deletions of copied versions, which need several requests. Those that wait for it take some space."""
+
+SLOW = 60.0
+"""Seconds until a slow copy is reported, and then between reports."""
+
+LEAVE = 20.0
+"""Seconds that an ending worker gives the copies of its last versions. Its supervisor kills it after 60."""
+
+
+@dataclass(slots=True)
+class Upkeep:
+    """The upkeep of one task."""
+
+    steps: Floors
+    """Step records below this may go."""
+    edges: Floors
+    """Where the edges were at the last versions, at the latest."""
+    changes: int = 0
+    flushed: float = field(default_factory=time.monotonic)
+    versioned: float = field(default_factory=time.monotonic)
+    stepped: bool = False
+    """Whether a step was committed since the last version."""
+    making: Future[None] | None = None
+    """A flush or a version that is being written to disk."""
+    copying: Future[None] | None = None
+    """Of the newest version."""
+    given_up: threading.Event = field(default_factory=threading.Event)
+    """The task has left: a copy in progress is useless."""
+    swept: float = -math.inf
+    reminded: float = -math.inf
+    tried: str = ""
+    """The last `falkirk checkpoint` for which a version was begun."""
+    answered: str = ""
+    """The last for which one is in the checkpoint store; without state: the last that was heard."""
+    copied: int = -1
+    """The step of the newest version in the store."""
+
+
+class Maintenance:
+    """The upkeep of one worker's tasks, in its own threads."""
+
+    def __init__(self, stores: TaskStores, topics: Topics, keep: float = 0.0, traces: Traces = SILENT) -> None:
+        """`keep`: seconds for which unneeded step records and edges stay."""
+        self._stores, self._topics, self._keep, self._traces = stores, topics, keep, traces
+        self._known: dict[TaskId, Upkeep] = {}
+        self._makers, self._copiers = Crew(MAKERS, "falkirk-version"), Crew(COPIERS, "falkirk-copy")
+        self._last: dict[TaskId, Future[None]] = {}
+        """Copies of the last versions of tasks that were handed over."""
+
+    def committed(self, steps: Sequence[ClosedStep]) -> None:
+        """Take note of committed steps."""
+        for step in steps:
+            upkeep = self.known(step.owned.task.id)
+            upkeep.changes += len(step.overlay.changes)
+            upkeep.stepped = True
+            if step.record.corrects >= 0:  # until there is a version behind it, each recovery runs its steps again
+                upkeep.versioned = -math.inf
+
+    def taken(self, task: RunningTask) -> None:
+        """A task has come. If its newest version is older than it, another is due, as it may be long until a step asks for
+        one. If its steps would be run again, that version is due at a fixed time after the last one, however often the task
+        comes: each take-over runs again what is behind the last one."""
+        store = task.owned.opened()
+        if not isinstance(store, RocksStore):
+            return
+        upkeep, newest = self.known(task.owned.task.id), store.version_progress(store.versions()[-1])
+        upkeep.stepped = store.progress.step > newest.step
+        if task.owned.task.replayed and task.owned.last is not None:
+            upkeep.versioned -= max(time.time() - newest.clock / 1000, 0.0)  # of version 0: since 1970
+
+    def known(self, task: TaskId) -> Upkeep:
+        """The upkeep of a task."""
+        if task not in self._known:
+            # The older of the last two edges, so that a reader of one has the time between two versions.
+            self._known[task] = Upkeep(Floors(self._keep), Floors(self._keep, behind=1))
+        return self._known[task]
+
+    def tick(self, tasks: Sequence[RunningTask], asked: str = "") -> None:
+        """Begin what is due. `asked`: the `falkirk checkpoint` that waits for a version of each."""
+        now = time.monotonic()
+        for task in tasks:
+            if task.owned.correction is not None:
+                continue  # the store is not at its last step
+            upkeep = self.known(task.owned.task.id)
+            if not _ended(upkeep.making):
+                continue
+            upkeep.making = None
+            self._remind(task, upkeep, now)
+            every = task.bound.stage.regime.every.total_seconds()
+            wait = AGAIN if upkeep.tried == asked else 0.0
+            wanted = asked not in ("", upkeep.answered) and now - upkeep.versioned >= wait and task.begun
+            if (wanted or (upkeep.stepped and now - upkeep.versioned >= every)) and _ended(upkeep.copying):
+                upkeep.tried = asked
+                upkeep.versioned = upkeep.flushed = now
+                upkeep.changes, upkeep.stepped, upkeep.copying = 0, False, None
+                self._begin_version(task, upkeep)
+            elif upkeep.changes >= FLUSH_CHANGES or (upkeep.changes and now - upkeep.flushed >= FLUSH_SECONDS):
+                upkeep.flushed, upkeep.changes = now, 0
+                upkeep.making = self._makers.submit(task.owned.opened().flush)
+
+    def _remind(self, task: RunningTask, upkeep: Upkeep, now: float) -> None:
+        """Report copies that take very long: a folder that hangs gives no answer, not even an error."""
+        if not _ended(upkeep.copying) and now - max(upkeep.versioned, upkeep.reminded) >= SLOW:
+            upkeep.reminded = now
+            logger.warning("task %s: its version is being copied to the checkpoint store for %.0f s now",
+                           task.owned.task.id, now - upkeep.versioned)  # fmt: skip
+
+    def last_versions(self, tasks: Sequence[RunningTask]) -> None:
+        """Before tasks are handed over: make a version of all that each did, so that this host runs nothing again. Waits only
+        for the disk: the copies follow."""
+        began, made = time.monotonic(), []
+        for task in tasks:
+            upkeep = self.known(task.owned.task.id)
+            self.forget(task)
+            made.append((upkeep, self._makers.submit(partial(_made, task.owned.opened()))))
+        for task, (upkeep, making) in zip(tasks, made, strict=True):
+            name, store, version = task.owned.task.id, task.owned.opened(), making.result()
+            if version is not None and isinstance(store, RocksStore):
+                folder, progress = store.version_folder(version), store.version_progress(version)
+                upload = partial(self._stores.upload, name, folder, progress, self._stores.leave(name))
+                told = partial(self._traces.version, task.owned, version, began, time.monotonic())
+                tidy = partial(self._tidy, task.owned.task, upkeep, floor_of(task), began)
+                self._last[name] = self._copiers.submit(partial(_copy_last, upload, told, tidy))
+
+    def _tidy(self, task: Task, upkeep: Upkeep, floor: Floor, began: float, older: Progress) -> None:
+        """The last version is copied: delete what nobody needs any more. Short runs in a row may copy no other version."""
+        with suppress(DiskError):  # the next run deletes it
+            if time.monotonic() - upkeep.swept >= SWEEP:
+                self._sweep(task.id, older, upkeep)
+        self._trim(upkeep, task.steps, floor, began, older.step_offset)
+
+    def forget(self, task: RunningTask) -> None:
+        """The task leaves: wait for the disk, but for no copy."""
+        upkeep = self._known.pop(task.owned.task.id, None)
+        if upkeep is not None:
+            upkeep.given_up.set()
+            if upkeep.making is not None:
+                upkeep.making.exception()
+
+    def close(self, seconds: float = LEAVE) -> None:
+        """The worker ends: wait at most this long for the copies of last versions, and report which are missing."""
+        until = time.monotonic() + seconds
+        missing = [task for task, copy in self._last.items() if not wait_for(copy, max(0.0, until - time.monotonic()))]
+        missing += [task for task, copy in self._last.items() if task not in missing and copy.exception() is not None]
+        if missing:
+            names = ", ".join(sorted(map(str, missing)))
+            logger.warning("the last versions of %s are not in the checkpoint store, and stay on this host; another "
+                           "goes on from the versions before: %s", counted(len(missing), "task"), names)  # fmt: skip
+
+    def _begin_version(self, task: RunningTask, upkeep: Upkeep) -> None:
+        store, floor, began = task.owned.opened(), floor_of(task), time.monotonic()
+
+        def make() -> None:
+            version = _made(store)
+            made = time.monotonic()
+            if store.progress.step >= 0:
+                copy = Copy(task, upkeep, store, version, upkeep.tried, floor, began, made)
+                upkeep.copying = self._copiers.submit(lambda: self._copy(copy))
+
+        upkeep.making = self._makers.submit(make)
+
+    def _copy(self, copy: Copy) -> None:
+        """Copy a version, and delete what lies below the low-watermark."""
+        upkeep, owned, store = copy.upkeep, copy.task.owned, copy.store
+        steps = owned.task.steps
+        if copy.version is None or not isinstance(store, RocksStore):
+            below = store.progress.step_offset
+        else:
+            trouble: DiskError | None = None
+            progress = store.version_progress(copy.version)
+            try:
+                older = self._upload(owned.task.id, store.version_folder(copy.version), progress, upkeep)
+            except Revoked:
+                return
+            except FalkirkError as error:
+                if upkeep.given_up.is_set():
+                    return
+                if not isinstance(error, DiskError):
+                    raise
+                trouble = error
+            self._traces.version(owned, copy.version, copy.began, copy.made, trouble)
+            if trouble is not None:
+                upkeep.stepped = True  # another version is due, and another attempt with it
+                return
+            below, upkeep.copied = older.step_offset, progress.step
+            logger.info("task %s: version %s in %.2f s", owned.task.id, copy.version, time.monotonic() - copy.began)
+        upkeep.answered = copy.asked
+        self._trim(upkeep, steps, copy.floor, copy.began, below)
+
+    def _trim(self, upkeep: Upkeep, steps: TopicPartition, floor: Floor, began: float, below: int) -> None:
+        """A version is copied: delete what the older of the last two copies, which needs `below` and on, does not need."""
+        upkeep.steps.note(began, {steps: Offset(below - 1)})
+        upkeep.edges.note(began, floor)
+        self._topics.trim({**upkeep.steps.passed(began), **upkeep.edges.passed(began)})
+
+    def _upload(self, task: TaskId, folder: Path, progress: Progress, upkeep: Upkeep) -> Progress:
+        """Copy a version. An unreachable checkpoint store blocks no steps: what it lacks is in the logs, which are not
+        trimmed meanwhile. Returns how far the older of the last two copies is."""
+
+        def go_on() -> None:
+            if upkeep.given_up.is_set():
+                raise Revoked
+
+        try:
+            older = self._stores.upload(task, folder, progress, go_on)
+            if time.monotonic() - upkeep.swept >= SWEEP:
+                self._sweep(task, older, upkeep)
+        except AwayError:
+            raise  # reported once for all tasks
+        except DiskError as error:
+            told = {"task": str(task), "where": error.where, "hint": error.hint}
+            logger.warning("task %s: the version of step %s is not copied; it is tried again: %s (%s)",
+                           task, progress.step, error.what, error.where, extra=told)  # fmt: skip
+            raise
+        return older
+
+    def _sweep(self, task: TaskId, older: Progress, upkeep: Upkeep) -> None:
+        upkeep.swept = time.monotonic()
+        try:
+            self._stores.sweep(task, Step(older.step))
+        except StateError as error:
+            logger.warning("task %s: files that no copied version needs are kept, for one cannot be read: %s (%s)",
+                           task, error.what, error.where, extra={"task": str(task)})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A version to be copied."""
+
+    task: RunningTask
+    upkeep: Upkeep
+    store: Store
+    version: int | None
+    """None: the task has no state, and only its topics are trimmed."""
+    asked: str
+    floor: Floor
+    """Where the task's edges were when it was made, at the latest."""
+    began: float
+    made: float
+
+
+def _copy_last(
+    upload: Callable[[], Progress], told: Callable[[FalkirkError | None], None], tidy: Callable[[Progress], None]
+) -> None:
+    try:
+        older = upload()
+    except FalkirkError as error:
+        told(error)
+        raise
+    told(None)
+    tidy(older)
+
+
+def _ended(job: Future[None] | None) -> bool:
+    """Whether there is none, or it is over. Raises the job's error."""
+    if job is not None and job.done():
+        job.result()
+    return job is None or job.done()
+
+
+def _made(store: Store) -> int | None:
+    """Make a version; None if there is no step, or no state."""
+    return store.commit() if isinstance(store, RocksStore) and store.progress.step >= 0 else None
+
+
+def floor_of(task: RunningTask) -> Floor:
+    """Where the task's edges are, as of its last committed step."""
+    if task.owned.last is None:
+        return {}
+    at = ends(task.owned.last)
+    return {i.place: at[i.partition] for i in task.bound.inputs if i.input.kind == "edge"}

@@ -1,0 +1,119 @@
+"""Tasks on their way to a worker: clause 5 of the protocol, in the committer's threads, seen from the worker's thread.
+
+group ──assigned──▶ naming ──▶ named ──▶ recovering ──▶ taken: the worker runs it
+                       └────────────────────┴── given up: another worker has it, or will
+
+Until a take-over has ended, its thread has the task's store, and closes it; after that the store is the worker's. A task that
+is given up and comes back is taken over when the earlier take-over has ended: a store is open only once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from falkirk.checkpoint.ids import TaskId
+from falkirk.checkpoint.takeover import abandon
+from falkirk.checkpoint.tasks import Owned, Phase
+from falkirk.connectors.kafka.config import logger
+from falkirk.runtime.app.app import App
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.observe.traces import Traces
+from falkirk.runtime.worker.committer import Committer
+from falkirk.runtime.worker.replay import Replays
+from falkirk.runtime.worker.stores import TaskStores
+from falkirk.stream.circuit import Circuit
+
+
+class Recovery(NamedTuple):
+    """A task that is being recovered."""
+
+    owned: Owned
+    circuit: Circuit
+    end: Future[None]
+
+
+class TakeOvers:
+    """Those of one worker. Tasks are identified by their partitions of the steps topic."""
+
+    def __init__(self, app: App, settings: Settings, committer: Committer, stores: TaskStores, traces: Traces) -> None:
+        self._app, self._settings, self._traces = app, settings, traces
+        self._committer, self._stores = committer, stores
+        self._bound = {b.task.id: b for b in app.tasks}
+        self.under_way: dict[int, Owned] = {}
+        """Those that are still wanted."""
+        self._naming: list[tuple[list[Owned], Future[bool]]] = []
+        self._recoveries: list[Recovery] = []
+
+    def begin(self, partitions: Sequence[int]) -> None:
+        """Take these tasks over, except those that were given up and have not ended yet: the worker asks again."""
+        ending = {owned.task.steps.partition for tasks, _ in self._naming for owned in tasks}
+        ending |= {recovery.owned.task.steps.partition for recovery in self._recoveries}
+        partitions = [p for p in partitions if p not in ending]
+        if not partitions:
+            return
+        tasks = [self._traces.owned(self._app.tasks[p].task) for p in partitions]
+        self.under_way |= dict(zip(partitions, tasks, strict=True))
+        for owned in tasks:
+            self._stores.prefetch(owned.task.id, owned.go_on)
+        self._naming.append((tasks, self._committer.name(tasks)))
+        self._traces.taking_over(*self._naming[-1])
+
+    def recover_named(self) -> bool:
+        """Let the recovery of named tasks begin; returns whether there were any. Raises naming's exception."""
+        named = [n for n in self._naming if n[1].done()]
+        for naming in named:
+            self._naming.remove(naming)
+            self._recover(*naming)
+        return bool(named)
+
+    def _recover(self, tasks: list[Owned], named: Future[bool]) -> None:
+        logger.debug("%s %s", "named" if named.result() else "not named", [str(owned.task.id) for owned in tasks])
+        tasks = sorted(tasks, key=lambda owned: owned.task.replayed)  # first those that run no step again
+        circuits = [self._circuit(owned.task.id) for owned in tasks]
+        replays = {
+            owned.task.id: Replays(
+                self._settings.cluster(),
+                self._bound[owned.task.id],
+                circuit,
+                owned,
+                corrects=self._settings.on_divergence == "correct",
+            )
+            for owned, circuit in zip(tasks, circuits, strict=True)
+        }
+        ends = self._committer.recover(tasks, self._stores, replays)
+        for recovery in map(Recovery, tasks, circuits, ends):
+            self._recoveries.append(recovery)
+            self._traces.taking_over([recovery.owned], recovery.end)
+
+    def taken(self) -> Iterator[tuple[Owned, Circuit]]:
+        """The tasks that have recovered, each once. Raises the exceptions of recoveries."""
+        for recovery in [r for r in self._recoveries if r.end.done()]:
+            self._recoveries.remove(recovery)
+            owned, circuit, end = recovery
+            task = owned.task.id
+            if not self._is_wanted(owned):
+                # Its next owner finds the problem itself.
+                if (error := end.exception()) is not None:
+                    logger.warning("task %s was given up, and its recovery had failed: %s", task, error)
+                if owned.phase is Phase.RUNNING:  # taken away just as it was admitted
+                    abandon(owned)
+                continue
+            end.result()
+            del self.under_way[owned.task.steps.partition]
+            if owned.phase is Phase.RUNNING:
+                logger.debug("recovered %s", task)
+                yield owned, circuit
+
+    def give_up(self, partitions: Sequence[int]) -> None:
+        """End those in progress, without waiting: each ends by itself, and none that was given up runs."""
+        for partition in partitions:
+            if (owned := self.under_way.pop(partition, None)) is not None:
+                owned.revoked = True
+
+    def _is_wanted(self, owned: Owned) -> bool:
+        return self.under_way.get(owned.task.steps.partition) is owned
+
+    def _circuit(self, task: TaskId) -> Circuit:
+        return self._bound[task].stage.circuit(task.partition, self._app.layout)

@@ -1,0 +1,326 @@
+"""A running task: what it has read but not yet stepped, and the closing of its steps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from confluent_kafka import Message
+from msgspec.structs import replace
+
+from falkirk.checkpoint.correction import close_correction
+from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId, TopicPartition
+from falkirk.checkpoint.overlay import Overlay
+from falkirk.checkpoint.pipeline import Pipeline
+from falkirk.checkpoint.ports import Output, Writes
+from falkirk.checkpoint.records import Division, Move, Range
+from falkirk.checkpoint.steps import close_step
+from falkirk.checkpoint.tasks import ClosedStep, Owned, ends, next_clock
+from falkirk.checkpoint.transaction import changelog_of
+from falkirk.errors import SourceError, UserCodeError
+from falkirk.runtime.app.app import BoundInput, BoundTask
+from falkirk.runtime.worker.pending import Pending
+from falkirk.state.codec import decode_key
+from falkirk.stream.circuit import Again, Circuit, Emitted, Moving, SharedRows, Slice, StepInput, Taken
+
+FIRST_AGAIN, ROWS_AGAIN, BYTES_AGAIN = 5_000, 50_000, 16 << 20
+"""What a step reads again: records, in the first and at most, and about how many bytes."""
+
+OVERHEAD = 512
+"""Bytes that a record's headers and its batch add to key and value, at most."""
+
+
+class Tables(Protocol):
+    """A worker's broadcast tables: `falkirk.runtime.worker.broadcast.SharedTables`."""
+
+    def positions(self, task: BoundTask) -> dict[InputPartition, Offset]:
+        """The positions of the tables that a task looks up."""
+        ...
+
+    def seen(self, task: BoundTask) -> Mapping[str, SharedRows]:
+        """Those tables, as they are now."""
+        ...
+
+
+class Rereader(Protocol):
+    """Reads again what a task has read: `falkirk.runtime.worker.rereading.Rereads`."""
+
+    def begins(self, inputs: Sequence[BoundInput]) -> Mapping[InputPartition, Offset]:
+        """Where the app began to read them. Raises SourceError if that no longer exists."""
+        ...
+
+    def read(self, task: BoundTask, division: Division) -> list[Slice]:
+        """The records. Raises SourceError and UnreachableError."""
+        ...
+
+    def take(self, task: BoundTask, at: Offset) -> Taken:
+        """The next chunk of its shadow's changelog. Raises StateError and UnreachableError."""
+        ...
+
+
+class RunningTask:
+    """One task between its take-over and its loss."""
+
+    def __init__(self, bound: BoundTask, owned: Owned, circuit: Circuit) -> None:
+        self.bound, self.owned, self.circuit = bound, owned, circuit
+        self.wake_at: int | None = None
+        self.moving = False
+        """Whether there may be state of an earlier version of the flow: until it is moved, steps read nothing."""
+        self.rebuilt = (0, 0)
+        """The progress of the second reading, for operators that are rebuilt, and its end: offsets."""
+        self._begins: dict[InputPartition, Offset] = {}
+        self._budget = FIRST_AGAIN
+        tables = {i.place for i in bound.inputs if i.input.table}
+        self.loading = tables if len(tables) < len(bound.inputs) else set()
+        """Inputs that are read to their end before the others begin: a lookup in a table finds what was there."""
+        self._held = bool(bound.shared)
+        self._joining: Mapping[InputPartition, Offset] = {}
+        self._joined: dict[TopicPartition, Offset] = {}
+        self._pending = Pending(bound.inputs)
+        self._ends: dict[InputPartition, Offset] = {}
+        self.rewind()
+
+    @property
+    def begun(self) -> bool:
+        """Whether a step record says where the inputs are."""
+        return bool(self._ends)
+
+    @property
+    def rows(self) -> int:
+        """The rows that wait for a step."""
+        return self._pending.rows
+
+    @property
+    def bytes(self) -> int:
+        """Their size."""
+        return self._pending.bytes
+
+    @property
+    def ends(self) -> Mapping[InputPartition, Offset]:
+        """The ends of its last step's reading."""
+        return self._ends
+
+    def rewind(self) -> dict[TopicPartition, Offset]:
+        """Forget what was read after the last committed step; return where to continue."""
+        self._joined = {}
+        self._ends = {} if self.owned.last is None else ends(self.owned.last)
+        self._pending.clear()
+        self.circuit.rewind()
+        state = self.owned.state()
+        self.wake_at, self.moving = self.circuit.wake_at(state), self.circuit.moving(state)
+        self._moves = self.moving
+        return self.positions()
+
+    def positions(self) -> dict[TopicPartition, Offset]:
+        """Where reading of each input continues, once the pending records are stepped; only of the tables while they are
+        loading; nothing while it moves. Joining topics are not read yet."""
+        if self._held or self._moves:
+            return {}
+        inputs = [i for i in self.bound.inputs if not self.loading or i.place in self.loading]
+        return {i.place: self._ends[i.partition] for i in inputs if i.partition in self._ends}
+
+    def loaded(self) -> dict[TopicPartition, Offset]:
+        """The tables' ends are reached: returns where the other inputs begin."""
+        tables, self.loading = self.loading, set()
+        return {place: at for place, at in self.positions().items() if place not in tables}
+
+    def offer(self, place: TopicPartition, run: Sequence[Message]) -> None:
+        """Take messages in, in the order of their offsets."""
+        if self.bound.until is not None:
+            run = [m for m in run if (m.offset() or 0) < self.bound.until.ends[place]]
+            if not run:
+                return
+        if not len(self._pending.records[place]):
+            self._check_order(place, run[0])
+        self._pending.add(place, run)
+
+    def due(self, now: Millis) -> bool:
+        """Whether a timer waits for a step, or a joining topic, or state to be moved."""
+        waiting = self.moving or not self._joining.keys() <= self._ends.keys()
+        return waiting or (self.wake_at is not None and self.wake_at <= now)
+
+    def join(self, begins: Mapping[InputPartition, Offset]) -> None:
+        """Topics have joined since its last step. The next step records where they begin, as step 0 does for the others, and
+        reads nothing of them."""
+        self._joining = begins
+
+    def joined(self) -> dict[TopicPartition, Offset]:
+        """The topics that have joined since the last call, and where they begin. While tables are loading, that waits: they
+        begin with the other inputs."""
+        new, self._joined = self._joined, {}
+        return {} if self.loading else new
+
+    @property
+    def held(self) -> bool:
+        """Whether it reads nothing yet, because its worker's broadcast tables are not read as far as it has seen them."""
+        return self._held
+
+    def let_go(self) -> dict[TopicPartition, Offset]:
+        """They are read that far: returns where the inputs begin."""
+        self._held = False
+        return self.positions()
+
+    def moved(self) -> dict[TopicPartition, Offset]:
+        """It moves no more: returns where the inputs begin. Nothing at a second call."""
+        if self.moving or not self._moves:
+            return {}
+        self._moves = False
+        return self.positions()
+
+    def begin(self, starts: dict[InputPartition, Offset], owner: OwnerId, now: Millis) -> ClosedStep:
+        """Step 0, which reads nothing: its record says where the inputs begin."""
+        self._ends = dict(starts)
+        return close_step(self.owned, owner, None, starts, now, [], Overlay(self.owned.opened()))
+
+    def correct(self, owner: OwnerId, now: Millis) -> ClosedStep:
+        """The step that corrects what recorded steps have said, before any new step."""
+        return close_correction(self.owned, owner, now)
+
+    def close(
+        self,
+        pipeline: Pipeline,
+        owner: OwnerId,
+        now: Millis,
+        tables: Tables,
+        rereader: Rereader,
+        most: int = sys.maxsize,
+    ) -> ClosedStep:
+        """Run the circuit over the pending rows: at most `most` of them, but at least one record of each input partition. On
+        an exception nothing is staged, and the overlay is dropped."""
+        last = pipeline.last(self.owned)
+        # What is not due yet in the app is not due in its shadow either.
+        clock = next_clock(last, now if self.bound.until is None else min(now, self.bound.until.clock))
+        if self.moving:
+            return self._move(pipeline, owner, clock, tables, rereader, most)
+        slices = []
+        taken, rows = self._pending.take(most)
+        for i in self.bound.inputs:
+            if len(records := taken[i.place]):
+                slices.append(Slice(i.input.id, i.place.topic, i.place.partition, records))
+                self._ends[i.partition] = Offset(records.offsets[-1] + 1)
+        new = {p: at for p, at in self._joining.items() if p not in self._ends}
+        self._ends |= {**tables.positions(self.bound), **new}
+        overlay = Overlay(pipeline.top(self.owned))
+        result = self.circuit.run(StepInput(clock, slices, tables.seen(self.bound)), overlay)
+        self.wake_at = result.wake_at
+        step = close_step(
+            self.owned,
+            owner,
+            last,
+            self._ends,
+            clock,
+            outputs_of(result.emitted),
+            overlay,
+            rows=sum(map(len, taken.values())),
+            dead=result.dead,
+            skipped=result.skipped,
+        )
+        step.rows = rows
+        self._joined |= {i.place: new[i.partition] for i in self.bound.inputs if i.partition in new}
+        return step
+
+    def _move(
+        self, pipeline: Pipeline, owner: OwnerId, clock: Millis, tables: Tables, rereader: Rereader, most: int
+    ) -> ClosedStep:
+        """A step that reads nothing new."""
+        state = Overlay(pipeline.top(self.owned))
+        again = self.circuit.again(state)
+        taken = self._take(again, rereader)
+        division = () if again is None or taken is not None else self._again(again, rereader, most)
+        slices = rereader.read(self.bound, division) if division else []
+        self._measure(slices)
+        self._ends |= tables.positions(self.bound)
+        step = StepInput(clock, slices, tables.seen(self.bound))
+        last = pipeline.last(self.owned)
+        assert last is not None
+        move = Move(division, since=last.clock if last.move is None else last.move.since)
+        result = self.circuit.move(step, state, moving_of(move, self._ends, taken))
+        self.moving, self.wake_at = result.moving, result.wake_at
+        return close_step(
+            self.owned, owner, last, self._ends, clock, outputs_of(result.emitted), state,
+            dead=result.dead, skipped=result.skipped, move=replace(move, left=result.moving),
+        )  # fmt: skip
+
+    def _take(self, again: Again | None, rereader: Rereader) -> Taken | None:
+        """The next part of a shadow's result, as long as there is more."""
+        if self.bound.shadow is None or again is None or again.taken is None:
+            return None
+        taken, end = rereader.take(self.bound, Offset(again.taken)), self.bound.shadow[1]
+        self.rebuilt = (end if taken.next is None else taken.next, end)
+        return taken
+
+    def _again(self, again: Again, rereader: Rereader, most: int) -> Division:
+        """What is read again next, about `most` records at most: a range for each partition, empty ones included; tables
+        first."""
+        inputs = [i for i in self.bound.inputs if i.input.id in again.inputs and i.partition in self._ends]
+        reached = {i.partition: Offset(again.reached[i.place]) for i in inputs if i.place in again.reached}
+        # What has been read again may be trimmed now: it is not requested from its first offset.
+        if unknown := [i for i in inputs if i.partition not in {**reached, **self._begins}]:
+            self._begins |= rereader.begins(unknown)
+        begins = {p: min(at, self._ends[p]) for p, at in self._begins.items() if p in self._ends}
+        starts = {i.partition: reached.get(i.partition, begins.get(i.partition, Offset(0))) for i in inputs}
+        todo = [i for i in inputs if starts[i.partition] < self._ends[i.partition]]
+        todo = [i for i in todo if i.input.table] or todo
+        share = max(1, min(self._budget, most) // max(1, len(todo)))
+        ends = {i.partition: Offset(min(starts[i.partition] + share, self._ends[i.partition])) for i in todo}
+        division = tuple(Range(p, start, ends.get(p, start)) for p, start in sorted(starts.items()))
+        first = {p: begins.get(p, Offset(0)) for p in starts}
+        self.rebuilt = sum(r.end - first[r.partition] for r in division), sum(self._ends[p] - first[p] for p in starts)
+        return division
+
+    def _measure(self, slices: Sequence[Slice]) -> None:
+        """Sets the next step's number of records to about a step's size, by the size of these."""
+        count, size = sum(len(s.records) for s in slices), sum(len(v or b"") for s in slices for v in s.records.values)
+        if count:
+            self._budget = max(1, min(ROWS_AGAIN, 2 * self._budget, BYTES_AGAIN * count // max(1, size)))
+
+    def _check_order(self, place: TopicPartition, first: Message) -> None:
+        partition = next(i.partition for i in self.bound.inputs if i.place == place)
+        offset = first.offset() or 0
+        if offset < self._ends[partition]:
+            raise SourceError(
+                f"{place.topic}[{place.partition}] went back to offset {offset} after {self._ends[partition]}",
+                where=f"task {self.owned.task.id}",
+                hint="did the cluster lose committed data?",
+            )
+
+
+def moving_of(move: Move, ends: Mapping[InputPartition, Offset], taken: Taken | None = None) -> Moving:
+    """For the circuit: what a moving step does, for a task that has read up to `ends`."""
+    reached = {(r.partition.place.topic, r.partition.partition): r.end for r in move.again}
+    return Moving(move.since, reached, whole=all(r.end == ends[r.partition] for r in move.again), taken=taken)
+
+
+def check_sizes(step: ClosedStep, limits: Mapping[str, int]) -> None:
+    """No record is larger than its topic accepts. Raises UserCodeError: the broker would refuse the whole transaction."""
+    for writes in step.writes:
+        _check_size(step, writes, limits[writes.topic], "record", lambda key: key)
+    for writes in changelog_of(step):
+        _check_size(step, writes, limits[writes.topic], "key's state", lambda key: decode_key(key)[2])
+
+
+def _check_size(step: ClosedStep, writes: Writes, limit: int, what: str, in_words: Callable[[bytes], object]) -> None:
+    sizes = [len(v or b"") + len(k or b"") for k, v in zip(writes.keys, writes.values, strict=True)]
+    if not sizes or (largest := max(sizes)) <= limit - OVERHEAD:
+        return
+    key = writes.keys[sizes.index(largest)]
+    read = ", ".join(map(str, step.record.division))
+    where = [f"task {step.owned.task.id}", f"step {step.record.step}, which reads {read}"]
+    raise UserCodeError(
+        f"a {what} of {largest:,} bytes does not fit into topic {writes.topic!r}: its max.message.bytes, {limit:,}, is "
+        "for key, value and headers together",
+        where=", ".join(where if key is None else [*where, f"key {str(in_words(key))[:80]}"]),
+        hint=f"make the {what} smaller, or raise the topic's max.message.bytes; then start again",
+    )
+
+
+def outputs_of(emitted: Sequence[Emitted]) -> list[Output]:
+    """A circuit's emissions as writes."""
+    return [
+        Output(
+            e.output,
+            Writes(e.topic, e.partitions, e.keys, e.values, e.timestamps, e.headers, bundles=e.bundles),
+        )
+        for e in emitted
+    ]

@@ -1,0 +1,132 @@
+"""Watches what an app reads while it runs, and whether the cluster answers at all.
+
+Each worker asks for the topics that it knows. To find topics that join, all names of the cluster must be listed: this is left
+to one worker, the owner of task 0. It records a layout with the new topics; then the others look for them too.
+
+Nothing else would report it: a reader that is assigned partitions 0 and 1 knows nothing of a new partition 2. If its topic is
+deleted and made again, it continues at its old offset, past the first records of the new topic.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+import msgspec
+
+from falkirk.checkpoint.ids import address, cluster_of
+from falkirk.connectors.kafka.config import logger
+from falkirk.connectors.kafka.topics import PendingAnswer, TopicInfo, Topics
+from falkirk.errors import OutgrownError, UnreachableError
+from falkirk.runtime.layout.compatibility import check_alone, check_topics
+from falkirk.runtime.layout.layout import LayoutRecord
+from falkirk.stream.pattern import Pattern
+
+EVERY = 2.0
+"""Seconds between two checks."""
+RARELY = 60.0
+"""Seconds between two listings of all topics by a worker that does not own task 0."""
+TIMEOUT = 4.0
+"""Seconds that an answer may take."""
+AGAIN = 30.0
+"""Seconds until a missing answer is reported again."""
+
+
+def topic_watches(layout: LayoutRecord, topics: Topics, patterns: Sequence[Pattern], prefix: str) -> list[TopicWatch]:
+    """One for each cluster that an app's topics are in, so that none waits for another."""
+    clusters = sorted({"", *map(cluster_of, layout.topics)})
+    return [TopicWatch(layout, topics, [p for p in patterns if p.cluster == c], prefix, c) for c in clusters]
+
+
+class TopicWatch:
+    """Asks every few seconds, without waiting, whether the app's topics in one cluster are still as in its layout, and
+    whether its patterns match others now."""
+
+    def __init__(
+        self,
+        layout: LayoutRecord,
+        topics: Topics,
+        patterns: Sequence[Pattern] = (),
+        prefix: str = "",
+        cluster: str = "",
+    ) -> None:
+        here = {name: topic for name, topic in layout.topics.items() if cluster_of(name) == cluster}
+        self._layout, self._topics = msgspec.structs.replace(layout, topics=here), topics
+        self._cluster, self._there = cluster, topics.of(cluster) if cluster else topics
+        self._patterns, self._prefix = patterns, prefix
+        self._names: PendingAnswer[list[str]] | None = None
+        self._names_at = time.monotonic()
+        """When all names were last listed; the layout was made from those shortly before."""
+        self._newest = layout.number
+        self._coming: set[str] = set()
+        """Matching topics that the cluster has not described yet."""
+        self._asked: PendingAnswer[dict[str, TopicInfo]] | None = None
+        self._next = 0.0
+        self._heard = time.monotonic()
+        self._said: float | None = None
+        """When a missing answer was last reported; None while the cluster answers."""
+        self._missed: set[str] = set()
+
+    def tick(self, leads: bool = True, newest: int = 0) -> None:
+        """Process the answer, or ask again. `leads`: whether this worker owns task 0; `newest`: the number of the newest
+        layout. Raises SourceError and StateError if topics have changed, and OutgrownError if a pattern matches another."""
+        now = time.monotonic()
+        if self._patterns and self._names is None and self._looks(leads, newest, now):
+            self._names, self._names_at = self._there.ask_names(), now
+        if self._asked is None:
+            if now >= self._next:
+                self._asked = self._topics.ask({*self._layout.topics, *self._coming}, TIMEOUT)
+        elif self._asked.done():
+            # Workers that start together do not ask together.
+            asked, self._asked, self._next = self._asked, None, now + EVERY * random.uniform(0.75, 1.25)
+            try:
+                found = asked.result()
+            except UnreachableError as error:
+                self._silent(error, now)
+            else:
+                self._answered(now)
+                self._compare(found)
+        if self._names is not None and self._names.done():
+            names, self._names = self._names, None
+            with suppress(UnreachableError):
+                self._match(names.result(), now)
+
+    def _looks(self, leads: bool, newest: int, now: float) -> bool:
+        """Whether it is time to list the names of all topics."""
+        if newest > self._newest:
+            self._newest = newest
+            return True
+        return now - self._names_at >= (EVERY if leads or self._coming else RARELY)
+
+    def _compare(self, found: dict[str, TopicInfo]) -> None:
+        # A broker that has just started may not know all topics yet: missing ones are looked for twice.
+        missing = self._layout.topics.keys() - found.keys()
+        for name in missing - self._missed:
+            was = self._layout.topics[name]
+            found[name] = TopicInfo(name, was.id, was.partitions)
+        self._missed = missing
+        check_topics(self._layout, found)
+        check_alone(self._layout, found)
+        if new := sorted(found.keys() & self._coming):
+            raise OutgrownError(f"{len(new)} more topics match: {', '.join(new)}", where=f"app {self._layout.app}")
+
+    def _match(self, names: list[str], now: float) -> None:
+        there = [address(self._cluster, name) for name in names]
+        matching = {topic for pattern in self._patterns for topic in pattern.among(there, self._prefix)}
+        self._coming = matching - self._layout.topics.keys()
+        if self._coming:
+            self._next = now
+
+    def _silent(self, error: UnreachableError, now: float) -> None:
+        if self._said is None or now - self._said >= AGAIN:
+            self._said = now
+            seconds = now - self._heard
+            logger.warning("%s has not answered for %.0f s; nothing is lost, trying on: %s",
+                           self._there.brokers, seconds, error.what)  # fmt: skip
+
+    def _answered(self, now: float) -> None:
+        if self._said is not None:
+            logger.warning("%s answers again, after %.0f s", self._there.brokers, now - self._heard)
+        self._said, self._heard = None, now

@@ -1,0 +1,158 @@
+"""A worker, under a supervisor or alone: its identity, its loop, and its reports."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from falkirk.checkpoint.tasks import Owned, Phase, ends
+from falkirk.connectors.kafka.config import logger
+from falkirk.connectors.kafka.control import ControlTopic
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import OutgrownError
+from falkirk.runtime.app.app import App, prepare
+from falkirk.runtime.host.identity import hold, identity
+from falkirk.runtime.host.logs import about
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.layout.compatibility import differ_in_topics
+from falkirk.runtime.layout.layout import read_layout
+from falkirk.runtime.messages.protocol import REBUILDING, WAITING, Report, TaskReport
+from falkirk.runtime.messages.stats import Stats
+from falkirk.runtime.observe.traces import traces_of
+from falkirk.runtime.worker.task import RunningTask
+from falkirk.runtime.worker.worker import Worker, owner_of
+from falkirk.state.rocks import RocksStore
+
+PERIOD = 1.0
+"""Seconds between two reports."""
+
+PATIENCE = 3.0
+"""Seconds that a worker waits until a predecessor that is being killed has ended."""
+
+
+def work(
+    app: App,
+    settings: Settings,
+    topics: Topics,
+    slot: int,
+    stopping: Callable[[], bool],
+    say: Callable[[Report], None],
+) -> None:
+    """Be worker `slot` until `stopping()`. Raises IdentityError if another process is, and FalkirkError."""
+    about(app=app.name, worker=slot)
+    who = identity(Path(settings.state_dir), app.name, slot)
+    with (
+        hold(who.folder / "lock", f"worker {slot} of app {app.name!r}", patience=PATIENCE),
+        closing(traces_of(app.name, owner_of(app, who), settings)) as traces,
+    ):
+        while True:
+            worker = Worker(app, settings, who, topics, traces)
+            reporter = Reporter(worker, slot, say)
+            _run(worker, reporter, stopping)
+            if worker.outgrown is None or stopping():
+                return
+            app = outgrown(app, settings, topics, worker.outgrown)
+
+
+def _run(worker: Worker, reporter: Reporter, stopping: Callable[[], bool]) -> None:
+    def finished() -> bool:
+        reporter.tick()
+        return stopping()
+
+    worker.run(finished)
+    reporter.report()
+
+
+def outgrown(app: App, settings: Settings, topics: Topics, why: OutgrownError) -> App:
+    """The app with the topics that have joined its sources, here or in the layout that another worker has recorded. Raises
+    the error if the app has continued with another flow."""
+    with closing(ControlTopic(settings.cluster(), app.control)) as control:
+        now = read_layout(control)
+    if now is None or (now.stages != app.recorded.stages and not differ_in_topics(now.stages, app.recorded.stages)):
+        raise why
+    logger.info("%s: the tasks are handed over at their last steps, and taken up again", why.what)
+    return prepare(app.plan, settings, topics)
+
+
+class Reporter:
+    """Reports a worker's state once a second, and at once when the last of its tasks has recovered."""
+
+    def __init__(self, worker: Worker, slot: int, say: Callable[[Report], None]) -> None:
+        self._worker, self._slot, self._say = worker, slot, say
+        self._last = time.monotonic()
+        self._recovering = False
+
+    def tick(self) -> None:
+        """Report, if it is time."""
+        was, self._recovering = self._recovering, bool(self._worker.recovering())
+        if time.monotonic() - self._last >= PERIOD or (was and not self._recovering):
+            self.report()
+
+    def report(self) -> None:
+        """Report now."""
+        now, worker = time.monotonic(), self._worker
+        seconds, self._last = now - self._last, now
+        stats, worker.stats = worker.stats, Stats()
+        for task, count in stats.skipped.items():
+            if count:
+                logger.warning("task %s: %s failed and were skipped, as on_error= asks for", task, f"{count:,}")
+        tasks = [self._running(t, stats) for t in list(worker.tasks.values())]
+        tasks += [self._taken_over(owned) for owned in worker.recovering()]
+        self._say(
+            Report(
+                self._slot,
+                worker.owner,
+                os.getpid(),
+                tasks,
+                round(seconds, 3),
+                stats.rounds.mean_ms(),
+                stats.commits.mean_ms(),
+                stats.commits.count,
+                stats.rounds.told(),
+                stats.commits.told(),
+                worker.member,
+                worker.paused(),
+                worker.ahead_ms(),
+                worker.waits(),
+            )
+        )
+
+    def _running(self, task: RunningTask, stats: Stats) -> TaskReport:
+        owned, name = task.owned, str(task.owned.task.id)
+        if (last := owned.last) is None:
+            return TaskReport(name, owned.phase.value)
+        version, behind = 0, 0.0
+        if isinstance(owned.store, RocksStore) and (version := owned.store.versions()[-1]):
+            behind = max(0, last.clock - owned.store.version_progress(version).clock) / 1000
+        at, marks, upkeep = ends(last), self._worker.marks(task), self._worker.maintenance.known(owned.task.id)
+        inputs = [i for i in task.bound.inputs if i.partition in at]  # a joining topic is in no step yet
+        rebuilds = task.moving and task.rebuilt[1] > 0
+        return TaskReport(
+            name,
+            REBUILDING if rebuilds else owned.phase.value,
+            last.step,
+            stats.rows[name],
+            stats.dead[name],
+            version,
+            round(behind, 1),
+            tuple(at[i.partition] for i in inputs),
+            tuple(marks.get(i.place, at[i.partition]) for i in inputs),
+            skipped=stats.skipped[name],
+            answers=upkeep.answered,
+            copied=upkeep.copied,
+            done=task.rebuilt[0] if rebuilds else 0,
+            total=task.rebuilt[1] if rebuilds else 0,
+            places=tuple(i.place for i in inputs) if any(i.input.among is not None for i in inputs) else (),
+        )
+
+    def _taken_over(self, owned: Owned) -> TaskReport:
+        phase = Phase.NAMING if owned.phase is Phase.IDLE else owned.phase
+        name, copying = str(owned.task.id), self._worker.copying(owned.task.id)
+        if (waits := self._worker.task_waits(owned.task.id)) is not None:
+            return TaskReport(name, WAITING, waits=waits)
+        if copying is not None:
+            return TaskReport(name, "copying", done=copying[0], total=copying[1])
+        return TaskReport(name, phase.value, done=owned.rolled[0], total=owned.rolled[1])

@@ -1,0 +1,409 @@
+"""A worker: the loop that reads, runs steps and hands them to the committer.
+
+    group ──assigned──▶ name ──▶ recover ──▶ running ──revoked──▶ commit, last version, released
+                                               │ ▲
+                       read ──▶ close a step ──┘ └── settle: applied, or rewound
+
+While step n commits in the committer's thread, this thread reads and runs step n+1.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+from falkirk.checkpoint.ids import Millis, Offset, OwnerId, TaskId, TopicPartition
+from falkirk.checkpoint.pipeline import Pipeline
+from falkirk.checkpoint.ports import Why
+from falkirk.checkpoint.takeover import abandon
+from falkirk.checkpoint.tasks import ClosedStep, Owned, ends, next_step
+from falkirk.checkpoint.transaction import Fate
+from falkirk.connectors.kafka.config import logger
+from falkirk.connectors.kafka.group import Membership
+from falkirk.connectors.kafka.log import KafkaLog
+from falkirk.connectors.kafka.orphans import Orphans
+from falkirk.connectors.kafka.topics import Topics
+from falkirk.errors import ClockError, FalkirkError, OutgrownError
+from falkirk.runtime.app.app import App
+from falkirk.runtime.app.backfill_state import look
+from falkirk.runtime.app.starts import check_division, joining_offsets, start_offsets
+from falkirk.runtime.host.clock import timekeeper
+from falkirk.runtime.host.identity import Identity
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.layout.preflight import patterns_of
+from falkirk.runtime.messages.protocol import Request
+from falkirk.runtime.messages.requests import RequestListener
+from falkirk.runtime.messages.stats import Stats
+from falkirk.runtime.observe.traces import SILENT, Traces
+from falkirk.runtime.worker.aborts import Aborts
+from falkirk.runtime.worker.committer import Committer
+from falkirk.runtime.worker.inputs import Inputs
+from falkirk.runtime.worker.maintenance import Maintenance
+from falkirk.runtime.worker.pacing import Pacer
+from falkirk.runtime.worker.stores import TaskStores, memory_of
+from falkirk.runtime.worker.takeovers import TakeOvers
+from falkirk.runtime.worker.task import RunningTask, check_sizes
+from falkirk.runtime.worker.topic_watch import topic_watches
+from falkirk.stream.circuit import Circuit
+
+SERVE_S = 1.0
+"""How often the events of an idle producer are polled."""
+IDLE_WAIT = 0.01
+"""Seconds that one poll for input waits: all other work is done between two polls."""
+
+
+class Worker:
+    """One process's share of an app."""
+
+    def __init__(
+        self, app: App, settings: Settings, identity: Identity, topics: Topics, traces: Traces = SILENT
+    ) -> None:
+        self.app, self.settings, self.topics, self.traces = app, settings, topics, traces
+        self.owner = owner_of(app, identity)
+        self.tasks: dict[int, RunningTask] = {}
+        self.pipeline = Pipeline()
+        self.pacer = pacer_of(app)
+        self._aborts = Aborts()
+        self._assigned: set[int] = set()
+        self.member = False
+        """Whether the group has given it tasks, or none."""
+        self._commit: tuple[list[ClosedStep], Future[list[Fate]]] | None = None
+        self._first_row = 0.0
+        self._commit_began = 0.0
+        self.stats = Stats()
+
+        cluster = settings.cluster()
+        self._membership = Membership(
+            cluster,
+            group=app.group,
+            instance=f"{app.group}.{identity.name}",
+            topic=app.steps,
+            session_timeout_ms=settings.session_timeout_ms,
+            on_assigned=self._on_assigned,
+            on_revoked=self._on_revoked,
+            on_lost=self._on_lost,
+        )
+        self._orphans = Orphans(topics, self._membership, len(app.tasks))
+        log = KafkaLog(
+            cluster,
+            self.owner,
+            self._membership.metadata,
+            transaction_timeout_ms=settings.transaction_timeout_ms,
+            batch_bytes=min(app.limits.values()),
+        )
+        self._delivery = log.delivery
+        self._committer = Committer(log, identity.host, log.serve)
+        memory = memory_of(app, settings)
+        url = settings.checkpoint_url()
+        self._stores = TaskStores(app, identity.folder, url, memory, lambda: look(app, cluster))
+        self.maintenance = Maintenance(self._stores, topics, settings.keep_steps_ms / 1000, traces)
+        self._take_overs = TakeOvers(app, settings, self._committer, self._stores, traces)
+        self._inputs = Inputs(app, cluster, topics, identity.folder, memory)
+        patterns = [pattern for stage in app.plan.stages for pattern in patterns_of(stage).values()]
+        self._vigils = topic_watches(app.recorded, topics, patterns, settings.prefix)
+        self.outgrown: OutgrownError | None = None
+        """Why it left before it was told to."""
+        self._ear = RequestListener(cluster, app.control)
+        self._time = timekeeper(cluster, app.control, self.owner, settings.clock_bound_ms)
+
+    # -- the loop ------------------------------------------------------------------------------------------------------
+
+    def run(self, stopping: Callable[[], bool]) -> None:
+        """Work until `stopping()`, or until the app has outgrown this worker's layout; then leave cleanly. Raises
+        FalkirkError on what no retry can fix."""
+        while self._time.now() is None:  # a host whose clock is off takes no task from another
+            if stopping():
+                return
+            time.sleep(0.002)
+        self._membership.join()
+        self._committer.begin()
+        logger.debug("producer begun")
+        try:
+            try:
+                while not stopping():
+                    self.turn()
+            except OutgrownError as error:
+                self.outgrown = error
+            except ClockError:
+                self.leave()
+                raise
+            self.leave()
+        except FalkirkError:
+            # What ran before the error is good: let it commit, so that only the failed step is run again.
+            self._settle(wait=True)
+            raise
+        finally:
+            self._ear.close()
+            self._time.close()
+            self._inputs.close()
+
+    def turn(self) -> None:
+        """One round: the group, the recoveries, the input, the commit."""
+        self._membership.poll()
+        self._orphans.tick()
+        if self._time.now() is not None:
+            self._take_over()
+        self._settle(wait=False)
+        asked = self._ear.heard()
+        wait = self._wait()
+        if asked is not None and asked.pause is not None:
+            # What was read waits; nothing more is read. The tasks stay ours, as the group is still polled.
+            time.sleep(wait)
+        else:
+            drained = self._read(wait)
+            # No step is opened before the requests are known: a pause may stand.
+            if asked is not None and not self.pipeline.staged and not self._aborts.waiting():
+                self._close_steps(drained)
+        if not self._aborts.waiting():
+            self._start_commit()
+        if self._commit is None:
+            self._committer.idle()
+        self.maintenance.tick(list(self.tasks.values()), asked.checkpoint.id if asked and asked.checkpoint else "")
+        for vigil in self._vigils:
+            vigil.tick(0 in self.tasks, asked.layout if asked is not None else 0)
+
+    def _wait(self) -> float:
+        """Seconds that a poll for input waits. While a staged step waits for a commit, a poll is short compared with the
+        commit's time so far: so it ends soon after the commit, and a long commit does not keep a core busy."""
+        if not self.pipeline.staged or self._commit is None:
+            return IDLE_WAIT
+        return min(IDLE_WAIT, max(0.001, (time.monotonic() - self._commit_began) / 20))
+
+    def leave(self) -> None:
+        """Hand the tasks over: commit their last steps, make a version of each, write `released`. Copies of the versions get
+        a bounded time to follow."""
+        self._membership.leave()
+        self.maintenance.close()
+        self._committer.close()
+
+    def paused(self) -> Request | None:
+        """Who has paused the app; None if nobody has, or a step is still in progress."""
+        asked = self._ear.heard()
+        quiet = self._commit is None and not self.pipeline.staged
+        return asked.pause if asked is not None and quiet else None
+
+    def ahead_ms(self) -> int | None:
+        """By how much this host's clock is ahead of the broker's."""
+        return self._time.ahead_ms()
+
+    def waits(self) -> str:
+        """What its transactions wait for, and since when; "" if nothing is unusual."""
+        return "; ".join(filter(None, (self._aborts.waits(), self._delivery.waits())))
+
+    def recovering(self) -> list[Owned]:
+        """The tasks that are being taken over."""
+        return list(self._take_overs.under_way.values())
+
+    def marks(self, task: RunningTask) -> dict[TopicPartition, Offset]:
+        """Where the task's inputs end, as far as this worker knows."""
+        return self._inputs.marks(task)
+
+    def copying(self, task: TaskId) -> tuple[int, int] | None:
+        """How much of the task's version is fetched, and its size; None if none is being fetched."""
+        return self._stores.copying.get(task)
+
+    def task_waits(self, task: TaskId) -> str | None:
+        """What a task that is being taken over waits for, in words; None if it does not wait."""
+        return self._stores.waits(task)
+
+    def _read(self, timeout: float) -> bool:
+        """Take messages in; returns whether there were no more."""
+        tasks = self.tasks.values()
+        if self.pacer.full(rows=sum(t.rows for t in tasks), size=sum(t.bytes for t in tasks)):
+            time.sleep(timeout)
+            return False
+        idle = not any(t.rows for t in self.tasks.values())
+        drained = self._inputs.poll(self.tasks.values(), timeout)
+        if idle and any(t.rows for t in self.tasks.values()):
+            self._first_row = time.monotonic()
+        return drained
+
+    def _close_steps(self, drained: bool) -> None:
+        """Close the step of every task that has something, if it is time."""
+        if (now := self._time.now()) is None:
+            return
+        running = [t for t in self.tasks.values() if t.begun and not t.held]
+        due = [t for t in running if t.due(now)]
+        close = self.pacer.closes(
+            rows=sum(t.rows for t in running),
+            size=sum(t.bytes for t in running),
+            age=time.monotonic() - self._first_row,
+            drained=drained,
+            committing=None if self._commit is None else time.monotonic() - self._commit_began,
+        )
+        began = time.monotonic()
+        share = self.pacer.share(sum(t.rows for t in running))
+        for task in running:
+            if (close and task.rows) or task in due:
+                self._run_step(task, now, began, share)
+        if close:
+            self.pacer.ran(time.monotonic() - began)
+            self.stats.rounds.add(time.monotonic() - began)
+            if any(t.rows for t in running):  # more than one step may have
+                self._first_row = time.monotonic()
+
+    def _run_step(self, task: RunningTask, now: Millis, closed: float, share: float) -> None:
+        began = time.monotonic()
+        most = self.pacer.most if task.moving else max(1, int(share * task.rows))
+        try:
+            step = task.close(self.pipeline, self.owner, now, self._inputs.tables, self._inputs.again, most)
+            check_sizes(step, self.app.limits)
+        except Exception as error:
+            self.traces.failed(task.owned, next_step(self.pipeline.last(task.owned)), began, error)
+            raise
+        self.pipeline.stage(step)
+        self.traces.ran(step, self._first_row, closed, began)
+
+    def _start_commit(self) -> None:
+        if self.pipeline.staged and self._commit is None:
+            steps = self.pipeline.begin()
+            self._commit, self._commit_began = (steps, self._committer.commit(steps)), time.monotonic()
+            self.traces.committing(*self._commit)
+
+    def _settle(self, *, wait: bool) -> None:
+        """Process the outcome of the last transaction."""
+        if self._commit is None or not (wait or self._commit[1].done()):
+            return
+        (steps, future), self._commit = self._commit, None
+        fates = future.result()
+        took = time.monotonic() - self._commit_began
+        self.stats.commits.add(took)
+        self._learn(steps, fates, took)
+        for record in (s.record for s, fate in zip(steps, fates, strict=True) if fate is Fate.COMMITTED):
+            self.stats.rows[record.task] += record.rows
+            self.stats.dead[record.task] += record.dead
+            self.stats.skipped[record.task] += record.skipped
+        rewound = self.pipeline.settle(steps, fates)
+        self.maintenance.committed([s for s, fate in zip(steps, fates, strict=True) if fate is Fate.COMMITTED])
+        for owned in rewound:
+            task = self.tasks.get(owned.task.steps.partition)
+            if task is not None and not owned.lost:
+                logger.info("task %s: the step after %s was aborted", owned.task.id, owned.last and owned.last.step)
+                task.rewind()
+                if not task.begun:
+                    self._begin(task)
+                self._correct(task)
+                self._inputs.rewind(task)
+        self._drop_lost()
+
+    def _learn(self, steps: list[ClosedStep], fates: list[Fate], took: float) -> None:
+        """Set the next transaction's size and time by the outcome of the last. Raises ClusterError if none can commit."""
+        rows = sum(step.rows for step in steps)
+        if Fate.COMMITTED in fates:
+            self.pacer.committed(took, rows)
+            self._aborts.committed(steps)
+        elif aborted := [step for step, fate in zip(steps, fates, strict=True) if fate is Fate.ABORTED]:
+            if any(step.failed is not None and step.failed.why is Why.SLOW for step in aborted):
+                self.pacer.slow(rows)
+            self._aborts.aborted(aborted)
+
+    def _drop_lost(self) -> None:
+        for partition in [p for p, task in self.tasks.items() if task.owned.lost]:
+            task = self.tasks[partition].owned.task.id
+            logger.warning("task %s has another owner", task, extra={"task": str(task)})
+            self._drop(partition)
+
+    # -- coming by tasks -----------------------------------------------------------------------------------------------
+
+    def _on_assigned(self, partitions: Sequence[int]) -> None:
+        logger.debug("assigned %s", sorted(partitions))
+        self.member = True
+        self._assigned |= set(partitions)
+
+    def _take_over(self) -> None:
+        """Check the progress of tasks that are assigned but do not run yet."""
+        # Partitions beyond its own tasks belong to a newer flow: not to this worker, which soon learns of it (`Vigil`).
+        mine = {p for p in self._assigned if p < len(self.app.tasks)}
+        if missing := sorted(mine - self.tasks.keys() - self._take_overs.under_way.keys()):
+            self._take_overs.begin(missing)
+        if self._take_overs.recover_named():
+            self._drop_lost()
+        for owned, circuit in self._take_overs.taken():
+            self._start(owned, circuit)
+
+    def _start(self, owned: Owned, circuit: Circuit) -> None:
+        partition = owned.task.steps.partition
+        bound = self.app.tasks[partition]
+        if owned.last is not None:
+            check_division(bound, ends(owned.last))
+        self.tasks[partition] = task = RunningTask(bound, owned, circuit)
+        task.join(joining_offsets(bound, task.ends, self.topics))
+        if not task.begun:
+            self._begin(task)
+        self._correct(task)
+        self._inputs.add(task)
+        self.maintenance.taken(task)
+        step = -1 if owned.last is None else owned.last.step
+        told = {"task": str(owned.task.id), "step": step}
+        after = ", and first moves, or makes anew, what an earlier version of the flow has kept" if task.moving else ""
+        logger.info("task %s runs from step %s%s", owned.task.id, step, after, extra=told)
+
+    def _begin(self, task: RunningTask) -> None:
+        """Stage step 0, which says where the inputs begin; again, if it was aborted."""
+        starts = start_offsets(task.bound, self.topics, task.owned.begins, self.app.starts)
+        starts |= self._inputs.tables.positions(task.bound)
+        self.pipeline.stage(task.begin(starts, self.owner, self._time.latest()))
+
+    def _correct(self, task: RunningTask) -> None:
+        """Stage the correction of recorded steps, if there is one; again, if it was aborted."""
+        if task.owned.correction is not None:
+            step = task.correct(self.owner, self._time.latest())
+            check_sizes(step, self.app.limits)
+            self.pipeline.stage(step)
+
+    # -- losing tasks --------------------------------------------------------------------------------------------------
+
+    def _on_revoked(self, partitions: Sequence[int]) -> None:
+        """Commit what is staged, make a last version, write `released`. The group waits for this, so nothing is requested
+        from the checkpoint store here: the copies follow."""
+        self._assigned -= set(partitions)
+        self._take_overs.give_up(partitions)
+        self._settle(wait=True)
+        self._start_commit()
+        self._settle(wait=True)
+        leaving = [p for p in partitions if p in self.tasks]
+        for p in leaving:
+            self._inputs.remove(self.tasks[p])
+        self.maintenance.last_versions([self.tasks[p] for p in leaving])
+        if leaving:
+            self._committer.release([self.tasks[p].owned for p in leaving])
+        for p in leaving:
+            owned = self.tasks.pop(p).owned
+            # If the last transaction was aborted, a task that had no step yet has staged its step 0 again.
+            self.pipeline.forget(owned.task.id)
+            abandon(owned)
+
+    def _on_lost(self, partitions: Sequence[int]) -> None:
+        """The session ended: others own the tasks now, or will."""
+        logger.warning("lost tasks %s", sorted(partitions))
+        self._assigned -= set(partitions)
+        self._take_overs.give_up(partitions)
+        self._settle(wait=True)
+        for p in partitions:
+            self._drop(p)
+
+    def _drop(self, partition: int) -> None:
+        """Forget a task; if the group still assigns it, it is taken over again."""
+        task = self.tasks.pop(partition, None)
+        if task is None:
+            return
+        self._inputs.remove(task)
+        self.pipeline.forget(task.owned.task.id)
+        self.maintenance.forget(task)
+        abandon(task.owned)
+
+
+def owner_of(app: App, identity: Identity) -> OwnerId:
+    """A worker's transactional id."""
+    return OwnerId(f"{app.group}.{identity.name}")
+
+
+def pacer_of(app: App) -> Pacer:
+    """The tightest bounds of all regimes: the stages of a worker step together, in one transaction."""
+    regimes = [stage.regime for stage in app.plan.stages]
+    return Pacer(
+        min(r.step.total_seconds() for r in regimes),
+        min(r.max_rows for r in regimes),
+        min(r.max_bytes for r in regimes),
+    )

@@ -1,0 +1,139 @@
+"""What an operator keeps, from a version's files and what has changed since: no broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import falkirk as fk
+from falkirk.errors import ConfigError
+from falkirk.runtime.inspect.state import TaskState, first_rows, key_of
+from falkirk.state.checkpoints import CheckpointStore
+from falkirk.state.objects import connect
+from falkirk.state.rocks import RocksStore
+from falkirk.state.store import Progress
+from falkirk.stream.stored import Table, newest_versions, opened, table_of
+from falkirk.testing.memory import MemoryApp
+
+ROW = {"day": fk.Date, "shop": str, "price": int}
+DAYS = [f"2026-11-{day:02}" for day in range(1, 21)]
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[tuple[Table, TaskState, MemoryApp]]:
+    """Sums by day and shop as a version has them, after one sale of each of 20 days."""
+    flow = fk.Flow("shop")
+    sales = flow.source("sales", value=fk.Json(ROW))
+    sales.group_by("day", "shop", id="sums").agg(total=fk.sum("price")).sink(
+        "sums", key=["day", "shop"], value=fk.Json()
+    )
+    app, table = MemoryApp(flow), table_of(flow.plan(), "sums")
+    sell(app, 1)
+    remote, identity = connect("memory:///"), table.identity("first", 0)
+    store = RocksStore(tmp_path / "store", identity)
+    store.write(app.states[table.stage, 0].data, Progress(4, 5, 6, 7))
+    version = store.commit()
+    CheckpointStore(remote, identity).upload(store.version_folder(version), store.version_progress(version))
+    store.close()
+    with ExitStack() as stack:
+        (copied,) = newest_versions(table, remote, "memory:///")
+        engine = stack.enter_context(opened(remote, copied))
+        yield table, TaskState(table, "sums/0", copied.step, 7, engine), app
+
+
+def sell(app: MemoryApp, price: int) -> None:
+    for day in DAYS:
+        app.append("sales", None, json.dumps({"day": day, "shop": "north", "price": price}).encode())
+    app.run()
+
+
+def totals(frame: pl.DataFrame) -> dict[str, int]:
+    return {str(row["day"]): row["total.sum"] for row in frame.iter_rows(named=True)}
+
+
+def test_a_key_is_found_whatever_its_shard_and_one_that_is_not_there_is_not(
+    kept: tuple[Table, TaskState, MemoryApp],
+) -> None:
+    table, state, _ = kept
+    for day in DAYS:
+        pair = state.get(key_of(table, [day, "north"]))
+        assert pair is not None
+        assert totals(table.frame([pair])) == {day: 1}
+    assert state.get(key_of(table, [DAYS[0], "south"])) is None
+
+
+def test_what_has_changed_since_the_version_comes_first(kept: tuple[Table, TaskState, MemoryApp]) -> None:
+    table, state, app = kept
+    before = dict(state.scan())
+    sell(app, 10)
+    gone = key_of(table, [DAYS[3], "north"])
+    (deleted,) = [key for key in before if key in table.keys_of(gone)]
+    now = dict(app.states[table.stage, 0].data)
+    others = {b"\x00\x01\xfe" + key: b"of another table" for key in before}
+    changes = {**{key: value for key, value in now.items() if key != deleted}, **others, deleted: None}
+    state.changes.update(changes)
+    assert state.get(gone) is None
+    assert totals(first_rows(state, 0)) == {day: 11 for day in DAYS if day != DAYS[3]}
+    assert [key for key, _ in state.scan()] == sorted(before.keys() - {deleted})
+    assert first_rows(state, 3).height == 3
+
+    # A changelog alone has it all.
+    alone = TaskState(table, "sums/0", 4, 7, None, changes)
+    assert list(alone.scan()) == list(state.scan())
+
+
+def test_a_key_that_is_none_of_the_state_s_is_said(kept: tuple[Table, TaskState, MemoryApp]) -> None:
+    table, _, _ = kept
+    with pytest.raises(ConfigError, match="a key of this state has 2 columns, and 1 are given"):
+        key_of(table, ["2026-11-01"])
+    with pytest.raises(ConfigError, match="'soon' is no Date\n  where: the key's columns: day: Date, shop: String"):
+        key_of(table, ["soon", "north"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (pl.Int64(), "-7", -7),
+        (pl.Boolean(), "true", True),
+        (pl.Float64(), "1.5", 1.5),
+        (pl.String(), "07", "07"),
+        (pl.Date(), "2026-11-21", date(2026, 11, 21)),
+        (pl.Datetime("us", "UTC"), "2026-11-21 10:30:00", datetime(2026, 11, 21, 10, 30, tzinfo=UTC)),
+        (pl.UInt8(), "255", 255),
+        (pl.Binary(), "ab", b"ab"),
+        (pl.String(), None, None),
+    ],
+)
+def test_keys_are_given_as_text(kind: pl.DataType, text: str | None, value: object) -> None:
+    table = Table("app", "s", "", "", 1, pl.Schema({"k": kind}), pl.Schema({"n": pl.Int64}), parts=False)
+    assert key_of(table, [text]).rows() == [(value,)]
+
+
+def test_a_boolean_is_true_or_false() -> None:
+    table = Table("app", "s", "", "", 1, pl.Schema({"k": pl.Boolean()}), pl.Schema({}), parts=False)
+    with pytest.raises(ConfigError, match="'1' is no Boolean"):
+        key_of(table, ["1"])
+
+
+def test_of_two_incarnations_the_one_that_worked_last_is_read(tmp_path: Path) -> None:
+    """A checkpoint store may have versions of an app that was deleted since."""
+    flow = fk.Flow("shop")
+    sales = flow.source("sales", key="shop", value=fk.Json(ROW))
+    sales.group_by("shop", id="sums").agg(total=fk.sum("price")).sink("sums", key="shop", value=fk.Json())
+    table, remote = table_of(flow.plan(), "sums"), connect("memory:///")
+    for n, (incarnation, step, clock) in enumerate([("a", 9, 100), ("b", 2, 200), ("c", 5, 150)]):
+        store = RocksStore(tmp_path / str(n), table.identity(incarnation, 0))
+        store.write({}, Progress(step, step + 1, 0, clock))
+        version = store.commit()
+        CheckpointStore(remote, table.identity(incarnation, 0)).upload(
+            store.version_folder(version), store.version_progress(version)
+        )
+        store.close()
+    assert [v.step for v in newest_versions(table, remote, "")] == [2]
+    assert [v.step for v in newest_versions(table, remote, "", incarnation="a")] == [9]
