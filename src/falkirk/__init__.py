@@ -9,31 +9,94 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+__all__ = [  # noqa: F405
+    "Aggregate",
+    "Avro",
+    "Batch",
+    "Binary",
+    "Boolean",
+    "Date",
+    "Datetime",
+    "DatetimeMicros",
+    "DeadLetter",
+    "Decimal",
+    "EagerCheckpoint",
+    "FalkirkError",
+    "Float32",
+    "Float32BE",
+    "Float64",
+    "Float64BE",
+    "Flow",
+    "From",
+    "Int8",
+    "Int16",
+    "Int16BE",
+    "Int32",
+    "Int32BE",
+    "Int64",
+    "Int64BE",
+    "Json",
+    "Key",
+    "KeyContext",
+    "LazyCheckpoint",
+    "List",
+    "Once",
+    "Pattern",
+    "Process",
+    "Protobuf",
+    "Provenance",
+    "Raw",
+    "Registry",
+    "Skip",
+    "Stop",
+    "Stream",
+    "String",
+    "Struct",
+    "Text",
+    "Timer",
+    "UInt8",
+    "UInt16",
+    "UInt32",
+    "UInt64",
+    "all",
+    "all_horizontal",
+    "any_horizontal",
+    "coalesce",
+    "col",
+    "concat_str",
+    "exclude",
+    "len",
+    "lit",
+    "max",
+    "max_horizontal",
+    "mean",
+    "mean_horizontal",
+    "min",
+    "min_horizontal",
+    "provenance",
+    "sum",
+    "sum_horizontal",
+    "testing",
+    "when",
+]
 
 if TYPE_CHECKING:
     from falkirk import testing as testing
     from falkirk._face import *  # noqa: F403
+else:
+    # Not for type checkers: to them this function says that every name exists, and a misspelt one passes.
+    def __getattr__(name: str) -> object:
+        """Import what is offered when it is first used: `falkirk --help` needs neither Polars nor Kafka's client."""
+        if name not in __all__:
+            raise AttributeError(f"falkirk has no {name!r}: see dir(falkirk) for what it has")
+        from importlib import import_module
 
-_MODULES = frozenset({"testing"})
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is offered when it is first asked for: `falkirk --help` needs neither Polars nor Kafka's client."""
-    if name.startswith("_"):
-        raise AttributeError(name)
-    if name in _MODULES:
-        return importlib.import_module(f"falkirk.{name}")
-    import falkirk._face as face
-
-    if name not in face.__all__:
-        raise AttributeError(f"falkirk has no {name!r}: see dir(falkirk) for what it has")
-    value = globals()[name] = getattr(face, name)
-    return value
+        value = import_module("falkirk.testing") if name == "testing" else getattr(import_module("falkirk._face"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
-    import falkirk._face as face
-
-    return sorted({*face.__all__, *_MODULES})
+    return sorted(__all__)

@@ -1,128 +1,76 @@
-"""What `import falkirk as fk` offers. It is imported when the first of it is used: see `falkirk.__getattr__`."""
+"""Where the names of `import falkirk as fk` are defined. `falkirk.__getattr__` imports this module on first use.
+
+`X as X` tells type checkers that X is re-exported.
+"""
+# ruff: noqa: A004, PLC0414
 
 from __future__ import annotations
 
-from narwhals import (
-    all,  # noqa: A004
-    all_horizontal,
-    any_horizontal,
-    coalesce,
-    col,
-    concat_str,
-    exclude,
-    lit,
-    max_horizontal,
-    mean_horizontal,
-    min_horizontal,
-    sum_horizontal,
-    when,
-)
+from narwhals import all as all
+from narwhals import all_horizontal as all_horizontal
+from narwhals import any_horizontal as any_horizontal
+from narwhals import coalesce as coalesce
+from narwhals import col as col
+from narwhals import concat_str as concat_str
+from narwhals import exclude as exclude
+from narwhals import lit as lit
+from narwhals import max_horizontal as max_horizontal
+from narwhals import mean_horizontal as mean_horizontal
+from narwhals import min_horizontal as min_horizontal
+from narwhals import sum_horizontal as sum_horizontal
+from narwhals import when as when
 
-from falkirk.connectors.registry import Registry
-from falkirk.errors import FalkirkError
-from falkirk.stream.aggregates import Aggregate, mean
-from falkirk.stream.aggregates import len_ as len  # noqa: A004
-from falkirk.stream.aggregates import max_ as max  # noqa: A004
-from falkirk.stream.aggregates import min_ as min  # noqa: A004
-from falkirk.stream.aggregates import sum_ as sum  # noqa: A004
-from falkirk.stream.earlier import From
-from falkirk.stream.flow import Flow
-from falkirk.stream.formats import Avro, Float32BE, Float64BE, Int16BE, Int32BE, Int64BE, Json, Key, Protobuf, Raw, Text
-from falkirk.stream.formats.types import (
-    Binary,
-    Boolean,
-    Date,
-    Datetime,
-    DatetimeMicros,
-    Decimal,
-    Float32,
-    Float64,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    List,
-    String,
-    Struct,
-    UInt8,
-    UInt16,
-    UInt32,
-    UInt64,
-)
-from falkirk.stream.on_error import DeadLetter, Skip, Stop
-from falkirk.stream.once import Once
-from falkirk.stream.pattern import Pattern
-from falkirk.stream.process import KeyContext, Process, Timer
-from falkirk.stream.provenance import Provenance, provenance
-from falkirk.stream.regimes import Batch, EagerCheckpoint, LazyCheckpoint
-from falkirk.stream.streams import Stream
-
-__all__ = [
-    "Aggregate",
-    "Avro",
-    "Batch",
-    "Binary",
-    "Boolean",
-    "Date",
-    "Datetime",
-    "DatetimeMicros",
-    "DeadLetter",
-    "Decimal",
-    "EagerCheckpoint",
-    "FalkirkError",
-    "Float32",
-    "Float32BE",
-    "Float64",
-    "Float64BE",
-    "Flow",
-    "From",
-    "Int8",
-    "Int16",
-    "Int16BE",
-    "Int32",
-    "Int32BE",
-    "Int64",
-    "Int64BE",
-    "Json",
-    "Key",
-    "KeyContext",
-    "LazyCheckpoint",
-    "List",
-    "Once",
-    "Pattern",
-    "Process",
-    "Protobuf",
-    "Provenance",
-    "Raw",
-    "Registry",
-    "Skip",
-    "Stop",
-    "Stream",
-    "String",
-    "Struct",
-    "Text",
-    "Timer",
-    "UInt8",
-    "UInt16",
-    "UInt32",
-    "UInt64",
-    "all",
-    "all_horizontal",
-    "any_horizontal",
-    "coalesce",
-    "col",
-    "concat_str",
-    "exclude",
-    "len",
-    "lit",
-    "max",
-    "max_horizontal",
-    "mean",
-    "mean_horizontal",
-    "min",
-    "min_horizontal",
-    "provenance",
-    "sum",
-    "sum_horizontal",
-    "when",
-]
+from falkirk.connectors.registry import Registry as Registry
+from falkirk.errors import FalkirkError as FalkirkError
+from falkirk.stream.aggregates import Aggregate as Aggregate
+from falkirk.stream.aggregates import len as len
+from falkirk.stream.aggregates import max as max
+from falkirk.stream.aggregates import mean as mean
+from falkirk.stream.aggregates import min as min
+from falkirk.stream.aggregates import sum as sum
+from falkirk.stream.earlier import From as From
+from falkirk.stream.flow import Flow as Flow
+from falkirk.stream.formats import Avro as Avro
+from falkirk.stream.formats import Float32BE as Float32BE
+from falkirk.stream.formats import Float64BE as Float64BE
+from falkirk.stream.formats import Int16BE as Int16BE
+from falkirk.stream.formats import Int32BE as Int32BE
+from falkirk.stream.formats import Int64BE as Int64BE
+from falkirk.stream.formats import Json as Json
+from falkirk.stream.formats import Key as Key
+from falkirk.stream.formats import Protobuf as Protobuf
+from falkirk.stream.formats import Raw as Raw
+from falkirk.stream.formats import Text as Text
+from falkirk.stream.formats.types import Binary as Binary
+from falkirk.stream.formats.types import Boolean as Boolean
+from falkirk.stream.formats.types import Date as Date
+from falkirk.stream.formats.types import Datetime as Datetime
+from falkirk.stream.formats.types import DatetimeMicros as DatetimeMicros
+from falkirk.stream.formats.types import Decimal as Decimal
+from falkirk.stream.formats.types import Float32 as Float32
+from falkirk.stream.formats.types import Float64 as Float64
+from falkirk.stream.formats.types import Int8 as Int8
+from falkirk.stream.formats.types import Int16 as Int16
+from falkirk.stream.formats.types import Int32 as Int32
+from falkirk.stream.formats.types import Int64 as Int64
+from falkirk.stream.formats.types import List as List
+from falkirk.stream.formats.types import String as String
+from falkirk.stream.formats.types import Struct as Struct
+from falkirk.stream.formats.types import UInt8 as UInt8
+from falkirk.stream.formats.types import UInt16 as UInt16
+from falkirk.stream.formats.types import UInt32 as UInt32
+from falkirk.stream.formats.types import UInt64 as UInt64
+from falkirk.stream.on_error import DeadLetter as DeadLetter
+from falkirk.stream.on_error import Skip as Skip
+from falkirk.stream.on_error import Stop as Stop
+from falkirk.stream.once import Once as Once
+from falkirk.stream.pattern import Pattern as Pattern
+from falkirk.stream.process import KeyContext as KeyContext
+from falkirk.stream.process import Process as Process
+from falkirk.stream.process import Timer as Timer
+from falkirk.stream.provenance import Provenance as Provenance
+from falkirk.stream.provenance import provenance as provenance
+from falkirk.stream.regimes import Batch as Batch
+from falkirk.stream.regimes import EagerCheckpoint as EagerCheckpoint
+from falkirk.stream.regimes import LazyCheckpoint as LazyCheckpoint
+from falkirk.stream.streams import Stream as Stream

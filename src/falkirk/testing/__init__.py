@@ -11,22 +11,27 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from falkirk.stream.producing import Record
 from falkirk.testing.app import App
 from falkirk.testing.records import Sink
 from falkirk.testing.running import run
 
-if TYPE_CHECKING:
-    from falkirk.testing import strategies as strategies
-
 __all__ = ["App", "Record", "Sink", "run"]
 
+if TYPE_CHECKING:
+    from falkirk.testing import strategies as strategies
+else:
+    # Not for type checkers: to them this function says that every name exists.
+    def __getattr__(name: str) -> object:
+        """Import the strategies on first use: they need Hypothesis."""
+        if name == "strategies":
+            from importlib import import_module
 
-def __getattr__(name: str) -> Any:
-    """Strategies are imported on first use: they need Hypothesis."""
-    if name == "strategies":
-        return importlib.import_module("falkirk.testing.strategies")
-    raise AttributeError(f"falkirk.testing has no {name!r}")
+            return import_module("falkirk.testing.strategies")
+        raise AttributeError(f"falkirk.testing has no {name!r}: see dir(falkirk.testing) for what it has")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "strategies"])

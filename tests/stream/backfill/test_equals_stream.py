@@ -51,7 +51,7 @@ class Running(fk.Process):
         yield {"k": row["k"], "x": total}
 
 
-def counted(s: fk.Stream) -> fk.GroupedStream | fk.Stream:
+def counted(s: fk.Stream) -> fk.Stream:
     return s.group_by("k", id="by-k").agg(n=fk.len(), lo=fk.min("x"), hi=fk.max("x"))
 
 
