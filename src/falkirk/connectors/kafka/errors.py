@@ -1,4 +1,4 @@
-"""Kafka's errors that no retry can fix, in words."""
+"""Kafka's errors in words, and which of them pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from confluent_kafka.admin import ListOffsetsResultInfo  # type: ignore[attr-def
 
 from falkirk.checkpoint.ids import Offset
 from falkirk.checkpoint.ports import Why
-from falkirk.errors import ClusterError, ConfigError, FalkirkError
+from falkirk.errors import ClusterError, ConfigError, FalkirkError, UnreachableError
 
 
 class Words(NamedTuple):
@@ -23,6 +23,18 @@ class Words(NamedTuple):
 
 LOADING = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR)
 """Errors of a broker that has just started: it first loads what it coordinates, or makes the topic of groups."""
+
+MOVED = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError._NOENT,
+)
+"""A partition has another leader, or will have one soon. A client that knew the broker before its restart may get this
+answer forever: a new client asks again."""
+
+_SILENCE = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT)
 
 OLDEST = "2.8"
 """The first Kafka with topic ids. Transactions that check the group's generation are older."""
@@ -154,6 +166,14 @@ def translate(error: KafkaError, where: str = "", cluster: str = "") -> FalkirkE
     if words is None:
         return None
     return words.kind(f"{words.what}: {error.str()}", where=where, hint=words.hint.format(given=given(cluster)))
+
+
+def in_words(error: KafkaException, where: str) -> FalkirkError:
+    """Why a request failed: no broker answers it yet, or the cluster refuses it."""
+    cause: KafkaError = error.args[0]
+    if cause.retriable() or cause.code() in (*_SILENCE, *MOVED, *LOADING):
+        return UnreachableError(f"no broker answers: {cause.str()}", where=where)
+    return translate(cause, where) or ClusterError(f"the cluster refused a request: {cause.str()}", where=where)
 
 
 def given(cluster: str) -> str:

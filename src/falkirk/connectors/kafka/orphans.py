@@ -17,7 +17,8 @@ import time
 from falkirk.connectors.kafka.config import logger
 from falkirk.connectors.kafka.group import Membership
 from falkirk.connectors.kafka.members import Group
-from falkirk.connectors.kafka.topics import PendingAnswer, Topics
+from falkirk.connectors.kafka.pending_answer import PendingAnswer
+from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError
 
 EVERY = 1.0

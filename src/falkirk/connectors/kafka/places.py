@@ -36,6 +36,18 @@ def by_cluster(places: Iterable[TopicPartition]) -> dict[str, list[TopicPartitio
     return found
 
 
+def names_by_cluster(topics: Iterable[str]) -> dict[str, list[str]]:
+    """Topics' names by their clusters' names.
+
+    >>> names_by_cluster(["steps", "sales:bids", "sales:asks"])
+    {'sales': ['asks', 'bids'], '': ['steps']}
+    """
+    found: dict[str, list[str]] = {}
+    for topic in sorted(set(topics)):
+        found.setdefault(cluster_of(topic), []).append(name_of(topic))
+    return found
+
+
 def parted(values: Mapping[TopicPartition, Value]) -> dict[str, dict[TopicPartition, Value]]:
     """Values of partitions, by the names of their clusters."""
     return {name: {place: values[place] for place in some} for name, some in by_cluster(values).items()}

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -22,36 +22,23 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from falkirk.checkpoint.ids import Offset, TopicPartition, address, cluster_of, name_of
+from falkirk.checkpoint.ids import Offset, TopicPartition, address, cluster_of
 from falkirk.connectors.kafka.certificates import distrust
 from falkirk.connectors.kafka.clients import client, is_unheard, meet
 from falkirk.connectors.kafka.config import Cluster, logger
-from falkirk.connectors.kafka.errors import LOADING, OLDEST, given, told, translate
+from falkirk.connectors.kafka.errors import LOADING, MOVED, OLDEST, given, in_words, told, translate
 from falkirk.connectors.kafka.members import Group, group_of
-from falkirk.connectors.kafka.places import parted, theirs
-from falkirk.errors import ClusterError, ConfigError, FalkirkError, UnreachableError
-
-T = TypeVar("T")
+from falkirk.connectors.kafka.pending_answer import PendingAnswer
+from falkirk.connectors.kafka.places import names_by_cluster, parted, theirs
+from falkirk.errors import ClusterError, ConfigError, UnreachableError
 
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """The id of a topic without one: 16 zeros, in base64."""
-
-_MOVED = (
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError._NOENT,
-)
-"""A partition has another leader, or will have one soon. A client that knew the broker before its restart may get this
-answer forever: a new client asks again."""
 
 PATIENCE = 10.0
 """Seconds within which a partition should have a leader again."""
 
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
-
-_SILENCE = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +48,6 @@ class TopicInfo:
     name: str
     id: str
     partitions: int
-
-
-class PendingAnswer(Generic[T]):
-    """A pending question to the cluster."""
-
-    def __init__(self, futures: Collection[Future[Any]], answer: Callable[[], T]) -> None:
-        self._futures, self._answer = futures, answer
-
-    def done(self) -> bool:
-        """Whether `result` need not wait."""
-        return all(future.done() for future in self._futures)
-
-    def result(self) -> T:
-        """The answer. Raises ClusterError."""
-        return self._answer()
 
 
 class Topics:
@@ -149,7 +121,7 @@ class Topics:
     def ask(self, names: Iterable[str], timeout: float) -> PendingAnswer[dict[str, TopicInfo]]:
         """As `describe`, but does not wait."""
         futures: dict[str, Future[Any]] = {}
-        for cluster, wanted in _by_cluster(names).items():
+        for cluster, wanted in names_by_cluster(names).items():
             asked = self.of(cluster)._admin.describe_topics(TopicCollection(wanted), request_timeout=timeout)
             futures |= {address(cluster, name): future for name, future in asked.items()}
         return PendingAnswer(futures.values(), lambda: described(futures))
@@ -168,7 +140,7 @@ class Topics:
         try:
             return sorted(self._admin.list_topics(timeout=10).topics)
         except KafkaException as error:
-            raise _in_words(error, f"brokers {self.brokers}") from error
+            raise in_words(error, f"brokers {self.brokers}") from error
 
     def ask_names(self) -> PendingAnswer[list[str]]:
         """The same, without waiting for the answer."""
@@ -185,7 +157,7 @@ class Topics:
                     found = self._admin.list_groups(name, min(timeout, 10))
             except KafkaException as error:
                 if error.args[0].code() not in LOADING or time.monotonic() > deadline:
-                    raise _in_words(error, f"consumer group {name}") from error
+                    raise in_words(error, f"consumer group {name}") from error
                 time.sleep(0.1)
             else:
                 return group_of(found[0]) if found else Group(False, {})
@@ -206,7 +178,7 @@ class Topics:
         try:
             self._admin.create_topics([wanted], request_timeout=30, validate_only=True)[name].result()
         except KafkaException as error:
-            raise _in_words(error, f"topic {name}") from error
+            raise in_words(error, f"topic {name}") from error
 
     def create(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> None:
         """Make a topic, unless it exists by now, and wait until the cluster shows it."""
@@ -215,7 +187,7 @@ class Topics:
             self._admin.create_topics([wanted], request_timeout=30)[name].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise _in_words(error, f"topic {name}") from error
+                raise in_words(error, f"topic {name}") from error
         known = address(self._cluster.name, name)
         _wait(lambda: [] if self.describe([known]) else [name], "topic {!r} was made, but the cluster does not show it")
 
@@ -226,7 +198,7 @@ class Topics:
                 self._admin.delete_topics([name], request_timeout=30, operation_timeout=30)[name].result()
             except KafkaException as error:
                 if error.args[0].code() not in _MISSING:
-                    raise _in_words(error, f"topic {name}") from error
+                    raise in_words(error, f"topic {name}") from error
         _wait(lambda: self.describe(names), "topic {!r} was deleted, but the cluster shows it still")
 
     def delete_groups(self, names: Collection[str]) -> None:
@@ -239,7 +211,7 @@ class Topics:
                 if code == KafkaError.NON_EMPTY_GROUP:
                     raise ConfigError(f"consumer group {name!r} has members", hint="stop them first") from error
                 if code != KafkaError.GROUP_ID_NOT_FOUND:
-                    raise _in_words(error, f"consumer group {name}") from error
+                    raise in_words(error, f"consumer group {name}") from error
 
     def grow(self, name: str, partitions: int) -> None:
         """Give a topic so many partitions, if it has fewer, and wait until the cluster shows it."""
@@ -249,7 +221,7 @@ class Topics:
         except KafkaException as error:
             # Somebody else was first: whether it has enough now is seen below.
             if error.args[0].code() != KafkaError.INVALID_PARTITIONS:
-                raise _in_words(error, f"topic {name}") from error
+                raise in_words(error, f"topic {name}") from error
         _wait(
             lambda: [] if self.shown([name])[name].partitions >= partitions else [name],
             "partitions were added to {!r}, but the cluster does not show them",
@@ -260,7 +232,7 @@ class Topics:
         found: dict[str, dict[str, str]] = {}
         wanted, deadline = set(names), time.monotonic() + PATIENCE
         while left := wanted - found.keys():
-            for cluster, some in _by_cluster(left).items():
+            for cluster, some in names_by_cluster(left).items():
                 asked = [ConfigResource(ResourceType.TOPIC, name) for name in some]
                 for resource, future in self.of(cluster)._admin.describe_configs(asked, request_timeout=10).items():
                     topic = address(cluster, resource.name)
@@ -268,7 +240,7 @@ class Topics:
                         found[topic] = {key: entry.value for key, entry in future.result().items()}
                     except KafkaException as error:
                         if error.args[0].code() not in _MISSING or time.monotonic() > deadline:
-                            raise _in_words(error, f"topic {topic}") from error
+                            raise in_words(error, f"topic {topic}") from error
                         time.sleep(0.05)
         return found
 
@@ -284,7 +256,7 @@ class Topics:
             try:
                 future.result()
             except KafkaException as error:
-                raise _in_words(error, f"topic {resource.name}") from error
+                raise in_words(error, f"topic {resource.name}") from error
 
     def offsets(self, partitions: Iterable[TopicPartition], at: str | int) -> dict[TopicPartition, Offset]:
         """Offsets at "earliest", at "latest" (the high watermark), or of the first record at or after some milliseconds."""
@@ -313,8 +285,8 @@ class Topics:
                 try:
                     found[TopicPartition(topic, p.partition)] = told(future.result())
                 except KafkaException as error:
-                    if error.args[0].code() not in _MOVED or time.monotonic() > deadline:
-                        raise _in_words(error, f"topic {topic}") from error
+                    if error.args[0].code() not in MOVED or time.monotonic() > deadline:
+                        raise in_words(error, f"topic {topic}") from error
             asked = {theirs(p): spec for p, spec in specs.items() if p not in found}
             if asked:
                 time.sleep(0.1)
@@ -336,18 +308,6 @@ class Topics:
                     logger.warning("cannot trim %s[%s] below %s yet: %s", p.topic, p.partition, p.offset, error.args[0])
 
 
-def _by_cluster(topics: Iterable[str]) -> dict[str, list[str]]:
-    """Topics' names by their clusters' names.
-
-    >>> _by_cluster(["steps", "sales:bids", "sales:asks"])
-    {'sales': ['asks', 'bids'], '': ['steps']}
-    """
-    found: dict[str, list[str]] = {}
-    for topic in sorted(set(topics)):
-        found.setdefault(cluster_of(topic), []).append(name_of(topic))
-    return found
-
-
 def _wait(left: Callable[[], Collection[str]], words: str) -> None:
     """Wait until the cluster shows what was done: no topic is `left`. Raises ClusterError, with the first that is."""
     deadline = time.monotonic() + 15
@@ -366,7 +326,7 @@ def described(futures: Mapping[str, Future[Any]]) -> dict[str, TopicInfo]:
         except KafkaException as error:
             if error.args[0].code() in _MISSING:
                 continue
-            raise _in_words(error, f"topic {name}") from error
+            raise in_words(error, f"topic {name}") from error
         if str(topic.topic_id) == NO_ID:
             raise ClusterError(
                 "the broker is too old: its topics have no ids, so one that is made anew could not be told from the old",
@@ -375,10 +335,3 @@ def described(futures: Mapping[str, Future[Any]]) -> dict[str, TopicInfo]:
             )
         found[name] = TopicInfo(name, str(topic.topic_id), len(topic.partitions))
     return found
-
-
-def _in_words(error: KafkaException, where: str) -> FalkirkError:
-    cause: KafkaError = error.args[0]
-    if cause.retriable() or cause.code() in (*_SILENCE, *_MOVED, *LOADING):
-        return UnreachableError(f"no broker answers: {cause.str()}", where=where)
-    return translate(cause, where) or ClusterError(f"the cluster refused a request: {cause.str()}", where=where)

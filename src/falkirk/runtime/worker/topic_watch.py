@@ -18,7 +18,8 @@ import msgspec
 
 from falkirk.checkpoint.ids import address, cluster_of
 from falkirk.connectors.kafka.config import logger
-from falkirk.connectors.kafka.topics import PendingAnswer, TopicInfo, Topics
+from falkirk.connectors.kafka.pending_answer import PendingAnswer
+from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.errors import OutgrownError, UnreachableError
 from falkirk.runtime.layout.compatibility import check_alone, check_topics
 from falkirk.runtime.layout.layout import LayoutRecord
