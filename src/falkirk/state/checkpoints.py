@@ -26,24 +26,19 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
-import obstore
-from obstore.store import LocalStore, ObjectStore
+from obstore.store import ObjectStore
 
-from falkirk.errors import AwayError, DamagedError, DiskError, StateError
+from falkirk.errors import DamagedError, DiskError
 from falkirk.state import files, remote
-from falkirk.state.objects import in_words, place
 from falkirk.state.remote import SMALL, RemoteFile, RemoteVersion, base_path, version_path
 from falkirk.state.store import EMPTY, Identity, Progress
-
-if TYPE_CHECKING:
-    from obstore import ObjectMeta  # exists only in the stubs
+from falkirk.state.task_objects import TaskObjects
 
 GRACE = timedelta(hours=1)
 """How long a file that no version names is kept: an upload that needs it may be under way."""
@@ -56,9 +51,6 @@ Report = Callable[[int, int], None]
 
 GoOn = Callable[[], None]
 """Raises if a copy is no longer useful."""
-
-_CHUNK = 1 << 20
-"""Bytes of a download between two reports."""
 
 
 def always() -> None:
@@ -78,9 +70,8 @@ class CheckpointStore:
     """
 
     def __init__(self, store: ObjectStore, identity: Identity) -> None:
-        self._store = store
+        self._objects = TaskObjects(store, identity)
         self._identity = identity
-        self._prefix = "/".join(filter(None, (identity.app, identity.incarnation, identity.task)))
         self._hashes: dict[tuple[int, int, int], str] = {}
         self._turn = threading.Lock()
         self._looked = False
@@ -94,7 +85,7 @@ class CheckpointStore:
 
     def versions(self) -> list[int]:
         """Steps of the existing versions, lowest first."""
-        return _steps(self._list("versions/"))
+        return _steps(self._objects.list("versions/"))
 
     def newest(self, limit: int | None = None) -> RemoteVersion | None:
         """The newest version, at step `limit` at most; None if there is none. Raises StateError if it cannot be used."""
@@ -103,17 +94,14 @@ class CheckpointStore:
 
     def base(self, name: int) -> RemoteVersion | None:
         """The state that a backfill made; None if there is none. Raises StateError if it cannot be used."""
-        return self._read(base_path(name)) if base_path(name) in self._list("bases/") else None
+        return self._read(base_path(name)) if base_path(name) in self._objects.list("bases/") else None
 
     def read(self, step: int) -> RemoteVersion:
         """What a version says about itself. Raises StateError if it cannot be used, by this task or at all."""
         return self._read(version_path(step))
 
     def _read(self, name: str) -> RemoteVersion:
-        path = f"{self._prefix}/{name}"
-        with self._errors(path):
-            data = bytes(obstore.get(self._store, path).bytes())
-        return remote.decode(data, self._identity, self._where(path))
+        return remote.decode(self._objects.get(name), self._identity, self._objects.where(name))
 
     @property
     def floor(self) -> Progress:
@@ -158,21 +146,21 @@ class CheckpointStore:
         total, done = sum(file.size for file in missing.values()), 0
         for file in missing.values():
             go_on()
-            self._put(f"files/{file.hash}", folder / file.name)
+            self._objects.put(f"files/{file.hash}", folder / file.name)
             self._bad.discard(file.hash)
             self._loose[file.hash] = (file.size, time.monotonic() + FRESH.total_seconds())
             done += file.size
             if report:
                 report(done, total)
         go_on()
-        self._put(version.path, msgspec.json.encode(version))
-        if before is not None and shared.keys() & version.objects().keys() and not self._is_there(before.path):
+        self._objects.put(version.path, msgspec.json.encode(version))
+        if before is not None and shared.keys() & version.objects().keys() and not self._objects.exists(before.path):
             # Another worker, which did not know of this upload, has deleted the version and may delete its files.
-            self._delete([version.path])
+            self._objects.delete([version.path])
             self._newest, self._loose = None, {}
             raise DiskError(
                 f"the version of step {version.step} could not be uploaded: files that it needs were deleted meanwhile",
-                where=self._prefix,
+                where=self._objects.folder,
                 hint="the next version is uploaded whole",
             )
         known = [v.progress for v in (before, version) if v is not None and v.step >= 0]
@@ -183,7 +171,7 @@ class CheckpointStore:
     def _look(self, base: int) -> list[int]:
         """What exists before the first upload: the newest readable version, and files of a killed upload. Returns the steps
         of the versions."""
-        listed = self._list("")
+        listed = self._objects.list("")
         now, until = datetime.now(UTC), time.monotonic() + FRESH.total_seconds()
         for name, meta in listed.items():
             age = now - meta["last_modified"]
@@ -205,16 +193,7 @@ class CheckpointStore:
 
     def _is_whole(self, version: RemoteVersion) -> bool:
         """Whether a version still exists, and was not found damaged."""
-        return self._bad.isdisjoint(file.hash for file in version.files) and self._is_there(version.path)
-
-    def _is_there(self, name: str) -> bool:
-        path = f"{self._prefix}/{name}"
-        try:
-            with in_words(self._where(path)):
-                obstore.head(self._store, path)
-        except FileNotFoundError:
-            return False
-        return True
+        return self._bad.isdisjoint(file.hash for file in version.files) and self._objects.exists(version.path)
 
     def download(self, version: RemoteVersion, folder: Path, report: Report | None = None) -> None:
         """Copy a version's files to an empty folder. Raises DamagedError if one is missing or has changed.
@@ -223,9 +202,9 @@ class CheckpointStore:
         """
         done = 0
         for file in version.files:
-            path = version.path if file.data is not None else f"files/{file.hash}"
+            name = version.path if file.data is not None else f"files/{file.hash}"
             if Path(file.name).name != file.name:
-                raise self._damaged(version.path, f"'{file.name}' is not a file's name")
+                raise remote.damaged(self._objects.where(version.path), f"'{file.name}' is not a file's name")
             found = hashlib.blake2b(digest_size=16)
             try:
                 with files.writing(folder / file.name) as out:
@@ -236,19 +215,13 @@ class CheckpointStore:
                         if report:
                             report(done, version.size)
                 if found.hexdigest() != file.hash:
-                    raise self._damaged(path, "its contents have changed")
+                    raise remote.damaged(self._objects.where(name), "its contents have changed")
             except DamagedError:
                 self._bad.add(file.hash)
                 raise
 
     def _contents(self, file: RemoteFile) -> Iterator[bytes]:
-        if file.data is not None:
-            yield file.data
-            return
-        path = f"{self._prefix}/files/{file.hash}"
-        with self._errors(path):
-            for chunk in obstore.get(self._store, path).stream(min_chunk_size=_CHUNK):
-                yield bytes(chunk)
+        return iter((file.data,)) if file.data is not None else self._objects.stream(f"files/{file.hash}")
 
     def delete_below(self, step: int, grace: timedelta = GRACE) -> list[int]:
         """Delete the versions below `step`, except the newest of all; and bases, if a version after them is left; then the
@@ -257,25 +230,25 @@ class CheckpointStore:
         Returns the deleted steps. A file younger than `grace` is kept: an upload may be about to name it. Raises StateError
         if a version that stays cannot be read: then no file is deleted, as the version may need it.
         """
-        listed = self._list("")
+        listed = self._objects.list("")
         *older, newest = _steps(listed) or [-1]
         gone = [version for version in older if version < step]
         bases = [name for name in listed if name.startswith("bases/")]
         follow = newest >= step >= 0
-        self._delete([*map(version_path, gone), *(bases if follow else ())])
+        self._objects.delete([*map(version_path, gone), *(bases if follow else ())])
         before = datetime.now(UTC) - grace
         found = [name for name, meta in listed.items() if name.startswith("files/") and meta["last_modified"] <= before]
         if found:
             # Listed once more: an upload that has not seen the deletion yet may have named files of deleted versions.
             left = [*map(version_path, self.versions()), *(() if follow else bases)]
             kept = {content for name in left for content in self._read(name).objects()}
-            self._delete([name for name in found if _hash(name) not in kept])
+            self._objects.delete([name for name in found if _hash(name) not in kept])
         return gone
 
     def clear(self) -> None:
         """Delete every version, of any schema, and every file."""
         for what in ("versions/", "bases/", "files/"):
-            self._delete(list(self._list(what)))
+            self._objects.delete(list(self._objects.list(what)))
 
     def _describe(self, file: Path) -> RemoteFile:
         """Name, hash and size. A table file never changes: it is hashed once for all versions that link to it."""
@@ -288,58 +261,6 @@ class CheckpointStore:
             with file.open("rb") as opened:
                 self._hashes[known] = hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
         return RemoteFile(file.name, self._hashes[known], stat.st_size)
-
-    def _list(self, what: str) -> dict[str, ObjectMeta]:
-        """The task's objects below a folder, by their names below the task's folder."""
-        with self._errors(self._prefix):
-            pages = obstore.list(self._store, f"{self._prefix}/{what}")
-            return {meta["path"].removeprefix(f"{self._prefix}/"): meta for page in pages for meta in page}
-
-    def _put(self, name: str, data: bytes | Path) -> None:
-        path = f"{self._prefix}/{name}"
-        with self._errors(path):
-            # Few parts of a large file at once: over a slow line they share the time-out.
-            obstore.put(self._store, path, data, max_concurrency=2)
-        if isinstance(self._store, LocalStore):
-            files.sync_tree(Path(str(self._store.prefix)), path)
-
-    def _delete(self, names: Sequence[str]) -> None:
-        paths = [f"{self._prefix}/{name}" for name in names]
-        with self._errors(self._prefix):
-            if isinstance(self._store, LocalStore):
-                self._delete_each(paths)
-            elif paths:
-                try:
-                    obstore.delete(self._store, paths)
-                except FileNotFoundError:
-                    self._delete_each(paths)
-
-    def _delete_each(self, paths: Iterable[str]) -> None:
-        """Some stores report a missing object: another worker may have deleted it first."""
-        for path in paths:
-            with suppress(FileNotFoundError):
-                obstore.delete(self._store, path)
-
-    @contextmanager
-    def _errors(self, path: str) -> Iterator[None]:
-        where = self._where(path)
-        if isinstance(self._store, LocalStore) and not Path(str(self._store.prefix)).is_dir():
-            raise AwayError(  # otherwise it is listed as empty, and written to on the disk below
-                "the checkpoint store cannot be used: its folder is not there",
-                where=where,
-                hint="mount it again; nothing is lost meanwhile",
-            )
-        try:
-            with in_words(where):
-                yield
-        except FileNotFoundError as error:
-            raise remote.damaged(where, "it is not there") from error
-
-    def _where(self, path: str) -> str:
-        return place(self._store, path)
-
-    def _damaged(self, name: str, why: str) -> StateError:
-        return remote.damaged(self._where(f"{self._prefix}/{name}"), why)
 
 
 def _steps(listed: Iterable[str]) -> list[int]:

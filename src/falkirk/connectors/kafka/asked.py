@@ -1,0 +1,24 @@
+"""Questions to a cluster that nobody waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Asked(Generic[T]):
+    """A pending question to the cluster."""
+
+    def __init__(self, futures: Collection[Future[Any]], answer: Callable[[], T]) -> None:
+        self._futures, self._answer = futures, answer
+
+    def done(self) -> bool:
+        """Whether `result` need not wait."""
+        return all(future.done() for future in self._futures)
+
+    def result(self) -> T:
+        """The answer. Raises ClusterError."""
+        return self._answer()

@@ -1,0 +1,99 @@
+"""A version that cannot be read is an error, and never an empty state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import obstore
+import pytest
+from obstore.store import ObjectStore
+from tests.state.checkpoints.copies import WHOSE, advance, contents, made, restored, upload
+
+from falkirk.errors import DamagedError, StateError
+from falkirk.state.checkpoints import CheckpointStore
+from falkirk.state.remote import RemoteVersion
+from falkirk.state.rocks import RocksStore, install_version
+from falkirk.state.store import Identity
+
+
+def damage_file(remote: ObjectStore, version: RemoteVersion) -> None:
+    obstore.put(remote, f"app/stats/0/files/{version.files[0].hash}", b"other")
+
+
+def drop_file(remote: ObjectStore, version: RemoteVersion) -> None:
+    obstore.delete(remote, f"app/stats/0/files/{version.files[0].hash}")
+
+
+def damage_version(remote: ObjectStore, version: RemoteVersion) -> None:
+    obstore.put(remote, "app/stats/0/versions/0.json", b"{")
+
+
+def other_shape(remote: ObjectStore, version: RemoteVersion) -> None:
+    obstore.put(remote, "app/stats/0/versions/0.json", b'{"format": [1, 1], "progress": "one"}')
+
+
+def other_format(remote: ObjectStore, version: RemoteVersion) -> None:
+    obstore.put(remote, "app/stats/0/versions/0.json", b'{"format": [9, 1]}')
+
+
+def escaping_name(remote: ObjectStore, version: RemoteVersion) -> None:
+    first = msgspec.structs.replace(version.files[0], name="../../outside")
+    changed = msgspec.structs.replace(version, files=(first, *version.files[1:]))
+    obstore.put(remote, "app/stats/0/versions/0.json", msgspec.json.encode(changed))
+
+
+def of_another_app(remote: ObjectStore, version: RemoteVersion) -> None:
+    changed = msgspec.structs.replace(version, identity=Identity("other", "stats/0", "f00"))
+    obstore.put(remote, "app/stats/0/versions/0.json", msgspec.json.encode(changed))
+
+
+def of_another_schema(remote: ObjectStore, version: RemoteVersion) -> None:
+    changed = msgspec.structs.replace(version, identity=Identity("app", "stats/0", "f01", "stats v2"))
+    obstore.put(remote, "app/stats/0/versions/0.json", msgspec.json.encode(changed))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damage_file,
+        drop_file,
+        damage_version,
+        other_shape,
+        other_format,
+        escaping_name,
+        of_another_app,
+        of_another_schema,
+    ],
+)
+def test_a_checkpoint_that_cannot_be_read_is_an_error_and_never_an_empty_state(
+    store: RocksStore, remote: ObjectStore, tmp_path: Path, damage: Callable[[ObjectStore, RemoteVersion], None]
+) -> None:
+    damage(remote, upload(store, remote, advance(store, 0)))
+    there = CheckpointStore(remote, WHOSE)
+
+    def fetch(folder: Path) -> None:
+        newest = there.newest()
+        assert newest is not None
+        there.download(newest, folder)
+
+    with pytest.raises(StateError) as caught:
+        install_version(tmp_path / "new", WHOSE, 1, fetch)
+    assert caught.value.hint
+    assert not (tmp_path / "new" / "manifest.json").exists()
+    assert not (tmp_path / "outside").exists()
+
+
+@pytest.mark.parametrize("damage", [damage_file, drop_file, damage_version])
+def test_a_damaged_version_is_replaced_by_the_next_upload_of_its_step(
+    store: RocksStore, remote: ObjectStore, tmp_path: Path, damage: Callable[[ObjectStore, RemoteVersion], None]
+) -> None:
+    """The worker that found it damaged went on from an older one, and is at the same step again."""
+    number = advance(store, 0)
+    damage(remote, upload(store, remote, number))
+    copies = CheckpointStore(remote, WHOSE)
+    with pytest.raises(DamagedError):
+        copies.download(copies.read(0), made(tmp_path / "damaged"))
+    copies.upload(store.version_folder(number), store.version_progress(number))
+    assert restored(remote, 0, tmp_path / "there")[0] == contents(0)
