@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 import falkirk as fk
+from falkirk.cli.peek import chosen
 from falkirk.errors import ConfigError
 from falkirk.stream.plan import Plan
-from falkirk.stream.views import View, view_named, views_of
+from falkirk.stream.views import View, views_named, views_of
 from falkirk.testing.memory import MemoryApp, Record
 
 
@@ -30,6 +31,11 @@ def look(app: MemoryApp, view: View) -> list[tuple[object, object, int]]:
     return [(row.key, row.values, row.weight) for row in view.rows(app.records(view.topic))]
 
 
+def view_named(views: list[View], name: str) -> View:
+    """The one that `falkirk peek` shows."""
+    return views_named(views, name)[0]
+
+
 def planned() -> Plan:
     return flow().plan()
 
@@ -48,8 +54,8 @@ def test_every_source_sink_and_edge_can_be_looked_at() -> None:
         ("edge", "often", "falkirk.shop.edge.often", ""),
     }
     assert view_named(views, "t.sales").columns == ("item", "place", "n", "at"), "columns that nothing uses too"
-    with pytest.raises(ConfigError, match=r"say which: edge:places, sink:places"):
-        view_named(views, "places")
+    assert [v.kind for v in views_named(views, "places")] == ["sink", "edge"]
+    assert [v.kind for v in views_named(views, "edge:places")] == ["edge"]
     with pytest.raises(ConfigError, match=r"no source, table, sink or edge 'itmes'\n  to do: did you mean 'items'"):
         view_named(views, "itmes")
 
@@ -92,6 +98,22 @@ def test_a_tables_keys_are_read_whether_its_values_have_them_or_not() -> None:
     assert [(row.key, row.values) for row in rows] == [(7, {"name": "tea"}), (0, None)]
     (rate,) = view_named(views, "table:rates").rows([Record(0, 0, b"7", b'{"rate":0.5}')])
     assert (rate.key, rate.values) == (7, {"item": None, "rate": 0.5})
+
+
+def test_a_topic_that_is_a_sink_and_a_table_is_shown_as_the_sink_and_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shop = fk.Flow("shop")
+    sales = shop.source("sales", key="item", value=fk.Json({"item": int, "n": int}))
+    totals = sales.with_regime(fk.Batch(every="1h")).group_by("item", id="all").agg(n=fk.sum("n"))
+    totals.sink("totals", key="item", value=fk.Json())
+    table = shop.table("totals", key="item", value=fk.Json({"item": int, "n": int}), broadcast=True)
+    sales.select("item").lookup(table).sink("out", value=fk.Json())
+    views = views_of(shop.plan())
+    assert chosen(views, "totals").kind == "sink"
+    assert capsys.readouterr().err == "totals: showing the sink; for the table give table:totals\n"
+    assert chosen(views, "table:totals").kind == "table"
+    assert capsys.readouterr().err == ""
 
 
 def test_what_cannot_be_read_stops_nothing() -> None:

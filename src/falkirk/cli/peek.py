@@ -18,7 +18,7 @@ from falkirk.errors import ConfigError
 from falkirk.runtime.inspect.peek import Start, peek, peek_complete
 from falkirk.runtime.observe.console import table
 from falkirk.stream.load import load_flow
-from falkirk.stream.views import Row, View, plain, view_named, views_of
+from falkirk.stream.views import Row, View, plain, views_named, views_of
 
 
 @click.command(name="peek")
@@ -39,7 +39,8 @@ def peek_command(
 ) -> None:  # fmt: skip
     """Show records of NAME, a source, table, sink or edge of a flow, decoded by the flow's own formats; or of any TOPIC.
 
-    Without NAME it lists what there is to look at. It reads what is committed, and leaves no trace on the cluster.
+    Without NAME it lists what there is to look at. It reads what is committed, and leaves no trace on the cluster. If several
+    have one name, it shows the sink; for the others give table:NAME, source:NAME or edge:NAME.
 
     \b
     falkirk peek app:flow
@@ -67,7 +68,7 @@ def peek_command(
         if name is None:
             _list(views_of(plan), screen, as_json=as_json)
             return
-        view, app = view_named(views_of(plan), name), plan.app
+        view, app = chosen(views_of(plan), name), plan.app
     settings = cluster_settings(**options)
     topics = Topics(settings.cluster())
     if complete:
@@ -83,6 +84,15 @@ def peek_command(
             show(rows)
     except KeyboardInterrupt:  # the end of following
         pass
+
+
+def chosen(views: Sequence[View], name: str) -> View:
+    """The view of this name. Where a name has several, it says which one it is, and how to see the others."""
+    view, *others = views_named(views, name)
+    if others:
+        rest = ", ".join(f"for the {other.kind} give {other.kind}:{other.name}" for other in others)
+        click.echo(f"{name}: showing the {view.kind}; {rest}", err=True)
+    return view
 
 
 def _start(text: str | None) -> Start:

@@ -180,25 +180,24 @@ def views_of(plan: Plan) -> list[View]:
     return list(found.values())
 
 
-def view_named(views: Sequence[View], name: str) -> View:
-    """The view of this name; `sink:NAME` where several have it. Raises ConfigError.
+_FIRST: Sequence[Kind] = ("sink", "table", "source", "edge", "topic")
+"""Of views with one name: what a flow publishes is what people mean, rather than what it keeps for itself."""
 
-    >>> view_named([View("a", "source", "t"), View("a", "sink", "u")], "sink:a").topic
-    'u'
-    >>> view_named([View("a", "source", "t"), View("a", "sink", "u")], "a")
-    Traceback (most recent call last):
-    falkirk.errors.ConfigError: there are several of the name 'a'
-      to do: say which: source:a, sink:a
+
+def views_named(views: Sequence[View], name: str) -> list[View]:
+    """The views of this name, or KIND:NAME; what is most likely meant first. Raises ConfigError if there is none.
+
+    >>> views = [View("a", "table", "t"), View("a", "sink", "t")]
+    >>> [view.kind for view in views_named(views, "a")], [view.kind for view in views_named(views, "table:a")]
+    (['sink', 'table'], ['table'])
     """
-    found = [v for v in views if name in (v.name, f"{v.kind}:{v.name}")] or list(filter(None, [view_of(views, name)]))
+    found = [v for v in views if name in (v.name, f"{v.kind}:{v.name}")] or [v for v in views if v.topic == name]
+    found = found or list(filter(None, [view_of(views, name)]))
     if not found:
         raise ConfigError(
             f"the flow has no source, table, sink or edge {name!r}", hint=did_you_mean(name, {v.name for v in views})
         )
-    if len(found) > 1:
-        which = ", ".join(f"{v.kind}:{v.name}" for v in found)
-        raise ConfigError(f"there are several of the name {name!r}", hint=f"say which: {which}")
-    return found[0]
+    return sorted(found, key=lambda view: _FIRST.index(view.kind))
 
 
 def view_of(views: Sequence[View], topic: str) -> View | None:
