@@ -5,6 +5,7 @@ import sys
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from falkirk.cli import main as cli
 from falkirk.errors import ClusterError
@@ -32,6 +33,21 @@ def test_every_command_that_help_lists_exists() -> None:
     context = click.Context(cli.falkirk)
     for name in cli.falkirk.list_commands(context):
         assert cli.falkirk.get_command(context, name) is not None
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("stauts", "No such command 'stauts'. Did you mean status?"),
+        ("topic", "No such command 'topic'. Did you mean topics?"),
+        ("frobnicate", "No such command 'frobnicate'.\n"),
+    ],
+)
+def test_a_misspelt_command_gets_a_suggestion(typed: str, said: str) -> None:
+    answer = CliRunner().invoke(cli.falkirk, [typed])
+    assert answer.exit_code == 2
+    assert said in answer.output
+    assert "Try 'falkirk --help'" in answer.output
 
 
 def test_an_error_is_told_without_a_trace_and_sets_the_exit_code(

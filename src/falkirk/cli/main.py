@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 from dataclasses import dataclass
@@ -79,6 +80,16 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(lazy.module), lazy.attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Suggests commands of a similar name. Click would look for them among commands that are imported."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            close = "".join(difflib.get_close_matches(name, COMMANDS, n=1))
+            ctx.fail(f"No such command {name!r}." + (f" Did you mean {close}?" if close else ""))
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))
