@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from falkirk.stream.aggregates.bound import AggregateLike
-from falkirk.stream.formats.types import SchemaLike
+from falkirk.stream.formats.rows import SchemaLike
 
 Function = Callable[[dict[str, Any]], Mapping[str, Any]]
 """From a row of one version to that of the next."""

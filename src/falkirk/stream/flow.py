@@ -6,7 +6,7 @@ import importlib
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, overload
 
 import polars as pl
 
@@ -15,6 +15,7 @@ from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.blame import did_you_mean, user_line
 from falkirk.stream.formats import Format, KeyLike, key_of
+from falkirk.stream.formats.rows import Row, TypedRow
 from falkirk.stream.keys import checked_format, checked_key
 from falkirk.stream.lookups import Table, table_of
 from falkirk.stream.metadata import METADATA
@@ -57,6 +58,35 @@ class Flow:
         chosen_for_errors = checked_on_error(on_error, f"flow {name!r} ({line})")
         self.graph = op.Graph(name, line, chosen, dead_letters, chosen_for_errors)
 
+    @overload
+    def source(
+        self,
+        name: str,
+        *,
+        value: Format,
+        key: KeyLike | None = None,
+        topic: TopicLike | None = None,
+        cluster: str = "",
+        start: str | datetime | Mapping[int, int] = "earliest",
+        metadata: Sequence[str] | Mapping[str, str],
+        time: str | None = None,
+        repartition: bool = False,
+        on_error: OnError | None = None,
+    ) -> Stream[Row]: ...
+    @overload
+    def source(
+        self,
+        name: str,
+        *,
+        value: Format[TypedRow],
+        key: KeyLike | None = None,
+        topic: TopicLike | None = None,
+        cluster: str = "",
+        start: str | datetime | Mapping[int, int] = "earliest",
+        time: str | None = None,
+        repartition: bool = False,
+        on_error: OnError | None = None,
+    ) -> Stream[TypedRow]: ...
     def source(
         self,
         name: str,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import polars as pl
 
@@ -14,11 +14,12 @@ from falkirk.stream.aggregates.bound import AggregateLike, Context
 from falkirk.stream.blame import user_line
 from falkirk.stream.earlier import Migrate
 from falkirk.stream.formats import Key, key_of
-from falkirk.stream.formats.types import SchemaLike, schema_of
+from falkirk.stream.formats.rows import Row, RowT_co, SchemaLike, TypedRow, Untyped
+from falkirk.stream.formats.types import schema_of
 from falkirk.stream.functions import checked_function
 from falkirk.stream.migrating import migrated
 from falkirk.stream.on_error import OnError, checked_on_error
-from falkirk.stream.process import FunctionProcess, KeyContext, Process, Row, Rows
+from falkirk.stream.process import FunctionProcess, KeyContext, Process, Rows
 
 if TYPE_CHECKING:
     from falkirk.stream.streams import Stream
@@ -41,7 +42,7 @@ class Grouped:
         self._id, self._version, self._line = given or f"by.{'.'.join(columns)}", version, line
         self._migrate = migrate
 
-    def agg(self, **aggregates: AggregateLike) -> Stream:
+    def agg(self, **aggregates: AggregateLike) -> Stream[Row]:
         """One row a group: its columns and these aggregates. `agg(n=fk.len(), top=fk.max("price"))`.
 
         The stream that comes out is a changing table: a new row of a group takes the old one's place, downstream too.
@@ -78,15 +79,41 @@ class Grouped:
         return Stream(self._graph, self._graph.add(migrated(group, self._migrate), exchange=True))
 
 
-class Keyed:
+class Keyed(Generic[RowT_co]):
     """Rows by key, before it is said who sees them."""
 
     def __init__(self, graph: op.Graph, before: op.Operator, columns: tuple[str, ...]) -> None:
         self._graph, self._before, self._columns = graph, before, columns
 
+    @overload
     def process(
         self,
-        process: Process | Callable[[Row, KeyContext], Rows],
+        process: Process[RowT_co] | Callable[[RowT_co, KeyContext], Rows],
+        *,
+        id: str | None = None,
+        state: SchemaLike | None = None,
+        tables: Mapping[str, SchemaLike] | None = None,
+        returns: type[TypedRow],
+        version: int | None = None,
+        migrate: Migrate = (),
+        on_error: OnError | None = None,
+    ) -> Stream[TypedRow]: ...
+    @overload
+    def process(
+        self,
+        process: Process[RowT_co] | Callable[[RowT_co, KeyContext], Rows],
+        *,
+        id: str | None = None,
+        state: SchemaLike | None = None,
+        tables: Mapping[str, SchemaLike] | None = None,
+        returns: Untyped | None = None,
+        version: int | None = None,
+        migrate: Migrate = (),
+        on_error: OnError | None = None,
+    ) -> Stream[Row]: ...
+    def process(
+        self,
+        process: Process[RowT_co] | Callable[[RowT_co, KeyContext], Rows],
         *,
         id: str | None = None,  # noqa: A002
         state: SchemaLike | None = None,
@@ -95,7 +122,7 @@ class Keyed:
         version: int | None = None,
         migrate: Migrate = (),
         on_error: OnError | None = None,
-    ) -> Stream:
+    ) -> Stream[Any]:
         """Give each key's rows, in order, to a Process or a function `(row, key) -> rows`, with state and timers.
 
         `state`, `tables`, `returns`, `version` and `migrate` may be given here or by the Process; see there. `on_error` says

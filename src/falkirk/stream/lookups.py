@@ -13,6 +13,7 @@ from falkirk.stream import operators as op
 from falkirk.stream.blame import did_you_mean, user_line
 from falkirk.stream.expressions import words
 from falkirk.stream.formats import Key
+from falkirk.stream.formats.rows import Row
 from falkirk.stream.formats.types import type_name
 from falkirk.stream.keys import columns_of, same_key
 from falkirk.stream.regimes import LazyCheckpoint
@@ -33,9 +34,9 @@ class Table:
         return self._op.schema
 
     @property
-    def errors(self) -> Stream:
+    def errors(self) -> Stream[Row]:
         """What does not decode of the table's topic; see `Stream.errors`."""
-        from falkirk.stream.streams import errors_of
+        from falkirk.stream.rowwise import errors_of
 
         return errors_of(self._graph, self._op, user_line())
 

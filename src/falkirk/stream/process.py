@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol
 
 from falkirk.stream.earlier import Migrate
-from falkirk.stream.formats.types import SchemaLike
+from falkirk.stream.formats.rows import Row, RowT_contra, SchemaLike
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
-Row = dict[str, Any]
 Rows = Iterable[Mapping[str, Any]] | Mapping[str, Any] | None
 """What a process may return or yield: rows, one row, or nothing."""
 
@@ -89,7 +88,7 @@ class KeyContext:
         self._state.delete_timer(name)
 
 
-class Process:
+class Process(Generic[RowT_contra]):
     """Subclass this for state and timers.
 
     >>> class Count(Process):
@@ -112,7 +111,7 @@ class Process:
     version: ClassVar[int] = 1
     migrate: ClassVar[Migrate] = ()
 
-    def on_row(self, row: Row, key: KeyContext) -> Rows:
+    def on_row(self, row: RowT_contra, key: KeyContext) -> Rows:
         """A row of the key came."""
         raise NotImplementedError
 
@@ -124,8 +123,8 @@ class Process:
 class FunctionProcess(Process):
     """A plain function `(row, key) -> rows` as a process."""
 
-    def __init__(self, function: Callable[[Row, KeyContext], Rows]) -> None:
+    def __init__(self, function: Callable[[Any, KeyContext], Rows]) -> None:
         self.function = function
 
-    def on_row(self, row: Row, key: KeyContext) -> Rows:
+    def on_row(self, row: Any, key: KeyContext) -> Rows:
         return self.function(row, key)

@@ -20,7 +20,7 @@ import polars as pl
 
 from falkirk.errors import DefinitionError
 from falkirk.state.cells import as_decimal
-from falkirk.stream.aggregates.bound import Bound, Context, GroupError, new, old
+from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context, GroupError, new, old
 from falkirk.stream.expressions import IntoExpr, evaluate
 
 _INT64 = range(-(2**63), 2**63)
@@ -29,7 +29,7 @@ _SUMMED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Len:
+class Len(AggregateLike):
     """The number of rows in the group."""
 
     def bind(self, context: Context) -> Bound:
@@ -51,7 +51,7 @@ class BoundLen(Bound):
 
 
 @dataclass(frozen=True, slots=True)
-class OfColumn:
+class OfColumn(AggregateLike):
     """An aggregate of one column or expression."""
 
     kind: str

@@ -9,15 +9,16 @@ import narwhals as nw
 import polars as pl
 
 from falkirk.errors import DefinitionError
-from falkirk.stream.aggregates.bound import Bound, Context, GroupError, new
+from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context, GroupError, new
 from falkirk.stream.blame import MEND, raised
 from falkirk.stream.expressions import IntoExpr, evaluate, words
-from falkirk.stream.formats.types import SchemaLike, schema_of
+from falkirk.stream.formats.rows import SchemaLike
+from falkirk.stream.formats.types import schema_of
 from falkirk.stream.frames import MISFITS, fits, frame_if_all_fit, frame_of
 from falkirk.stream.functions import checked_function
 
 
-class Aggregate:
+class Aggregate(AggregateLike):
     """An aggregate of one's own. Give the schema of its state, its type, and how rows change it.
 
     >>> class Range(Aggregate):

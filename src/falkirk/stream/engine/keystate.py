@@ -20,9 +20,9 @@ from falkirk.stream.circuit import State
 from falkirk.stream.engine.catching import Misfit
 from falkirk.stream.engine.partitioners import some_keys
 from falkirk.stream.expressions import words
+from falkirk.stream.formats.rows import Row
 from falkirk.stream.frames import MISFITS, fits, frame_of
 from falkirk.stream.operators import Processing
-from falkirk.stream.process import Row
 from falkirk.stream.tables import DUE, TIMERS
 
 Shards = npt.NDArray[np.uint16]

@@ -15,8 +15,9 @@ from falkirk.stream.formats.json import Json
 from falkirk.stream.formats.key import Key, KeyLike, key_of
 from falkirk.stream.formats.protobuf import Protobuf
 from falkirk.stream.formats.registering import Registering
+from falkirk.stream.formats.rows import SchemaLike
 from falkirk.stream.formats.scalar import Float32BE, Float64BE, Int16BE, Int32BE, Int64BE, Raw, Scalar, Text
-from falkirk.stream.formats.types import SchemaLike, schema_of
+from falkirk.stream.formats.types import schema_of
 
 __all__ = [
     "Avro",

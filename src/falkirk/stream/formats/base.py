@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Generic, Protocol
 
 import polars as pl
 
+from falkirk.stream.formats.rows import RowT_co
+
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(Generic[RowT_co]):
     """A batch, decoded: a row for each good record, in order, and why the others have none.
 
     frame.height + len(bad) = number of records
@@ -21,7 +23,7 @@ class Decoded:
     """(index of the record in the batch, reason), in the order of indexes."""
 
 
-class Format(Protocol):
+class Format(Protocol[RowT_co]):
     """How the values of a topic's records are written.
 
     1. What becomes of a record depends on the record alone: decode(a + b) = decode(a) + decode(b). Steps cut a topic
@@ -34,7 +36,7 @@ class Format(Protocol):
         """The columns that decoding gives; None when the format is only for sinks."""
         ...
 
-    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+    def decode(self, values: Sequence[bytes | None]) -> Decoded[RowT_co]:
         """Rows from the values of records. A value of None is a bad record."""
         ...
 

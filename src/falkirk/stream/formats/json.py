@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from functools import cache, cached_property
-from typing import Literal, get_args
+from typing import Generic, Literal, get_args, overload
 
 import polars as pl
 
@@ -18,13 +18,14 @@ from falkirk.errors import DefinitionError
 from falkirk.stream.formats import fields, ndjson
 from falkirk.stream.formats.base import Decoded
 from falkirk.stream.formats.names import Names
-from falkirk.stream.formats.types import SchemaLike, schema_of, type_name
+from falkirk.stream.formats.rows import Row, RowT_co, SchemaLike, TypedRow, Untyped
+from falkirk.stream.formats.types import schema_of, type_name
 
 Extra = Literal["ignore", "refuse"]
 Missing = Literal["null", "refuse"]
 
 
-class Json:
+class Json(Generic[RowT_co]):
     """JSON objects in UTF-8, one a record; columns are fields.
 
     Decoding: a missing field is null, a field that the schema lacks is passed over, unless `missing` and `extra` say
@@ -41,6 +42,14 @@ class Json:
     [b'{"auction":1,"top":null}']
     """
 
+    @overload
+    def __init__(
+        self: Json[TypedRow], schema: type[TypedRow], *, extra: Extra = "ignore", missing: Missing = "null"
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Json[Row], schema: Untyped | None = None, *, extra: Extra = "ignore", missing: Missing = "null"
+    ) -> None: ...
     def __init__(self, schema: SchemaLike | None = None, *, extra: Extra = "ignore", missing: Missing = "null") -> None:
         """`schema` is a dict of types, a dataclass or a TypedDict; without one the format is only for sinks.
 
@@ -78,7 +87,7 @@ class Json:
         projected.schema = pl.Schema({name: schema[name] for name in names})
         return projected
 
-    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+    def decode(self, values: Sequence[bytes | None]) -> Decoded[RowT_co]:
         """Rows from JSON objects; the frame is one contiguous chunk. Raises DefinitionError without a schema.
 
         >>> Json({"a": int}).decode([b'{"a":1}', None, b'{"a":}']).bad

@@ -19,6 +19,7 @@ import polars as pl
 
 from falkirk.errors import DefinitionError
 from falkirk.stream.formats.base import Decoded
+from falkirk.stream.formats.rows import Row
 from falkirk.stream.formats.types import type_name
 
 
@@ -50,7 +51,7 @@ class Scalar(ABC):
             raise DefinitionError(f"no column {unknown[0]!r} in {self!r}", hint=f"it has {self.column}")
         return self
 
-    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+    def decode(self, values: Sequence[bytes | None]) -> Decoded[Row]:
         """A row for each value that is there and well-formed."""
         series, bad = self.read(values)
         bad += [(i, "null value") for i, value in enumerate(values) if value is None]

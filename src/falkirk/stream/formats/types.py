@@ -11,13 +11,14 @@ import types
 import typing
 from collections.abc import Mapping
 from datetime import date, datetime
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import narwhals as nw
 import polars as pl
 from narwhals.dtypes import DType
 
 from falkirk.errors import DefinitionError
+from falkirk.stream.formats.rows import SchemaLike
 
 Int8, Int16, Int32, Int64 = nw.Int8, nw.Int16, nw.Int32, nw.Int64
 UInt8, UInt16, UInt32, UInt64 = nw.UInt8, nw.UInt16, nw.UInt32, nw.UInt64
@@ -31,9 +32,6 @@ Datetime = nw.Datetime("ms", "UTC")
 
 DatetimeMicros = nw.Datetime("us", "UTC")
 """A moment, in microseconds since 1970, UTC."""
-
-SchemaLike: TypeAlias = Mapping[str, Any] | type
-"""A dict of name to type, a dataclass or a TypedDict."""
 
 _PLAIN: dict[pl.DataType, str] = {
     pl.Int8(): "Int8",

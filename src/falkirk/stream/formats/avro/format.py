@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, Generic, TypeGuard, overload
 
 import numpy as np
 import polars as pl
@@ -35,13 +35,14 @@ from falkirk.stream.formats.avro.write import Writer
 from falkirk.stream.formats.base import Decoded
 from falkirk.stream.formats.registering import HEAD, SUBJECT, Registering
 from falkirk.stream.formats.registry import Registered, SchemaRegistry
-from falkirk.stream.formats.types import SchemaLike, schema_of, type_name
+from falkirk.stream.formats.rows import Row, RowT_co, SchemaLike, TypedRow, Untyped
+from falkirk.stream.formats.types import schema_of, type_name
 
 _LARGEST = 1 << 30
 """Bytes that are read at once: a view says in 31 bits where its text begins."""
 
 
-class Avro(Registering):
+class Avro(Registering, Generic[RowT_co]):
     """Avro records; columns are fields.
 
     >>> fields = [{"name": "auction", "type": "long"}, {"name": "by", "type": "string"}]
@@ -54,9 +55,29 @@ class Avro(Registering):
 
     kind = "AVRO"
 
+    @overload
+    def __init__(
+        self: Avro[TypedRow],
+        schema: type[TypedRow],
+        *,
+        registry: SchemaRegistry | None = None,
+        subject: str = SUBJECT,
+        name: str | None = None,
+        register: bool = True,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Avro[Row],
+        schema: str | Path | Untyped | None = None,
+        *,
+        registry: SchemaRegistry | None = None,
+        subject: str = SUBJECT,
+        name: str | None = None,
+        register: bool = True,
+    ) -> None: ...
     def __init__(
         self,
-        schema: str | Path | Mapping[str, Any] | SchemaLike | None = None,
+        schema: str | Path | SchemaLike | None = None,
         *,
         registry: SchemaRegistry | None = None,
         subject: str = SUBJECT,
@@ -121,7 +142,7 @@ class Avro(Registering):
         written = schema_from(avro_of(self.schema or columns, name))
         return self._with(_topic=topic, _given=written, _columns=written.columns)
 
-    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+    def decode(self, values: Sequence[bytes | None]) -> Decoded[RowT_co]:
         """Rows from records; the frame is one contiguous chunk. Raises DefinitionError without a schema; with a registry
         UnreachableError and ConfigError, where it cannot say what it should know."""
         there = [i for i, value in enumerate(values) if value is not None] if None in values else None

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, Protocol, overload
 
 import numpy as np
 import polars as pl
@@ -25,7 +25,8 @@ from falkirk.stream.formats.protobuf.schemas import ProtoSchema, registered, sch
 from falkirk.stream.formats.protobuf.write import Writer
 from falkirk.stream.formats.registering import HEAD, SUBJECT, Registering
 from falkirk.stream.formats.registry import Registered, SchemaRegistry
-from falkirk.stream.formats.types import SchemaLike, schema_of, type_name
+from falkirk.stream.formats.rows import Row, RowT_co, SchemaLike, TypedRow, Untyped
+from falkirk.stream.formats.types import schema_of, type_name
 
 _Writer = tuple[int, tuple[int, ...]]
 """The id of a schema, and which of its messages."""
@@ -34,7 +35,13 @@ _DEEPEST = 100
 """Messages within messages, at most: what the library reads."""
 
 
-class Protobuf(Registering):
+class IsMessage(Protocol):
+    """A generated class."""
+
+    DESCRIPTOR: ClassVar[Any]
+
+
+class Protobuf(Registering, Generic[RowT_co]):
     """Protobuf messages; columns are fields.
 
     >>> bids = Protobuf('syntax = "proto3"; message Bid { int64 auction = 1; optional string by = 2; }')
@@ -46,9 +53,28 @@ class Protobuf(Registering):
 
     kind = "PROTOBUF"
 
+    @overload
+    def __init__(
+        self: Protobuf[TypedRow],
+        schema: type[TypedRow],
+        *,
+        registry: SchemaRegistry | None = None,
+        subject: str = SUBJECT,
+        register: bool = True,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Protobuf[Row],
+        schema: type[IsMessage] | str | Path | Untyped | None = None,
+        *,
+        message: str | None = None,
+        registry: SchemaRegistry | None = None,
+        subject: str = SUBJECT,
+        register: bool = True,
+    ) -> None: ...
     def __init__(
         self,
-        schema: type | str | Path | SchemaLike | None = None,
+        schema: type[IsMessage] | str | Path | SchemaLike | None = None,
         *,
         message: str | None = None,
         registry: SchemaRegistry | None = None,
@@ -114,7 +140,7 @@ class Protobuf(Registering):
             )
         return self._with(_topic=topic)
 
-    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+    def decode(self, values: Sequence[bytes | None]) -> Decoded[RowT_co]:
         """Rows from records; the frame is one contiguous chunk. With a registry raises UnreachableError and ConfigError,
         where it cannot say what it should know."""
         bad: dict[int, str] = {}
