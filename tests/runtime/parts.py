@@ -12,6 +12,7 @@ from falkirk.checkpoint.tasks import Owned, Phase, Task
 from falkirk.checkpoint.transaction import Fate
 from falkirk.runtime.app.app import BoundInput, BoundTask
 from falkirk.runtime.observe.traces import Traces
+from falkirk.runtime.worker.run_queue import RunQueue
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.runtime.worker.worker import Worker
 from falkirk.state.memory import MemoryStore
@@ -37,9 +38,11 @@ def worker_of(*tasks: RunningTask, traces: Traces) -> Worker:
     committed.set_result([Fate.COMMITTED] * len(tasks))
     worker = Worker.__new__(Worker)
     worker.pipeline, worker.owner, worker.traces = Pipeline(), OwnerId("me"), traces
+    worker._queue = RunQueue()
     worker._commit, worker._commit_began, worker._first_row = None, 0.0, 0.0
     worker._committer = SimpleNamespace(commit=lambda steps: committed)  # type: ignore[assignment]
     for task in tasks:
         starts = {i.partition: Offset(0) for i in task.bound.inputs}
         worker.pipeline.stage(task.begin(starts, worker.owner, Millis(0)))
+        worker._queue.changed(task)
     return worker

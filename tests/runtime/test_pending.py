@@ -97,6 +97,7 @@ def test_steps_of_a_task_behind_an_edge_are_bounded_in_rows_and_the_pacer_learns
     positions = SimpleNamespace(positions=lambda bound: {}, seen=lambda bound: {})
     worker._inputs = SimpleNamespace(tables=positions, again=None)  # type: ignore[assignment]
     task.offer(place, messages(*[batch(1_000)] * 100))
+    worker._queue.arrived([task])
     assert worker.pacer.full(rows=task.rows, size=task.bytes)
     steps: list[ClosedStep] = []
     while task.rows:

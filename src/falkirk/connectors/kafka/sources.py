@@ -62,7 +62,8 @@ class SourceReaders:
 
     def at_end(self, partitions: Iterable[TopicPartition]) -> bool:
         """Whether the end of each of these partitions has been reached since it was added."""
-        return self.ends.keys() >= set(partitions)
+        some = by_cluster(partitions)
+        return all(name in self._readers and self._readers[name].at_end(places) for name, places in some.items())
 
     def marks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
         """The ends of partitions as of the last fetch, if there was one: without a request."""

@@ -8,8 +8,9 @@ taken over ──▶ held: the worker's tables are read as far as the task has s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.config import Cluster
@@ -26,22 +27,40 @@ DRAINED = 500
 """A poll for input that gave fewer messages than this found no backlog."""
 
 
+class Arrival(NamedTuple):
+    """What one poll has found."""
+
+    tasks: list[RunningTask]
+    """Those that were given messages."""
+    drained: bool
+    """Whether there was no more."""
+
+
 class Inputs:
-    """The inputs of one worker."""
+    """The inputs of one worker. A poll costs by what arrives, not by the number of tasks."""
 
     def __init__(self, app: App, cluster: Cluster, topics: Topics, folder: Path, memory: Memory) -> None:
         self._lanes = lanes_of(app.plan.stages)
         loading = {self._lanes[stage.id] for stage in app.plan.stages if any(i.table for i in stage.inputs)}
         self._readers = [SourceReaders(cluster, ends=n in loading) for n in range(1 + max(self._lanes.values()))]
+        self._tasks: list[dict[TopicPartition, RunningTask]] = [{} for _ in self._readers]
+        """For each reader: the tasks that it reads for, by the partitions of their inputs."""
+        self._opening: dict[RunningTask, None] = {}
+        """The tasks that do not read all their inputs yet."""
         self.tables = SharedTables(app, cluster, topics, folder, memory)
         self.again = Rereads(app, cluster, topics)
 
     def add(self, task: RunningTask) -> None:
         """Begin to read for a task, from its position."""
+        self._tasks[self._lane(task)].update({i.place: task for i in task.bound.inputs})
+        self._opening[task] = None
         self._reader_of(task).add(task.positions())
 
     def remove(self, task: RunningTask) -> None:
         """Stop reading for it."""
+        for i in task.bound.inputs:
+            self._tasks[self._lane(task)].pop(i.place, None)
+        self._opening.pop(task, None)
         self._reader_of(task).remove(i.place for i in task.bound.inputs)
         self.again.forget(task.owned.task.id)
 
@@ -51,25 +70,33 @@ class Inputs:
         self.remove(task)
         self.add(task)
 
-    def poll(self, tasks: Collection[RunningTask], timeout: float) -> bool:
-        """Hand the tasks what has arrived, waiting up to `timeout` seconds for it; returns whether there was no more."""
+    def poll(self, timeout: float) -> Arrival:
+        """Hand the tasks what has arrived, waiting up to `timeout` seconds for it."""
+        given: dict[RunningTask, None] = {}
         drained = True
-        for reader in self._readers:
+        for reader, tasks in zip(self._readers, self._tasks, strict=True):
             runs, count = reader.poll(timeout / len(self._readers))
-            by_place = {i.place: t for t in tasks if self._reader_of(t) is reader for i in t.bound.inputs}
             for place, messages in runs:
-                if (task := by_place.get(place)) is not None:
+                if (task := tasks.get(place)) is not None:
                     task.offer(place, messages)
+                    given[task] = None
             drained &= count < DRAINED
         self.tables.tick()
-        for task in tasks:
-            if new := task.moved() or task.joined():
-                self._reader_of(task).add(new)
-            if task.held and task.begun and self.tables.ready(task.bound, task.ends):
-                self._reader_of(task).add(task.let_go())
-            if task.begun and not task.held and task.loading and self._reader_of(task).at_end(task.loading):
-                self._reader_of(task).add(task.loaded())
-        return drained
+        for task in list(self._opening):
+            self._open(task)
+        return Arrival(list(given), drained)
+
+    def _open(self, task: RunningTask) -> None:
+        """Begin to read those inputs of a task whose turn has come."""
+        reader = self._reader_of(task)
+        if new := task.moved() or task.joined():
+            reader.add(new)
+        if task.held and task.begun and self.tables.ready(task.bound, task.ends):
+            reader.add(task.let_go())
+        if task.begun and not task.held and task.loading and reader.at_end(task.loading):
+            reader.add(task.loaded())
+        if not task.opening:
+            del self._opening[task]
 
     def marks(self, task: RunningTask) -> dict[TopicPartition, Offset]:
         """Where the task's inputs end, as far as this worker knows."""
@@ -82,8 +109,11 @@ class Inputs:
         self.tables.close()
         self.again.close()
 
+    def _lane(self, task: RunningTask) -> int:
+        return self._lanes[task.bound.stage.id]
+
     def _reader_of(self, task: RunningTask) -> SourceReaders:
-        return self._readers[self._lanes[task.bound.stage.id]]
+        return self._readers[self._lane(task)]
 
 
 def lanes_of(stages: Sequence[Stage]) -> dict[str, int]:

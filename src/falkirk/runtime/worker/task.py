@@ -135,10 +135,19 @@ class RunningTask:
             self._check_order(place, run[0])
         self._pending.add(place, run)
 
+    @property
+    def due_at(self) -> int | None:
+        """When it needs a step even without rows: at a timer; at once (0) if a topic joins, or state is to be moved; None if
+        never."""
+        return 0 if self.moving or self._joins else self.wake_at
+
     def due(self, now: Millis) -> bool:
-        """Whether a timer waits for a step, or a joining topic, or state to be moved."""
-        waiting = self.moving or not self._joining.keys() <= self._ends.keys()
-        return waiting or (self.wake_at is not None and self.wake_at <= now)
+        """Whether it needs a step now, even without rows."""
+        return (at := self.due_at) is not None and at <= now
+
+    @property
+    def _joins(self) -> bool:
+        return not self._joining.keys() <= self._ends.keys()
 
     def join(self, begins: Mapping[InputPartition, Offset]) -> None:
         """Topics have joined since its last step. The next step records where they begin, as step 0 does for the others, and
@@ -150,6 +159,11 @@ class RunningTask:
         begin with the other inputs."""
         new, self._joined = self._joined, {}
         return {} if self.loading else new
+
+    @property
+    def opening(self) -> bool:
+        """Whether some of its inputs are still to be read: after the tables, after a move, or once their topic has joined."""
+        return self._held or self._moves or bool(self.loading) or bool(self._joined) or self._joins
 
     @property
     def held(self) -> bool:

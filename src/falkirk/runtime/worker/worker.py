@@ -41,6 +41,7 @@ from falkirk.runtime.worker.committer import Committer
 from falkirk.runtime.worker.inputs import Inputs
 from falkirk.runtime.worker.maintenance import Maintenance
 from falkirk.runtime.worker.pacing import Pacer
+from falkirk.runtime.worker.run_queue import RunQueue
 from falkirk.runtime.worker.stores import TaskStores, memory_of
 from falkirk.runtime.worker.takeovers import TakeOvers
 from falkirk.runtime.worker.task import RunningTask, check_sizes
@@ -51,6 +52,8 @@ SERVE_S = 1.0
 """How often the events of an idle producer are polled."""
 IDLE_WAIT = 0.01
 """Seconds that one poll for input waits: all other work is done between two polls."""
+UPKEEP_S = 0.05
+"""Seconds between two looks at what is due for maintenance: each goes through all tasks."""
 
 
 class Worker:
@@ -63,6 +66,7 @@ class Worker:
         self.owner = owner_of(app, identity)
         self.tasks: dict[int, RunningTask] = {}
         self.pipeline = Pipeline()
+        self._queue = RunQueue()
         self.pacer = pacer_of(app)
         self._aborts = Aborts()
         self._assigned: set[int] = set()
@@ -70,7 +74,7 @@ class Worker:
         """Whether the group has given it tasks, or none."""
         self._commit: tuple[list[ClosedStep], Future[list[Fate]]] | None = None
         self._first_row = 0.0
-        self._commit_began = 0.0
+        self._commit_began = self._upkeep_at = 0.0
         self.stats = Stats()
 
         cluster = settings.cluster()
@@ -159,7 +163,9 @@ class Worker:
             self._start_commit()
         if self._commit is None:
             self._committer.idle()
-        self.maintenance.tick(list(self.tasks.values()), asked.checkpoint.id if asked and asked.checkpoint else "")
+        if (now := time.monotonic()) - self._upkeep_at >= UPKEEP_S:
+            self._upkeep_at = now
+            self.maintenance.tick(list(self.tasks.values()), asked.checkpoint.id if asked and asked.checkpoint else "")
         for vigil in self._vigils:
             vigil.tick(0 in self.tasks, asked.layout if asked is not None else 0)
 
@@ -209,13 +215,13 @@ class Worker:
 
     def _read(self, timeout: float) -> bool:
         """Take messages in; returns whether there were no more."""
-        tasks = self.tasks.values()
-        if self.pacer.full(rows=sum(t.rows for t in tasks), size=sum(t.bytes for t in tasks)):
+        if self.pacer.full(rows=self._queue.rows, size=self._queue.bytes):
             time.sleep(timeout)
             return False
-        idle = not any(t.rows for t in self.tasks.values())
-        drained = self._inputs.poll(self.tasks.values(), timeout)
-        if idle and any(t.rows for t in self.tasks.values()):
+        idle = not self._queue.rows
+        tasks, drained = self._inputs.poll(timeout)
+        self._queue.arrived(tasks)
+        if idle and self._queue.rows:
             self._first_row = time.monotonic()
         return drained
 
@@ -223,24 +229,23 @@ class Worker:
         """Close the step of every task that has something, if it is time."""
         if (now := self._time.now()) is None:
             return
-        running = [t for t in self.tasks.values() if t.begun and not t.held]
-        due = [t for t in running if t.due(now)]
+        pending, due = self._queue.pending(), self._queue.due(now)
+        rows = sum(t.rows for t in pending)
         close = self.pacer.closes(
-            rows=sum(t.rows for t in running),
-            size=sum(t.bytes for t in running),
+            rows=rows,
+            size=sum(t.bytes for t in pending),
             age=time.monotonic() - self._first_row,
             drained=drained,
             committing=None if self._commit is None else time.monotonic() - self._commit_began,
         )
         began = time.monotonic()
-        share = self.pacer.share(sum(t.rows for t in running))
-        for task in running:
-            if (close and task.rows) or task in due:
-                self._run_step(task, now, began, share)
+        share = self.pacer.share(rows)
+        for task in dict.fromkeys([*due, *(t for t in pending if close and t.rows)]):
+            self._run_step(task, now, began, share)
         if close:
             self.pacer.ran(time.monotonic() - began)
             self.stats.rounds.add(time.monotonic() - began)
-            if any(t.rows for t in running):  # more than one step may have
+            if any(t.rows for t in pending):  # more than one step may have
                 self._first_row = time.monotonic()
 
     def _run_step(self, task: RunningTask, now: Millis, closed: float, share: float) -> None:
@@ -252,6 +257,7 @@ class Worker:
         except Exception as error:
             self.traces.failed(task.owned, next_step(self.pipeline.last(task.owned)), began, error)
             raise
+        self._queue.changed(task)
         self.pipeline.stage(step)
         self.traces.ran(step, self._first_row, closed, began)
 
@@ -285,6 +291,7 @@ class Worker:
                     self._begin(task)
                 self._correct(task)
                 self._inputs.rewind(task)
+                self._queue.changed(task)
         self._drop_lost()
 
     def _learn(self, steps: list[ClosedStep], fates: list[Fate], took: float) -> None:
@@ -309,13 +316,12 @@ class Worker:
     def _on_assigned(self, partitions: Sequence[int]) -> None:
         logger.debug("assigned %s", sorted(partitions))
         self.member = True
-        self._assigned |= set(partitions)
+        # Partitions beyond its own tasks belong to a newer flow: not to this worker, which soon learns of it (`TopicWatch`).
+        self._assigned |= {p for p in partitions if p < len(self.app.tasks)}
 
     def _take_over(self) -> None:
         """Check the progress of tasks that are assigned but do not run yet."""
-        # Partitions beyond its own tasks belong to a newer flow: not to this worker, which soon learns of it (`Vigil`).
-        mine = {p for p in self._assigned if p < len(self.app.tasks)}
-        if missing := sorted(mine - self.tasks.keys() - self._take_overs.under_way.keys()):
+        if missing := sorted(self._assigned - self.tasks.keys() - self._take_overs.under_way.keys()):
             self._take_overs.begin(missing)
         if self._take_overs.recover_named():
             self._drop_lost()
@@ -333,6 +339,7 @@ class Worker:
             self._begin(task)
         self._correct(task)
         self._inputs.add(task)
+        self._queue.changed(task)
         self.maintenance.taken(task)
         step = -1 if owned.last is None else owned.last.step
         told = {"task": str(owned.task.id), "step": step}
@@ -365,6 +372,7 @@ class Worker:
         leaving = [p for p in partitions if p in self.tasks]
         for p in leaving:
             self._inputs.remove(self.tasks[p])
+            self._queue.forget(self.tasks[p])
         self.maintenance.last_versions([self.tasks[p] for p in leaving])
         if leaving:
             self._committer.release([self.tasks[p].owned for p in leaving])
@@ -389,6 +397,7 @@ class Worker:
         if task is None:
             return
         self._inputs.remove(task)
+        self._queue.forget(task)
         self.pipeline.forget(task.owned.task.id)
         self.maintenance.forget(task)
         abandon(task.owned)
