@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import polars as pl
@@ -32,6 +33,10 @@ def table(s: fk.Stream) -> fk.Stream:
     return s.group_by("auction").agg(n=fk.len(), name=fk.max("name"))
 
 
+def lists(f: fk.Flow) -> fk.Stream:
+    return f.source("lists", value=fk.Json({"k": str, "l": list[int]}))
+
+
 JSON = fk.Json({"auction": fk.Int64, "price": fk.Int64, "name": fk.String})
 WRONG: list[tuple[str, Build, str]] = [
     ("unknown column", lambda f, s: s.filter(fk.col("pirce") > 1), "did you mean 'price'"),
@@ -55,7 +60,11 @@ WRONG: list[tuple[str, Build, str]] = [
     ("constants only", lambda f, s: s.select(one=1), "only constants"),
     ("nothing selected", lambda f, s: s.select(), "no expression"),
     ("Polars expression", lambda f, s: s.filter(pl.col("price") > 1), "is a Polars expression"),
-    ("sum of text", lambda f, s: s.group_by("auction").agg(x=fk.sum("name")), "sum of 'name', which is String"),
+    (
+        "sum of text",
+        lambda f, s: s.group_by("auction").agg(x=fk.sum("name")),
+        'fk.sum(fk.col("name").cast(fk.Float64))',
+    ),
     ("mean of text", lambda f, s: s.group_by("auction").agg(x=fk.mean("name")), "mean of 'name'"),
     ("unknown column to sum", lambda f, s: s.group_by("auction").agg(x=fk.sum("pric")), "did you mean 'price'"),
     ("no aggregate", lambda f, s: s.group_by("auction").agg(), "nothing is aggregated"),
@@ -118,6 +127,18 @@ WRONG: list[tuple[str, Build, str]] = [
         lambda f, s: s.key_by("auction").process(lambda r, k: None, state={"l": list[int]}),
         "state cannot hold",
     ),
+    ("dict for a type", lambda f, s: f.source("x", value=fk.Json({"a": dict})), "name the fields of the nested object"),
+    ("dict for a type", lambda f, s: f.source("x", value=fk.Json({"a": dict[str, int]})), "name the fields"),
+    ("list of nothing", lambda f, s: f.source("x", value=fk.Json({"a": list})), "say of what: list[str]"),
+    ("decimal without digits", lambda f, s: f.source("x", value=fk.Json({"a": Decimal})), "fk.Decimal(18, 2)"),
+    ("schema that is none", lambda f, s: f.source("x", value=fk.Json("a")), "give a dict of types"),
+    ("column without a name", lambda f, s: f.source("x", value=fk.Json({1: int})), "is a string"),
+    ("name of a format", lambda f, s: f.source("x", value="json"), "write value=fk.Json("),
+    ("name of a sink's format", lambda f, s: s.sink("x", value="avro"), "write value=fk.Avro("),
+    ("number for a key", lambda f, s: f.source("x", key=7, value=JSON), "no name of a column"),
+    ("type for a key's format", lambda f, s: f.source("x", key=fk.Key("auction", int), value=JSON), "fk.Int64BE"),  # type: ignore[arg-type]
+    ("type for text", lambda f, s: f.source("x", value=fk.Text(int)), 'fk.Text("name")'),  # type: ignore[arg-type]
+    ("max of a list", lambda f, s: lists(f).group_by("k").agg(x=fk.max("l")), "numbers, times, text"),
     ("dict for a format", lambda f, s: f.source("x", value={"a": fk.Int64}), "is no format"),
     ("dict for a sink's format", lambda f, s: s.sink("x", value={"a": fk.Int64}), "is no format"),
     ("column of ours", lambda f, s: s.select(__falkirk_ts="price"), "named as Falkirk's own"),
@@ -136,6 +157,8 @@ def test_a_wrong_definition_is_refused_in_words(build: Build, says: str) -> None
         build(flow, stream)
     assert type(caught.value).__name__ == "DefinitionError"
     assert says in str(caught.value)
+    assert "test_definition.py:" in caught.value.where, "an error without the user's line"
+    assert caught.value.hint, "an error without a fix"
 
 
 def test_errors_name_the_line_of_the_users_call() -> None:

@@ -29,7 +29,9 @@ def expressions(positional: Sequence[Any], named: Mapping[str, Any], where: str)
     exprs = [_expression(e, where, text_is_column=True) for e in positional]
     exprs += [_expression(e, where, text_is_column=True).alias(name) for name, e in named.items()]
     if not exprs:
-        raise DefinitionError("no expression is given", where=where)
+        raise DefinitionError(
+            "no expression is given", where=where, hint='give a column, "price", or fk.col("price") * 2'
+        )
     return tuple(exprs)
 
 

@@ -12,7 +12,9 @@ from falkirk.errors import DefinitionError
 def checked_function(function: Callable[..., Any], where: str) -> None:
     """Raises DefinitionError where it is none, or is async: a call of that gives a coroutine, and no row."""
     if not callable(function):
-        raise DefinitionError(f"{function!r} is no function", where=where)
+        raise DefinitionError(
+            f"{function!r} is no function", where=where, hint="pass the function itself, not its name"
+        )
     if any(map(_is_async, (function, getattr(function, "__call__", None)))):  # noqa: B004  # an object may be async to call
         name = getattr(function, "__qualname__", type(function).__qualname__)
         raise DefinitionError(

@@ -24,19 +24,33 @@ def checked_key(spec: KeyLike, schema: pl.Schema, where: str) -> Key:
     return key
 
 
-def checked_format(value: Any, where: str) -> Format:
-    """The format, or DefinitionError if it is none. A class stands for its object: `fk.Text` for `fk.Text()`."""
+def checked_format(value: Any, where: str, json: str = 'fk.Json({"price": fk.Int64})') -> Format:
+    """The format, or DefinitionError if it is none. A class stands for its object: `fk.Text` for `fk.Text()`. `json` is the
+    example for people who gave none."""
     made = value() if isinstance(value, type) and hasattr(value, "decode") else value
     if not all(hasattr(made, method) for method in ("schema", "decode", "encode")):
         raise DefinitionError(
-            f"value={value!r} is no format", where=where, hint='use fk.Json({"price": fk.Int64}), fk.Text()…'
+            f"value={value!r} is no format",
+            where=where,
+            hint=f"write value={_NAMES.get(str(value).lower(), json)}",
         )
     return cast(Format, made)
 
 
+_NAMES = {
+    "avro": 'fk.Avro("bid.avsc")',
+    "protobuf": 'fk.Protobuf("bid.proto")',
+    "string": "fk.Text()",
+    "text": "fk.Text()",
+    "bytes": "fk.Raw()",
+    "raw": "fk.Raw()",
+}
+"""What people mean who give a format's name."""
+
+
 def sink_format(value: Any, topic: str, schema: pl.Schema, where: str) -> Format:
     """The format of a sink, or DefinitionError if it is none, or cannot write such columns."""
-    made = checked_format(value, where)
+    made = checked_format(value, where, "fk.Json()")
     try:
         made = made.for_sink(topic, schema) if isinstance(made, Registering) else made
         made.encode(schema.to_frame())
@@ -49,7 +63,7 @@ def columns_of(given: Sequence[str | Sequence[str]], schema: pl.Schema, where: s
     """Columns to group by, as one flat tuple. Raises DefinitionError if there are none, or one is missing or no key."""
     names: list[Any] = [n for g in given for n in (g if isinstance(g, list | tuple) else [g])]
     if not names:
-        raise DefinitionError("no column is given", where=where)
+        raise DefinitionError("no column is given", where=where, hint='name one: "auction"')
     for name in names:
         if not isinstance(name, str):
             raise DefinitionError(
@@ -58,7 +72,7 @@ def columns_of(given: Sequence[str | Sequence[str]], schema: pl.Schema, where: s
         if name not in schema:
             raise DefinitionError(f"there is no column {name!r}", where=where, hint=did_you_mean(name, schema))
         if names.count(name) > 1:
-            raise DefinitionError(f"column {name!r} is named twice", where=where)
+            raise DefinitionError(f"column {name!r} is named twice", where=where, hint="name it once")
         check_key_type(schema[name], where=f"column {name!r} of {where}")
     return tuple(names)
 

@@ -30,7 +30,11 @@ class Stream(RowWise[RowT_co]):
         inputs = [self._op, *[other._op for other in others]]
         for other in others:
             if other._graph is not self._graph:
-                raise DefinitionError("streams of two flows cannot be one", where=f"concat ({line})")
+                raise DefinitionError(
+                    "streams of two flows cannot be one",
+                    where=f"concat ({line})",
+                    hint="read both sources in one flow",
+                )
             if other.schema != self.schema:
                 raise DefinitionError(
                     f"the streams have other columns: {words(self.schema)} and {words(other.schema)}",

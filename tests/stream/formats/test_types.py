@@ -109,7 +109,7 @@ def test_what_is_no_type_is_refused_with_the_field(wrong: Any) -> None:
     with pytest.raises(DefinitionError, match="is not a type of a column") as caught:
         schema_of({"ok": int, "bad": wrong})
     assert caught.value.where.startswith("field 'bad")
-    assert "Int64" in caught.value.hint
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize("wrong", [int, "Bid", None, [("a", int)], Bid(1, True, None, None, b"", [], None, [])])  # type: ignore[arg-type]

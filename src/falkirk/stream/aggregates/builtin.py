@@ -22,6 +22,7 @@ from falkirk.errors import DefinitionError
 from falkirk.state.cells import as_decimal
 from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context, GroupError, new, old
 from falkirk.stream.expressions import IntoExpr, evaluate
+from falkirk.stream.formats.types import type_name
 
 _INT64 = range(-(2**63), 2**63)
 _SUMMED = 20
@@ -66,8 +67,22 @@ class OfColumn(AggregateLike):
         ((column, dtype),) = schema.items()
         bound = _bound(self.kind, context, dtype, {"x": expr})
         if bound is None:
-            raise DefinitionError(f"{self.kind} of {column!r}, which is {dtype}, is not defined", where=where)
+            words = f"{self.kind} of {column!r}, which is {type_name(dtype)}, is not defined"
+            raise DefinitionError(words, where=where, hint=_instead(self.kind, column, dtype))
         return bound
+
+
+def _instead(kind: str, column: str, dtype: pl.DataType) -> str:
+    """What to do where a column has no such aggregate."""
+    if kind in ("min", "max"):
+        return "min and max take numbers, times, text and booleans"
+    if dtype == pl.String():
+        return f'make it a number first: fk.{kind}(fk.col("{column}").cast(fk.Float64)); or count rows: fk.len()'
+    if isinstance(dtype, pl.Decimal):
+        return (
+            f"up to {_SUMMED} digits can be added up: cast it to fk.Decimal({_SUMMED}, {dtype.scale}), or to fk.Float64"
+        )
+    return f"{kind} takes numbers and booleans; fk.len() counts rows"
 
 
 def _bound(kind: str, context: Context, dtype: pl.DataType, arguments: Mapping[str, nw.Expr]) -> Bound | None:

@@ -64,7 +64,11 @@ class Aggregate(AggregateLike):
         for wanted in ("state", "returns", "add", "result", *(["retract"] if context.retract else [])):
             if getattr(kind, wanted, None) is getattr(Aggregate, wanted, None):
                 why = ", because rows of a grouped result can be taken back" if wanted == "retract" else ""
-                raise DefinitionError(f"the aggregate does not define `{wanted}`{why}", where=where)
+                raise DefinitionError(
+                    f"the aggregate does not define `{wanted}`{why}",
+                    where=where,
+                    hint=f"add it to class {kind.__name__}; see help(fk.Aggregate)",
+                )
         for method in (self.add, self.retract, self.result):
             checked_function(method, where)
         if not self.columns:

@@ -20,6 +20,7 @@ import orjson
 import polars as pl
 
 from falkirk.errors import DefinitionError
+from falkirk.stream.blame import user_line
 from falkirk.stream.formats import fields, ndjson
 from falkirk.stream.formats.base import Decoded
 from falkirk.stream.formats.json import Json
@@ -47,23 +48,42 @@ class Key:
 
         Raises DefinitionError for no columns, one column twice, or another format over several.
         """
+        if not isinstance(columns, str | Sequence):
+            raise DefinitionError(
+                f"key={columns!r} is no name of a column",
+                where=user_line(),
+                hint='name one, "id", or several: ["id", "day"]',
+            )
         self.array = not isinstance(columns, str)
         self.columns: tuple[str, ...] = (columns,) if isinstance(columns, str) else tuple(columns)
         if not self.columns or len(set(self.columns)) != len(self.columns):
-            raise DefinitionError(f"a key needs columns, each once, not {list(self.columns)!r}")
+            raise DefinitionError(
+                f"a key needs columns, each once, not {list(self.columns)!r}",
+                where=user_line(),
+                hint='name one, "id", or several: ["id", "day"]',
+            )
         self.format: Scalar | None = None
         self.fields: tuple[str, ...] = ()
         """Of an object, its fields' names."""
         if isinstance(scalar, Json):
             raise DefinitionError(
                 "a key's JSON has its columns for fields, and no schema of its own",
+                where=user_line(),
                 hint="leave it out: fk.Key(…, fk.Json)",
             )
         if isinstance(scalar, type) and issubclass(scalar, Json):
             self.fields = self.columns
+        elif scalar is not None and not issubclass(scalar if isinstance(scalar, type) else type(scalar), Scalar):
+            raise DefinitionError(
+                f"{scalar!r} is no format of a key",
+                where=user_line(),
+                hint=f'leave it out, and the key is the value as text; or write fk.Key("{self.columns[0]}", fk.Int64BE)',
+            )
         elif self.array and scalar is not None:
             raise DefinitionError(
-                f"{scalar!r} writes one column, not {list(self.columns)!r}", hint="leave the format out, or say fk.Json"
+                f"{scalar!r} writes one column, not {list(self.columns)!r}",
+                where=user_line(),
+                hint="leave the format out, or say fk.Json",
             )
         else:
             self.format = scalar(self.columns[0]) if isinstance(scalar, type) else scalar

@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 
 from falkirk.errors import DefinitionError
+from falkirk.stream.blame import user_line
 from falkirk.stream.formats.base import Decoded
 from falkirk.stream.formats.rows import Row
 from falkirk.stream.formats.types import type_name
@@ -36,6 +37,10 @@ class Scalar(ABC):
     dtype: ClassVar[pl.DataType]
 
     def __init__(self, column: str = "value") -> None:
+        if not isinstance(column, str):
+            raise DefinitionError(
+                f"{column!r} is no name of a column", where=user_line(), hint=f'write fk.{type(self).__name__}("name")'
+            )
         self.column = column
 
     def __repr__(self) -> str:

@@ -7,10 +7,12 @@ column may hold nulls: a type says what a value is when there is one.
 from __future__ import annotations
 
 import dataclasses
+import decimal
 import types
 import typing
+import uuid
 from collections.abc import Mapping
-from datetime import date, datetime
+from datetime import date, datetime, time, timedelta
 from typing import Any, cast
 
 import narwhals as nw
@@ -18,6 +20,7 @@ import polars as pl
 from narwhals.dtypes import DType
 
 from falkirk.errors import DefinitionError
+from falkirk.stream.blame import user_line
 from falkirk.stream.formats.rows import SchemaLike
 
 Int8, Int16, Int32, Int64 = nw.Int8, nw.Int16, nw.Int32, nw.Int64
@@ -80,7 +83,9 @@ def schema_of(spec: SchemaLike) -> pl.Schema:
     fields = _fields(spec)
     if fields is None:
         raise DefinitionError(
-            f"{spec!r} does not describe columns", hint="give a dict of types, a dataclass or a TypedDict"
+            f"{spec!r} does not describe columns",
+            where=user_line(),
+            hint='give a dict of types, as {"price": fk.Int64}, a dataclass or a TypedDict',
         )
     return pl.Schema(_columns(fields, where=""))
 
@@ -130,7 +135,9 @@ def _fields(spec: Any) -> Mapping[Any, Any] | None:
             hints = typing.get_type_hints(spec)
         except NameError as error:
             raise DefinitionError(
-                f"a type of {spec.__name__} is not known: {error}", hint="define it at the top of the module"
+                f"a type of {spec.__name__} is not known: {error}",
+                where=user_line(),
+                hint="define it at the top of the module",
             ) from None
         return {f.name: hints[f.name] for f in dataclasses.fields(spec)} if dataclasses.is_dataclass(spec) else hints
     return None
@@ -139,11 +146,15 @@ def _fields(spec: Any) -> Mapping[Any, Any] | None:
 def _columns(fields: Mapping[Any, Any], where: str) -> dict[str, pl.DataType]:
     if not fields:
         raise DefinitionError(
-            "a schema without columns", where=where and f"field {where!r}", hint="name one column at least"
+            "a schema without columns",
+            where=_place(where) if where else user_line(),
+            hint='name one column at least: {"price": fk.Int64}',
         )
     for name in fields:
         if not isinstance(name, str):
-            raise DefinitionError(f"the name of a column is a string, not {name!r}")
+            raise DefinitionError(
+                f"the name of a column is a string, not {name!r}", where=user_line(), hint=f'write "{name}"'
+            )
     return {name: _dtype(kind, f"{where}.{name}" if where else name) for name, kind in fields.items()}
 
 
@@ -169,9 +180,39 @@ def _dtype(kind: Any, where: str) -> pl.DataType:
         if dtype in _PLAIN or isinstance(dtype, pl.Decimal):
             return dtype
     raise DefinitionError(
-        f"{kind!r} is not a type of a column",
-        where=f"field {where!r}",
-        hint=f"use one of {', '.join(_PLAIN.values())}, Decimal(...), List(...), Struct({{...}})",
+        f"{kind.__name__ if isinstance(kind, type) else repr(kind)} is not a type of a column",
+        where=_place(where),
+        hint=_instead(kind),
+    )
+
+
+def _place(field: str) -> str:
+    return f"field {field!r} ({user_line()})"
+
+
+_INSTEAD: dict[Any, str] = {
+    dict: 'name the fields of the nested object: {"city": str, "zip": str}',
+    list: "say of what: list[str]",
+    tuple: "use a list, and say of what: list[str]",
+    set: "use a list, and say of what: list[str]",
+    decimal.Decimal: "say how many digits, and how many behind the point: fk.Decimal(18, 2)",
+    nw.Decimal: "say how many digits, and how many behind the point: fk.Decimal(18, 2)",
+    time: "use str; for a moment, datetime",
+    timedelta: "use int, and count seconds",
+    uuid.UUID: "use str",
+}
+
+
+def _instead(kind: Any) -> str:
+    """What people mean who write this. For a dict[str, int] it is what they mean by a dict."""
+    if isinstance(kind, str):
+        return "write the type without quotes"
+    plain = typing.get_origin(kind) or kind
+    if isinstance(plain, type) and plain in _INSTEAD:
+        return _INSTEAD[plain]
+    return (
+        f"use int, float, str, bool, {', '.join(_PLAIN.values())}, Decimal(digits, scale), list[...], or a dict of types for "
+        "a nested object"
     )
 
 
