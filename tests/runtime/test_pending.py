@@ -91,7 +91,7 @@ def test_steps_of_a_task_behind_an_edge_are_bounded_in_rows_and_the_pacer_learns
     task.circuit.run = lambda step, overlay: StepOutput()  # type: ignore[method-assign]
     most = 10_000
     worker.pacer = Pacer(limit=0.1, max_rows=most, max_bytes=1 << 30)
-    worker.tasks, worker.stats = {0: task}, Stats()
+    worker.stats = Stats()
     worker.app = SimpleNamespace(limits=Counter())  # type: ignore[assignment]
     worker._time = SimpleNamespace(now=lambda: Millis(1))  # type: ignore[assignment]
     positions = SimpleNamespace(positions=lambda bound: {}, seen=lambda bound: {})

@@ -80,9 +80,9 @@ def turned(heard: Standing | None, ear: RequestListener | None = None) -> tuple[
     worker.__dict__ |= dict.fromkeys(parts, around) | {
         "_ear": ear or around,
         "_vigils": [around], "_time": SimpleNamespace(now=lambda: 0), "_aborts": SimpleNamespace(waiting=lambda: False),
-        "pipeline": SimpleNamespace(staged={}), "_commit": None, "_upkeep_at": 0.0, "tasks": {},
-        "_take_over": around.take_over, "_settle": lambda *, wait: None, "_read": around.read,
-        "_close_steps": around.close_steps, "_start_commit": around.start_commit,
+        "pipeline": SimpleNamespace(staged={}), "_commit": None, "_upkeep_at": 0.0,
+        "_assignment": SimpleNamespace(running={}, take_over=around.take_over), "_settle": lambda *, wait: None,
+        "_read": around.read, "_close_steps": around.close_steps, "_start_commit": around.start_commit,
     }  # fmt: skip
     worker.turn()
     return worker, around.asked

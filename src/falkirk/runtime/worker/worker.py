@@ -16,8 +16,7 @@ from concurrent.futures import Future
 from falkirk.checkpoint.ids import Millis, Offset, OwnerId, TaskId, TopicPartition
 from falkirk.checkpoint.pipeline import Pipeline
 from falkirk.checkpoint.ports import Why
-from falkirk.checkpoint.takeover import abandon
-from falkirk.checkpoint.tasks import ClosedStep, Owned, ends, next_step
+from falkirk.checkpoint.tasks import ClosedStep, Owned, next_step
 from falkirk.checkpoint.transaction import Fate
 from falkirk.connectors.kafka.config import logger
 from falkirk.connectors.kafka.group import Membership
@@ -27,7 +26,6 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ClockError, FalkirkError, OutgrownError
 from falkirk.runtime.app.app import App
 from falkirk.runtime.app.backfill_state import look
-from falkirk.runtime.app.starts import check_division, joining_offsets, start_offsets
 from falkirk.runtime.host.clock import timekeeper
 from falkirk.runtime.host.identity import Identity
 from falkirk.runtime.host.settings import Settings
@@ -37,6 +35,7 @@ from falkirk.runtime.messages.requests import RequestListener
 from falkirk.runtime.messages.stats import Stats
 from falkirk.runtime.observe.traces import SILENT, Traces
 from falkirk.runtime.worker.aborts import Aborts
+from falkirk.runtime.worker.assignment import Assignment
 from falkirk.runtime.worker.committer import Committer
 from falkirk.runtime.worker.inputs import Inputs
 from falkirk.runtime.worker.maintenance import Maintenance
@@ -46,10 +45,7 @@ from falkirk.runtime.worker.stores import TaskStores, memory_of
 from falkirk.runtime.worker.takeovers import TakeOvers
 from falkirk.runtime.worker.task import RunningTask, check_sizes
 from falkirk.runtime.worker.topic_watch import topic_watches
-from falkirk.stream.circuit import Circuit
 
-SERVE_S = 1.0
-"""How often the events of an idle producer are polled."""
 IDLE_WAIT = 0.01
 """Seconds that one poll for input waits: all other work is done between two polls."""
 UPKEEP_S = 0.05
@@ -64,12 +60,10 @@ class Worker:
     ) -> None:
         self.app, self.settings, self.topics, self.traces = app, settings, topics, traces
         self.owner = owner_of(app, identity)
-        self.tasks: dict[int, RunningTask] = {}
         self.pipeline = Pipeline()
         self._queue = RunQueue()
         self.pacer = pacer_of(app)
         self._aborts = Aborts()
-        self._assigned: set[int] = set()
         self.member = False
         """Whether the group has given it tasks, or none."""
         self._commit: tuple[list[ClosedStep], Future[list[Fate]]] | None = None
@@ -102,7 +96,6 @@ class Worker:
         url = settings.checkpoint_url()
         self._stores = TaskStores(app, identity.folder, url, memory, lambda: look(app, cluster))
         self.maintenance = Maintenance(self._stores, topics, settings.keep_steps_ms / 1000, traces)
-        self._take_overs = TakeOvers(app, settings, self._committer, self._stores, traces)
         self._inputs = Inputs(app, cluster, topics, identity.folder, memory)
         patterns = [pattern for stage in app.plan.stages for pattern in patterns_of(stage).values()]
         self._vigils = topic_watches(app.recorded, topics, patterns, settings.prefix)
@@ -110,6 +103,23 @@ class Worker:
         """Why it left before it was told to."""
         self._ear = RequestListener(cluster, app.control)
         self._time = timekeeper(cluster, app.control, self.owner, settings.clock_bound_ms)
+        self._assignment = Assignment(
+            app,
+            self.owner,
+            topics,
+            self._time,
+            self.pipeline,
+            self._queue,
+            self._inputs,
+            self.maintenance,
+            self._committer,
+            TakeOvers(app, settings, self._committer, self._stores, traces),
+        )
+
+    @property
+    def tasks(self) -> dict[int, RunningTask]:
+        """The tasks that run, by their partitions of the steps topic."""
+        return self._assignment.running
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
@@ -147,7 +157,7 @@ class Worker:
         self._membership.poll()
         self._orphans.tick()
         if self._time.now() is not None:
-            self._take_over()
+            self._assignment.take_over()
         self._settle(wait=False)
         asked = self._ear.heard()
         wait = self._wait()
@@ -199,7 +209,7 @@ class Worker:
 
     def recovering(self) -> list[Owned]:
         """The tasks that are being taken over."""
-        return list(self._take_overs.under_way.values())
+        return list(self._assignment.take_overs.under_way.values())
 
     def marks(self, task: RunningTask) -> dict[TopicPartition, Offset]:
         """Where the task's inputs end, as far as this worker knows."""
@@ -283,16 +293,8 @@ class Worker:
         rewound = self.pipeline.settle(steps, fates)
         self.maintenance.committed([s for s, fate in zip(steps, fates, strict=True) if fate is Fate.COMMITTED])
         for owned in rewound:
-            task = self.tasks.get(owned.task.steps.partition)
-            if task is not None and not owned.lost:
-                logger.info("task %s: the step after %s was aborted", owned.task.id, owned.last and owned.last.step)
-                task.rewind()
-                if not task.begun:
-                    self._begin(task)
-                self._correct(task)
-                self._inputs.rewind(task)
-                self._queue.changed(task)
-        self._drop_lost()
+            self._assignment.rewind(owned)
+        self._assignment.drop_lost()
 
     def _learn(self, steps: list[ClosedStep], fates: list[Fate], took: float) -> None:
         """Set the next transaction's size and time by the outcome of the last. Raises ClusterError if none can commit."""
@@ -305,102 +307,28 @@ class Worker:
                 self.pacer.slow(rows)
             self._aborts.aborted(aborted)
 
-    def _drop_lost(self) -> None:
-        for partition in [p for p, task in self.tasks.items() if task.owned.lost]:
-            task = self.tasks[partition].owned.task.id
-            logger.warning("task %s has another owner", task, extra={"task": str(task)})
-            self._drop(partition)
-
-    # -- coming by tasks -----------------------------------------------------------------------------------------------
+    # -- what the group says -------------------------------------------------------------------------------------------
 
     def _on_assigned(self, partitions: Sequence[int]) -> None:
         logger.debug("assigned %s", sorted(partitions))
         self.member = True
-        # Partitions beyond its own tasks belong to a newer flow: not to this worker, which soon learns of it (`TopicWatch`).
-        self._assigned |= {p for p in partitions if p < len(self.app.tasks)}
-
-    def _take_over(self) -> None:
-        """Check the progress of tasks that are assigned but do not run yet."""
-        if missing := sorted(self._assigned - self.tasks.keys() - self._take_overs.under_way.keys()):
-            self._take_overs.begin(missing)
-        if self._take_overs.recover_named():
-            self._drop_lost()
-        for owned, circuit in self._take_overs.taken():
-            self._start(owned, circuit)
-
-    def _start(self, owned: Owned, circuit: Circuit) -> None:
-        partition = owned.task.steps.partition
-        bound = self.app.tasks[partition]
-        if owned.last is not None:
-            check_division(bound, ends(owned.last))
-        self.tasks[partition] = task = RunningTask(bound, owned, circuit)
-        task.join(joining_offsets(bound, task.ends, self.topics))
-        if not task.begun:
-            self._begin(task)
-        self._correct(task)
-        self._inputs.add(task)
-        self._queue.changed(task)
-        self.maintenance.taken(task)
-        step = -1 if owned.last is None else owned.last.step
-        told = {"task": str(owned.task.id), "step": step}
-        after = ", and first moves, or makes anew, what an earlier version of the flow has kept" if task.moving else ""
-        logger.info("task %s runs from step %s%s", owned.task.id, step, after, extra=told)
-
-    def _begin(self, task: RunningTask) -> None:
-        """Stage step 0, which says where the inputs begin; again, if it was aborted."""
-        starts = start_offsets(task.bound, self.topics, task.owned.begins, self.app.starts)
-        starts |= self._inputs.tables.positions(task.bound)
-        self.pipeline.stage(task.begin(starts, self.owner, self._time.latest()))
-
-    def _correct(self, task: RunningTask) -> None:
-        """Stage the correction of recorded steps, if there is one; again, if it was aborted."""
-        if task.owned.correction is not None:
-            step = task.correct(self.owner, self._time.latest())
-            check_sizes(step, self.app.limits)
-            self.pipeline.stage(step)
-
-    # -- losing tasks --------------------------------------------------------------------------------------------------
+        self._assignment.assign(partitions)
 
     def _on_revoked(self, partitions: Sequence[int]) -> None:
-        """Commit what is staged, make a last version, write `released`. The group waits for this, so nothing is requested
-        from the checkpoint store here: the copies follow."""
-        self._assigned -= set(partitions)
-        self._take_overs.give_up(partitions)
+        """Commit what is staged, then release the tasks."""
+        self._assignment.withdraw(partitions)
         self._settle(wait=True)
         self._start_commit()
         self._settle(wait=True)
-        leaving = [p for p in partitions if p in self.tasks]
-        for p in leaving:
-            self._inputs.remove(self.tasks[p])
-            self._queue.forget(self.tasks[p])
-        self.maintenance.last_versions([self.tasks[p] for p in leaving])
-        if leaving:
-            self._committer.release([self.tasks[p].owned for p in leaving])
-        for p in leaving:
-            owned = self.tasks.pop(p).owned
-            # If the last transaction was aborted, a task that had no step yet has staged its step 0 again.
-            self.pipeline.forget(owned.task.id)
-            abandon(owned)
+        self._assignment.release(partitions)
 
     def _on_lost(self, partitions: Sequence[int]) -> None:
         """The session ended: others own the tasks now, or will."""
         logger.warning("lost tasks %s", sorted(partitions))
-        self._assigned -= set(partitions)
-        self._take_overs.give_up(partitions)
+        self._assignment.withdraw(partitions)
         self._settle(wait=True)
         for p in partitions:
-            self._drop(p)
-
-    def _drop(self, partition: int) -> None:
-        """Forget a task; if the group still assigns it, it is taken over again."""
-        task = self.tasks.pop(partition, None)
-        if task is None:
-            return
-        self._inputs.remove(task)
-        self._queue.forget(task)
-        self.pipeline.forget(task.owned.task.id)
-        self.maintenance.forget(task)
-        abandon(task.owned)
+            self._assignment.drop(p)
 
 
 def owner_of(app: App, identity: Identity) -> OwnerId:
