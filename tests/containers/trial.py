@@ -16,8 +16,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.containers.cluster import Containers
 from tests.soak import specs
+from tests.soak.consumers import PATIENT
 from tests.soak.load import Sent
-from tests.soak.reader import PATIENT, Status
+from tests.soak.reader import Status
 from tests.soak.recovery import Recoveries, Wound
 from tests.soak.system import Helper, now
 

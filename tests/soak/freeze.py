@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import psutil
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from tests.soak.reader import PATIENT, told
+from tests.soak.consumers import PATIENT, told
 from tests.soak.system import signal_to
 
 TRIES = 60

@@ -17,21 +17,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import msgspec
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import KafkaError, TopicPartition
 from tests.soak.checker import Checker
+from tests.soak.consumers import Ahead, Asked, Cluster
 from tests.soak.findings import Kind
 from tests.soak.seen import Seen, Tp, parts
 from tests.soak.spec import Spec
@@ -41,12 +32,6 @@ REPORT_S = 0.25
 BARRIER_S = 1.0
 BACKLOG = 100_000
 """Rows held of one input partition beyond which it is not read on, unless a step waits for them."""
-
-PATIENT = {
-    "reconnect.backoff.ms": 20,
-    "reconnect.backoff.max.ms": 200,  # else the reader is what a recovery waits for
-    "log_level": 0,
-}
 
 
 class Status(msgspec.Struct):
@@ -165,122 +150,6 @@ class Reader:
         if resume := self._paused - full:
             self._of_sources.consumer.resume([TopicPartition(*tp) for tp in resume])
         self._paused = full
-
-
-Asked = dict[TopicPartition, Future[Any]]
-
-
-def told(asked: Future[Any]) -> int:
-    """An offset that was asked for. Raises KafkaException where no broker answers: the client says -1001 then."""
-    offset: int = asked.result().offset
-    if offset < 0:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-    return offset
-
-
-class Cluster:
-    """What is read of one cluster."""
-
-    def __init__(self, brokers: str) -> None:
-        self.brokers = brokers
-        self.admin = self._admin()
-        self.consumer = _consumer(brokers)
-        self.all: list[Tp] = []
-
-    def read(self, partitions: Iterable[Tp]) -> None:
-        """Read these from their beginnings."""
-        self.consumer.assign([TopicPartition(*tp, OFFSET_BEGINNING) for tp in partitions])
-
-    def wait_for(self, topics: Sequence[str]) -> dict[str, int]:
-        """How many partitions each has, once they are there."""
-        while True:
-            try:
-                found = self.admin.list_topics(timeout=5).topics
-            except KafkaException:
-                found = {}
-            if all(topic in found and found[topic].partitions for topic in topics):
-                return {topic: len(found[topic].partitions) for topic in topics}
-            time.sleep(0.1)
-
-    def behind(self) -> int:
-        """Records between its positions and the ends that came with the last answers."""
-        return sum(
-            max(
-                0,
-                self.consumer.get_watermark_offsets(TopicPartition(tp.topic, tp.partition), cached=True)[1] - tp.offset,
-            )
-            for tp in self.consumer.position(self.consumer.assignment())
-            if tp.offset >= 0
-        )
-
-    def ask(self) -> Asked:
-        """Ask for the ends of all partitions."""
-        # At read_uncommitted: the last stable offset may lag behind a commit whose records have been read elsewhere.
-        wanted = {TopicPartition(*tp): OffsetSpec.latest() for tp in self.all}
-        asked: Asked = self.admin.list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=5
-        )
-        return asked
-
-    def answer(self, asked: Asked) -> dict[Tp, int] | None:
-        """The high watermarks; None where the broker does not answer."""
-        try:
-            return {Tp(tp.topic, tp.partition): told(future) for tp, future in asked.items()}
-        except KafkaException:
-            # The client goes on asking with the leader epochs of before a restart of the broker, and is refused for ever.
-            self.admin = self._admin()
-            return None
-
-    def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.brokers, **PATIENT})
-
-
-class Ahead:
-    """Reads what the app trims, in a thread of its own: however long the checking takes, it is here before it is gone."""
-
-    def __init__(self, brokers: str, partitions: Sequence[Tp]) -> None:
-        self._consumer = _consumer(brokers)
-        self._consumer.assign([TopicPartition(*tp, OFFSET_BEGINNING) for tp in partitions])
-        self._here: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def taken(self) -> list[Message]:
-        """What has come since the last call."""
-        return [self._here.get() for _ in range(self._here.qsize())]
-
-    def waiting(self) -> int:
-        """How many were read and not taken."""
-        return self._here.qsize()
-
-    def close(self) -> None:
-        """Read no more."""
-        self._closing.set()
-        self._thread.join()
-        self._consumer.close()
-
-    def _read(self) -> None:
-        while not self._closing.is_set():
-            for message in self._consumer.consume(1000, 0.1):
-                self._here.put(message)
-
-
-def _consumer(brokers: str) -> Consumer:
-    return Consumer(
-        {
-            "bootstrap.servers": brokers,
-            "group.id": "falkirk-soak-reader",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            # A record that was deleted before we read it must not be passed over in silence.
-            "auto.offset.reset": "error",
-            "fetch.wait.max.ms": 50,
-            "fetch.error.backoff.ms": 20,
-            **PATIENT,
-        }
-    )
 
 
 def _commands(pipe: Iterable[str]) -> queue.Queue[str]:

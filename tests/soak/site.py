@@ -13,7 +13,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from tests.security.secured import secured
-from tests.soak.reader import PATIENT
+from tests.soak.consumers import PATIENT
 from tests.soak.system import ROOT
 
 from falkirk.connectors.embedded import EmbeddedCluster, EmbeddedKafka
