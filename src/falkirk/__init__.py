@@ -90,7 +90,10 @@ else:
     def __getattr__(name: str) -> object:
         """Import what is offered when it is first used: `falkirk --help` needs neither Polars nor Kafka's client."""
         if name not in __all__:
-            raise AttributeError(f"falkirk has no {name!r}: see dir(falkirk) for what it has")
+            from falkirk.stream.alternatives import NAMES, instead
+
+            words = instead(NAMES, name, __all__) or "see dir(falkirk) for what it has"
+            raise AttributeError(f"falkirk has no {name!r}: {words}")
         from importlib import import_module
 
         value = import_module("falkirk.testing") if name == "testing" else getattr(import_module("falkirk._face"), name)

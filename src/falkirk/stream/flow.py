@@ -6,13 +6,14 @@ import importlib
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import polars as pl
 
 from falkirk.checkpoint.ids import CLUSTER, address
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
+from falkirk.stream.alternatives import FLOW, missing
 from falkirk.stream.blame import did_you_mean, user_line
 from falkirk.stream.formats import Format, KeyLike, key_of
 from falkirk.stream.formats.rows import Row, TypedRow
@@ -40,6 +41,9 @@ class Flow:
     >>> [stage.id for stage in flow.plan().stages]
     ['stats']
     """
+
+    if not TYPE_CHECKING:  # to type checkers it would say that every name exists
+        __getattr__ = missing(FLOW)
 
     def __init__(
         self,

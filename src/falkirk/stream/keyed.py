@@ -11,6 +11,7 @@ from falkirk.errors import DefinitionError
 from falkirk.state.codec import check_value_type
 from falkirk.stream import operators as op
 from falkirk.stream.aggregates.bound import AggregateLike, Context
+from falkirk.stream.alternatives import GROUPED, KEYED, missing
 from falkirk.stream.blame import user_line
 from falkirk.stream.earlier import Migrate
 from falkirk.stream.formats import Key, key_of
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 class Grouped:
     """Rows grouped by columns, before it is said what to keep of them."""
+
+    if not TYPE_CHECKING:  # to type checkers it would say that every name exists
+        __getattr__ = missing(GROUPED)
 
     def __init__(
         self,
@@ -81,6 +85,9 @@ class Grouped:
 
 class Keyed(Generic[RowT_co]):
     """Rows by key, before it is said who sees them."""
+
+    if not TYPE_CHECKING:  # to type checkers it would say that every name exists
+        __getattr__ = missing(KEYED)
 
     def __init__(self, graph: op.Graph, before: op.Operator, columns: tuple[str, ...]) -> None:
         self._graph, self._before, self._columns = graph, before, columns

@@ -10,6 +10,7 @@ import polars as pl
 from falkirk.errors import DefinitionError
 from falkirk.state.codec import check_value_type
 from falkirk.stream import operators as op
+from falkirk.stream.alternatives import TABLE, missing
 from falkirk.stream.blame import did_you_mean, user_line
 from falkirk.stream.expressions import words
 from falkirk.stream.formats import Key
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 class Table:
     """Rows by key, of which the last of each key counts: `stream.lookup(table, on="carrier")` adds its columns."""
+
+    if not TYPE_CHECKING:  # to type checkers it would say that every name exists
+        __getattr__ = missing(TABLE)
 
     def __init__(self, graph: op.Graph, operator: op.Operator, key: Key) -> None:
         self._graph, self._op, self._key = graph, operator, key

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
+from falkirk.stream.alternatives import STREAM, missing
 from falkirk.stream.blame import user_line
 from falkirk.stream.earlier import Migrate
 from falkirk.stream.expressions import words
@@ -23,6 +24,9 @@ from falkirk.stream.rowwise import RowWise
 
 class Stream(RowWise[RowT_co]):
     """Rows of one schema, from here on. Every method gives a new stream and leaves this one as it is."""
+
+    if not TYPE_CHECKING:  # to type checkers it would say that every name exists
+        __getattr__ = missing(STREAM)
 
     def concat(self, *others: Stream, id: str | None = None) -> Stream[RowT_co]:  # noqa: A002
         """The rows of this stream and of others with the same columns."""

@@ -1,0 +1,164 @@
+"""What other tools call Falkirk's methods: an AttributeError for such a name says what to write instead.
+
+Left is what to write, right are the names by which people look for it: of Polars, pandas, Spark, Flink, Kafka Streams, Quix,
+Bytewax. This module imports nothing, because `falkirk.__getattr__` needs it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+
+_WINDOWS = (
+    'a column with the window\'s start: .with_columns(hour=fk.col("at").dt.truncate("1h")), then .group_by("id", "hour"). '
+    "Windows that end by themselves are not implemented yet; timers can end them: "
+    '.key_by("id").process(…)'
+)
+_JOIN = (
+    '.lookup(flow.table("customers", key="id", value=…)), which joins a stream with a table. A join of two streams is not '
+    'implemented yet; state can hold what waits for its partner: .concat(…).key_by("id").process(…)'
+)
+_AGG = '.group_by("id").agg(n=fk.len(), total=fk.sum("price"))'
+
+STREAM = {
+    '.filter(fk.col("price") > 100)': "where query having filter_not filterNot",
+    ".map(function) for a row at a time, or .map_batches(function) for a Polars frame": (
+        "apply transform map_values mapValues for_each foreach foreachBatch pipe map_rows map_elements "
+        "mapPartitions mapInPandas"
+    ),
+    ".flat_map(function)": "flatMap explode expand flat_map_values flatMapValues",
+    '.select("id", "price")': "project drop_columns keep",
+    '.select(fk.exclude("price"))': "drop",
+    '.select(fk.exclude("old"), new=fk.col("old"))': "rename withColumnRenamed with_column_renamed",
+    '.with_columns(total=fk.col("price") * 2)': "withColumn with_column withColumns assign add_column mutate",
+    '.with_columns(price=fk.col("price").cast(fk.Float64))': "cast astype",
+    '.with_columns(price=fk.col("price").fill_null(0))': "fillna fill_null na_fill",
+    '.filter(~fk.col("price").is_null())': "dropna drop_nulls",
+    _AGG: "count len sum min max mean avg agg aggregate reduce groupby groupBy group groupByKey group_by_key size",
+    '.key_by("id")': "keyBy",
+    '.key_by("id").process(…), with state and timers': (
+        "process update fold scan map_with_state mapWithState stateful_map mapGroupsWithState transformWithState "
+        "applyInPandasWithState"
+    ),
+    _WINDOWS: (
+        "window window_by windowedBy windowed_by tumbling_window hopping_window sliding_window session_window "
+        "group_by_dynamic tumble resample rolling"
+    ),
+    _JOIN: (
+        "join left_join leftJoin inner_join outer_join interval_join join_asof join_interval join_latest coGroup "
+        "merge_asof"
+    ),
+    'flow.table(grouped_stream, key="id"), or flow.table("topic", key="id", value=…)': "to_table toTable table",
+    '.sink("topic", value=fk.Json())': (
+        "to_topic to to_kafka write write_stream writeStream output send publish sink_to sinkTo add_sink addSink "
+        "produce sink_table insert_into"
+    ),
+    ".concat(other)": "union merge union_all unionAll unionByName vstack append",
+    ".branch(predicate, …)": "split side_output partition",
+    '.repartition("id")': "through shuffle rebalance partition_by partitionBy redistribute rekey re_key selectKey",
+    '.group_by("id").agg(last=fk.max("at")), one row a key': (
+        "distinct unique drop_duplicates dropDuplicates dedup deduplicate"
+    ),
+    'fk.min and fk.max of a group: .group_by("id").agg(top=fk.max("price")). A stream has no end by which it '
+    "could be sorted": "sort order_by orderBy sort_values top_k nlargest",
+    "falkirk peek app:flow SINK -n 10, which shows records": "head limit take tail show print display collect peek log",
+    'fk.testing.run(flow, {"bids": rows}).sinks["out"].rows, in a test': (
+        "to_pandas toPandas to_polars to_list fetchall"
+    ),
+    'time="at" of flow.source: outputs are dated by it': (
+        "watermark with_watermark withWatermark assign_timestamps set_timestamp assignTimestampsAndWatermarks"
+    ),
+    ".schema": "columns dtypes printSchema print_schema",
+    "flow.run(…), or falkirk run app:flow": "run start execute awaitTermination",
+}
+
+FLOW = {
+    'flow.source("bids", value=fk.Json({"price": fk.Int64}))': (
+        "topic stream read_stream readStream dataframe from_source add_source addSource input read_topic read "
+        "from_topic kafka_source builder"
+    ),
+    'flow.table("customers", key="id", value=…)': "ktable global_table globalTable lookup",
+    'stream.sink("topic", value=fk.Json())': "sink output to_topic write add_sink",
+    "flow.run(…), or falkirk run app:flow": "start execute main launch awaitTermination",
+    'fk.testing.run(flow, {"bids": rows}), in a test': "test",
+    'stream = flow.source(…), which has the operators: stream.filter(fk.col("price") > 100)': (
+        "filter where select map group_by groupby with_columns join concat key_by apply"
+    ),
+}
+
+GROUPED = {
+    ".agg(n=fk.len())": "count len size",
+    '.agg(total=fk.sum("price")), and fk.min, fk.max, fk.mean': "sum min max mean avg aggregate",
+    ".agg(x=MyAggregate(…)), with a class of fk.Aggregate": "reduce fold apply map first last std median",
+    'stream.key_by("id").process(…) in place of .group_by("id")': "process update transform scan",
+    ".agg(n=fk.len()) first": "filter where select sink to_topic with_columns",
+    _WINDOWS: "window windowed_by windowedBy tumbling_window hopping_window session_window tumble",
+}
+
+KEYED = {
+    ".process(function) or .process(MyProcess()), with state and timers": (
+        "map apply transform reduce fold scan update flat_map for_each filter"
+    ),
+    'stream.group_by("id").agg(n=fk.len()) in place of .key_by("id")': (
+        "agg aggregate count len sum min max mean group_by"
+    ),
+    _WINDOWS: "window windowed_by windowedBy tumbling_window hopping_window session_window",
+}
+
+TABLE = {
+    "stream.lookup(table)": "join left_join get lookup merge",
+    'a source of the same topic, to see its records as a stream: flow.source("topic", value=…)': (
+        "filter where select map to_stream toStream sink group_by with_columns"
+    ),
+}
+
+NAMES = {
+    "fk.len()": "count size",
+    'fk.mean("price")': "avg average",
+    "a class of fk.Aggregate": "first last std var median quantile collect_list collect_set first_value last_value",
+    "stream.concat(other)": "concat union merge",
+    'fk.Flow("name")': "App Application Dataflow Pipeline StreamExecutionEnvironment SparkSession Topology flow",
+    'flow.source("bids", value=fk.Json({"price": fk.Int64}))': "source Source read_stream from_kafka topic Topic",
+    'stream.sink("topic", value=fk.Json())': "sink Sink",
+    'flow.table("customers", key="id", value=…)': "table Table",
+    "fk.Int64": "Int Integer Long BigInt int int64",
+    "fk.Float64": "Float Double float float64 Real",
+    "fk.String": "Str Utf8 string Varchar str",
+    "fk.Boolean": "Bool Bool8 bool",
+    "fk.Datetime": "Timestamp DateTime datetime timestamp",
+    "fk.Binary": "Bytes bytes",
+    "fk.List": "Array Sequence",
+    'a dict of types, {"city": str}, or fk.Struct': "Dict Map Object Record Row",
+    "fk.Json": "JSON json Jsonl JsonFormat",
+    "fk.EagerCheckpoint() or fk.LazyCheckpoint()": "Checkpoint Eager Lazy eager lazy Regime",
+    "flow.run(…), or falkirk run app:flow": "run execute start",
+    _WINDOWS: "tumbling hopping session window sliding Tumbling Window",
+    _JOIN: "join",
+}
+
+Table = Mapping[str, str]
+
+
+def instead(table: Table, name: str, known: Mapping[str, object] | list[str]) -> str:
+    """What to write in place of a name: of this table, or else one that is spelt like it. "" if there is nothing.
+
+    >>> instead(GROUPED, "count", [])
+    'write .agg(n=fk.len())'
+    >>> instead(GROUPED, "ag", ["agg"])
+    "did you mean 'agg'?"
+    """
+    if found := next((text for text, names in table.items() if name in names.split()), None):
+        return f"write {found}"
+    close = difflib.get_close_matches(name, [k for k in known if not k.startswith("_")], n=1)
+    return f"did you mean {close[0]!r}?" if close else ""
+
+
+def missing(table: Table) -> Callable[[object, str], object]:
+    """A `__getattr__` for a class, which says what to write in place of a name."""
+
+    def __getattr__(self: object, name: str) -> object:  # noqa: N807
+        what = f"{type(self).__name__} has no attribute {name!r}"
+        words = "" if name.startswith("_") else instead(table, name, dir(type(self)))
+        raise AttributeError(f"{what}: {words}" if words else what)
+
+    return __getattr__
