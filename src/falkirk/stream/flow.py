@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 class Flow:
-    """A dataflow from topics to topics.
+    """A dataflow from topics to topics. It is checked while it is built; `falkirk run` runs it.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("auction-stats", regime=fk.EagerCheckpoint(step="100ms"))
@@ -53,8 +53,11 @@ class Flow:
         dead_letters: str | None = None,
         on_error: OnError | None = None,
     ) -> None:
-        """`dead_letters` is the topic of what fails and is kept, and `on_error` says what becomes of what fails where an
-        operator does not say so itself: `fk.Stop()`, `fk.Skip()` or `fk.DeadLetter()`."""
+        """`name` is the app's: its consumer group and internal topics are named after it. It must be unique.
+        `regime` is that of all operators unless `with_regime` changes it; by default `fk.EagerCheckpoint()`.
+        `dead_letters` is the topic for what fails. `on_error` says what happens to what fails in operators that have
+        no `on_error`: `fk.Stop()`, `fk.Skip()` or `fk.DeadLetter()`. Raises DefinitionError.
+        """
         line = user_line()
         check_name(name, "flow", line)
         self.name = name
@@ -105,20 +108,28 @@ class Flow:
         repartition: bool = False,
         on_error: OnError | None = None,
     ) -> Stream:
-        """Read a topic, or several: a row a record.
+        """Read one or more topics: one row for each record.
 
-        `topic` is the topic, if it has another name than the source; or a list of topics; or `fk.Pattern("orders-.*")`, all
-        those whose names match, also those that are made while the app runs.
-        `cluster` is the name of the Kafka cluster that has the topic, if that is another than the app's; where it is, the
-        settings of a run say.
-        `key` names the column by which the topic is keyed and partitioned; grouping by it needs no exchange. With
-        `repartition`, rows are sent to the task of their key first, however the topic is partitioned.
-        `start` is where an app that never ran begins: "earliest", "latest", a time, or an offset for each partition.
+        `value` is the format of the records' values, with a schema.
+        `key` names the column by which the topic is keyed and partitioned: grouping by it needs no exchange. With
+        `repartition=True`, rows are first sent to the task of their key, however the topic is partitioned.
+        `topic` is the topic's name, if it is not `name`; or a list of topics; or `fk.Pattern("orders-.*")` for all
+        topics that match, also those that are created while the app runs.
+        `cluster` is the name of the Kafka cluster that has the topic, if it is not the app's; the settings of a run
+        say where it is.
+        `start` is where an app begins that has never run: "earliest", "latest", a datetime with a zone, or a dict of
+        offsets by partition.
         `metadata` makes columns of a record's `key`, `headers`, `timestamp`, `topic`, `partition` or `offset`; a dict
-        renames.
-        `time` names a column of the value that says when it happened, a datetime or milliseconds since 1970: outputs are
-        dated by it, and not by the record's timestamp.
-        `on_error` says what becomes of records that do not decode. Raises DefinitionError.
+        renames them.
+        `time` names a column of the value that is the event's time, a datetime or an integer of milliseconds since
+        1970. Outputs then have this time, and not the record's timestamp.
+        `on_error` says what happens to records that do not decode; by default they become dead letters. Raises
+        DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> flow.source("bids", key="auction", value=fk.Json({"auction": int}), metadata=["offset"])
+        <Stream of source 'bids': auction Int64, offset Int64>
         """
         line = user_line()
         where = f"source {name!r} ({line})"
@@ -168,12 +179,13 @@ class Flow:
         broadcast: bool = False,
         on_error: OnError | None = None,
     ) -> Table:
-        """A table that streams look up: of a topic, or of a grouped stream of this flow, by the columns it is grouped by.
+        """The last row of each key, for streams to look up: of a topic, or of a grouped stream of this flow.
 
-        Of a topic, the last record of each key counts, and a tombstone takes the key's row away. The key's columns are read
-        from the records' keys: text, unless `key` names a format, of the type that `value` gives the column, or String.
-        With `broadcast`, every worker has all of the topic, and streams look it up without an exchange. `on_error` says what
-        becomes of records that do not decode. `cluster` is that of the topic, as a source's. Raises DefinitionError.
+        Of a topic, a record replaces the row of its key, and a tombstone removes it. The columns of `key` are read
+        from the records' keys: as text, unless `key` is an `fk.Key` with a format. Their type is the one that `value`
+        gives them, or String. With `broadcast=True` every worker has the whole topic, and lookups need no exchange.
+        `topic`, `cluster` and `on_error` are as for `source`. Of a grouped stream, `key` is the columns that it is
+        grouped by. Raises DefinitionError.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("named")
@@ -216,17 +228,19 @@ class Flow:
         return Table(self.graph, self.graph.add(source), spelt)
 
     def run(self, brokers: str | None = None, **options: Any) -> None:
-        """Run the flow on a Kafka cluster, as `falkirk run` does: until Ctrl-C, or with `until="end"` until all that is in
-        the sources is processed. Raises FalkirkError.
+        """Run the flow on a Kafka cluster, as `falkirk run` does: until Ctrl-C; or, with `until="end"`, until
+        everything that was in the sources at the start is processed.
 
-        Options are those of `falkirk run`, without dashes: `workers=4`, `state_dir="state"`, `until="end"`,
-        `set={"security.protocol": "SASL_SSL"}`. What is not given is taken from falkirk.toml and the environment, as ever.
+        Options are those of `falkirk run`, with underscores: `workers=4`, `state_dir="state"`, `until="end"`,
+        `set={"security.protocol": "SASL_SSL"}`. Options that you leave out come from falkirk.toml and the environment.
 
-        Workers are processes, which load the flow from the file that it is in. So it must be a global of a script or a
-        module, and a script must not run it while it is loaded:
+        Workers are processes, which load the flow from its file. So the flow must be a global of a script or a module,
+        and a script must not run it while it is loaded:
 
             if __name__ == "__main__":
                 flow.run("broker-1:9092", workers=4)
+
+        Raises FalkirkError.
         """
         _started(self, "run", {"brokers": brokers, **options})
 
@@ -235,8 +249,16 @@ class Flow:
         _started(self, "dev", options)
 
     def plan(self, prefix: str = PREFIX) -> Plan:
-        """The stages of the flow; topics between them and for dead letters are called `prefix`.NAME.… Raises
-        DefinitionError if it does nothing."""
+        """The stages of the flow and their topics. Internal topics are called `prefix`.NAME.…
+
+        Raises DefinitionError, for example if the flow has no sinks.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("copy")
+        >>> flow.source("lines", value=fk.Text()).sink("copies", value=fk.Text())
+        >>> [stage.id for stage in flow.plan().stages]
+        ['lines']
+        """
         from falkirk.stream.planner import plan
 
         return plan(self.graph, prefix)

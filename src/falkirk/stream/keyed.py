@@ -27,7 +27,14 @@ if TYPE_CHECKING:
 
 
 class Grouped:
-    """Rows grouped by columns, before it is said what to keep of them."""
+    """Rows grouped by columns. `.agg(…)` makes a stream of them.
+
+    >>> import falkirk as fk
+    >>> bids = fk.Flow("example").source("bids", key="auction", value=fk.Json({"auction": int}))
+    >>> grouped = bids.group_by("auction")
+    >>> grouped.agg(n=fk.len()).schema.names()
+    ['auction', 'n']
+    """
 
     if not TYPE_CHECKING:  # to type checkers it would say that every name exists
         __getattr__ = missing(GROUPED)
@@ -47,9 +54,18 @@ class Grouped:
         self._migrate = migrate
 
     def agg(self, **aggregates: AggregateLike) -> Stream[Row]:
-        """One row a group: its columns and these aggregates. `agg(n=fk.len(), top=fk.max("price"))`.
+        """One row for each group: its columns and these aggregates, by name.
 
-        The stream that comes out is a changing table: a new row of a group takes the old one's place, downstream too.
+        The result is a table that changes: a group's new row replaces its old one, for the operators behind it too.
+        Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int, "price": int}))
+        >>> stats = bids.group_by("auction", id="stats").agg(n=fk.len(), top=fk.max("price"))
+        >>> stats.sink("stats", key="auction", value=fk.Json())
+        >>> fk.testing.run(flow, {"bids": [{"auction": 7, "price": 120}, {"auction": 7, "price": 90}]}).sinks["stats"].table
+        {7: {'auction': 7, 'n': 2, 'top': 120}}
         """
         from falkirk.stream.streams import Stream
 
@@ -84,7 +100,13 @@ class Grouped:
 
 
 class Keyed(Generic[RowT_co]):
-    """Rows by key, before it is said who sees them."""
+    """Rows by key. `.process(…)` makes a stream of them.
+
+    >>> import falkirk as fk
+    >>> bids = fk.Flow("example").source("bids", key="auction", value=fk.Json({"auction": int}))
+    >>> bids.key_by("auction").process(lambda row, key: row, id="same").schema.names()
+    ['auction']
+    """
 
     if not TYPE_CHECKING:  # to type checkers it would say that every name exists
         __getattr__ = missing(KEYED)
@@ -130,10 +152,24 @@ class Keyed(Generic[RowT_co]):
         migrate: Migrate = (),
         on_error: OnError | None = None,
     ) -> Stream[Any]:
-        """Give each key's rows, in order, to a Process or a function `(row, key) -> rows`, with state and timers.
+        """Give each key's rows, in order, to an `fk.Process` or a function `(row, key) -> rows`, with state and
+        timers.
 
-        `state`, `tables`, `returns`, `version` and `migrate` may be given here or by the Process; see there. `on_error` says
-        what becomes of rows and timers for which it fails: what such a call put, set or gave is undone.
+        A row is a dict, `key` is an `fk.KeyContext`. The result is None, one dict, or any number of dicts. `state`,
+        `tables`, `returns`, `version` and `migrate` are those of `fk.Process`, and replace its own. `id` names the
+        state. `on_error` says what happens to rows and timers for which the code fails: what such a call wrote, set or
+        returned is undone. Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int, "price": int}))
+        >>> def first(row, key):
+        ...     if key.get() is None:
+        ...         key.put({"seen": True})
+        ...         yield row
+        >>> bids.key_by("auction").process(first, id="first", state={"seen": bool}).sink("first", value=fk.Json())
+        >>> fk.testing.run(flow, {"bids": [{"auction": 7, "price": 120}, {"auction": 7, "price": 90}]}).sinks["first"].rows
+        [{'auction': 7, 'price': 120}]
         """
         from falkirk.stream.streams import Stream
 

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 
 class Table:
-    """Rows by key, of which the last of each key counts: `stream.lookup(table, on="carrier")` adds its columns."""
+    """The last row of each key, for `stream.lookup(table)`.
+
+    >>> import falkirk as fk
+    >>> fk.Flow("example").table("carriers", key="carrier", value=fk.Json({"name": str}))
+    <Table of table 'carriers': carrier String, name String, by carrier>
+    """
 
     if not TYPE_CHECKING:  # to type checkers it would say that every name exists
         __getattr__ = missing(TABLE)
@@ -34,12 +39,12 @@ class Table:
 
     @property
     def schema(self) -> pl.Schema:
-        """The columns, those of the key among them."""
+        """The columns, with those of the key: by name, their Polars types."""
         return self._op.schema
 
     @property
     def errors(self) -> Stream[Row]:
-        """What does not decode of the table's topic; see `Stream.errors`."""
+        """The records of the table's topic that do not decode, as a stream: see `Stream.errors`."""
         from falkirk.stream.rowwise import errors_of
 
         return errors_of(self._graph, self._op, user_line())

@@ -32,14 +32,25 @@ class RowWise(Generic[RowT_co]):
 
     @property
     def schema(self) -> pl.Schema:
-        """The columns."""
+        """The columns: by name, their Polars types."""
         return self._op.schema
 
     def __repr__(self) -> str:
         return f"<Stream of {self._op.kind} {self._op.id!r}: {words(self.schema)}>"
 
     def filter(self, *predicates: IntoExpr) -> Stream[RowT_co]:
-        """Keep the rows for which all predicates are true."""
+        """Keep the rows for which all predicates are true; null is not true.
+
+        A predicate is a row-wise Boolean expression, or the name of a Boolean column. Raises DefinitionError for any
+        other.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", value=fk.Json({"price": int}))
+        >>> bids.filter(fk.col("price") > 100).sink("high", value=fk.Json())
+        >>> fk.testing.run(flow, {"bids": [{"price": 120}, {"price": 90}]}).sinks["high"].rows
+        [{'price': 120}]
+        """
         line = user_line()
         where = f"filter ({line})"
         exprs = expressions(predicates, {}, where)
@@ -54,7 +65,19 @@ class RowWise(Generic[RowT_co]):
         return self._then(op.Filter, line, predicates=exprs)
 
     def branch(self, *predicates: IntoExpr) -> tuple[Stream[RowT_co], ...]:
-        """One stream a predicate: each row goes to the first whose predicate is true, and nowhere if none is."""
+        """Split the stream: one stream for each predicate. A row goes to the first whose predicate is true, or to
+        none.
+
+        Predicates are as for `filter`. Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", value=fk.Json({"price": int}))
+        >>> high, low = bids.branch(fk.col("price") > 100, fk.col("price") > 10)
+        >>> low.sink("low", value=fk.Json())
+        >>> fk.testing.run(flow, {"bids": [{"price": 120}, {"price": 90}, {"price": 5}]}).sinks["low"].rows
+        [{'price': 90}]
+        """
         streams = []
         before: list[Any] = []
         for expr in expressions(predicates, {}, f"branch ({user_line()})"):
@@ -63,14 +86,33 @@ class RowWise(Generic[RowT_co]):
         return tuple(streams)
 
     def select(self, *exprs: IntoExpr, **named: Any) -> Stream[Row]:
-        """Only these columns, as Narwhals' select."""
+        """Only these columns, in this order, as in Polars. A string is a column's name; a keyword gives the name of an
+        expression.
+
+        Expressions must be row-wise. Raises DefinitionError for others, and for columns that do not exist.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", value=fk.Json({"auction": int, "price": int}))
+        >>> bids.select("auction", cents=fk.col("price") * 100).sink("cents", value=fk.Json())
+        >>> fk.testing.run(flow, {"bids": [{"auction": 7, "price": 3}]}).sinks["cents"].rows
+        [{'auction': 7, 'cents': 300}]
+        """
         line = user_line()
         given = expressions(exprs, named, f"select ({line})")
         schema = evaluate(given, self.schema, "select", f"select ({line})")
         return self._then(op.Select, line, schema, passed_through(given, self.schema), exprs=given)
 
     def with_columns(self, *exprs: IntoExpr, **named: Any) -> Stream[Row]:
-        """These columns beside the others, as Narwhals' with_columns."""
+        """Add columns, or replace those of the same name, as in Polars. Raises DefinitionError as `select` does.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", value=fk.Json({"price": int}))
+        >>> bids.with_columns(cents=fk.col("price") * 100).sink("cents", value=fk.Json())
+        >>> fk.testing.run(flow, {"bids": [{"price": 3}]}).sinks["cents"].rows
+        [{'price': 3, 'cents': 300}]
+        """
         line = user_line()
         given = expressions(exprs, named, f"with_columns ({line})")
         schema = evaluate(given, self.schema, "with_columns", f"with_columns ({line})")
@@ -93,8 +135,21 @@ class RowWise(Generic[RowT_co]):
     def map(
         self, function: Callable[..., Any], *, returns: SchemaLike | None = None, on_error: OnError | None = None
     ) -> Stream[Any]:
-        """A row for each row: a Python function from dict to dict. `returns` is the schema, if it is another; `on_error`
-        says what becomes of rows for which the function fails."""
+        """Call a Python function for each row: it gets a dict and returns a dict.
+
+        `returns` is the schema of the returned rows, if it is not that of the stream: a dict of types, a dataclass or
+        a TypedDict.
+        `on_error` says what happens to rows for which the function fails: `fk.Stop()`, `fk.Skip()` or
+        `fk.DeadLetter()`. Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> lines = flow.source("lines", value=fk.Text("line"))
+        >>> lengths = lines.map(lambda row: {"length": len(row["line"])}, returns={"length": int})
+        >>> lengths.sink("lengths", value=fk.Json())
+        >>> fk.testing.run(flow, {"lines": [{"line": "to be"}]}).sinks["lengths"].rows
+        [{'length': 5}]
+        """
         return self._function(op.Map, function, returns, on_error)
 
     @overload
@@ -124,8 +179,20 @@ class RowWise(Generic[RowT_co]):
     def flat_map(
         self, function: Callable[..., Any], *, returns: SchemaLike | None = None, on_error: OnError | None = None
     ) -> Stream[Any]:
-        """Any number of rows for each row: a Python function from dict to an iterable of dicts. A row for which it fails
-        midway gives none."""
+        """Call a Python function for each row: it gets a dict and returns any number of dicts, in a list or as a
+        generator.
+
+        `returns` and `on_error` are as for `map`. A row for which the function fails midway gives no rows. Raises
+        DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> lines = flow.source("lines", value=fk.Text("line"))
+        >>> words = lines.flat_map(lambda row: [{"word": word} for word in row["line"].split()], returns={"word": str})
+        >>> words.sink("words", value=fk.Text("word"))
+        >>> fk.testing.run(flow, {"lines": [{"line": "to be"}]}).sinks["words"].rows
+        [{'word': 'to'}, {'word': 'be'}]
+        """
         return self._function(op.FlatMap, function, returns, on_error)
 
     @overload
@@ -147,16 +214,26 @@ class RowWise(Generic[RowT_co]):
     def map_batches(
         self, function: Callable[..., Any], *, returns: SchemaLike | None = None, on_error: OnError | None = None
     ) -> Stream[Any]:
-        """A Polars frame for the frame of a step's rows. How rows are cut into frames is not for the function to
-        depend on: f(a ++ b) = f(a) ++ f(b). Rows keep their timestamps if there are as many as before; else each gets
-        the greatest. With an `on_error` that goes on, the halves of a frame that fails are tried, and theirs, down to the
-        rows that fail."""
+        """Call a Python function for each step: it gets the step's rows as a Polars frame and returns a frame.
+
+        The result must not depend on how rows are cut into frames: f(a ++ b) = f(a) ++ f(b). `returns` and `on_error`
+        are as for `map`. If the function returns as many rows as it got, each keeps its timestamp; otherwise each gets
+        the greatest. If `on_error` lets the flow continue and a frame fails, its halves are tried, and their halves,
+        down to the rows that fail. Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", value=fk.Json({"price": int}))
+        >>> bids.map_batches(lambda frame: frame.with_columns(pl.col("price") // 100 * 100)).sink("rounded", value=fk.Json())
+        >>> fk.testing.run(flow, {"bids": [{"price": 123}]}).sinks["rounded"].rows
+        [{'price': 100}]
+        """
         return self._function(op.MapBatches, function, returns, on_error)
 
     @property
     def errors(self) -> Stream[Row]:
-        """What failed here: a stream beside this one, of the same steps. Where it is used, it takes the place of dead
-        letters, unless `on_error=fk.DeadLetter()` asks for them too.
+        """The failures of this operator, as a stream of the same steps. It replaces dead letters where it is used,
+        unless `on_error=fk.DeadLetter()` asks for them too. Raises DefinitionError where nothing can fail.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("example")

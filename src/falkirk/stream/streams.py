@@ -23,13 +23,33 @@ from falkirk.stream.rowwise import RowWise
 
 
 class Stream(RowWise[RowT_co]):
-    """Rows of one schema, from here on. Every method gives a new stream and leaves this one as it is."""
+    """A stream of rows, as one operator gives them. Each method returns a new stream and does not change this one.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("example")
+    >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int, "price": int}))
+    >>> bids.filter(fk.col("price") > 100).select("price")
+    <Stream of select 'select': price Int64>
+
+    For type checkers, `fk.Stream[Order]` has rows that the TypedDict `Order` describes, and `fk.Stream` has any rows.
+    """
 
     if not TYPE_CHECKING:  # to type checkers it would say that every name exists
         __getattr__ = missing(STREAM)
 
     def concat(self, *others: Stream, id: str | None = None) -> Stream[RowT_co]:  # noqa: A002
-        """The rows of this stream and of others with the same columns."""
+        """The rows of this stream and of others with the same columns, in the same order and of the same types.
+
+        `id` names the operator. Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> shop = flow.source("shop", value=fk.Json({"id": int}))
+        >>> web = flow.source("web", value=fk.Json({"id": int}))
+        >>> shop.concat(web).sink("orders", value=fk.Json())
+        >>> fk.testing.run(flow, {"shop": [{"id": 1}], "web": [{"id": 2}]}).sinks["orders"].rows
+        [{'id': 1}, {'id': 2}]
+        """
         line = user_line()
         inputs = [self._op, *[other._op for other in others]]
         for other in others:
@@ -62,7 +82,18 @@ class Stream(RowWise[RowT_co]):
         return Stream(self._graph, self._graph.add(concat, exchange=not together))
 
     def repartition(self, by: KeyLike, *, id: str | None = None) -> Stream[RowT_co]:  # noqa: A002
-        """Send each row, through a topic, to the task that owns its key."""
+        """Send each row, through an internal topic, to the task that owns its key.
+
+        `by` is a column, a list of columns or an `fk.Key`. `group_by`, `key_by` and `lookup` do this by themselves
+        where it is needed. Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", value=fk.Json({"auction": int}))
+        >>> bids.repartition("auction").sink("by-auction", key="auction", value=fk.Json())
+        >>> [stage.id for stage in flow.plan().stages]
+        ['bids', 'bids.by.auction']
+        """
         line = user_line()
         key = checked_key(by, self.schema, f"repartition ({line})")
         name = id or f"{self._op.id}.by.{'.'.join(key.columns)}"
@@ -70,8 +101,19 @@ class Stream(RowWise[RowT_co]):
         return Stream(self._graph, self._graph.add(moved, exchange=True))
 
     def with_regime(self, regime: Regime, *, id: str | None = None) -> Stream[RowT_co]:  # noqa: A002
-        """From here on, another regime. Unless this is a source, rows pass through a topic; but what is batch is computed
-        from the sources, together with all before it."""
+        """Use another fault-tolerance regime from here on: `fk.EagerCheckpoint`, `fk.LazyCheckpoint`, `fk.Batch`.
+
+        Unless this stream is a source, its rows pass through an internal topic. A batch part is computed from the
+        sources, with all operators before it. Raises DefinitionError for a stream after a batch part.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int}))
+        >>> lazy = bids.with_regime(fk.LazyCheckpoint(step="1s", every="1m"))
+        >>> lazy.group_by("auction").agg(n=fk.len()).sink("counts", key="auction", value=fk.Json())
+        >>> [stage.regime.kind for stage in flow.plan().stages]
+        ['lazy']
+        """
         line = user_line()
         checked_regime(regime, f"with_regime ({line})")
         if self._op.batch and not isinstance(regime, Batch) and not isinstance(self._op, op.Source):
@@ -91,8 +133,18 @@ class Stream(RowWise[RowT_co]):
         version: int = 1,
         migrate: Migrate = (),
     ) -> Grouped:
-        """Group rows by columns; `.agg(…)` says what to keep. The id names the state, across changes of the code: it
-        is derived from the columns if it is not given. `migrate` goes on with state of an earlier version: see `From`."""
+        """Group rows by columns, for `.agg(…)`, which says what to keep for each group.
+
+        `id` names the state, across versions of your code; by default it is made from the columns. Raise `version` if
+        the meaning of the state changes; `migrate` says how to go on with the state of an earlier version (see
+        `fk.From`). Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int, "price": int}))
+        >>> bids.group_by("auction", id="stats").agg(n=fk.len(), top=fk.max("price"))
+        <Stream of group_by 'stats': auction Int64, n Int64, top Int64>
+        """
         line = user_line()
         names = columns_of(columns, self.schema, f"group_by ({line})")
         return Grouped(self._graph, self._op, names, id, version, migrate, line)
@@ -107,19 +159,38 @@ class Stream(RowWise[RowT_co]):
         id: str | None = None,  # noqa: A002
         version: int = 1,
     ) -> Stream[Row]:
-        """Each row with the table's row of its key, as of the step that reads it.
+        """Add columns of a table to each row: of the table's row with the same key, when the step reads it.
 
-        `on` names the columns that hold the key, if they are not called as the table's are. `columns` are those of the
-        table that are added, all but its key if it is not given; a dict renames. Where the table has no row, they are
-        null, or with `how="inner"` the row goes. A change of the table changes what is looked up later on, and no row that
-        came before.
+        `on` names the columns of this stream that hold the key, if the table's have other names. `columns` are the
+        table's columns to add, by default all but its key; a dict renames them. If the table has no row, they are
+        null; with `how="inner"` the row is dropped. `version` is as for `group_by`. A later change of the table does
+        not change earlier output. Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> names = flow.table("names", key="auction", value=fk.Json({"name": str}))
+        >>> bids = flow.source("bids", key="item", value=fk.Json({"item": str, "price": int}))
+        >>> bids.lookup(names, on="item").sink("named", value=fk.Json())
+        >>> rows = {"names": [{"auction": "7", "name": "lamp"}], "bids": [{"item": "7", "price": 120}]}
+        >>> fk.testing.run(flow, rows).sinks["named"].rows
+        [{'item': '7', 'price': 120, 'name': 'lamp'}]
         """
         line = user_line()
         made = lookup(self._op, self._graph, table, on, columns, how, id, version, line)
         return Stream(self._graph, self._graph.add(made, exchange=True))
 
     def key_by(self, *columns: str | Sequence[str]) -> Keyed[RowT_co]:
-        """Give the rows of each key, in order, to a Python object: `.process(…)`."""
+        """Give the rows of each key, in order, to a Python object or function with state: `.process(…)`.
+
+        Raises DefinitionError for columns that do not exist or cannot be a key.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int}))
+        >>> timed = {"auction": int, "at": fk.Datetime}
+        >>> bids.key_by("auction").process(lambda row, key: {**row, "at": key.now()}, id="timed", returns=timed)
+        <Stream of process 'timed': auction Int64, at Datetime(time_unit='ms', time_zone='UTC')>
+        """
         line = user_line()
         return Keyed(self._graph, self._op, columns_of(columns, self.schema, f"key_by ({line})"))
 
@@ -134,15 +205,18 @@ class Stream(RowWise[RowT_co]):
         on_error: OnError | None = None,
         feedback: bool = False,
     ) -> None:
-        """Write rows to a topic. A grouped result writes one record a changed key and step, and a tombstone for a
-        group that is gone; its `key` must tell its rows apart.
+        """Write rows to a topic: one record for each row.
 
-        With a list of topics, `topic_by` is the column that says to which of them a row goes; each is then a sink by itself,
-        called as the topic is. `on_error` says what becomes of rows that name none of them, and of rows that a topic does not
-        accept.
+        `topic` is the topic's name, if it is not `name`. A grouped result writes one record for each key that changed
+        in a step, and a tombstone for a group that is gone; it needs a `key`, and the key must tell its rows apart.
 
-        A topic from which the rows come back to this sink is refused, for they would come round without end. `feedback=True`
-        asks for it: the flow itself sees to it that fewer and fewer do. Raises DefinitionError.
+        If `topic` is a list, `topic_by` is the column that names the topic of each row. Each topic is then a sink of
+        its own, with the topic's name. `on_error` says what happens to rows that name no topic of the list, or that a
+        topic does not accept.
+
+        A flow whose output comes back to this sink is refused, because its rows would circulate forever.
+        `feedback=True` allows it: the flow must then make sure that fewer and fewer rows come back. Raises
+        DefinitionError.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("shop")
