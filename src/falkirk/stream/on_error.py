@@ -11,21 +11,45 @@ from falkirk.stream.blame import user_line
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Whatever fails stops the app, with the address of its record."""
+    """A failure stops the app, and the error names the record. The app continues there when it is started again.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("example", on_error=fk.Stop())
+    >>> flow.source("bids", value=fk.Json({"price": int})).sink("copies", value=fk.Json())
+    >>> fk.testing.run(flow, {"bids": [("7", b"no JSON")]})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    falkirk.errors.SourceError: ...
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """What fails is left out, and counted."""
+    """A record or row that fails is left out and counted.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("example")
+    >>> lines = flow.source("lines", value=fk.Text("n"))
+    >>> lines.map(lambda row: {"n": int(row["n"])}, returns={"n": int}, on_error=fk.Skip()).sink("n", value=fk.Json())
+    >>> fk.testing.run(flow, {"lines": [{"n": "1"}, {"n": "one"}]}).sinks["n"].rows
+    [{'n': 1}]
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """What fails goes to a topic: `topic`, or that of the flow's dead letters. Where more than the share `stop_above` of the
-    last 10,000 fails, the app stops all the same: that is no longer the odd bad record.
+    """A record or row that fails goes to a topic: to `topic`, or to the flow's dead letters.
 
-    >>> DeadLetter(stop_above="1%").share, DeadLetter(stop_above=0.5).share, DeadLetter().share
-    (0.01, 0.5, None)
+    If more than the share `stop_above` ("1%", or 0.01) of the last 10,000 fails, the app stops all the same. Raises
+    DefinitionError for a share that is not at least 0 and below 1.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("example")
+    >>> lines = flow.source("lines", value=fk.Text("n"))
+    >>> kept = fk.DeadLetter(stop_above="1%")
+    >>> lines.map(lambda row: {"n": int(row["n"])}, returns={"n": int}, on_error=kept).sink("n", value=fk.Json())
+    >>> app = fk.testing.run(flow, {"lines": [{"n": "1"}, {"n": "one"}]})
+    >>> [letter["reason"] for letter in app.dead_letters]
+    ["ValueError: invalid literal for int() with base 10: 'one'"]
     """
 
     topic: str | None = None
@@ -46,7 +70,11 @@ class DeadLetter:
 
     @property
     def share(self) -> float | None:
-        """`stop_above` as a number; NaN is never between two."""
+        """`stop_above` as a number; None if it is not given.
+
+        >>> DeadLetter(stop_above="1%").share, DeadLetter(stop_above=0.5).share, DeadLetter().share
+        (0.01, 0.5, None)
+        """
         if not isinstance(self.stop_above, str):
             return self.stop_above
         try:

@@ -50,10 +50,10 @@ class _State(msgspec.Struct):
 
 
 class Once:
-    """Tells records that are new from those that were seen, and says in bytes which were.
+    """Tells new records from those that were seen, and gives that knowledge as bytes.
 
-    Keep `state()` together with your results, in one transaction of your database; begin with it again after a crash, and
-    read on anywhere at or before where it ends. Readers use `isolation.level=read_committed`.
+    Store `state()` in the same transaction of your database as your results. After a crash, begin with it again, and
+    read on from anywhere at or before `positions()`. Read with `isolation.level=read_committed`.
 
     >>> from confluent_kafka import Message
     >>> first, second = (Message("stats", 0, offset=i, headers=[("falkirk", b"stats/0 17 %d" % i)]) for i in (0, 1))
@@ -66,8 +66,10 @@ class Once:
     """
 
     def __init__(self, state: bytes | None = None, *, copied: bool = False) -> None:
-        """`copied`: the topics are copies of a flow's, which may have repeats (MirrorMaker makes such). Raises StateError
-        where `state` is none."""
+        """`copied=True` is for topics that are copies of a flow's, which may have repeats (as MirrorMaker makes them).
+
+        Raises StateError if `state` is not what `state()` gave, and ConfigError if `copied` was another.
+        """
         self._state = _State(copied, {})
         if state is not None:
             try:
@@ -82,7 +84,15 @@ class Once:
                 )
 
     def new(self, record: Delivered) -> bool:
-        """Whether a record was not seen before; from now on it was. Raises SourceError where that cannot be told."""
+        """True if the record was not seen before; from now on it is seen. Raises SourceError where that cannot be
+        known.
+
+        >>> from confluent_kafka import Message
+        >>> record = Message("stats", 0, offset=0, headers=[("falkirk", b"stats/0 17 0")])
+        >>> once = Once()
+        >>> once.new(record), once.new(record)
+        (True, False)
+        """
         topic, number, offset = record.topic() or "", record.partition() or 0, record.offset() or 0
         partition = self._state.topics.setdefault(topic, {}).setdefault(number, _Partition())
         origin = provenance(record)
@@ -92,20 +102,52 @@ class Once:
         return not seen
 
     def only_new(self, records: Iterable[M]) -> Iterator[M]:
-        """Of some records those that are new."""
+        """The new ones among some records. Raises SourceError as `new` does.
+
+        >>> from confluent_kafka import Message
+        >>> record = Message("stats", 0, offset=0, headers=[("falkirk", b"stats/0 17 0")])
+        >>> len(list(Once().only_new([record, record])))
+        1
+        """
         return (record for record in records if self.new(record))
 
     def state(self) -> bytes:
-        """Which records were seen: JSON, some hundred bytes for each partition and task."""
+        """Which records were seen, as JSON: some hundred bytes for each partition and task.
+
+        >>> Once().state()
+        b'{"copied":false,"topics":{}}'
+        """
         return msgspec.json.encode(self._state)
 
     def positions(self) -> Mapping[tuple[str, int], int]:
-        """Where to read on, by topic and partition."""
+        """The offset to read on from, by topic and partition.
+
+        >>> from confluent_kafka import Message
+        >>> once = Once()
+        >>> once.new(Message("stats", 0, offset=41, headers=[("falkirk", b"stats/0 17 0")]))
+        True
+        >>> once.positions()
+        {('stats', 0): 42}
+        """
         return {(t, p): at.offset + 1 for t, parts in self._state.topics.items() for p, at in parts.items()}
 
     def begin_again(self, record: Delivered) -> None:
-        """The record, for which `new` raised SourceError, is the first of an app that was made anew, and counts: the task's
-        steps are numbered from there. `new` says so then."""
+        """Accept a record for which `new` raised SourceError as the first of an app that was created again under its
+        name.
+
+        The task's steps are numbered from there; `new` then says True for the record. Raises ConfigError for any other
+        record.
+
+        >>> from confluent_kafka import Message
+        >>> last = Message("stats", 0, offset=7, headers=[("falkirk", b"stats/0 9 0")])
+        >>> first = Message("stats", 0, offset=8, headers=[("falkirk", b"stats/0 0 0")])
+        >>> once = Once()
+        >>> once.new(last)
+        True
+        >>> once.begin_again(first)
+        >>> once.new(first)
+        True
+        """
         topic, number, offset = record.topic() or "", record.partition() or 0, record.offset() or 0
         partition, origin = self._state.topics[topic][number], provenance(record)
         if origin is None or origin.task is None or origin.step is None or offset <= partition.offset:

@@ -15,10 +15,10 @@ from falkirk.stream.blame import user_line
 
 @dataclass(frozen=True)
 class Pattern:
-    """Topics by their names, each of which the regular expression must match in full.
+    """Topics by name, for `flow.source(topic=…)`: the regular expression must match a name in full.
 
-    Kafka's own topics, whose names begin with two underscores, and those of apps of the run's prefix never match; nor do
-    those of another cluster than the source's.
+    Kafka's own topics, whose names begin with two underscores, never match; nor do topics of apps with the run's
+    prefix, or of another cluster than the source's. Raises DefinitionError for what is not a regular expression.
 
     >>> orders = Pattern("orders-[a-z]+")
     >>> orders.among(["orders-eu", "orders-us", "orders-2", "old-orders-eu", "falkirk.stats.steps"], "falkirk")
@@ -58,13 +58,21 @@ class Pattern:
         return there
 
     def matches(self, topic: str) -> bool:
-        """Whether a topic of this address does."""
+        """Whether a topic matches. A topic of another cluster is called CLUSTER:NAME.
+
+        >>> Pattern("orders-.*").matches("orders-eu"), Pattern("orders-.*").matches("sales:orders-eu")
+        (True, False)
+        """
         name = name_of(topic)
         found = self._expression.fullmatch(name) is not None and not name.startswith("__")
         return found and cluster_of(topic) == self.cluster
 
     def among(self, topics: Iterable[str], prefix: str) -> list[str]:
-        """Those of the addresses that match, in order. `prefix` is the run's."""
+        """The topics that match, in order of their names. `prefix` is the run's.
+
+        >>> Pattern("o.*").among(["orders", "old", "new"], "falkirk")
+        ['old', 'orders']
+        """
         own = f"{prefix}."
         return sorted(topic for topic in set(topics) if self.matches(topic) and not name_of(topic).startswith(own))
 

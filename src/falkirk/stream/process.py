@@ -17,7 +17,11 @@ Rows = Iterable[Mapping[str, Any]] | Mapping[str, Any] | None
 
 
 class Timer(NamedTuple):
-    """A timer that is due."""
+    """A timer that is due: its name, and the time it was set for (UTC).
+
+    >>> Timer("timer", datetime(2026, 5, 1, tzinfo=UTC)).at.isoformat()
+    '2026-05-01T00:00:00+00:00'
+    """
 
     name: str
     at: datetime
@@ -44,7 +48,17 @@ class KeyedState(Protocol):
 
 
 class KeyContext:
-    """What a process may do for the key at hand. State and timers of other keys are out of reach."""
+    """What a process may do for the key of a row or timer: read and write the key's state, and set its timers.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("example")
+    >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int}))
+    >>> def named(row, key):
+    ...     return {"key": str(key.key)}
+    >>> bids.key_by("auction").process(named, id="named", returns={"key": str}).sink("keys", value=fk.Json())
+    >>> fk.testing.run(flow, {"bids": [{"auction": 7}]}).sinks["keys"].rows
+    [{'key': '(7,)'}]
+    """
 
     def __init__(self, key: tuple[Any, ...], state: KeyedState) -> None:
         self.key = key
@@ -52,26 +66,90 @@ class KeyContext:
         self._state = state
 
     def now(self) -> datetime:
-        """The step's clock, in UTC: the same for all rows of a step, and the same when the step is replayed."""
+        """The step's clock, in UTC: the same for all rows of a step, and the same when the step is run again.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int}))
+        >>> def dated(row, key):
+        ...     return {"year": key.now().year}
+        >>> bids.key_by("auction").process(dated, id="dated", returns={"year": int}).sink("years", value=fk.Json())
+        >>> fk.testing.run(flow, {"bids": [{"auction": 7}]}).sinks["years"].rows
+        [{'year': 2026}]
+        """
         return moment(self._state.clock)
 
     def get(self, table: str = "state") -> Row | None:
-        """The key's row in a table, or None."""
+        """The key's row in a table, as a dict; None if it has none.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int}))
+        >>> def first(row, key):
+        ...     if key.get() is None:
+        ...         key.put({"seen": True})
+        ...         return row
+        >>> bids.key_by("auction").process(first, id="first", state={"seen": bool}).sink("firsts", value=fk.Json())
+        >>> fk.testing.run(flow, {"bids": [{"auction": 7}, {"auction": 7}]}).sinks["firsts"].rows
+        [{'auction': 7}]
+        """
         return self._state.get(table)
 
     def put(self, row: Row, table: str = "state") -> None:
-        """Replace the key's row in a table. Columns that are left out become null."""
+        """Replace the key's row in a table. Columns that are left out become null. A row that does not fit the table's
+        schema is a failure of the process.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int, "price": int}))
+        >>> def changed(row, key):
+        ...     before = key.get("last") or {"price": 0}
+        ...     key.put({"price": row["price"]}, "last")
+        ...     return {"by": row["price"] - before["price"]}
+        >>> changes = bids.key_by("auction").process(changed, tables={"last": {"price": int}}, returns={"by": int}, id="c")
+        >>> changes.sink("changes", value=fk.Json())
+        >>> fk.testing.run(flow, {"bids": [{"auction": 7, "price": 5}, {"auction": 7, "price": 8}]}).sinks["changes"].rows
+        [{'by': 5}, {'by': 3}]
+        """
         self._state.put(table, row)
 
     def delete(self, table: str = "state") -> None:
-        """Drop the key's row in a table."""
+        """Delete the key's row in a table, if it has one.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> doors = flow.source("doors", key="door", value=fk.Json({"door": str, "open": bool}))
+        >>> def kept(row, key):
+        ...     key.put({"open": True}) if row["open"] else key.delete()
+        >>> doors.key_by("door").process(kept, id="doors", state={"open": bool}).sink("nothing", value=fk.Json())
+        >>> app = fk.testing.run(flow, {"doors": [{"door": "a", "open": True}, {"door": "a", "open": False}]})
+        >>> app.state("doors").height
+        0
+        """
         self._state.put(table, None)
 
     def set_timer(self, at: datetime | timedelta, name: str = "timer") -> None:
-        """Call `on_timer` at a time (with a zone), or after a while. A timer of the same name moves.
+        """Call `on_timer` at a time (a datetime with a zone) or after a while (a timedelta). A timer of the same name
+        moves.
 
-        It fires in the first step whose clock has reached the time, before that step's rows; if the time is past
-        already, in the next step. Raises ValueError for a time without a zone, and TypeError for what is no time.
+        It fires in the first step whose clock has reached the time, before that step's rows; if the time is past, in
+        the next step. Raises ValueError for a datetime without a zone, and TypeError for anything else that is not a
+        time.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> class Reminder(fk.Process):
+        ...     def on_row(self, row, key):
+        ...         key.set_timer(timedelta(seconds=3))
+        ...     def on_timer(self, timer, key):
+        ...         return {"door": key.key[0]}
+        >>> doors = flow.source("doors", key="door", value=fk.Json({"door": str}))
+        >>> doors.key_by("door").process(Reminder(), id="reminder").sink("reminders", value=fk.Json())
+        >>> app = fk.testing.run(flow, {"doors": [{"door": "a"}]})
+        >>> app.advance("3s")
+        >>> app.run()
+        >>> app.sinks["reminders"].rows
+        [{'door': 'a'}]
         """
         if not isinstance(at, datetime | timedelta):
             raise TypeError(f"a timer is set for a datetime or after a timedelta, not {at!r}")
@@ -84,25 +162,49 @@ class KeyContext:
         self._state.set_timer(name, millis)
 
     def delete_timer(self, name: str = "timer") -> None:
-        """Forget a timer; no error if there is none."""
+        """Delete a timer, if the key has one of this name.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> class Alarm(fk.Process):
+        ...     def on_row(self, row, key):
+        ...         key.set_timer(timedelta(seconds=3)) if row["open"] else key.delete_timer()
+        ...     def on_timer(self, timer, key):
+        ...         return {"door": key.key[0], "open": True}
+        >>> doors = flow.source("doors", key="door", value=fk.Json({"door": str, "open": bool}))
+        >>> doors.key_by("door").process(Alarm(), id="alarm").sink("alarms", value=fk.Json())
+        >>> app = fk.testing.run(flow, {"doors": [{"door": "a", "open": True}, {"door": "a", "open": False}]})
+        >>> app.advance("3s")
+        >>> app.run()
+        >>> app.sinks["alarms"].rows
+        []
+        """
         self._state.delete_timer(name)
 
 
 class Process(Generic[RowT_contra]):
-    """Subclass this for state and timers.
+    """Subclass this to keep state and timers for each key: `stream.key_by(…).process(Count())`.
 
-    >>> class Count(Process):
+    >>> import falkirk as fk
+    >>> class Count(fk.Process):
     ...     state = {"n": int}
     ...     returns = {"user": str, "n": int}
     ...     def on_row(self, row, key):
     ...         n = (key.get() or {"n": 0})["n"] + 1
     ...         key.put({"n": n})
     ...         yield {"user": row["user"], "n": n}
+    >>> flow = fk.Flow("example")
+    >>> visits = flow.source("visits", key="user", value=fk.Json({"user": str}))
+    >>> visits.key_by("user").process(Count(), id="count").sink("counts", value=fk.Json())
+    >>> fk.testing.run(flow, {"visits": [{"user": "ann"}, {"user": "ann"}]}).sinks["counts"].rows
+    [{'user': 'ann', 'n': 1}, {'user': 'ann', 'n': 2}]
 
-    `state` is the schema of the table `state`; `tables` names more, each with its schema. `returns` is the schema of
-    the rows that come out; without it, they have the schema of those that come in. Where the state was another in an
-    earlier `version`, `migrate` says how to go on from it (`fk.From`). The object itself must hold nothing
-    that changes: it is not part of the state, and rows of one task's keys are all that it sees.
+    `state` is the schema of the table `state`; `tables` has the schemas of more tables. `returns` is the schema of the
+    rows that come out, if it is not that of the rows that come in. Raise `version` if the meaning of the state
+    changes; `migrate` then says how to go on with the earlier state (`fk.From`). Keep nothing that changes in the
+    object itself: it is not part of the state.
+
+    For type checkers, `fk.Process[Order]` takes rows that the TypedDict `Order` describes.
     """
 
     state: ClassVar[SchemaLike | None] = None
@@ -112,11 +214,33 @@ class Process(Generic[RowT_contra]):
     migrate: ClassVar[Migrate] = ()
 
     def on_row(self, row: RowT_contra, key: KeyContext) -> Rows:
-        """A row of the key came."""
+        """Called for each row of the key, in order. Returns or yields rows: dicts. None is no row.
+
+        An exception stops the app, unless `on_error` says otherwise. Raises NotImplementedError if the subclass does
+        not define it.
+
+        >>> class Doubled(Process):
+        ...     def on_row(self, row, key):
+        ...         yield row
+        ...         yield row
+        >>> list(Doubled().on_row({"n": 1}, None))
+        [{'n': 1}, {'n': 1}]
+        """
         raise NotImplementedError
 
     def on_timer(self, timer: Timer, key: KeyContext) -> Rows:
-        """A timer of the key is due. Timers that are due when a step begins fire before its rows, in time's order."""
+        """Called for each timer of the key that is due when a step begins: before the step's rows, in the order of
+        time.
+
+        It returns what `on_row` returns. Raises NotImplementedError if the subclass sets timers and does not define
+        it.
+
+        >>> class Reminder(Process):
+        ...     def on_timer(self, timer, key):
+        ...         return {"reminder": timer.name}
+        >>> Reminder().on_timer(Timer("lunch", moment(0)), None)
+        {'reminder': 'lunch'}
+        """
         raise NotImplementedError
 
 

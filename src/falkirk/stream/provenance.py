@@ -20,7 +20,12 @@ class HasHeaders(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What made a record: a step of a task of a stream, or an epoch of a batch part or of a backfill."""
+    """What made a record: a step of a task, or an epoch of a batch part or a backfill. `fk.provenance(record)` reads
+    it.
+
+    >>> provenance([("falkirk", b"stats/0 17 3")]).step
+    17
+    """
 
     task: str | None = None
     """Stage and partition: "stats/0"."""

@@ -60,7 +60,11 @@ class Checkpoint:
             )
 
     def plan(self) -> RegimePlan:
-        """The regime, resolved."""
+        """The regime with its durations as timedeltas. Raises DefinitionError for a duration that cannot be read.
+
+        >>> LazyCheckpoint(every="1m").plan().every
+        datetime.timedelta(seconds=60)
+        """
         return RegimePlan(
             self.kind, duration(self.step, "step"), duration(self.every, "every"), self.max_rows, self.max_bytes
         )
@@ -68,10 +72,14 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class EagerCheckpoint(Checkpoint):
-    """Every step logs its state changes: recovery applies the log's tail and runs nothing again.
+    """Each step logs its state changes. Recovery applies the end of the log and runs nothing again.
 
-    >>> EagerCheckpoint(step="50ms").plan().kind
-    'eager'
+    `step` is how long a step stays open at most, and so bounds latency. `every` is how often state becomes a version,
+    and so bounds what another host has to apply. A step closes at `max_rows` records or `max_bytes` bytes, too. Raises
+    DefinitionError.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("example", regime=fk.EagerCheckpoint(step="50ms"))
     """
 
     kind: ClassVar[Literal["eager", "lazy"]] = "eager"
@@ -79,11 +87,13 @@ class EagerCheckpoint(Checkpoint):
 
 @dataclass(frozen=True)
 class LazyCheckpoint(Checkpoint):
-    """Steps log no state: recovery opens the newest version and runs the recorded divisions again. Functions must be
-    deterministic; each replayed step is compared with what it published.
+    """Steps log no state. Recovery opens the newest version and runs the recorded steps since then again.
 
-    >>> LazyCheckpoint(every="10s").plan().every
-    datetime.timedelta(seconds=10)
+    Functions must be deterministic: each step that runs again is compared with what it published. Parameters are those
+    of `fk.EagerCheckpoint`. Raises DefinitionError.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("example", regime=fk.LazyCheckpoint(step="100ms", every="10s"))
     """
 
     kind: ClassVar[Literal["eager", "lazy"]] = "lazy"
@@ -91,14 +101,15 @@ class LazyCheckpoint(Checkpoint):
 
 @dataclass(frozen=True)
 class Batch:
-    """No steps: Spark computes results from the sources, epoch by epoch, and each epoch's results are written at once.
+    """No steps: Spark computes results from the sources, epoch by epoch, and each epoch is published once.
 
-    `every` opens an epoch after a while ("1h") or so many new records (1_000_000); None: when it is asked for.
-    `history` is what an epoch reads: the "whole" of the topics, so that its results replace those of the epoch before, or
-    what is "new" in them, so that they come in addition.
+    `every` opens an epoch after a while ("1h") or after so many new records (1_000_000); None opens one on request
+    only.
+    `history` is what an epoch reads: the "whole" of the topics, so that its results replace those of the epoch before;
+    or what is "new" in them, so that its results are added. Raises DefinitionError.
 
-    >>> Batch(every="1h").plan()
-    BatchPlan(every=datetime.timedelta(seconds=3600), history='whole')
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("example", regime=fk.Batch(every="1h"))
     """
 
     kind: ClassVar[Literal["batch"]] = "batch"
@@ -109,7 +120,11 @@ class Batch:
         self.plan()
 
     def plan(self) -> BatchPlan:
-        """The regime, resolved."""
+        """The regime with its duration as a timedelta. Raises DefinitionError for one that cannot be read.
+
+        >>> Batch(every="1h").plan()
+        BatchPlan(every=datetime.timedelta(seconds=3600), history='whole')
+        """
         if self.history not in ("whole", "new"):
             raise DefinitionError(
                 f"history={self.history!r} is not known", where=user_line(), hint='use history="whole" or history="new"'

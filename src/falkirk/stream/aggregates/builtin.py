@@ -282,25 +282,60 @@ def _divided(total: pl.Expr, count: pl.Expr) -> pl.Expr:
 
 
 def len_() -> Len:
-    """The number of rows in a group, nulls included."""
+    """The number of rows in a group, nulls included: Int64.
+
+    >>> import falkirk as fk
+    >>> bids = fk.Flow("example").source("bids", key="auction", value=fk.Json({"auction": int, "price": int}))
+    >>> bids.group_by("auction").agg(n=fk.len())
+    <Stream of group_by 'by.auction': auction Int64, n Int64>
+    """
     return Len()
 
 
 def sum_(of: IntoExpr) -> OfColumn:
-    """The sum of a column or row-wise expression; 0 where all is null. Integers that leave Int64 stop the app."""
+    """The sum of a column or row-wise expression; nulls count as 0.
+
+    Int64 for integers and Booleans, Decimal(38, scale) for decimals, else of the column's type. A sum beyond Int64
+    stops the app. Raises DefinitionError in `agg` for a column that is not a number.
+
+    >>> import falkirk as fk
+    >>> bids = fk.Flow("example").source("bids", key="auction", value=fk.Json({"auction": int, "price": float}))
+    >>> bids.group_by("auction").agg(total=fk.sum("price"), high=fk.sum(fk.col("price") > 100))
+    <Stream of group_by 'by.auction': auction Int64, total Float64, high Int64>
+    """
     return OfColumn("sum", of)
 
 
 def min_(of: IntoExpr) -> OfColumn:
-    """The least value; null where all is null."""
+    """The least value of a column or row-wise expression, of its type; null if all are null.
+
+    >>> import falkirk as fk
+    >>> bids = fk.Flow("example").source("bids", key="auction", value=fk.Json({"auction": int, "by": str}))
+    >>> bids.group_by("auction").agg(first=fk.min("by"))
+    <Stream of group_by 'by.auction': auction Int64, first String>
+    """
     return OfColumn("min", of)
 
 
 def max_(of: IntoExpr) -> OfColumn:
-    """The greatest value; null where all is null."""
+    """The greatest value of a column or row-wise expression, of its type; null if all are null.
+
+    >>> import falkirk as fk
+    >>> bids = fk.Flow("example").source("bids", key="auction", value=fk.Json({"auction": int, "price": int}))
+    >>> bids.group_by("auction").agg(top=fk.max("price"))
+    <Stream of group_by 'by.auction': auction Int64, top Int64>
+    """
     return OfColumn("max", of)
 
 
 def mean(of: IntoExpr) -> OfColumn:
-    """The mean of what is not null; null where all is null."""
+    """The mean of the values of a column or row-wise expression that are not null: Float64; null if all are null.
+
+    Raises DefinitionError in `agg` for a column that is not a number.
+
+    >>> import falkirk as fk
+    >>> bids = fk.Flow("example").source("bids", key="auction", value=fk.Json({"auction": int, "price": int}))
+    >>> bids.group_by("auction").agg(usual=fk.mean("price"))
+    <Stream of group_by 'by.auction': auction Int64, usual Float64>
+    """
     return OfColumn("mean", of)

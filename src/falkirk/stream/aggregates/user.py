@@ -19,7 +19,8 @@ from falkirk.stream.functions import checked_function
 
 
 class Aggregate(AggregateLike):
-    """An aggregate of one's own. Give the schema of its state, its type, and how rows change it.
+    """Subclass this for an aggregate of your own: give the schema of its state, the type of its result, and two
+    functions.
 
     >>> class Range(Aggregate):
     ...     state = {"low": int, "high": int}
@@ -32,10 +33,8 @@ class Aggregate(AggregateLike):
     >>> Range("price").add(None, [3, 1, 2])
     {'low': 1, 'high': 3}
 
-    `add` gets the group's state (None at first) and one list of values for each column that the object was made with;
-    it returns the new state. It must not matter how rows are cut into calls: add(add(s, a), b) == add(s, a ++ b).
-    Groups whose rows can be taken back (those of a grouped result) need `retract` too, which undoes `add`.
-    Raise `version` when the meaning of the state changes.
+    Use it as `agg(range=Range("price"))`: it is made with columns' names or row-wise expressions. `retract` is needed
+    only where rows can be taken back (those of a grouped result). Raise `version` if the meaning of the state changes.
     """
 
     state: ClassVar[SchemaLike]
@@ -46,15 +45,39 @@ class Aggregate(AggregateLike):
         self.columns = columns
 
     def add(self, state: dict[str, Any] | None, *columns: list[Any]) -> dict[str, Any]:
-        """The state after these rows came."""
+        """The new state, from the group's state (None at first) and a list of values for each column.
+
+        The result must not depend on how rows are cut into calls: add(add(s, a), b) == add(s, a ++ b).
+
+        >>> class Count(Aggregate):
+        ...     def add(self, state, values):
+        ...         return {"n": (state or {"n": 0})["n"] + len(values)}
+        >>> Count("price").add({"n": 2}, [120, 90])
+        {'n': 4}
+        """
         raise NotImplementedError
 
     def retract(self, state: dict[str, Any] | None, *columns: list[Any]) -> dict[str, Any]:
-        """The state after these rows went. It may be called before rows that undo it come, within one step."""
+        """The new state, when rows are taken back: it undoes `add`. Within a step, it may be called before the `add`
+        that it undoes.
+
+        >>> class Count(Aggregate):
+        ...     def retract(self, state, values):
+        ...         return {"n": (state or {"n": 0})["n"] - len(values)}
+        >>> Count("price").retract({"n": 2}, [90])
+        {'n': 1}
+        """
         raise NotImplementedError
 
     def result(self, state: dict[str, Any]) -> Any:
-        """The output for a group in this state."""
+        """The output for a group with this state, of the type `returns`.
+
+        >>> class Mean(Aggregate):
+        ...     def result(self, state):
+        ...         return state["sum"] / state["n"]
+        >>> Mean("price").result({"sum": 30, "n": 4})
+        7.5
+        """
         raise NotImplementedError
 
     def bind(self, context: Context) -> Bound:
