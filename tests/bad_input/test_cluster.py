@@ -111,7 +111,7 @@ def test_a_second_host_that_could_not_take_lazy_state_over(stand: Stand) -> None
 
 
 def test_a_flow_that_is_edited_into_an_error_while_it_runs(stand: Stand) -> None:
-    """A worker dies, and no spare can read the file: the run goes on with the other worker until the file is mended."""
+    """A worker dies, and no spare can read the file: the run goes on with the other worker until the file is fixed."""
     stand.topic()
     stand.bids(50)
     going = stand.start(flow_file(), "--workers", "2")

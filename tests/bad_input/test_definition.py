@@ -44,10 +44,10 @@ def refused(tmp_path: Path, text: str, name: str = "app.py:flow") -> DefinitionE
         ('fk.Flow("b", regime=fk.LazyCheckpoint)', "is no regime", "fk.LazyCheckpoint()"),
         ('fk.EagerCheckpoint(step="10x")', "step='10x' is no duration", "100ms"),
         ('fk.EagerCheckpoint(max_rows=0)', "max_rows=0", ""),
-        ('fk.EagerCheckpoint(steps="1s")', "TypeError: EagerCheckpoint.__init__() got an unexpected", "mend it"),
+        ('fk.EagerCheckpoint(steps="1s")', "TypeError: EagerCheckpoint.__init__() got an unexpected", "fix it"),
         ('{}["a"]', "app.py cannot be imported: KeyError: 'a'", "python "),
-        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'", "mend it"),
-        ('bids.filter(fk.col("price" > 1', "SyntaxError: '(' was never closed", "mend it"),
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'", "fix it"),
+        ('bids.filter(fk.col("price" > 1', "SyntaxError: '(' was never closed", "fix it"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_flow_is_said_with_its_line(tmp_path: Path, line: str, what: str, hint: str) -> None:

@@ -38,7 +38,7 @@ def test_every_error_names_the_record_and_the_mended_run_goes_on_from_it(stand: 
     stand.bids(50)
 
     shown = stand.cli(flow(RAISES))
-    shown.assert_says(5, "map 'checked'", "raised ValueError: no forty", "app.py:", stand.place(40), "mend it")
+    shown.assert_says(5, "map 'checked'", "raised ValueError: no forty", "app.py:", stand.place(40), "fix it")
     stand.bids(50)
     shown = stand.cli(flow(MISSHAPEN))
     shown.assert_says(

@@ -1,4 +1,4 @@
-"""Topics that are missing, grew, were made anew or lost records: while the app is stopped, and while it runs."""
+"""Topics that are missing, grew, were recreated or lost records: while the app is stopped, and while it runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_topic_that_is_made_anew_while_the_app_runs(stand: Stand) -> None:
     stand.topic()
     stand.sent = 0
     stand.bids(70)
-    made_anew = f"topic '{source}' was deleted and made anew: its offsets mean other records now"
+    made_anew = f"topic '{source}' was deleted and recreated: its offsets mean other records now"
     shown = going.end()
     shown.assert_says(4, source, "another name")
     # Which of these it meets first is a matter of when it looks.

@@ -282,12 +282,12 @@ def test_a_task_of_sparks_reads_its_range_there(ran: Trial) -> None:
     ids = {json.loads(value)["id"] for m in read if (value := m.value() or b"").startswith(b"{")}
     assert ids
     assert ids <= set(ran.sent[ran.sales])
-    with pytest.raises(SourceError, match="made anew"):
+    with pytest.raises(SourceError, match="recreated"):
         list(chunks(cluster, place, "another id", 0, end, lost=LOST, patience=30))
 
 
 def test_another_cluster_under_the_name_is_not_taken_for_the_one_that_was_read(ran: Trial) -> None:
-    with pytest.raises(SourceError, match=f"topic 'sales:{ran.bids}' was deleted and made anew") as caught:
+    with pytest.raises(SourceError, match=f"topic 'sales:{ran.bids}' was deleted and recreated") as caught:
         ran.prepared(sales=Cluster(ran.own, name="sales"))
     assert "has cluster sales other brokers now than it had?" in caught.value.hint
 

@@ -52,10 +52,10 @@ def test_topics_as_they_were_are_accepted_and_a_sink_may_be_made_anew_or_grow(fo
     ("found", "error", "words"),
     [
         (changed("bids", partitions=6), SourceError, "partitions were added to topic 'bids': it had 4 and has 6"),
-        (changed("bids", id="x"), SourceError, "topic 'bids' was deleted and made anew"),
+        (changed("bids", id="x"), SourceError, "topic 'bids' was deleted and recreated"),
         (without("bids"), SourceError, "topic 'bids' is gone"),
         (without("falkirk.app.steps"), StateError, "topic 'falkirk.app.steps' is gone"),
-        (changed("falkirk.app.steps", id="x"), StateError, "topic 'falkirk.app.steps' was deleted and made anew"),
+        (changed("falkirk.app.steps", id="x"), StateError, "topic 'falkirk.app.steps' was deleted and recreated"),
         (changed("out", partitions=2), SourceError, "topic 'out' has 2 partitions, but the app writes 4"),
     ],
 )
@@ -358,7 +358,7 @@ def test_a_source_that_grew_or_was_made_anew_and_another_flow_of_the_name_are_re
         cluster.flow(counts)
     cluster.topics.delete([source])
     cluster.topics.create(source, 4, 1, {})
-    with pytest.raises(SourceError, match="was deleted and made anew"):
+    with pytest.raises(SourceError, match="was deleted and recreated"):
         cluster.flow(counts)
 
 

@@ -100,7 +100,7 @@ def test_it_waits_for_no_answer_and_asks_no_second_time_meanwhile(cluster: Clust
     ("now", "words"),
     [
         (TopicInfo("bids", "a", 3), "partitions were added to topic 'bids': it had 2 and has 3"),
-        (TopicInfo("bids", "z", 2), "topic 'bids' was deleted and made anew"),
+        (TopicInfo("bids", "z", 2), "topic 'bids' was deleted and recreated"),
     ],
 )
 def test_a_source_that_is_another_now_ends_the_run_at_once(cluster: Cluster, now: TopicInfo, words: str) -> None:
@@ -252,5 +252,5 @@ def test_a_silent_cluster_is_named_and_what_is_wrong_in_the_other_is_seen_all_th
     [silence] = caplog.messages
     assert silence.startswith("there:9092 (cluster sales) has not answered for")
     two.answer = {**AS_EVER, "bids": TopicInfo("bids", "z", 2)}
-    with pytest.raises(SourceError, match="topic 'bids' was deleted and made anew"):
+    with pytest.raises(SourceError, match="topic 'bids' was deleted and recreated"):
         look(own)

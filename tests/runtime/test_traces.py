@@ -147,7 +147,7 @@ def test_a_worker_tells_of_what_it_hands_to_the_committer(spans: Spans, memory: 
 
 def test_what_fails_in_a_step_is_told_before_the_worker_ends(spans: Spans, memory: InMemorySpanExporter) -> None:
     def fails(*_: object) -> None:
-        raise UserCodeError("the function raised", where="bids[0], offset 7", hint="mend it")
+        raise UserCodeError("the function raised", where="bids[0], offset 7", hint="fix it")
 
     task = running(0)
     worker = worker_of(task, traces=spans)

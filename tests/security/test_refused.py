@@ -1,4 +1,4 @@
-"""Who is not let in, or may not do one thing, is told what, where and what to do; and goes on when that is mended."""
+"""Who is not let in, or may not do one thing, is told what, where and what to do; and goes on when that is fixed."""
 
 from __future__ import annotations
 

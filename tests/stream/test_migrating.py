@@ -309,7 +309,7 @@ def test_values_that_are_kept_for_rows_that_are_taken_back_go_on() -> None:
     assert app.state("low").rows(named=True)[0] | {"total.sum": None} == {
         "user": "a", "low.best": 13, "n.rows": 1, "total.sum": None,
     }  # fmt: skip
-    with pytest.raises(DefinitionError, match="'top' needs every value that there is in a group"):
+    with pytest.raises(DefinitionError, match="'top' needs every value of a group"):
         flow(was, top=fk.max("total"))
 
 

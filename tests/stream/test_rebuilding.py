@@ -1,4 +1,4 @@
-"""State that is made anew from what the inputs hold: what it becomes, what is told of it, and what is refused."""
+"""State that is rebuilt from what the inputs hold: what it becomes, what is told of it, and what is refused."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ async def replace(stores: Stores, owned: Owned, base: Offset) -> None:
             f"the state of task {owned.task.id} began with backfill {store.progress.base}, and its steps with {base} "
             "(−1: with none)",
             where=f"{owned.task.steps.topic}[{owned.task.steps.partition}]",
-            hint="is the state directory another app's, or were the app's topics made anew? Give the app a state directory "
+            hint="is the state directory another app's, or were the app's topics recreated? Give the app a state directory "
             "and a checkpoint store of its own",
         )
     store.close()

@@ -192,7 +192,7 @@ class _Told:
             raise DivergenceError(
                 f"epoch {part.epoch} computes other rows than it did before: {visible.rows} are published, which differ",
                 where=f"result partition {part.number}, of {part.place.topic}",
-                hint="a function gives another result for the same input: mend it, and abandon the epoch",
+                hint="a function gives another result for the same input: fix it, and abandon the epoch",
             )
 
 

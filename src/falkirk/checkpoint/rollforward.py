@@ -97,7 +97,7 @@ async def roll_changelog(
             f"the store of task {task.id} is at offset {before.applied} of its changelog, which ends at {mark}",
             where=f"{task.changelog.topic}[{task.changelog.partition}]",
             hint="the changelog was truncated, or the broker lost committed data: restore the topic, or give the flow "
-            "another name, under which it begins anew",
+            "another name, under which it starts from scratch",
         )
     offset, last = steps[-1]
     position = start = max(Offset(before.applied), begin)

@@ -155,7 +155,7 @@ async def reopen(stores: Stores, owned: Owned, below: Step | None = None) -> Non
             f"task {task.id}: its store is at step {at}, and the steps after it are deleted already",
             where=f"{task.steps.topic}[{task.steps.partition}]",
             hint="bring back the state directory or the checkpoint store that held the task's versions, or give the flow "
-            "another name, under which it begins anew",
+            "another name, under which it starts from scratch",
         )
 
 
@@ -213,5 +213,5 @@ def check_history(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> N
             f"the store of task {owned.task.id} is at step {progress.step}, but its steps topic ends at step {last}",
             where=f"{owned.task.steps.topic}[{owned.task.steps.partition}]",
             hint="the topic was truncated, or the broker lost committed data: restore the topic, or give the flow another "
-            "name, under which it begins anew",
+            "name, under which it starts from scratch",
         )

@@ -26,9 +26,9 @@ def delete(app: str, sinks: bool, yes: bool, **options: Any) -> None:
     state directory of this host.
 
     It shows what it would delete, and asks for the app's name. Sources are never touched, nor is a sink that the flow reads,
-    too. Killed at any moment, it is run again and finishes what it began; until then nobody can run the app. Under the same
-    name an app can begin anew at once: what other hosts have left of this one in their state directories it does not use.
-    There the command removes it.
+    too. Killed at any moment, it is run again and finishes what it began; until then nobody can run the app. A new app of the
+    same name can start at once: it does not use what this one has left in the state directories of other hosts. Run the
+    command there to remove that.
 
     \b
     falkirk delete auction-stats --brokers broker-1:9092 --checkpoints s3://bucket/app

@@ -141,7 +141,7 @@ def show(app: str, count: int, as_json: bool, **options: Any) -> None:
 @click.option("--again", is_flag=True, help="Also those that were replayed and failed again.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 def replay(app: str, to: str | None, again: bool, dry_run: bool, **options: Any) -> None:
-    """Write the records of dead letters of APP again, each exactly once: mend the flow or the producer first.
+    """Write the records of dead letters of APP again, each exactly once: fix the flow or the producer first.
 
     \b
     falkirk dlq replay auction-stats --reason "cannot read" --dry-run --brokers broker-1:9092

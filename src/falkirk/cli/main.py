@@ -59,7 +59,9 @@ SECTIONS: dict[str, dict[str, LazyCommand]] = {
         "pause": LazyCommand("falkirk.cli.asking", "pause", "Let an app's workers wait, and keep their tasks."),
         "resume": LazyCommand("falkirk.cli.asking", "resume", "Let a paused app go on."),
         "drain": LazyCommand("falkirk.cli.asking", "drain", "Let an app finish what is in its sources, and leave."),
-        "reset": LazyCommand("falkirk.cli.reset", "reset", "Let an app begin anew, at other offsets of its sources."),
+        "reset": LazyCommand(
+            "falkirk.cli.reset", "reset", "Let an app start from scratch, at other offsets of its sources."
+        ),
         "delete": LazyCommand("falkirk.cli.delete", "delete", "Delete an app: its topics, its group, its state."),
     },
 }

@@ -146,7 +146,7 @@ _STATE: list[Decorator] = [
 ]  # fmt: skip
 
 rebuild_option = click.option(
-    "--rebuild", metavar="ID", multiple=True, help="An operator that has changed, whose state is made anew from what its "
+    "--rebuild", metavar="ID", multiple=True, help="An operator that has changed, whose state is rebuilt from what its "
     "inputs still have. May be given several times; once that is done it has no effect."
 )  # fmt: skip
 

@@ -37,10 +37,10 @@ def plan(target: str, apply: bool, losing: tuple[str, ...], as_json: bool, **opt
     (−). Changes nothing.
 
     `falkirk run` makes by itself all changes that lose nothing. What keeps its id, version and schema goes on with its
-    state, and with another schema if its migrate= says how: a task moves its rows before it reads on. A new operator in a
-    stage that there is begins empty, with what is read from then on; a new stage begins where its sources' start= says.
-    What would lose state is refused until it was said that it may; with --rebuild it is made anew instead, from what the
-    inputs still have:
+    state, and with another schema if its migrate= says how: a task moves its rows before it reads on. A new operator in an
+    existing stage begins empty, with what is read from then on; a new stage begins where its sources' start= says.
+    A change that would lose state is refused, unless you allow it with --drop; with --rebuild the state is rebuilt instead,
+    from what the inputs still have:
 
     \b
     falkirk plan app:flow --brokers broker-1:9092

@@ -23,11 +23,11 @@ from falkirk.runtime.layout.resetting import reset as reset_app
               "[default: earliest]")  # fmt: skip
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def reset(app: str, to: tuple[str, ...], yes: bool, **options: Any) -> None:
-    """Let APP, which must not be running, begin anew: with empty state, at other offsets of its sources.
+    """Let APP, which must not be running, start from scratch: with empty state, at other offsets of its sources.
 
     Its steps, edges, changelogs, versions and this host's stores are deleted; its sinks keep what they hold, and what is
-    computed anew is appended to them. Where the sources begin is fixed when the command is given: "latest" is the end as of
-    now, a time the first record at or after it. State is always emptied, for state that has seen records which are read
+    computed again is appended to them. Where the sources begin is fixed when the command is given: "latest" is the end as
+    of now, a time the first record at or after it. State is always emptied, for state that has seen records which are read
     again would count them twice. Batch parts and their epochs stay as they are.
 
     It shows what it would do, and asks for the app's name. Killed at any moment, it is run again; until it has finished
@@ -48,7 +48,7 @@ def reset(app: str, to: tuple[str, ...], yes: bool, **options: Any) -> None:
         raise ConfigError(f"app {app!r} has no streams to reset", hint="it has not run yet, or it is all batch parts")
     check_stopped(app, topics)
     starts = starts_at(found.known.last, wanted, topics)
-    click.echo(f"{app}: begins anew, with empty state, at")
+    click.echo(f"{app}: starts from scratch, with empty state, at")
     for topic, start in starts.items():
         for partition, offset in enumerate(start.offsets):
             click.echo(f"  {f'{topic}[{partition}]':<40} {offset:>12,}")
@@ -60,4 +60,4 @@ def reset(app: str, to: tuple[str, ...], yes: bool, **options: Any) -> None:
         click.echo(f"and this keeps what it holds: {', '.join(sorted(found.published))}")
     confirm(app, "reset", yes=yes)
     reset_app(found, settings, topics, starts, lambda what: click.echo(f"deleted {what}", err=True))
-    click.echo(f"{app}: reset; falkirk run begins it anew")
+    click.echo(f"{app}: reset; falkirk run starts it from scratch")

@@ -152,7 +152,7 @@ def _grow(tree: Tree, made: Made) -> None:
         first, last = made.corrects
         tree.add(Text(f"it corrects steps {first:,} to {last:,}, which other code had run: they read"))
     elif made.moved:
-        tree.add(Text("it read nothing new: what an earlier version of the flow had kept was moved, or made anew"))
+        tree.add(Text("it read nothing new: what an earlier version of the flow had kept was moved, or rebuilt"))
     elif not made.reads:
         tree.add(Text("it read nothing: a timer was due"))
     for r in made.reads:

@@ -102,8 +102,8 @@ def check_identity(found: Identity, wanted: Identity, *, where: str) -> None:
         raise StateError(
             f"the state's schema has changed:\n{schema.difference(found.schema, wanted.schema)}",
             where=where,
-            hint="undo the change, or give the flow another name: it then begins anew, beside this one; or let this one "
-            "begin anew, with falkirk reset",
+            hint="undo the change, or give the flow another name: it then starts from scratch, beside this one; or let this "
+            "one start from scratch, with falkirk reset",
         )
 
 

@@ -134,7 +134,7 @@ def evolved(
         raise StateError(
             f"the stage has come to {free - 1} tables of state, those that are no longer kept among them, and a key has room "
             f"for {TABLES}",
-            hint="cut the stage in two with repartition(…), or give the flow another name: it then begins anew",
+            hint="cut the stage in two with repartition(…), or give the flow another name: it then starts from scratch",
         )
     return "\n".join(map(str, [*(Line(o.numbers, o.words, sign(o)) for o in old), *new]))
 

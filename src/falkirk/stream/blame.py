@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-MEND = "mend it and start again: the app goes on from this record"
+MEND = "fix it and start again: the app goes on from this record"
 """What to do about a user's function that fails."""
 
 _OURS = str(Path(__file__).resolve().parent.parent) + os.sep

@@ -95,7 +95,7 @@ def _words(place: str, command: str) -> Iterator[None]:
         raise DefinitionError(
             f"{place} cannot be imported: {in_brief(error)}",
             where=raised_at(error),
-            hint=f"mend it; the whole trace is shown by {command}",
+            hint=f"fix it; the whole trace is shown by {command}",
         ) from error
 
 

@@ -39,7 +39,7 @@ def migrated(now: _O, migrate: Migrate) -> _O:
         raise DefinitionError(
             f"state of the {now.regime.kind} regime cannot be migrated: only an eager stage logs what becomes of it",
             where=where,
-            hint="leave migrate= out, and give the flow another name: it then begins anew",
+            hint="leave migrate= out, and give the flow another name: it then starts from scratch",
         )
     chain: list[Keeping] = [*(_was(now, one, f"version {one.version} in {where}") for one in given), now]
     words = [state_words(one) for one in chain]
@@ -112,7 +112,7 @@ def _check_group(was: op.Group, now: op.Group, by: Mapping[str, Function], where
     kept = {b.name for b in kept_aggregates(was, now)}
     if (lost := next((b.name for b in multiset_bounds(now) if b.name not in kept), None)) is not None:
         raise DefinitionError(
-            f"{lost!r} needs every value that there is in a group, for rows that are taken back, and the version before it "
+            f"{lost!r} needs every value of a group, for rows that are taken back, and the version before it "
             "has not kept them",
             where=where,
             hint="make it in a grouping of its own, with another id=",

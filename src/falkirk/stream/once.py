@@ -3,7 +3,7 @@
     offset(r) ≤ last offset of the partition      ⇔  r was seen        of a topic that Falkirk wrote
     (step, sequence)(r) ≤ last of task and partition  ⇔  r was seen    of that, and of any copy of it
 
-In the topic itself both hold, and where they contradict each other something was made anew: that is an error, for no machine
+In the topic itself both hold, and where they contradict each other something was recreated: that is an error, for no machine
 can say whether its records come in addition. A copy made at least once has its duplicates at offsets of their own, so there
 the second counts alone.
 """
@@ -175,13 +175,13 @@ class Once:
             raise SourceError(
                 f"task {origin.task} began again: step {origin.step} follows on step {last.step}",
                 where=_place(record),
-                hint="the app was made anew under its name, or the topic is a copy with repeats. Of a new app, "
+                hint="the app was recreated under its name, or the topic is a copy with repeats. Of a new app, "
                 "begin_again(record) takes the records in addition; a copy is read with Once(copied=True)",
             )
         raise SourceError(
             f"{_place(record)} was read already, but step {origin.step} of task {origin.task} was not",
             where=f"the topic was read up to offset {partition.offset}",
-            hint="was the topic deleted and made anew? Then begin without a state; what was read of the old one is counted",
+            hint="was the topic deleted and recreated? Then begin without a state; what was read of the old one is counted",
         )
 
     @staticmethod

@@ -107,8 +107,8 @@ class Stage(Protocol):
         ...
 
     def known_as(self, name: str, state_schema: str, rebuilt: Collection[str] = ()) -> Stage:
-        """The same stage, called as it has been, with the schema that follows on the one it had; operators `rebuilt` begin
-        anew where they keep something else. Raises StateError."""
+        """The same stage, called as it has been, with the schema that follows on the one it had; operators `rebuilt` start
+        empty where they keep something else. Raises StateError."""
         ...
 
     def reading(self, inputs: tuple[Input, ...]) -> Stage:

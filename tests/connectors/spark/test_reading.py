@@ -159,9 +159,9 @@ def test_a_topic_that_was_made_anew_is_not_the_one_that_was_meant(topic: MakeTop
     (piece,) = reading.plan(options, division, 2)
     anew.again()
     anew.send(range(20))
-    with pytest.raises(SourceError, match="the topic was made anew"):
+    with pytest.raises(SourceError, match="the topic was recreated"):
         reading.plan(options, division, 2)
-    with pytest.raises(SourceError, match="the topic was made anew"):
+    with pytest.raises(SourceError, match="the topic was recreated"):
         list(reading.read(options, division, piece))
     with pytest.raises(SourceError, match=re.escape(f"whose id was {division[0]}")):
         reading.fix({**options, "topic_id": division[0]})

@@ -95,7 +95,7 @@ class Topic:
         self.topics.trim({TopicPartition(self.name, partition): Offset(below)})
 
     def again(self) -> None:
-        """Delete it, and make it anew."""
+        """Delete it, and make it again."""
         self.topics._admin.delete_topics([self.name])[self.name].result()
         while self.topics.describe([self.name]):
             time.sleep(0.02)

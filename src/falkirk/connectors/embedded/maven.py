@@ -79,7 +79,7 @@ def mirror_of_central(settings: Path) -> str | None:
     try:
         mirrors = ET.parse(settings).findall("{*}mirrors/{*}mirror")
     except ET.ParseError as error:
-        raise ConfigError("Maven's settings cannot be read", where=f"{settings}: {error}", hint="mend it") from error
+        raise ConfigError("Maven's settings cannot be read", where=f"{settings}: {error}", hint="fix it") from error
     for mirror in mirrors:
         mirrored = {name.strip() for name in mirror.findtext("{*}mirrorOf", "").split(",")}
         if mirrored & {"*", "central", "external:*"} and "!central" not in mirrored:

@@ -110,7 +110,7 @@ _WORDS: dict[int, Words] = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: Words("a topic is missing", _GONE),
     KafkaError._UNKNOWN_TOPIC: Words("a topic is missing", _GONE),
     KafkaError._UNKNOWN_PARTITION: Words(
-        "a partition is missing", "was the topic deleted or made anew while the app ran?"
+        "a partition is missing", "was the topic deleted or recreated while the app ran?"
     ),
 }
 

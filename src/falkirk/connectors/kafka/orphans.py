@@ -86,7 +86,7 @@ class Orphans:
         if leaver(before, group, self._tasks) == self._membership.instance:
             self._before = None
             logger.info(
-                "joining anew, for some tasks have no owner: %s", {i: m.partitions for i, m in group.members.items()}
+                "joining again, for some tasks have no owner: %s", {i: m.partitions for i, m in group.members.items()}
             )
             self._membership.rejoin()
 

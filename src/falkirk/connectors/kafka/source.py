@@ -110,13 +110,14 @@ class SourceReader:
             return SourceError(
                 f"the topic has ended before offset {at}, up to which the app has read it; it ends at {end} now",
                 where=where,
-                hint="committed records were lost, or the topic was made anew: give the flow another name to begin anew",
+                hint="committed records were lost, or the topic was recreated: give the flow another name to start from "
+                "scratch",
             )
         return SourceError(
             f"records were deleted before they were read: those from offset {at} to {first - 1}",
             where=where,
-            hint="give the flow another name to begin anew on what is left; and let the topic's retention outlast any time "
-            "that the app may stand still",
+            hint="give the flow another name to start from scratch on what is left; and let the topic's retention outlast "
+            "any time that the app may stand still",
         )
 
     def close(self) -> None:

@@ -329,7 +329,7 @@ def described(futures: Mapping[str, Future[Any]]) -> dict[str, TopicInfo]:
             raise in_words(error, f"topic {name}") from error
         if str(topic.topic_id) == NO_ID:
             raise ClusterError(
-                "the broker is too old: its topics have no ids, so one that is made anew could not be told from the old",
+                "the broker is too old: its topics have no ids, so one that is recreated could not be told from the old",
                 where=f"topic {name}",
                 hint=f"Falkirk needs Kafka {OLDEST} or later",
             )

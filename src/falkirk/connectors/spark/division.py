@@ -67,7 +67,7 @@ def divide(topics: Topics, options: Options) -> Division:
             raise SourceError(
                 f"there is no partition {beyond[0]}: the topic has {topic.partitions}",
                 where=f"topic {name}",
-                hint="mend the option 'ranges'",
+                hint="fix the option 'ranges'",
             )
     division = Division(options.topic_id or topic.id, ranges)
     check_readable(topics, name, division)
@@ -99,7 +99,7 @@ def check_same(topics: Topics, name: str, topic_id: str) -> None:
     topic = topics.describe([name]).get(name)
     if topic is None or topic.id != topic_id:
         raise SourceError(
-            "the topic was " + ("deleted" if topic is None else "made anew: its offsets mean other records"),
+            "the topic was " + ("deleted" if topic is None else "recreated: its offsets mean other records"),
             where=f"topic {name}, whose id was {topic_id}" + (f" and is {topic.id}" if topic else ""),
             hint="load the DataFrame again to read what the topic holds now",
         )

@@ -43,7 +43,7 @@ class Executors:
             raise ApplicationEnded(
                 f"Spark's application has had no executor for {PATIENCE:.0f} s",
                 where=f"Spark's master {self._master}",
-                hint="was the master started anew, or are all workers gone? It goes on in another application",
+                hint="was the master started again, or are all workers gone? It goes on in another application",
             )
         elif not self._said:
             self._said = True

@@ -155,7 +155,7 @@ def _no_jvm() -> SparkEnded:
     return SparkEnded(
         "Spark's JVM on this host has ended",
         where=f"process {os.getpid()}",
-        hint="was it killed, or out of memory (spark.driver.memory)? A process that is started anew goes on",
+        hint="was it killed, or out of memory (spark.driver.memory)? A process that is started again goes on",
     )
 
 

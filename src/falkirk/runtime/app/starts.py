@@ -39,7 +39,7 @@ def _check_same(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> None:
     for gone in ends.keys() - now:
         if any(p.place == gone.place for p in now):
             raise SourceError(
-                f"topic {gone.place.topic!r} was deleted and made anew: its offsets mean other records now",
+                f"topic {gone.place.topic!r} was deleted and recreated: its offsets mean other records now",
                 where=f"task {task.task.id}, which had read {gone.place.topic}[{gone.partition}] up to {ends[gone]}",
                 hint="give the flow another name to begin again on the new topic",
             )

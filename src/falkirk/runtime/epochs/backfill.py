@@ -32,7 +32,7 @@ from falkirk.stream.backfill import History
 from falkirk.stream.names import BACKFILL
 from falkirk.stream.plan import Plan
 
-ANOTHER = "give the flow another name: it then begins anew, beside this one, and can be backfilled"
+ANOTHER = "give the flow another name: it then starts from scratch, beside this one, and can be backfilled"
 
 
 class BackfillDriver(Driver):

@@ -223,7 +223,7 @@ class Replay:
             if address.partition >= count:
                 raise ClusterError(
                     f"topic {address.topic!r} has {count} partitions, and a record came from partition {address.partition}",
-                    hint="was it made anew? Write to another topic with --to",
+                    hint="was it recreated? Write to another topic with --to",
                 )
             return TopicPartition(address.topic, address.partition)
         count = self._partitions(self.to)

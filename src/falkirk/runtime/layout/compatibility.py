@@ -21,8 +21,8 @@ from falkirk.state.shards import SHARDS
 from falkirk.stream.plan import Stage
 
 ANOTHER_NAME = (
-    "undo the change, or give the flow another name: it then begins anew, beside this one; or let this one begin anew, with "
-    "falkirk reset"
+    "undo the change, or give the flow another name: it then starts from scratch, beside this one; or let this one "
+    "start from scratch, with falkirk reset"
 )
 
 
@@ -138,11 +138,11 @@ def check_topics(known: LayoutRecord, found: Mapping[str, TopicInfo]) -> None:
             raise error(
                 f"topic {name!r} is gone: app {known.app!r} had been using it",
                 where=_where(known, name),
-                hint="restore it, or give the flow another name: it then begins anew, beside this one",
+                hint="restore it, or give the flow another name: it then starts from scratch, beside this one",
             )
         if now.id != was.id:
             raise error(
-                f"topic {name!r} was deleted and made anew: its offsets mean other records now",
+                f"topic {name!r} was deleted and recreated: its offsets mean other records now",
                 where=f"{_where(known, name)}; its id was {was.id} and is {now.id}",
                 hint="give the flow another name to begin again on the new topic"
                 + (f"; or has cluster {other} other brokers now than it had?" if (other := cluster_of(name)) else ""),

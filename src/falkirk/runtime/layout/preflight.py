@@ -290,7 +290,7 @@ def check_tables(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) -> 
         kept = config.get("retention.ms") == config.get("retention.bytes") == "-1"
         if "compact" not in config.get("cleanup.policy", "") and not kept:
             raise SourceError(
-                f"topic {name!r} forgets its older records, and a worker that reads it anew would miss rows of the table",
+                f"topic {name!r} forgets its older records: a worker that reads it from the beginning would miss rows",
                 where=f"table {name}, cleanup.policy={config.get('cleanup.policy')}",
                 hint="set the topic's cleanup.policy to compact",
             )

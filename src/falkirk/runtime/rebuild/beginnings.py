@@ -17,7 +17,7 @@ from falkirk.stream.plan import Input
 
 WAYS = (
     "migrate the state with migrate=, or go on without it: falkirk plan APP:FLOW --apply --drop ID; or give the flow another "
-    "name, under which it begins anew"
+    "name, under which it starts from scratch"
 )
 
 
@@ -46,7 +46,7 @@ def beginnings(
         if begin is None or here > begin:
             began = "it is not on record where the app began" if begin is None else f"the app began at offset {begin}"
             raise SourceError(
-                f"{began}, and topic {topic!r} begins at {here} by now: what is left does not make the state anew",
+                f"{began}, and topic {topic!r} begins at {here} by now: the state cannot be rebuilt from what is left",
                 where=where,
                 hint=WAYS,
             )

@@ -44,7 +44,7 @@ def check_rebuilds(found: Preflight, settings: Settings, topics: Topics) -> None
             raise StateError(
                 f"the state of stage {now.id!r} began with a backfill, and cannot be rebuilt from its inputs",
                 where="--rebuild",
-                hint="give the flow another name, and backfill it anew",
+                hint="give the flow another name, and backfill that",
             )
         partitions = [TopicPartition(steps, n) for n in numbers[was.id]]
         check_ended(was, now, last_records(settings, partitions))

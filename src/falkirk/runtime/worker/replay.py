@@ -23,7 +23,7 @@ from falkirk.stream.plan import Stage
 LOST = Words(
     "the records of a recorded step are gone",
     "bring back the state directory or the checkpoint store with the newest version, or give the flow another name: it then "
-    "begins anew; a lazy regime's retention must outlast the time between versions",
+    "starts from scratch; a lazy regime's retention must outlast the time between versions",
     SourceError,
 )
 
@@ -55,7 +55,7 @@ class Replays:
                 "of them are left",
                 where=", ".join(str(r) for r in division if r.end > r.start),
                 hint="the lazy regime reads its inputs again: bring back the state directory or the checkpoint store with "
-                "the newest version, or give the flow another name: it then begins anew",
+                "the newest version, or give the flow another name: it then starts from scratch",
             )
         # The failures of the steps before may have been forgotten when this one ran: they must not stop it now.
         self.circuit.rewind()

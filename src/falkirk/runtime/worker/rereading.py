@@ -22,7 +22,7 @@ from falkirk.stream.circuit import Slice, Taken
 LOST = Words(
     "records that are read again to rebuild an operator are gone",
     "what is left does not make its state: to go on without what it had, falkirk plan APP:FLOW --apply --drop ID; or give "
-    "the flow another name, under which it begins anew",
+    "the flow another name, under which it starts from scratch",
     SourceError,
 )
 PATIENCE = 60.0
@@ -63,7 +63,7 @@ class Rereads:
                 raise StateError(
                     f"topic {place.topic!r} is gone, and with it what was rebuilt beside the app",
                     where=f"task {task.task.id}",
-                    hint=f"bring it back; or delete app {self.app.name!r}, and let it begin anew",
+                    hint=f"bring it back; or delete app {self.app.name!r}, and let it start from scratch",
                 )
             self._shadows[task.task.id] = BoundedReader(self.cluster, (True,))
         reader, position = self._shadows[task.task.id], at

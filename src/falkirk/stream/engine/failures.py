@@ -116,7 +116,7 @@ class Failures:
             f"{bad:,} of the last {of:,} failed, and stop_above= allows for {window.most:,} of {WINDOW:,}; "
             f"for instance: {'; '.join(reasons)}",
             where=", ".join(filter(None, [operator.where, address])),
-            hint="nothing of this step is committed: mend the producer or the code and start again; or raise stop_above=",
+            hint="nothing of this step is committed: fix the producer or the code and start again; or raise stop_above=",
         )
 
     def _bury(self, run: StepRun, operator: Operator, topic: str, failed: Sequence[Failed]) -> None:

@@ -207,5 +207,5 @@ def _changed(
 def _failed(was: op.Operator, what: str, key: bytes) -> UserCodeError:
     where = f"migrate= of {was.where}, version {getattr(was, 'version', '')}, key {decode_key(key)[2]}"
     return UserCodeError(
-        what, where=where, hint="mend it and start again: it is then given all rows that are not moved yet"
+        what, where=where, hint="fix it and start again: it is then given all rows that are not moved yet"
     )

@@ -1,10 +1,10 @@
-"""Operators that are rebuilt: their state anew from what the inputs hold, and what that changes downstream.
+"""Operators that are rebuilt: their state from what the inputs hold, and what that changes downstream.
 
     take      what a shadow has read before, beside the version that ran (`falkirk.stream.shadow`), where there is one
     read      inputs, from their beginnings to where the task has read them, once more: the operators and those before them
               run, into new tables; nothing is sent, for it was said when it was read first
-    come      each group that there is now: how its row differs from the one that was said
-    gone      each group of before that there is not any more; what was kept of before is deleted
+    come      each group that exists now: how its row differs from the one that was said
+    gone      each group of before that no longer exists; what was kept of before is deleted
 
     behind the last step that reads, state = what the operators make of division 0..n       n the last step before the rebuild
     what was said = the old rows, until `come` and `gone` have passed them; the new ones from then on
@@ -149,7 +149,7 @@ class Rebuilder:
         return [job for job, _ in left], next((_mark(value) for _, value in left if value is not None), Mark())
 
     def _take(self, state: State, left: list[Job], mark: Mark, taken: Taken) -> Mark:
-        """Its tables have the numbers of ours, and its marks say how far it is: the last that there is counts."""
+        """Its tables have the numbers of ours, and its marks say how far it is: the last mark counts."""
         numbers, marks = schema.numbers(self.circuit.stage.state_schema), {job.mark for job in left}
         tables = {number for job in left for number in numbers[job.operator.id]}
         rows = {key: value for key, value in taken.rows.items() if len(key) > _PREFIX and key[2] in tables}
@@ -201,8 +201,8 @@ class Rebuilder:
         return Mark(Part.GONE) if come else None, out
 
     def _come(self, run: StepRun, job: Job, rows: Mapping[bytes, bytes]) -> Updates:
-        """Of groups that there are: from what was said of them. Where that had other columns it is not known, and they are
-        said anew."""
+        """Of existing groups: from what was said of them. Where that had other columns it is not known, and they are said
+        again."""
         before = [_in_table(key, job.line.numbers[0]) for key in rows]
         nothing: list[bytes | None] = [None] * len(rows)
         said = run.state.get(before) if job.known else nothing

@@ -18,7 +18,7 @@ from falkirk.stream.expressions import native, words
 _T = TypeVar("_T")
 
 
-ROUTE = "mend the row, or list the topic in the sink's topic=[…]; to go on without such rows: on_error=fk.DeadLetter()"
+ROUTE = "fix the row, or list the topic in the sink's topic=[…]; to go on without such rows: on_error=fk.DeadLetter()"
 
 Rows = Callable[[StepRun, Batch], Batch]
 """An operator, ready to run."""

@@ -26,7 +26,7 @@ class ShadowCircuit(StageCircuit):
         return frozenset()
 
     def moving(self, state: State) -> bool:
-        """All that there is of it is its own."""
+        """It has no state of an earlier version."""
         return False
 
     def wake_at(self, state: State) -> int | None:

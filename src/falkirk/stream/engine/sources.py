@@ -89,7 +89,7 @@ class SourceReader:
                 raise SourceError(
                     f"a record does not decode: {reason}",
                     where=f"{self.source.where}, {run.address(start + at)}",
-                    hint="mend what writes it; to go on without such records: on_error=fk.DeadLetter()",
+                    hint="fix what writes it; to go on without such records: on_error=fk.DeadLetter()",
                 )
         run.failures.take(run, self.source, total, failed)
         if not bad:

@@ -119,7 +119,7 @@ def totals(values: list[bytes]) -> tuple[dict[bytes, bytes], Counter[bytes]]:
 
 def refusing(key: bytes) -> bytes:
     """Fails as a user's function does, in Falkirk's words."""
-    raise UserCodeError("map() raised ZeroDivisionError", where="app.py:7", hint="mend it")
+    raise UserCodeError("map() raised ZeroDivisionError", where="app.py:7", hint="fix it")
 
 
 def failing(key: bytes) -> bytes:

@@ -147,7 +147,7 @@ def test_what_a_task_raises_is_raised_here(bench: Bench) -> None:
     fill(bench, 10)
     with pytest.raises(UserCodeError) as caught:
         bench.epoch(Totals(mark=jobs.refusing))
-    assert str(caught.value) == "map() raised ZeroDivisionError\n  where: app.py:7\n  to do: mend it"
+    assert str(caught.value) == "map() raised ZeroDivisionError\n  where: app.py:7\n  to do: fix it"
     pieces = bench.pieces()
     bench.source.trim(0, 3)
     with pytest.raises(SourceError, match="records that the epoch is to read were deleted"):

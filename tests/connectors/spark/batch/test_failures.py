@@ -21,7 +21,7 @@ Traceback (most recent call last):
   File "b.py", line 8, in h
 falkirk.errors.StateError: it is broken: very
   where: task a/1
-  to do: mend it
+  to do: fix it
 
 \tat org.apache.spark.api.python
 \tat java.base
@@ -31,11 +31,11 @@ falkirk.errors.StateError: it is broken: very
 @pytest.mark.parametrize(
     ("text", "kind", "said"),
     [
-        (JAVA + LOST + CHAINED, StateError, "it is broken: very\n  where: task a/1\n  to do: mend it"),
+        (JAVA + LOST + CHAINED, StateError, "it is broken: very\n  where: task a/1\n  to do: fix it"),
         (
             CHAINED.replace("falkirk.errors.StateError", "ModuleNotFoundError"),
             ConfigError,
-            "it is broken: very\n  where: task a/1\n  to do: mend it",
+            "it is broken: very\n  where: task a/1\n  to do: fix it",
         ),
         (
             JAVA + LOST + "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n\tat x",
@@ -45,7 +45,7 @@ falkirk.errors.StateError: it is broken: very
         (
             LOST + CHAINED.replace("\n\n\tat", "\n SQLSTATE: 38000\n\tat", 1),
             StateError,
-            "it is broken: very\n  where: task a/1\n  to do: mend it",
+            "it is broken: very\n  where: task a/1\n  to do: fix it",
         ),
         (
             JAVA + "ExecutorLostFailure (executor 1 exited)\n",
