@@ -38,7 +38,8 @@ _UNKNOWN_FOR = 60.0
 
 
 class Registry:
-    """A schema registry that speaks Confluent's protocol. It is first asked when a schema is needed.
+    """A schema registry with Confluent's protocol, for `fk.Avro` and `fk.Protobuf`. It is asked when a schema is first
+    needed.
 
     >>> Registry("https://ann:secret@registry:8081")
     Registry('https://registry:8081')
@@ -47,8 +48,9 @@ class Registry:
     def __init__(
         self, url: str, settings: Mapping[str, Any] | None = None, *, patience: str | timedelta = "20s"
     ) -> None:
-        """`settings` are those of confluent-kafka's SchemaRegistryClient, as "basic.auth.user.info" or "ssl.ca.location".
-        They are never shown. `patience`: how long a registry that does not answer is asked again.
+        """`settings` are those of confluent-kafka's SchemaRegistryClient, for example "basic.auth.user.info" or
+        "ssl.ca.location". They are never shown. `patience` is how long to ask again if the registry does not answer:
+        "20s" or a timedelta.
         """
         self.url, self._settings = url, dict(settings or {})
         self.patience = parse_duration(patience, where="fk.Registry(patience=…)")

@@ -18,18 +18,19 @@ Function = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class From:
-    """An earlier version of an operator: what it kept, and how a row of that becomes one of the next version.
+    """An earlier version of an operator's state, and how its rows become rows of the next version.
 
     >>> def in_cents(row):
     ...     return {"cents": round(row["euros"] * 100)}
     >>> before = From(1, state={"euros": float}, by=in_cents)
 
-    Of a process: `state` and `tables`, as they were. `by` is a function of a row of `state`, as a dict, or one for each
-    table, by its name. A table whose columns are as they were goes on without one; one that is no longer there goes.
+    Of a process: `state` and `tables` are its schemas then. `by` is a function from a row of `state` (a dict) to one
+    of the next version, or a dict of such functions by table. A table with the same columns needs none, and one that
+    no longer exists is dropped.
 
-    Of a group: the aggregates, as they were: `From(1, agg={"n": fk.len()})`. Those that are the same today go on as they
-    are, new ones begin with what `by` says, or empty: it is given the parts of the aggregates of before (`n.rows`) and
-    gives those of the ones that are new. One that is another now (of another type, say) needs it.
+    Of a group: `agg` are its aggregates then, for example `From(1, agg={"n": fk.len()})`. Those that did not change
+    keep their state. `by` gets the parts of the earlier aggregates (`n.rows`) and returns those of the new ones;
+    without it, new ones begin empty. An aggregate that changed, for example its type, needs `by`.
     """
 
     version: int

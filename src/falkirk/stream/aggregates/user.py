@@ -81,7 +81,17 @@ class Aggregate(AggregateLike):
         raise NotImplementedError
 
     def bind(self, context: Context) -> Bound:
-        """Check the class and its columns. Raises DefinitionError."""
+        """The aggregate for one column of one `agg`. Raises DefinitionError if the class or its columns do not fit.
+
+        >>> class Count(Aggregate):
+        ...     state, returns = {"n": int}, int
+        ...     def add(self, state, values):
+        ...         return {"n": (state or {"n": 0})["n"] + len(values)}
+        ...     def result(self, state):
+        ...         return state["n"]
+        >>> Count("price").bind(Context("n", pl.Schema({"price": pl.Int64()}), retract=False, where="agg")).returns
+        Int64
+        """
         kind = type(self)
         where = f"{kind.__name__} in {context.where}"
         for wanted in ("state", "returns", "add", "result", *(["retract"] if context.retract else [])):

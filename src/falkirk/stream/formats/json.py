@@ -26,11 +26,7 @@ Missing = Literal["null", "refuse"]
 
 
 class Json(Generic[RowT_co]):
-    """JSON objects in UTF-8, one a record; columns are fields.
-
-    Decoding: a missing field is null, a field that the schema lacks is passed over, unless `missing` and `extra` say
-    otherwise; of two with one name the first counts. Types are strict (see `falkirk.stream.formats.fields` for how each is
-    written): what does not fit is bad.
+    """JSON objects in UTF-8, one for each record; columns are fields.
 
     >>> bids = Json({"auction": int, "price": int})
     >>> bids.decode([b'{"auction": 1, "price": 5}', b'{"price": 1.5}']).bad
@@ -40,6 +36,9 @@ class Json(Generic[RowT_co]):
     [(1, "field 'auction': it is missing"), (2, "field 'prize': the schema has none")]
     >>> Json().encode(pl.DataFrame({"auction": [1], "top": [None]}))
     [b'{"auction":1,"top":null}']
+
+    A missing field is null, and a field that the schema lacks is ignored, unless `missing` and `extra` say otherwise.
+    If a field occurs twice, the first counts. Types are strict: a record with a value that does not fit is bad.
     """
 
     @overload
@@ -51,11 +50,11 @@ class Json(Generic[RowT_co]):
         self: Json[Row], schema: Untyped | None = None, *, extra: Extra = "ignore", missing: Missing = "null"
     ) -> None: ...
     def __init__(self, schema: SchemaLike | None = None, *, extra: Extra = "ignore", missing: Missing = "null") -> None:
-        """`schema` is a dict of types, a dataclass or a TypedDict; without one the format is only for sinks.
+        """`schema` is a dict of types, a dataclass or a TypedDict. Without one the format is only for sinks.
 
-        With `extra="refuse"` a record is bad that has a field which the schema does not name, with `missing="refuse"` one
-        that lacks a field which it names: at every level, and whichever columns are used. A null is there. Raises
-        DefinitionError for other values, and where there is no schema to compare with.
+        With `extra="refuse"`, a record is bad if it has a field that the schema lacks; with `missing="refuse"`, if it
+        lacks a field of the schema. A null is not missing. This holds at every level, and whichever columns the flow
+        uses. Raises DefinitionError for other values, and for "refuse" without a schema.
         """
         _check("extra", extra, get_args(Extra), schema)
         _check("missing", missing, get_args(Missing), schema)
@@ -73,7 +72,9 @@ class Json(Generic[RowT_co]):
         return f"Json({', '.join(words)})"
 
     def project(self, columns: Sequence[str]) -> Json:
-        """Decode these columns alone, at least one, so that rows can be counted. Of fields' names, all are compared.
+        """The same format with only these columns, but at least one. `extra` and `missing` still compare all fields.
+
+        Raises DefinitionError for a column that does not exist.
 
         >>> Json({"a": int, "b": str}).project(["b"])
         Json({'b': String})
@@ -88,7 +89,8 @@ class Json(Generic[RowT_co]):
         return projected
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded[RowT_co]:
-        """Rows from JSON objects; the frame is one contiguous chunk. Raises DefinitionError without a schema.
+        """Rows from JSON objects, and for each bad record its index and the reason. Raises DefinitionError without a
+        schema.
 
         >>> Json({"a": int}).decode([b'{"a":1}', None, b'{"a":}']).bad
         [(1, 'null value'), (2, 'not JSON: Expecting value at character 5')]
@@ -97,9 +99,13 @@ class Json(Generic[RowT_co]):
         return decoded if self._names is None else _without(decoded, _flaws(self._names, values, decoded))
 
     def encode(self, frame: pl.DataFrame) -> list[bytes]:
-        """A JSON object a row: fields in the order of columns, nulls written out. NaN and infinity become null.
+        """A JSON object for each row, with fields in the order of columns. Nulls are written; NaN and infinity become
+        null.
 
-        Raises DefinitionError when the frame's columns are not the schema's, or hold what JSON cannot (objects).
+        Raises DefinitionError if the frame's columns are not the schema's, or JSON cannot hold them.
+
+        >>> Json().encode(pl.DataFrame({"id": [7], "share": [float("nan")]}))
+        [b'{"id":7,"share":null}']
         """
         if self.schema is not None and frame.schema != self.schema:
             frame = self._fitted(frame)

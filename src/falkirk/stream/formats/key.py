@@ -31,7 +31,8 @@ Bad: TypeAlias = list[tuple[int, str]]
 
 
 class Key:
-    """The columns that make a record's key, and how they are written.
+    """The columns of a record's key, and how they are written: one as text, several as a JSON array, or as a format
+    says.
 
     >>> frame = pl.DataFrame({"id": [17, None], "name": ["a", "b"]})
     >>> Key("id").encode(frame)
@@ -43,10 +44,10 @@ class Key:
     """
 
     def __init__(self, columns: str | Sequence[str], scalar: Scalar | type[Scalar] | type[Json] | None = None) -> None:
-        """One column, or several as a JSON array. `scalar` is a format for one column; without it, the key is text. `Json`
-        makes an object of one column or several, as Debezium and ksqlDB do.
+        """`scalar` is the format of a single column, for example `fk.Int64BE`. `fk.Json` writes an object, of one
+        column or several, as Debezium and ksqlDB do.
 
-        Raises DefinitionError for no columns, one column twice, or another format over several.
+        Raises DefinitionError if there is no column, if one is named twice, or for another format of several columns.
         """
         if not isinstance(columns, str | Sequence):
             raise DefinitionError(
@@ -107,7 +108,12 @@ class Key:
         return other
 
     def encode(self, frame: pl.DataFrame) -> list[bytes | None]:
-        """The key of each row; None for a null. Raises DefinitionError for a missing column, or a type without text."""
+        """The key of each row; None for a null. Raises DefinitionError for a missing column, or for a type that has no
+        text.
+
+        >>> Key("id").encode(pl.DataFrame({"id": [17]}))
+        [b'17']
+        """
         if missing := [c for c in self.columns if c not in frame.columns]:
             raise DefinitionError(f"no column {missing[0]!r} for the key", hint=f"there are {', '.join(frame.columns)}")
         series = [frame[name] for name in self.columns]

@@ -43,9 +43,12 @@ class Registering(ABC):
         """The format that writes these columns to this topic. Raises DefinitionError where they do not fit."""
 
     def begin(self) -> None:
-        """Meet the registry, if there is one: register what a sink writes by; of a source, see that it can be asked.
+        """Ask the registry, if there is one: a sink registers its schema; a source checks that the registry answers.
 
-        Raises ConfigError where the registry refuses, UnreachableError where it is away.
+        Raises ConfigError if the registry refuses, UnreachableError if it does not answer.
+
+        >>> from falkirk.stream.formats import Avro
+        >>> Avro({"type": "record", "name": "Bid", "fields": [{"name": "auction", "type": "long"}]}).begin()
         """
         if self.registry is not None and self.writes:
             self._id = self._written_id()
@@ -53,7 +56,14 @@ class Registering(ABC):
             self.registry.check()
 
     def subject_of(self, topic: str, record: str) -> str:
-        """What a schema is registered under: `record` is its record's name, or its message's."""
+        """The subject under which a sink's schema is registered. `record` is the name of its Avro record or Protobuf
+        message.
+
+        >>> from falkirk.stream.formats import Avro
+        >>> bids = Avro({"type": "record", "name": "Bid", "fields": [{"name": "auction", "type": "long"}]})
+        >>> bids.subject_of("bids", "Bid")
+        'bids-value'
+        """
         try:
             return self.subject.format(topic=topic, record=record)
         except (AttributeError, IndexError, KeyError, ValueError):

@@ -48,16 +48,32 @@ class Scalar(ABC):
 
     @property
     def schema(self) -> pl.Schema:
+        """The column."""
         return pl.Schema({self.column: self.dtype})
 
     def project(self, columns: Sequence[str]) -> Scalar:
-        """Itself: there is only one column."""
+        """The format itself, because it has one column. Raises DefinitionError for another column.
+
+        >>> Int64BE("n").project(["n"])
+        Int64BE('n')
+        """
         if unknown := [c for c in columns if c != self.column]:
             raise DefinitionError(f"no column {unknown[0]!r} in {self!r}", hint=f"it has {self.column}")
         return self
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded[Row]:
-        """A row for each value that is there and well-formed."""
+        """A row for each value that can be read; for each of the others, its index and the reason.
+
+        >>> Int64BE("n").decode([b"\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x07", None])
+        Decoded(frame=shape: (1, 1)
+        ┌─────┐
+        │ n   │
+        │ --- │
+        │ i64 │
+        ╞═════╡
+        │ 7   │
+        └─────┘, bad=[(1, 'null value')])
+        """
         series, bad = self.read(values)
         bad += [(i, "null value") for i, value in enumerate(values) if value is None]
         if bad:
@@ -66,7 +82,13 @@ class Scalar(ABC):
         return Decoded(series.alias(self.column).to_frame(), sorted(bad))
 
     def encode(self, frame: pl.DataFrame) -> list[bytes | None]:
-        """The column's values; other columns are not written. Raises DefinitionError when the column does not fit."""
+        """The bytes of the column's values; None for a null. Other columns are not written.
+
+        Raises DefinitionError if the column does not exist or does not fit.
+
+        >>> Int16BE("n").encode(pl.DataFrame({"n": [7, None]}))
+        [b'\\x00\\x07', None]
+        """
         if self.column not in frame.columns:
             raise DefinitionError(
                 f"no column {self.column!r} among {', '.join(frame.columns)}",
@@ -90,7 +112,7 @@ class Scalar(ABC):
 
 
 class Text(Scalar):
-    """UTF-8.
+    """UTF-8 text, in one column: "value", unless another is named.
 
     >>> Text("line").decode([b"caf\\xc3\\xa9", b"\\xff"])
     Decoded(frame=shape: (1, 1)
@@ -106,6 +128,11 @@ class Text(Scalar):
     dtype = pl.String()
 
     def read(self, values: Sequence[bytes | None]) -> tuple[pl.Series, list[tuple[int, str]]]:
+        """See `Scalar.read`.
+
+        >>> Text().read([b"\\xff"])[1]
+        [(0, 'not UTF-8: invalid start byte at byte 0')]
+        """
         texts: list[str | None] = []
         bad: list[tuple[int, str]] = []
         for i, value in enumerate(values):
@@ -117,13 +144,18 @@ class Text(Scalar):
         return pl.Series(texts, dtype=pl.String), bad
 
     def write(self, series: pl.Series) -> list[bytes | None]:
+        """See `Scalar.write`.
+
+        >>> Text().write(pl.Series(["café"]))
+        [b'caf\\xc3\\xa9']
+        """
         if not isinstance(series.dtype, (pl.String, pl.Categorical, pl.Enum)):
             raise self._unfit(series)
         return series.cast(pl.String).cast(pl.Binary).to_list()
 
 
 class Raw(Scalar):
-    """The bytes themselves.
+    """The bytes as they are, in one column: "value", unless another is named.
 
     >>> Raw().decode([b"\\x00"]).frame.item()
     b'\\x00'
@@ -132,9 +164,19 @@ class Raw(Scalar):
     dtype = pl.Binary()
 
     def read(self, values: Sequence[bytes | None]) -> tuple[pl.Series, list[tuple[int, str]]]:
+        """See `Scalar.read`.
+
+        >>> Raw().read([b"a", None])[0].to_list()
+        [b'a', None]
+        """
         return pl.Series(values, dtype=pl.Binary), []
 
     def write(self, series: pl.Series) -> list[bytes | None]:
+        """See `Scalar.write`.
+
+        >>> Raw().write(pl.Series([b"a", None]))
+        [b'a', None]
+        """
         if series.dtype != pl.Binary:
             raise self._unfit(series)
         return series.to_list()
@@ -147,6 +189,11 @@ class _Number(Scalar):
     """NumPy's name for it."""
 
     def read(self, values: Sequence[bytes | None]) -> tuple[pl.Series, list[tuple[int, str]]]:
+        """See `Scalar.read`.
+
+        >>> Int16BE().read([b"\\x00\\x07", b"7"])[1]
+        [(1, '1 bytes, where Int16BE has 2')]
+        """
         width = np.dtype(self.code).itemsize
         bad = [
             (i, f"{len(value)} bytes, where {type(self).__name__} has {width}")
@@ -160,6 +207,13 @@ class _Number(Scalar):
         return (series.scatter(absent, None) if absent else series), bad
 
     def write(self, series: pl.Series) -> list[bytes | None]:
+        """See `Scalar.write`.
+
+        >>> Int16BE().write(pl.Series([70_000]))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        falkirk.errors.DefinitionError: column '' holds a number that does not fit Int16BE
+        ...
+        """
         if not (series.dtype.is_integer() or (self.dtype.is_float() and series.dtype.is_float())):
             raise self._unfit(series)
         try:
@@ -177,30 +231,50 @@ class _Number(Scalar):
 
 
 class Int64BE(_Number):
-    """Java's long."""
+    """Java's long: 8 bytes, big-endian.
+
+    >>> Int64BE("n").encode(pl.DataFrame({"n": [7]}))
+    [b'\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x07']
+    """
 
     dtype, code = pl.Int64(), ">i8"
 
 
 class Int32BE(_Number):
-    """Java's int."""
+    """Java's int: 4 bytes, big-endian.
+
+    >>> Int32BE("n").encode(pl.DataFrame({"n": [7]}))
+    [b'\\x00\\x00\\x00\\x07']
+    """
 
     dtype, code = pl.Int32(), ">i4"
 
 
 class Int16BE(_Number):
-    """Java's short."""
+    """Java's short: 2 bytes, big-endian.
+
+    >>> Int16BE("n").encode(pl.DataFrame({"n": [7]}))
+    [b'\\x00\\x07']
+    """
 
     dtype, code = pl.Int16(), ">i2"
 
 
 class Float64BE(_Number):
-    """Java's double."""
+    """Java's double: 8 bytes, big-endian IEEE 754.
+
+    >>> Float64BE("x").encode(pl.DataFrame({"x": [1.0]}))
+    [b'?\\xf0\\x00\\x00\\x00\\x00\\x00\\x00']
+    """
 
     dtype, code = pl.Float64(), ">f8"
 
 
 class Float32BE(_Number):
-    """Java's float."""
+    """Java's float: 4 bytes, big-endian IEEE 754.
+
+    >>> Float32BE("x").encode(pl.DataFrame({"x": [1.0]}))
+    [b'?\\x80\\x00\\x00']
+    """
 
     dtype, code = pl.Float32(), ">f4"

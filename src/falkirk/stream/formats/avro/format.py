@@ -43,7 +43,7 @@ _LARGEST = 1 << 30
 
 
 class Avro(Registering, Generic[RowT_co]):
-    """Avro records; columns are fields.
+    """Avro records, one for each record of the topic; columns are fields.
 
     >>> fields = [{"name": "auction", "type": "long"}, {"name": "by", "type": "string"}]
     >>> bids = Avro({"type": "record", "name": "Bid", "fields": fields})
@@ -84,13 +84,13 @@ class Avro(Registering, Generic[RowT_co]):
         name: str | None = None,
         register: bool = True,
     ) -> None:
-        """`schema` is Avro's: an .avsc file, its text, or the dict that it is. With a registry it is the reader's, and may be
-        columns and their types too, as for `Json`: then a field that the writer lacks is null. Without any schema the
-        format is only for sinks, and the schema that is registered says what the columns are.
+        """`schema` is an Avro schema: the path of an .avsc file, its text, or the dict in it. With a registry it may
+        also be columns with types, as for `fk.Json`; a field that the writer's schema lacks is then null. Without a
+        schema the format is only for sinks: their columns make the schema.
 
-        A sink's schema is registered under `subject`, in which {topic} and {record} stand for their names. `name` is the
-        record's, where columns are all there is. With `register=False` the schema must be there already. Raises
-        DefinitionError.
+        A sink registers its schema under `subject`, in which {topic} and {record} stand for the names of both. `name`
+        is the record's name, if only columns are given. With `register=False` the schema must be registered already.
+        Raises DefinitionError.
         """
         super().__init__(registry, subject, register)
         self.name = name
@@ -127,7 +127,13 @@ class Avro(Registering, Generic[RowT_co]):
         return None if self._columns is None else pl.Schema({n: f.wanted.dtype for n, f in self._columns.items()})
 
     def project(self, columns: Sequence[str]) -> Avro:
-        """Decode these columns alone. At least one is decoded, so that rows can be counted."""
+        """The same format with only these columns, but at least one. Raises DefinitionError for a column that does not
+        exist.
+
+        >>> fields = [{"name": "auction", "type": "long"}, {"name": "by", "type": "string"}]
+        >>> Avro({"type": "record", "name": "Bid", "fields": fields}).project(["by"]).schema.names()
+        ['by']
+        """
         known = self._known()
         if unknown := [c for c in columns if c not in known]:
             raise DefinitionError(f"no column {unknown[0]!r} in {self!r}", hint=f"it has {', '.join(known)}")
@@ -135,7 +141,14 @@ class Avro(Registering, Generic[RowT_co]):
         return self._with(_columns={name: known[name] for name in names})
 
     def for_sink(self, topic: str, columns: pl.Schema) -> Avro:
-        """The format that writes these columns to this topic. Raises DefinitionError where they do not fit."""
+        """The format that writes these columns to this topic. Raises DefinitionError for columns that Avro cannot
+        hold.
+
+        >>> from falkirk.connectors.registry import Registry
+        >>> totals = Avro(registry=Registry("http://registry:8081"))
+        >>> totals.for_sink("totals", pl.Schema({"n": pl.Int64})).schema.names()
+        ['n']
+        """
         if self._given is not None:
             return self._with(_topic=topic)
         name = self.name or re.sub(r"\W|^(?=\d)", "_", topic, flags=re.ASCII)
@@ -143,8 +156,15 @@ class Avro(Registering, Generic[RowT_co]):
         return self._with(_topic=topic, _given=written, _columns=written.columns)
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded[RowT_co]:
-        """Rows from records; the frame is one contiguous chunk. Raises DefinitionError without a schema; with a registry
-        UnreachableError and ConfigError, where it cannot say what it should know."""
+        """Rows from records, and for each bad record its index and the reason.
+
+        Raises DefinitionError without a schema. With a registry, raises UnreachableError if it does not answer, and
+        ConfigError if it refuses.
+
+        >>> bids = Avro({"type": "record", "name": "Bid", "fields": [{"name": "auction", "type": "long"}]})
+        >>> bids.decode([b"\\x0e", None]).bad
+        [(1, 'null value')]
+        """
         there = [i for i, value in enumerate(values) if value is not None] if None in values else None
         present: Sequence[bytes] = values if there is None else [values[i] for i in there]  # type: ignore[assignment, misc]
         if len(values) > 1 and sum(map(len, present)) > _LARGEST:
@@ -164,7 +184,13 @@ class Avro(Registering, Generic[RowT_co]):
         return Decoded(frame, sorted(bad.items()))
 
     def encode(self, frame: pl.DataFrame) -> list[bytes]:
-        """A record a row. Raises DefinitionError when the columns, their types or their nulls are not the schema's."""
+        """The record of each row. Raises DefinitionError if the columns, their types or their nulls do not fit the
+        schema.
+
+        >>> bids = Avro({"type": "record", "name": "Bid", "fields": [{"name": "auction", "type": "long"}]})
+        >>> bids.encode(pl.DataFrame({"auction": [7]}))
+        [b'\\x0e']
+        """
         if self._given is None:
             raise DefinitionError("columns become Avro where they are written to a topic: in a sink")
         return self._writer.write(frame, self._head() if frame.height else b"")

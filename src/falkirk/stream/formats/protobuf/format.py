@@ -42,7 +42,7 @@ class IsMessage(Protocol):
 
 
 class Protobuf(Registering, Generic[RowT_co]):
-    """Protobuf messages; columns are fields.
+    """Protobuf messages, one for each record; columns are fields.
 
     >>> bids = Protobuf('syntax = "proto3"; message Bid { int64 auction = 1; optional string by = 2; }')
     >>> bids.decode([b"\\x08\\x07\\x12\\x03ann", b"\\x12\\x03", None]).bad
@@ -81,12 +81,12 @@ class Protobuf(Registering, Generic[RowT_co]):
         subject: str = SUBJECT,
         register: bool = True,
     ) -> None:
-        """`schema` is a message's generated class, a .proto file, or its text, in which `message` names one of several.
-        With a registry it is the reader's, and may be columns and their types too, as for `Json`: then fields go by their
-        names, one that the writer lacks is null, and the format is only for sources.
+        """`schema` is a generated class, the path of a .proto file, or its text; `message` names one of several
+        messages in it. With a registry it may also be columns with types, as for `fk.Json`: fields are then found by
+        name, one that the writer's schema lacks is null, and the format is only for sources.
 
-        A sink's schema is registered under `subject`, in which {topic} and {record} stand for the topic's and the message's
-        names. With `register=False` it must be there already. Raises DefinitionError.
+        A sink registers its schema under `subject`, in which {topic} and {record} stand for the names of the topic and
+        the message. With `register=False` the schema must be registered already. Raises DefinitionError.
         """
         super().__init__(registry, subject, register)
         self._given: ProtoSchema | None = None
@@ -119,7 +119,13 @@ class Protobuf(Registering, Generic[RowT_co]):
         return pl.Schema({name: column.dtype for name, column in self._columns.items()})
 
     def project(self, columns: Sequence[str]) -> Protobuf:
-        """Decode these columns alone. At least one is decoded, so that rows can be counted."""
+        """The same format with only these columns, but at least one. Raises DefinitionError for a column that does not
+        exist.
+
+        >>> bids = Protobuf('syntax = "proto3"; message Bid { int64 auction = 1; string by = 2; }')
+        >>> bids.project(["by"]).schema.names()
+        ['by']
+        """
         known = self._columns
         if unknown := [c for c in columns if c not in known]:
             raise DefinitionError(f"no column {unknown[0]!r} in {self!r}", hint=f"it has {', '.join(known)}")
@@ -127,7 +133,13 @@ class Protobuf(Registering, Generic[RowT_co]):
         return self._with(_columns={name: known[name] for name in names})
 
     def for_sink(self, topic: str, columns: pl.Schema) -> Protobuf:
-        """The format that writes to this topic. Raises DefinitionError where there is no schema to write by."""
+        """The format that writes to this topic. Raises DefinitionError if only columns are given: they have no field
+        numbers.
+
+        >>> bids = Protobuf('syntax = "proto3"; message Bid { int64 auction = 1; }')
+        >>> bids.for_sink("bids", bids.schema).writes
+        True
+        """
         if self._given is None:
             raise DefinitionError(
                 "columns have no numbers, by which Protobuf tells fields apart: they can be read, and not written",
@@ -141,8 +153,14 @@ class Protobuf(Registering, Generic[RowT_co]):
         return self._with(_topic=topic)
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded[RowT_co]:
-        """Rows from records; the frame is one contiguous chunk. With a registry raises UnreachableError and ConfigError,
-        where it cannot say what it should know."""
+        """Rows from messages, and for each bad record its index and the reason.
+
+        With a registry, raises UnreachableError if it does not answer, and ConfigError if it refuses.
+
+        >>> bids = Protobuf('syntax = "proto3"; message Bid { int64 auction = 1; }')
+        >>> bids.decode([b"\\x08\\x07", None]).bad
+        [(1, 'null value')]
+        """
         bad: dict[int, str] = {}
         frames, rows = [pl.DataFrame(schema=self.schema)], list[int]()
         for reader, places, messages in self._groups(values, bad):
@@ -160,7 +178,13 @@ class Protobuf(Registering, Generic[RowT_co]):
         return Decoded(frame, sorted(bad.items()))
 
     def encode(self, frame: pl.DataFrame) -> list[bytes]:
-        """A record a row. Raises DefinitionError when the columns, their types or their nulls are not the message's."""
+        """The message of each row. Raises DefinitionError if the columns, their types or their nulls do not fit the
+        message.
+
+        >>> bids = Protobuf('syntax = "proto3"; message Bid { int64 auction = 1; }')
+        >>> bids.encode(pl.DataFrame({"auction": [7]}))
+        [b'\\x08\\x07']
+        """
         if self._given is None:
             raise DefinitionError("columns alone are not written as Protobuf", hint="give the schema")
         head = self._head() + _numbered(self._given.path) if self.registry is not None and frame.height else b""
