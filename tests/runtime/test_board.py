@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -11,7 +14,7 @@ from falkirk.checkpoint.tasks import Task
 from falkirk.connectors.kafka.lag import Left
 from falkirk.runtime.app.app import App, BoundInput, BoundTask
 from falkirk.runtime.messages.events import Ended, Started
-from falkirk.runtime.messages.protocol import Report, TaskReport, decode_from_worker, encode
+from falkirk.runtime.messages.protocol import EpochReport, Report, TaskReport, decode_from_worker, encode
 from falkirk.runtime.observe.board import Board
 from falkirk.runtime.observe.console import frame, line
 from falkirk.stream.circuit import Circuit
@@ -58,6 +61,9 @@ def rolling(task: int, done: int, total: int) -> TaskReport:
     return TaskReport(f"stats/{task}", "rolling", done=done, total=total)
 
 
+BATCHES: Any = (SimpleNamespace(stage=SimpleNamespace(id="usual")),)
+"""A batch part, as far as the board knows it."""
+
 Say = Callable[..., str | None]
 
 
@@ -71,8 +77,8 @@ def board(time: Time) -> Board:
     return Board(app(), 1, time)
 
 
-def report(board: Board, *tasks: TaskReport, pid: int = 100, seconds: float = 1.0) -> str | None:
-    return board.take(Report(0, "auctions.w-0", pid, list(tasks), seconds, 12.5, 8.25, 10))
+def report(board: Board, *tasks: TaskReport, pid: int = 100, seconds: float = 1.0, commits: int = 10) -> str | None:
+    return board.take(Report(0, "auctions.w-0", pid, list(tasks), seconds, 12.5, 8.25, commits))
 
 
 def text(board: Board, progress: tuple[int, int] | None = None) -> str:
@@ -138,6 +144,50 @@ def test_rates_are_averaged_over_a_window_and_lags_add_up(board: Board) -> None:
     assert (stage.dead, stage.skipped) == (8, 16)
 
 
+def test_a_rate_is_that_of_the_time_in_which_something_was_committed(board: Board) -> None:
+    board.take(Started(0, 100))
+    report(board, running(0, 5, 5), running(1, 5, 5), commits=0)
+    report(board, running(0, 5, 5, 3_000), running(1, 5, 5))
+    report(board, running(0, 5, 5), running(1, 5, 5), commits=0)
+    report(board, running(0, 5, 5, 1_000), running(1, 5, 5), seconds=0.5)
+    report(board, running(0, 5, 5), running(1, 5, 5), commits=0)
+    (stage,) = board.stages()
+    assert stage.rows_per_s == 4_000 / 2.5
+    for _ in range(6):
+        report(board, running(0, 5, 5), running(1, 5, 5), commits=0)
+    (stage,) = board.stages()
+    assert stage.rows_per_s == 0
+    assert board.read == 4_000
+
+
+def test_no_rate_is_taken_of_less_than_a_second(board: Board) -> None:
+    board.take(Started(0, 100))
+    report(board, running(0, 5, 5), running(1, 5, 5), commits=0)
+    report(board, running(0, 5, 5, 100), running(1, 5, 5), seconds=0.01)
+    (stage,) = board.stages()
+    assert stage.rows_per_s == 100
+
+
+def test_a_run_until_the_end_says_what_it_waits_for_while_spark_works(board: Board) -> None:
+    board.app = replace(board.app, batches=BATCHES)
+    assert "Spark" not in line(board, (10, 20))
+    assert "100 % of 20 input records" in line(board, (20, 20))
+    assert "waits for Spark: the first epoch of usual (its driver starts)" in line(board, (20, 20))
+    board.take(EpochReport("usual", 3, "running", "Spark starts"))
+    assert "waits for Spark: epoch 3 of usual: Spark starts" in line(board, (20, 20))
+    assert "waits for Spark: epoch 3 of usual: Spark starts" in text(board, (20, 20))
+    board.take(EpochReport("usual", 3, "running", "sorts", 1, 2))
+    assert "waits for Spark: epoch 3 of usual: sorts 50 %" in line(board, (20, 20))
+    board.take(EpochReport("usual", 3, "complete", "7 records in 2.0 s"))
+    assert "waits for" not in line(board, (20, 20))
+
+
+def test_a_flow_without_workers_has_no_input_records_of_its_own(board: Board) -> None:
+    alone = Board(replace(board.app, plan=Plan("auctions", ()), tasks=(), batches=BATCHES), 1)
+    assert "input records" not in line(alone, (0, 0))
+    assert "waits for Spark: the first epoch of usual" in line(alone, (0, 0))
+
+
 def test_a_lag_that_is_only_a_marker_is_none(board: Board) -> None:
     board.take(Started(0, 100))
     report(board, running(0, 5, 6))
@@ -163,7 +213,7 @@ def test_a_frame_shows_what_a_person_wants_to_know(board: Board, time: Time) -> 
     time.now = 75.0
     shown = text(board, (3_000, 4_000))
     for row in (
-        "auctions  on broker:9092  up 1:15  recoveries 0",
+        "auctions  on broker:9092  up 1:15  read 61,000 records  recoveries 0",
         "worker      pid              tasks  records/s  step ms  commit ms  commits/s",
         "0           100  recovering      2     61,000     12.5        8.2       10.0",
         "stage  regime    tasks  records/s        lag     step    version   behind  dead letters    skipped",
@@ -180,14 +230,14 @@ def test_a_line_for_the_log_says_the_same_shortly(board: Board, time: Time) -> N
     report(board, running(0, 5, 1_239, 61_000), running(1, 5, 5))
     time.now = 75.0
     assert line(board) == (
-        "auctions: up 1:15 · 2 of 2 tasks run here · 61,000 records/s · lag 1,234 · step 12.5 ms · commit 8.2 ms · "
-        "2 dead letters · 4 skipped"
+        "auctions: up 1:15 · 2 of 2 tasks here · 61,000 records read · 61,000 records/s · lag 1,234 · step 12.5 ms · "
+        "commit 8.2 ms · 2 dead letters · 4 skipped"
     )
 
 
 def test_nothing_is_shown_of_what_is_not_known_yet(board: Board) -> None:
     assert "starting" in text(board)
-    assert "0 of 2 tasks run here · 0 records/s" in line(board)
+    assert "0 of 2 tasks here · 0 records read · 0 records/s" in line(board)
 
 
 def test_a_report_stays_small_and_reads_back() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from falkirk.cli.legend import LIVE
 from falkirk.cli.options import (
     dev_options,
     http_option,
@@ -39,7 +40,7 @@ SHORT = 5.0
 """Seconds of work until a run that ends by itself has a spare: in a shorter run the spare would only take processor time."""
 
 
-@click.command()
+@click.command(epilog=LIVE)
 @run_options
 @workers_option
 @until_option
@@ -64,7 +65,7 @@ def run(target: str, workers: int, until: str | None, place: str | None, **optio
     _run(target, settings, until, on_spark=place == "spark")
 
 
-@click.command()
+@click.command(epilog=LIVE)
 @dev_options
 @workers_option
 @until_option

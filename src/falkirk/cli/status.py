@@ -9,6 +9,7 @@ import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from falkirk.cli.legend import STATUS
 from falkirk.cli.options import cluster_options, cluster_settings
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.inspect.status import Status, TaskStatus, read_status
@@ -17,7 +18,7 @@ from falkirk.runtime.observe.console import paused_words, table
 COLOURS = {"running": "green", "recovering": "yellow", "paused": "yellow", "stopped": "red"}
 
 
-@click.command()
+@click.command(epilog=STATUS)
 @click.argument("app")
 @cluster_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, as described above.")

@@ -32,6 +32,8 @@ class SparkCompute:
         self, batch: BoundBatch, epochs: Epochs, job: Job | BackfillJob, on_progress: Callable[[str, int, int], None]
     ) -> list[Outcome]:
         """Compute the open epoch of a batch part, and publish it."""
+        if self._application is None:
+            on_progress("Spark starts", 0, 0)
         spark = self._spark()
         from falkirk.connectors.spark.batch.epoch import run_epoch
         from falkirk.connectors.spark.batch.work import Ghosts, Publishing, Target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from typing import Literal
 
 import msgspec
@@ -135,7 +136,11 @@ def answers(report: Report) -> object:
 
 
 def merged(reports: Sequence[Report]) -> Report:
-    """Consecutive reports of one worker, as one."""
+    """Consecutive reports of one worker, as one.
+
+    Its seconds are those from the first to the last report with a commit, if there is one: a rate over them says how fast the
+    worker is when something comes, no matter how long ago that was.
+    """
     last, commits = reports[-1], sum(r.commits for r in reports)
     rows: Counter[str] = Counter()
     dead: Counter[str] = Counter()
@@ -150,13 +155,22 @@ def merged(reports: Sequence[Report]) -> Report:
             msgspec.structs.replace(t, rows=rows[t.task], dead=dead[t.task], skipped=skipped[t.task])
             for t in last.tasks
         ],
-        seconds=sum(r.seconds for r in reports),
+        seconds=_active_seconds(reports),
         step_ms=_mean([(r.step_ms, r.commits) for r in reports]),
         commit_ms=_mean([(r.commit_ms, r.commits) for r in reports]),
         commits=commits,
         step_times=added(*(r.step_times for r in reports)),
         commit_times=added(*(r.commit_times for r in reports)),
     )
+
+
+def _active_seconds(reports: Sequence[Report]) -> float:
+    whole = sum(r.seconds for r in reports)
+    busy = [i for i, report in enumerate(reports) if report.commits]
+    if not busy:
+        return whole
+    # A worker may report at once, after some milliseconds: no rate is taken of so little.
+    return max(sum(r.seconds for r in islice(reports, busy[0], busy[-1] + 1)), min(1.0, whole))
 
 
 def added(*counts: Sequence[int]) -> tuple[int, ...]:
@@ -186,6 +200,24 @@ class EpochReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="epoch"):
     """Spark's tasks for it; 0: not known."""
     ui: str = ""
     """The address of Spark's UI for it; "": none."""
+
+    @property
+    def shown(self) -> str:
+        """In one line.
+
+        >>> EpochReport("usual", 3, "running", "sorts", 1, 2).shown
+        'epoch 3 of usual: sorts 50 %'
+        """
+        return f"epoch {self.epoch} of {self.stage}: {self.words}{f' {percent(self.done, self.of)}' if self.of else ''}"
+
+
+def percent(done: int, total: int) -> str:
+    """How much of it is done; of nothing, all is.
+
+    >>> percent(1, 3), percent(0, 0)
+    ('33 %', '100 %')
+    """
+    return f"{100 * done // total if total else 100} %"
 
 
 class SentReport(msgspec.Struct, frozen=True):

@@ -100,6 +100,9 @@ class Board:
         self._bound: dict[str, BoundTask] = {str(b.task.id): b for b in app.tasks}
         self._dead: Counter[str] = Counter()
         self._skipped: Counter[str] = Counter()
+        self.read = 0
+        """Records that the tasks here have read from sources, since the start."""
+        self._reading = {stage.id for stage in app.plan.stages if any(i.kind == "source" for i in stage.inputs)}
         self._rolling: dict[str, tuple[str, float, int]] = {}
         self.epochs: dict[str, EpochReport] = {}
         """The last report of each batch part's driver, if it is on this host."""
@@ -141,8 +144,10 @@ class Board:
         while len(worker.reports) > 1 and sum(r.seconds for r in worker.reports) > WINDOW:
             worker.reports.popleft()
         for task in report.tasks:
-            self._dead[self._bound[task.task].stage.id] += task.dead
-            self._skipped[self._bound[task.task].stage.id] += task.skipped
+            stage = self._bound[task.task].stage.id
+            self._dead[stage] += task.dead
+            self._skipped[stage] += task.skipped
+            self.read += task.rows if stage in self._reading else 0
             self._roll(task)
         return self._event(worker)
 
@@ -235,6 +240,17 @@ class Board:
                 )
             )
         return found
+
+    def epochs_left(self) -> list[str]:
+        """What a run until the end waits for besides records: its batch parts, and what each does now."""
+        left = []
+        for batch in self.app.batches:
+            report = self.epochs.get(batch.stage.id)
+            if report is None:
+                left.append(f"the first epoch of {batch.stage.id} (its driver starts)")
+            elif report.state != "complete":
+                left.append(report.shown)
+        return left
 
     def recovering(self) -> list[Recovery]:
         """The tasks that are being taken over or rebuilt, and how long that will take."""

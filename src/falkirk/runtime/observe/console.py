@@ -11,8 +11,9 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from falkirk.runtime.messages.protocol import EpochReport, Report, Request
+from falkirk.runtime.messages.protocol import Report, Request, percent
 from falkirk.runtime.observe.board import Board, Recovery, StageState
+from falkirk.wording import counted
 
 MOST = 8
 """This many rows of a table are shown; the rest is counted."""
@@ -36,7 +37,8 @@ def frame(board: Board, brokers: str, progress: tuple[int, int] | None = None) -
     if recoveries := board.recovering():
         parts += ["", _recoveries(recoveries)]
     if progress is not None:
-        parts += ["", _progress(*progress, seconds)]
+        parts += ["", *([_progress(*progress, seconds)] if board.app.tasks else [])]
+        parts += [Text(words, "yellow") for words in _waits_for(board, *progress)]
     return Group(*parts)
 
 
@@ -45,7 +47,8 @@ def line(board: Board, progress: tuple[int, int] | None = None) -> str:
     stages, reports = board.stages(), board.lately()
     parts = [f"up {clock(board.seconds)}", *paused_words(board.paused())]
     figures = [
-        f"{sum(s.running for s in stages)} of {sum(s.tasks for s in stages)} tasks run here",
+        f"{sum(s.running for s in stages)} of {counted(sum(s.tasks for s in stages), 'task')} here",
+        f"{counted(board.read, 'record')} read",
         f"{sum(s.rows_per_s for s in stages):,.0f} records/s",
         f"lag {board.lag():,}",
         f"step {_slowest(r.step_ms for r in reports):.1f} ms",
@@ -53,17 +56,24 @@ def line(board: Board, progress: tuple[int, int] | None = None) -> str:
     ]
     parts += figures if board.app.tasks else []
     if dead := sum(s.dead for s in stages):
-        parts.append(f"{dead:,} dead letters")
+        parts.append(counted(dead, "dead letter"))
     if skipped := sum(s.skipped for s in stages):
         parts.append(f"{skipped:,} skipped")
     parts += board.waits()
-    parts += [_epoch(e) for e in board.epochs.values() if e.state == "running"]
+    waits_for = [] if progress is None else _waits_for(board, *progress)
+    parts += waits_for or [e.shown for e in board.epochs.values() if e.state == "running"]
     if recoveries := board.recovering():
         parts.append(f"recovering {', '.join(_in_words(r) for r in recoveries[:3])}{_more(len(recoveries), 3)}")
-    if progress is not None:
+    if progress is not None and board.app.tasks:
         done, total = progress
-        parts.append(f"{_percent(done, total)} of {total:,} input records")
+        parts.append(f"{percent(done, total)} of {total:,} input records")
     return f"{board.app.name}: {' · '.join(parts)}"
+
+
+def _waits_for(board: Board, done: int, total: int) -> list[str]:
+    """What a run until the end waits for, once the records that its workers are to read are read."""
+    left = board.epochs_left() if done >= total else []
+    return [f"waits for Spark: {', '.join(left)}"] if left else []
 
 
 def clock(seconds: float) -> str:
@@ -80,7 +90,7 @@ def clock(seconds: float) -> str:
 def _title(board: Board, brokers: str, seconds: float) -> Text:
     return Text.assemble(
         (board.app.name, "bold"), ("  on ", "dim"), brokers, ("  up ", "dim"), clock(seconds),
-        ("  recoveries ", "dim"), str(board.recoveries), " ",
+        ("  read ", "dim"), counted(board.read, "record"), ("  recoveries ", "dim"), str(board.recoveries), " ",
         *((f" {words} ", "yellow") for words in paused_words(board.paused())),
     )  # fmt: skip
 
@@ -88,7 +98,7 @@ def _title(board: Board, brokers: str, seconds: float) -> Text:
 def paused_words(asked: Request | None) -> list[str]:
     """Since when, and by whom; nothing if nobody has.
 
-    >>> paused_words(Asked("ann@host-1", 1763769600000)), paused_words(None)
+    >>> paused_words(Request("ann@host-1", 1763769600000)), paused_words(None)
     (['paused since 2025-11-22 00:00:00 UTC by ann@host-1'], [])
     """
     if asked is None:
@@ -168,17 +178,13 @@ def _epochs(board: Board) -> Table:
     return rows
 
 
-def _epoch(e: EpochReport) -> str:
-    return f"epoch {e.epoch} of {e.stage}: {e.words}{f' {_percent(e.done, e.of)}' if e.of else ''}"
-
-
 def _recoveries(recoveries: list[Recovery]) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     for r in recoveries[:MOST]:
         bar: RenderableType = ProgressBar(r.total, r.done, width=30) if r.total else Text("")
-        percent = _percent(r.done, r.total) if r.total else ""
+        share = percent(r.done, r.total) if r.total else ""
         left = "" if r.seconds_left is None else f"{clock(r.seconds_left)} left"
-        table.add_row(Text("recovering", "yellow"), Text(r.task, "bold"), r.phase, bar, percent, left)
+        table.add_row(Text("recovering", "yellow"), Text(r.task, "bold"), r.phase, bar, share, left)
     if more := _more(len(recoveries), MOST):
         table.add_row("", Text(more.strip(), "dim"))
     return table
@@ -188,18 +194,14 @@ def _progress(done: int, total: int, seconds: float) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     left = f"{clock(seconds * (total - done) / done)} left" if 0 < done < total else ""
     bar = ProgressBar(total or 1, done if total else 1, width=40)
-    table.add_row(Text("until end", "dim"), bar, _percent(done, total), f"{done:,} of {total:,}", left)
+    table.add_row(Text("until end", "dim"), bar, percent(done, total), f"{done:,} of {total:,}", left)
     return table
 
 
 def _in_words(r: Recovery) -> str:
-    percent = f" {_percent(r.done, r.total)}" if r.total else ""
+    share = f" {percent(r.done, r.total)}" if r.total else ""
     left = "" if r.seconds_left is None else f", {clock(r.seconds_left)} left"
-    return f"{r.task} ({r.phase}{percent}{left})"
-
-
-def _percent(done: int, total: int) -> str:
-    return f"{100 * done // total if total else 100} %"
+    return f"{r.task} ({r.phase}{share}{left})"
 
 
 def _more(count: int, shown: int) -> str:
