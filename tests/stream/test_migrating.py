@@ -13,6 +13,7 @@ import falkirk as fk
 from falkirk.errors import DefinitionError, StateError, UserCodeError
 from falkirk.state.meta import META
 from falkirk.stream.engine import moving
+from falkirk.testing.dying import step_dying
 from falkirk.testing.process import Ending
 
 Row = dict[str, Any]
@@ -126,7 +127,7 @@ def test_nothing_is_moved_twice_or_lost_however_the_worker_dies(ending: Ending) 
         return app
 
     calm = through(lambda app: app.step())
-    crashed = through(lambda app: app.step_dying(ending, before=ending is Ending.UNSEEN))
+    crashed = through(lambda app: step_dying(app, ending, before=ending is Ending.UNSEEN))
     assert calm.steps > 10
     assert crashed.steps == calm.steps
     for table in ("paid", "paid/seen", "plain"):

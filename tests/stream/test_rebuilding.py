@@ -16,6 +16,7 @@ from falkirk.errors import ConfigError, StateError, UserCodeError
 from falkirk.runtime.worker import task
 from falkirk.state.meta import META
 from falkirk.stream.engine import rebuilding
+from falkirk.testing.dying import step_dying
 from falkirk.testing.process import Ending
 
 Row = dict[str, Any]
@@ -154,7 +155,7 @@ def test_nothing_is_lost_or_told_twice_however_the_worker_dies(ending: Ending, r
         return app
 
     calm = through(lambda app: app.step())
-    crashed = through(lambda app: app.step_dying(ending, before=ending is Ending.UNSEEN))
+    crashed = through(lambda app: step_dying(app, ending, before=ending is Ending.UNSEEN))
     assert calm.steps > 8
     assert_the_same(calm, crashed)
     # Nothing is left of before: a row a group of either grouping.

@@ -40,6 +40,7 @@ from falkirk.stream.records import Records
 from falkirk.stream.shadow import ShadowStage, shadow_of
 from falkirk.stream.stage import PhysicalStage
 from falkirk.testing import cluster
+from falkirk.testing.dying import step_dying
 from falkirk.testing.process import Ending, Process
 
 CHANGELOG = "falkirk.app.rebuild.changelog"
@@ -138,7 +139,7 @@ def test_nothing_is_taken_twice_however_the_worker_dies(ending: Ending, monkeypa
         return app
 
     calm = through(lambda app: app.step())
-    crashed = through(lambda app: app.step_dying(ending, before=ending is Ending.UNSEEN))
+    crashed = through(lambda app: step_dying(app, ending, before=ending is Ending.UNSEEN))
     assert calm.steps > 10
     assert_the_same(calm, crashed)
 

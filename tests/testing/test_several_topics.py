@@ -13,6 +13,7 @@ from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.tasks import ends
 from falkirk.errors import ConfigError, DefinitionError, SourceError
 from falkirk.runtime.app.starts import joining_offsets
+from falkirk.testing.dying import step_dying
 from falkirk.testing.process import Ending
 
 ORDER = fk.Json({"id": fk.Int64, "n": fk.Int64})
@@ -128,7 +129,7 @@ def test_the_worker_may_die_in_any_way_at_the_step_that_a_topic_joins_at(ending:
     app.send("orders-eu", rows(4))
     app.run()
     app.send("orders-us", rows(3, of=10))
-    assert app.step_dying(ending, before=True)
+    assert step_dying(app, ending, before=True)
     app.run()
     assert sold(app) == {"orders-eu": 4, "orders-us": 30}
     assert all(sum(r.end - r.start for r in last.division) <= 7 for last in lasts(app))

@@ -24,7 +24,7 @@ from falkirk.stream.stored import table_of
 from falkirk.stream.views import views_of
 from falkirk.testing.cluster import Cluster, Message
 from falkirk.testing.epochs import EpochRuns
-from falkirk.testing.process import Deaths, Ending, Killed, Process
+from falkirk.testing.process import Process
 from falkirk.testing.records import Sink, sink_of
 from falkirk.testing.simulator.plan import FOREVER
 
@@ -32,13 +32,13 @@ OnDivergence: TypeAlias = Literal["stop", "correct"]
 
 
 class App:
-    """A flow with its topics, a worker and its stores, all in this process. No Kafka, no files, and its own clock.
+    """A flow with its topics, a worker and its state, all in this process: no Kafka, no files, and a clock of its own.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("words")
     >>> words = flow.source("words", key="word", value=fk.Json({"word": str}))
     >>> words.group_by("word", id="counts").agg(n=fk.len()).sink("counts", key="word", value=fk.Json())
-    >>> app = App(flow)
+    >>> app = fk.testing.App(flow)
     >>> app.send("words", [{"word": "to"}, {"word": "be"}])
     >>> app.run()
     >>> app.send("words", [{"word": "to"}])
@@ -58,9 +58,11 @@ class App:
         topics: Collection[str] = (),
         on_divergence: OnDivergence = "stop",
     ) -> None:
-        """`partitions` is the number of partitions of each topic that the flow reads; `topics` are the existing topics that
-        match a pattern, if `partitions` does not name them. A step takes up to `step_rows` records of each partition, or all
-        that wait. `on_divergence` is as in `falkirk run`. Raises DefinitionError, ConfigError and SourceError."""
+        """`partitions` is the number of partitions of each topic that the flow reads, or a dict by topic. `topics` are
+        existing topics that match a pattern and are not in `partitions`. A step reads up to `step_rows` records of
+        each partition; None: all that wait.
+        `on_divergence` is that of `falkirk run`. Raises DefinitionError, ConfigError and SourceError.
+        """
         self.step_rows = step_rows
         self.steps = 0
         """The number of steps so far. All tasks with something to do step together, in one transaction."""
@@ -78,9 +80,20 @@ class App:
     # -- what comes in --------------------------------------------------------------------------------------------------
 
     def send(self, source: str, rows: Rows) -> None:
-        """Write records to the topic of a source or table: rows (dicts, or a Polars frame), or `Record`s, or pairs of key and
-        value. The source's formats encode rows. For a source of several topics, name the topic: one that its pattern matches
-        is made, and joins it. Raises ConfigError for an invalid row."""
+        """Write records to the topic of a source or table.
+
+        `rows` are dicts or a Polars frame, which the source's formats encode; or `Record`s; or pairs of key and value.
+        For a source of several topics, `source` is the topic; a new one that its pattern matches is created. Raises
+        ConfigError for a row that does not fit.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("copy")
+        >>> flow.source("words", value=fk.Json({"word": str})).sink("copies", value=fk.Json())
+        >>> app = fk.testing.App(flow)
+        >>> app.send("words", [{"word": "to"}, ("be", b'{"word": "be"}')])
+        >>> app.waiting
+        2
+        """
         at = source_named(self._plan, source)
         topic = topic_of(at, source)
         if topic not in self._cluster.counts:
@@ -89,31 +102,62 @@ class App:
             self._append(topic, sent)
 
     def join(self, topic: str, partitions: int = 1) -> None:
-        """Make a topic that a source's pattern matches. Its first step records where it begins, as on a real cluster."""
+        """Create a topic that a source's pattern matches. The next step records where it begins, as on a real cluster.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("orders")
+        >>> orders = flow.source("orders", topic=fk.Pattern("orders-.*"), value=fk.Json({"id": int}), metadata=["topic"])
+        >>> orders.sink("copies", value=fk.Json())
+        >>> app = fk.testing.App(flow, topics=["orders-eu"])
+        >>> app.join("orders-us", partitions=2)
+        >>> app.send("orders-us", [{"id": 7}])
+        >>> app.run()
+        >>> app.sinks["copies"].rows
+        [{'id': 7, 'topic': 'orders-us'}]
+        """
         self._cluster.join(topic, partitions)
         self._die(keep=FOREVER)
 
     def advance(self, duration: DurationLike) -> None:
-        """Move the clock forward. Timers that are then due fire in the next step."""
+        """Move the clock forward: "10s" or a timedelta. Timers that are due then fire in the next step.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("copy")
+        >>> flow.source("words", value=fk.Json({"word": str})).sink("copies", value=fk.Json())
+        >>> app = fk.testing.App(flow)
+        >>> before = app.now
+        >>> app.advance("10s")
+        >>> (app.now - before).total_seconds()
+        10.0
+        """
         self._cluster.clock = Millis(self._cluster.clock + parse_duration(duration) // timedelta(milliseconds=1))
         self._cluster.broker.now = self._cluster.clock
 
     @property
     def waiting(self) -> int:
-        """How many records wait in the fullest partition that the flow reads, except tables."""
+        """How many records wait in the fullest partition that the flow reads, without tables."""
         return self._worker().waiting()
 
     @property
     def now(self) -> datetime:
-        """The clock. It begins in 2026, and moves only by `advance`."""
+        """The clock, in UTC. It begins in 2026, and moves only by `advance`."""
         return moment(self._cluster.clock)
 
     # -- what happens ---------------------------------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """Run one step of each task that has something to do, and commit them. False: there is nothing to do.
+        """Run one step of each task that has something to do, and commit them. False: nothing was left to do.
 
-        Raises what stops a worker (UserCodeError, SourceError, DivergenceError); the next step tries the same again.
+        Raises what stops a worker (UserCodeError, SourceError, DivergenceError); the next step tries the same records
+        again.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("copy")
+        >>> flow.source("words", value=fk.Json({"word": str})).sink("copies", value=fk.Json())
+        >>> app = fk.testing.App(flow)
+        >>> app.send("words", [{"word": "to"}])
+        >>> app.step(), app.step()
+        (True, False)
         """
         if not self._closed():
             return False
@@ -123,13 +167,31 @@ class App:
         return True
 
     def run(self) -> None:
-        """Step until there is nothing to do; then an epoch of each batch part that has something new to read."""
+        """Run steps until nothing is left to do; then an epoch of each batch part that has new input. Raises what
+        `step` raises.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("copy")
+        >>> flow.source("words", value=fk.Json({"word": str})).sink("copies", value=fk.Json())
+        >>> app = fk.testing.App(flow)
+        >>> app.send("words", [{"word": "to"}])
+        >>> app.run()
+        >>> app.sinks["copies"].rows
+        [{'word': 'to'}]
+        """
         while self.step():
             pass
         self.run_epochs()
 
     def run_epochs(self) -> None:
-        """An epoch of each batch part that has something new to read, and the steps that follow from it."""
+        """Run an epoch of each batch part that has new input, and the steps that follow from it.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("copy")
+        >>> flow.source("words", value=fk.Json({"word": str})).sink("copies", value=fk.Json())
+        >>> app = fk.testing.App(flow)
+        >>> app.run_epochs()  # this flow has no batch part
+        """
         for topic, sent in self._epochs.run():
             for record in sent:
                 self._append(topic, record)
@@ -138,8 +200,22 @@ class App:
             pass
 
     def crash(self, *, host: bool = False) -> None:
-        """The worker dies, and another takes its tasks over. With `host`, its disk is lost too: all state comes back from the
-        cluster. Raises DivergenceError if a lazy step that runs again gives another result."""
+        """Kill the worker; another takes over its tasks. With `host=True` its disk is lost too, and state is recovered
+        from Kafka.
+
+        Raises DivergenceError if a lazy step that runs again gives another result.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("words")
+        >>> words = flow.source("words", key="word", value=fk.Json({"word": str}))
+        >>> words.group_by("word", id="counts").agg(n=fk.len()).sink("counts", key="word", value=fk.Json())
+        >>> app = fk.testing.App(flow)
+        >>> app.send("words", [{"word": "to"}])
+        >>> app.run()
+        >>> app.crash(host=True)
+        >>> app.state("counts").rows()
+        [('to', 1)]
+        """
         self._die(host=host)
         self._worker()
 
@@ -152,11 +228,28 @@ class App:
         host: bool = False,
         on_divergence: OnDivergence | None = None,
     ) -> None:
-        """The worker ends, and one of another flow continues under the app's name, as with `falkirk run`: with the state that
-        it keeps or migrates; with that of the operators in `rebuild` made again from their inputs (it then ends cleanly); and
-        without that of those in `drop`. With `host`, its disk is lost too, and the new flow runs lazy steps again. Raises
-        StateError, SourceError and ConfigError, and DivergenceError if they give another result and `on_divergence`, from now
-        on, is not "correct"."""
+        """End the worker, and continue under the app's name with another flow, as `falkirk run` would.
+
+        It has the state that it keeps or migrates. `rebuild` are operators whose state is computed again from their
+        input (the worker then ends cleanly); `drop` are those whose state is deleted. With `host=True` the disk is
+        lost too, and the new flow runs lazy steps again. `on_divergence`, if given, replaces the app's. Raises
+        StateError, SourceError, ConfigError and DivergenceError.
+
+        >>> import falkirk as fk
+        >>> def counting(sink):
+        ...     flow = fk.Flow("words")
+        ...     words = flow.source("words", key="word", value=fk.Json({"word": str}))
+        ...     words.group_by("word", id="counts").agg(n=fk.len()).sink(sink, key="word", value=fk.Json())
+        ...     return flow
+        >>> app = fk.testing.App(counting("counts"))
+        >>> app.send("words", [{"word": "to"}])
+        >>> app.run()
+        >>> app.change(counting("totals"))
+        >>> app.send("words", [{"word": "to"}])
+        >>> app.run()
+        >>> app.sinks["totals"].rows
+        [{'word': 'to', 'n': 2}]
+        """
         if rebuild:
             self._worker().leave()
             self._die()
@@ -168,29 +261,6 @@ class App:
         self._sinks = {view.name: view for view in views_of(self._plan) if view.kind == "sink"}
         self._written = {topic: [] for topic in self._outputs()} | self._written
         self._worker()
-
-    def step_dying(self, ending: Ending, *, before: bool) -> bool:
-        """Run one step as `step` does, however often the worker is killed during it: see `falkirk.testing.process.Deaths`."""
-        if not self._closed():
-            return False
-        if before:
-            self._die(host=True)
-            self._closed()
-        deaths = Deaths(self._cluster, ending, before=before)
-        while True:
-            try:
-                if not self._worker().commit(deaths):
-                    deaths.aborted()
-            except Killed:
-                self._die()
-            if deaths.over:
-                break
-            self._closed()
-        if ending in (Ending.UNFLUSHED, Ending.FLUSHED):
-            self._die(keep=FOREVER if ending is Ending.FLUSHED else 0)
-        self._worker().flush()
-        self._note()
-        return True
 
     def _worker(self) -> Process:
         if self._process is None:
@@ -225,13 +295,28 @@ class App:
 
     @property
     def dead_letters(self) -> list[dict[str, Any]]:
-        """The failures: each letter tells where the record was (`topic`, `partition`, `offset`), and the `reason`."""
+        """The dead letters, as dicts: each says where its record was (`topic`, `partition`, `offset`), and the
+        `reason`.
+        """
         found = [m.value() or b"{}" for topic in self._letters() for m in self._written[topic]]
         return [msgspec.json.decode(letter) for letter in found]
 
     def state(self, name: str) -> pl.DataFrame:
-        """The state of a group or a process, by its id: the columns of its keys, and the parts of a group's aggregates, or
-        the columns of a process's table. Another table is OPERATOR/TABLE. Raises ConfigError."""
+        """The state of a group or a process, by its id: a frame with the key's columns and the parts of aggregates, or
+        a table's columns.
+
+        `OPERATOR/TABLE` is another table of a process. Raises ConfigError for a name that does not exist.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("words")
+        >>> words = flow.source("words", key="word", value=fk.Json({"word": str}))
+        >>> words.group_by("word", id="counts").agg(n=fk.len()).sink("counts", key="word", value=fk.Json())
+        >>> app = fk.testing.App(flow)
+        >>> app.send("words", [{"word": "to"}])
+        >>> app.run()
+        >>> app.state("counts").rows(named=True)
+        [{'word': 'to', 'n.rows': 1}]
+        """
         table = table_of(self._plan, name)
         tasks = [task.owned for task in self._worker().tasks if task.bound.stage.id == table.stage]
         stores = [owned.opened() for owned in tasks]

@@ -16,7 +16,12 @@ from falkirk.stream.views import View
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """All that a sink has written."""
+    """All that a sink has written, in the order of steps.
+
+    >>> sink = Sink((Record(key="a", value={"n": 1}), Record(key="a", value={"n": 2})), {"n": pl.Int64()})
+    >>> sink.rows, sink.table
+    ([{'n': 1}, {'n': 2}], {'a': {'n': 2}})
+    """
 
     records: tuple[Record, ...]
     """In the order of steps; within a step, partition by partition."""
@@ -29,13 +34,13 @@ class Sink:
 
     @property
     def frame(self) -> pl.DataFrame:
-        """The same as a frame, without the tombstones."""
+        """The same as a Polars frame, without tombstones."""
         rows = [record.value for record in self.records if isinstance(record.value, Mapping)]
         return pl.DataFrame(rows, schema=dict(self.schema))
 
     @property
     def table(self) -> dict[Any, Any]:
-        """What a reader has that keeps the last row of each key: tombstones remove rows. Keys that are lists are tuples."""
+        """The last row of each key, without keys that a tombstone removed. A key of several columns is a tuple."""
         found: dict[Any, Any] = {}
         for record in self.records:
             key = tuple(record.key) if isinstance(record.key, list) else record.key

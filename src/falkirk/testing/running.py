@@ -9,6 +9,7 @@ from falkirk.errors import ConfigError
 from falkirk.stream.flow import Flow
 from falkirk.stream.producing import Rows
 from falkirk.testing.app import App
+from falkirk.testing.dying import step_dying
 from falkirk.testing.process import Ending
 from falkirk.testing.records import Sink
 
@@ -24,15 +25,15 @@ def run(
     step_rows: int | None = None,
     partitions: int | Mapping[str, int] = 1,
 ) -> App:
-    """Run a flow over all of some input, step by step, until nothing is left to do.
+    """Run a flow over some input, without Kafka, until nothing is left to do. Returns the app, for its sinks and
+    state.
 
-    `inputs` are the rows of each source and table. They exist from the start. About ten steps take them in, or as many as it
-    takes with `step_rows` records of each partition per step. Steps are numbered from 1.
+    `inputs` are the rows of each source and table (see `App.send`). About ten steps read them; with `step_rows`, each
+    reads so many records of each partition. `partitions` is as for `App`.
 
-    `crash_at` are the steps at which the worker is killed: first with its disk, then before each kind of request to the
-    cluster, and once the step is committed, before and after its store has it. One commit is lost, too, and one commit's
-    answer. The flow is run once for each way in which such a step can end, and once undisturbed. Raises AssertionError if the
-    sinks' contents differ.
+    `crash_at` are the steps, numbered from 1, or "everywhere", at which the worker is killed at each point; see
+    docs/testing.md. Raises AssertionError if sinks then hold anything else, ConfigError for a step that does not
+    exist, and what stops a worker.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("auction-stats")
@@ -40,7 +41,7 @@ def run(
     >>> stats = bids.group_by("auction", id="stats").agg(n=fk.len(), top=fk.max("price"))
     >>> stats.sink("stats", key="auction", value=fk.Json())
     >>> rows = [{"auction": 7, "price": 120}, {"auction": 8, "price": 90}, {"auction": 7, "price": 200}]
-    >>> run(flow, {"bids": rows}, crash_at=[3]).sinks["stats"].table
+    >>> fk.testing.run(flow, {"bids": rows}, crash_at=[3]).sinks["stats"].table
     {7: {'auction': 7, 'n': 2, 'top': 200}, 8: {'auction': 8, 'n': 1, 'top': 90}}
     """
     calm = _run(flow, inputs, step_rows, partitions)
@@ -72,7 +73,7 @@ def _run(
     going = True
     while going:
         crashed = app.steps + 1 in crash_at
-        going = app.step_dying(ending, before=ending is Ending.UNSEEN) if crashed else app.step()
+        going = step_dying(app, ending, before=ending is Ending.UNSEEN) if crashed else app.step()
     app.run_epochs()
     return app
 

@@ -39,14 +39,35 @@ BROKEN = (b"", b"{", b"null", b"[]", b"\xff\xfe", b"\x00" * 3)
 
 
 def rows(flow: Flow, source: str, *, max_size: int = MOST) -> SearchStrategy[list[dict[str, Any]]]:
-    """Rows of a source or table, each of which decodes: with nulls, extremes, and text of all kinds. A column of the key is
-    never null, and often the same."""
+    """Lists of rows of a source or table, for Hypothesis. All decode: nulls, extremes, text of all kinds. Key columns
+    are never null.
+
+    Lists have up to `max_size` rows. Raises ConfigError for a name or a type of column that is not known.
+
+    >>> import falkirk as fk
+    >>> from hypothesis import find
+    >>> flow = fk.Flow("example")
+    >>> flow.source("bids", key="auction", value=fk.Json({"auction": int})).sink("same", value=fk.Json())
+    >>> find(rows(flow, "bids"), lambda rows: len(rows) == 1)
+    [{'auction': 0}]
+    """
     return st.lists(_row(source_named(flow.plan(), source)), max_size=max_size)
 
 
 def topics(flow: Flow, *, broken: bool = True, max_size: int = MOST) -> SearchStrategy[dict[str, list[Any]]]:
-    """Input for `falkirk.testing.run`: some for each source and table. It includes records that do not decode, unless
-    `broken` is False, and tombstones of tables."""
+    """Inputs for `falkirk.testing.run`, for Hypothesis: rows of each source and table, by name, and tombstones of
+    tables.
+
+    With `broken=True`, also records that do not decode. Lists have up to `max_size` entries. Raises ConfigError as
+    `rows` does.
+
+    >>> import falkirk as fk
+    >>> from hypothesis import find
+    >>> flow = fk.Flow("example")
+    >>> flow.source("bids", key="auction", value=fk.Json({"auction": int})).sink("same", value=fk.Json())
+    >>> find(topics(flow, broken=False), lambda topics: True)
+    {'bids': []}
+    """
     return st.fixed_dictionaries(
         {name: st.lists(_record(source, broken), max_size=max_size) for name, source in sources_of(flow.plan()).items()}
     )

@@ -88,7 +88,7 @@ class Avro(Registering, Generic[RowT_co]):
         also be columns with types, as for `fk.Json`; a field that the writer's schema lacks is then null. Without a
         schema the format is only for sinks: their columns make the schema.
 
-        A sink registers its schema under `subject`, in which {topic} and {record} stand for the names of both. `name`
+        A sink registers its schema under `subject`, in which {topic} and {record} stand for their names. `name`
         is the record's name, if only columns are given. With `register=False` the schema must be registered already.
         Raises DefinitionError.
         """
