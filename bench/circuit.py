@@ -24,9 +24,9 @@ from confluent_kafka import Message
 
 import falkirk as fk
 from falkirk.state.shards import murmur2, murmur2_partition
-from falkirk.stream.circuit import Circuit, Slice, StepInput
-from falkirk.stream.plan import Layout
-from falkirk.stream.records import Records
+from falkirk.stream.dataflow.circuit import Circuit, Slice, StepInput
+from falkirk.stream.dataflow.records import Records
+from falkirk.stream.dataflow.topics import Layout
 from falkirk.testing.memory import DictState
 
 PARTITIONS, ROWS, KEYS, STEPS, SMALL_STEPS = 4, 20_000, 20_000, 60, 500

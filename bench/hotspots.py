@@ -33,7 +33,7 @@ from falkirk.runtime.app.app import prepare
 from falkirk.runtime.host.identity import identity
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.worker.worker import Worker
-from falkirk.stream.flow import Flow
+from falkirk.stream.flow.flow import Flow
 
 KEYS = 10_000
 SHOWN = 25

@@ -90,7 +90,7 @@ else:
     def __getattr__(name: str) -> object:
         """Import what is offered when it is first used: `falkirk --help` needs neither Polars nor Kafka's client."""
         if name not in __all__:
-            from falkirk.stream.alternatives import NAMES, instead
+            from falkirk.stream.flow.alternatives import NAMES, instead
 
             words = instead(NAMES, name, __all__) or "see dir(falkirk) for what it has"
             raise AttributeError(f"falkirk has no {name!r}: {words}")

@@ -34,7 +34,7 @@ from falkirk.runtime.host.identity import identity
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.processes.until_end import UntilEnd
 from falkirk.runtime.worker.worker import Worker
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 
 BID = {"id": fk.Int64, "auction": fk.Int64, "bidder": fk.Int64, "price": fk.Int64}
 KEYS = 12

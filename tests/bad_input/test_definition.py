@@ -10,7 +10,7 @@ from tests.bad_input.commands import Screen, screen
 
 import falkirk as fk
 from falkirk.errors import ConfigError, DefinitionError
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 
 HEAD = """import falkirk as fk
 flow = fk.Flow("app")
@@ -92,7 +92,7 @@ def test_a_syntax_error_on_the_screen(tmp_path: Path) -> None:
 
 
 def test_what_users_raise_from_the_depths_of_others_code_is_told_with_their_line() -> None:
-    from falkirk.stream.blame import raised
+    from falkirk.stream.definition.blame import raised
 
     def strict(text: str) -> object:
         import json

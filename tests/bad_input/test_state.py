@@ -12,7 +12,7 @@ from tests.bad_input.stand import Stand, flow_file
 
 import falkirk as fk
 from falkirk.errors import StateError
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 
 pytestmark = pytest.mark.kafka
 

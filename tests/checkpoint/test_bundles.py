@@ -9,7 +9,7 @@ from falkirk.checkpoint import bundles
 from falkirk.checkpoint.bundles import BUNDLE, bundled, parts_made, parts_of
 from falkirk.checkpoint.ports import Output, Writes
 from falkirk.checkpoint.steps import HEADER, Maker, number
-from falkirk.stream.provenance import provenances
+from falkirk.stream.dataflow.provenance import provenances
 
 
 def edge(task: str, step: int, *records: tuple[int, bytes, int]) -> Writes:

@@ -32,7 +32,7 @@ from falkirk.connectors.spark.ranges import chunks
 from falkirk.errors import ClusterError, ConfigError, FalkirkError, SourceError, UnreachableError
 from falkirk.runtime.app.app import App, prepare
 from falkirk.runtime.host.settings import Settings
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 
 pytestmark = pytest.mark.kafka
 

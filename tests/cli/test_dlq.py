@@ -24,7 +24,7 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ClusterError, ConfigError, IdentityError
 from falkirk.runtime.inspect import dead_letters
 from falkirk.runtime.inspect.dead_letters import DeadLetters, Replay
-from falkirk.stream.letters import HEADER, Choice
+from falkirk.runtime.inspect.letters import HEADER, Choice
 
 pytestmark = pytest.mark.kafka
 

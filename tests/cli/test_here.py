@@ -16,7 +16,7 @@ from tests.connectors.spark.topics import Topic
 import falkirk as fk
 from falkirk.cli.here import target_of
 from falkirk.errors import ConfigError, DefinitionError
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 
 SCRIPT = """
 from __future__ import annotations

@@ -25,7 +25,7 @@ from falkirk.runtime.layout.deleting import belongings, delete, ending
 from falkirk.runtime.layout.layout import Start
 from falkirk.runtime.layout.resetting import reset
 from falkirk.runtime.messages.requests import standing
-from falkirk.stream.names import control_topic, steps_topic
+from falkirk.stream.definition.names import control_topic, steps_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -42,7 +42,7 @@ MIGRATED = FLOW.replace(
 ).replace(
     "flow = ",
     """
-from falkirk.stream.engine import moving
+from falkirk.stream.evolution import moving
 
 moving.ROWS_A_STEP = 300
 was = fk.From(1, agg={{"n": fk.len()}}, by=lambda row: {{"top.best": 100 * row["n.rows"]}})
@@ -53,7 +53,7 @@ REBUILT = """
 from __future__ import annotations
 import falkirk as fk
 from falkirk.runtime.worker import task
-from falkirk.stream.engine import rebuilding
+from falkirk.stream.evolution import rebuilding
 
 task.FIRST_AGAIN = task.ROWS_AGAIN = rebuilding.ROWS_A_STEP = 100
 flow = fk.Flow("{name}", regime=fk.REGIME(step="50ms", every="1s", max_rows=500))

@@ -21,7 +21,7 @@ from falkirk.connectors.kafka.control import ControlTopic
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.layout.layout import LayoutRecord, TopicRecord, write_layout
-from falkirk.stream.names import control_topic, epochs_topic
+from falkirk.stream.definition.names import control_topic, epochs_topic
 
 pytestmark = pytest.mark.kafka
 

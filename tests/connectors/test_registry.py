@@ -18,8 +18,8 @@ import falkirk as fk
 from falkirk.connectors import registry as connector
 from falkirk.errors import ConfigError, DefinitionError, UnreachableError
 from falkirk.runtime.app.registries import meet_registries
-from falkirk.stream.explain import explain
 from falkirk.stream.formats import Avro
+from falkirk.stream.planner.explain import explain
 from falkirk.testing.memory import MemoryApp
 from falkirk.testing.registry import RegistryServer
 
@@ -209,7 +209,7 @@ def test_confluents_own_serializer_and_this_format_read_each_other(server: Regis
 THERE = """
 import pickle, sys
 from falkirk.stream.batch import Piece
-from falkirk.stream.records import Records
+from falkirk.stream.dataflow.records import Records
 
 job, value = pickle.loads(sys.stdin.buffer.read())
 frames = list(job.head(Piece(0, "bids", 0, 0, 1), iter([Records([0], [b"1"], [value], [5])])))

@@ -14,7 +14,7 @@ from tests.containers.compose import COMPOSE, ROOT, services
 
 from falkirk.cli.main import COMMANDS, falkirk
 from falkirk.runtime.observe.http import parse_address
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 
 DOCKER = COMPOSE.parent
 KUBERNETES = DOCKER / "kubernetes"

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import falkirk as fk
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

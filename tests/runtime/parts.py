@@ -17,7 +17,7 @@ from falkirk.runtime.worker.task import RunningTask
 from falkirk.runtime.worker.worker import Worker
 from falkirk.state.memory import MemoryStore
 from falkirk.state.store import Identity
-from falkirk.stream.plan import Input
+from falkirk.stream.dataflow.topics import Input
 
 
 def running(partition: int, kind: Literal["source", "edge"] = "source") -> RunningTask:

@@ -17,8 +17,10 @@ from falkirk.runtime.messages.events import Ended, Started
 from falkirk.runtime.messages.protocol import EpochReport, Report, TaskReport, decode_from_worker, encode
 from falkirk.runtime.observe.board import Board
 from falkirk.runtime.observe.console import frame, line
-from falkirk.stream.circuit import Circuit
-from falkirk.stream.plan import Input, Layout, Output, Plan, RegimePlan
+from falkirk.stream.dataflow.circuit import Circuit
+from falkirk.stream.dataflow.topics import Input, Layout, Output
+from falkirk.stream.definition.regime_plan import RegimePlan
+from falkirk.stream.stages.plan import Plan
 
 
 class Stage:

@@ -16,7 +16,7 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ClusterError
 from falkirk.runtime.app.app import App, dated_by_writers, let_broker_date, prepare
 from falkirk.runtime.host.settings import Settings
-from falkirk.stream.plan import Plan
+from falkirk.stream.stages.plan import Plan
 
 pytestmark = pytest.mark.kafka
 

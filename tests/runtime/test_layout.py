@@ -16,9 +16,9 @@ from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout import compatibility, layout
 from falkirk.runtime.layout.deleting import read_back
 from falkirk.runtime.layout.layout import LayoutRecord, StageRecord, TopicRecord
-from falkirk.stream.names import control_topic
-from falkirk.stream.plan import Stage
-from falkirk.stream.stage import PhysicalStage
+from falkirk.stream.definition.names import control_topic
+from falkirk.stream.stages.plan import Stage
+from falkirk.stream.stages.stage import PhysicalStage
 
 STATS = StageRecord("stats", 4, "eager", True, "f00", "1: stats v1: n:Int64", ("bids",), ("out",))
 KNOWN = LayoutRecord(

@@ -14,8 +14,8 @@ from falkirk.runtime.inspect.lineage_step import Made, Tracer, sources_of, trimm
 from falkirk.runtime.layout.compatibility import stage_records
 from falkirk.runtime.layout.layout import LayoutRecord, TopicRecord
 from falkirk.runtime.layout.preflight import roles_of
-from falkirk.stream.provenance import provenance
-from falkirk.stream.records import Message
+from falkirk.stream.dataflow.provenance import provenance
+from falkirk.stream.dataflow.records import Message
 from falkirk.testing.cluster import Cluster
 
 STEPS = "falkirk.through.steps"

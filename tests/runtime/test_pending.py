@@ -18,11 +18,11 @@ from falkirk.runtime.observe.traces import SILENT
 from falkirk.runtime.worker.pacing import ALONG, Pacer
 from falkirk.runtime.worker.pending import Pending
 from falkirk.runtime.worker.worker import Stats
-from falkirk.stream.circuit import StepOutput
-from falkirk.stream.engine.batch import TS
-from falkirk.stream.engine.edges import rows_in
-from falkirk.stream.engine.packing import Packer
-from falkirk.stream.plan import Input
+from falkirk.stream.circuit.edges import rows_in
+from falkirk.stream.dataflow.batch import TS
+from falkirk.stream.dataflow.circuit import StepOutput
+from falkirk.stream.dataflow.packing import Packer
+from falkirk.stream.dataflow.topics import Input
 from falkirk.testing.memory import Record
 
 EDGE, SOURCE = TopicPartition("edge", 0), TopicPartition("bids", 0)

@@ -15,7 +15,7 @@ from falkirk.errors import SourceError, StateError
 from falkirk.runtime.layout.layout import StageRecord, Start, TopicRecord
 from falkirk.runtime.rebuild.beginnings import beginnings
 from falkirk.runtime.rebuild.checks import check_ended
-from falkirk.stream.plan import Input
+from falkirk.stream.dataflow.topics import Input
 
 BIDS = InputPartition("", "bids", "id", 0)
 

@@ -27,7 +27,7 @@ from falkirk.runtime.observe.board import Board
 from falkirk.runtime.observe.console import line
 from falkirk.runtime.worker.maintenance import Maintenance
 from falkirk.runtime.worker.worker import Worker
-from falkirk.stream.plan import Input
+from falkirk.stream.dataflow.topics import Input
 
 ANN = Request("ann@host", 1763769600000, "a1")
 

@@ -14,7 +14,7 @@ from falkirk.errors import FalkirkError, OutgrownError, SourceError, Unreachable
 from falkirk.runtime.layout.layout import LayoutRecord, StageRecord, TopicRecord
 from falkirk.runtime.worker import topic_watch
 from falkirk.runtime.worker.topic_watch import TopicWatch, topic_watches
-from falkirk.stream.pattern import Pattern
+from falkirk.stream.definition.pattern import Pattern
 
 STATS = StageRecord("stats", 2, "eager", True, "f00", "stats v1", ("bids",), ("out",))
 LAYOUT = LayoutRecord(1, "app", (STATS,), {"bids": TopicRecord("a", 2, "source"), "out": TopicRecord("b", 2, "sink")})

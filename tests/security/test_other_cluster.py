@@ -15,7 +15,7 @@ from falkirk.connectors.kafka.acls import Acl, grant
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.runtime.app.needs import rights
 from falkirk.runtime.host.settings import Settings
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -13,7 +13,7 @@ import pytest
 from tests.security.guarded import FLOW, PASSWORD, Guarded
 
 from falkirk.runtime.inspect.check import Finding, check
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

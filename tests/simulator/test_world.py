@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from falkirk.errors import DivergenceError
-from falkirk.stream.circuit import State, StepInput, StepOutput
+from falkirk.stream.dataflow.circuit import State, StepInput, StepOutput
 from falkirk.testing.simulator import check
 from falkirk.testing.simulator.plan import Crash, Plan
 from falkirk.testing.simulator.toy import Counts, Toy

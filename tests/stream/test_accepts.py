@@ -9,8 +9,8 @@ import pytest
 
 import falkirk as fk
 from falkirk.errors import UserCodeError
-from falkirk.stream.on_error import OnError
-from falkirk.stream.plan import AHEAD, Accepts, Layout
+from falkirk.stream.dataflow.topics import AHEAD, Accepts, Layout
+from falkirk.stream.definition.on_error import OnError
 from falkirk.testing.memory import MemoryApp
 
 HOUR = 3_600_000

@@ -9,9 +9,9 @@ import narwhals as nw
 import pytest
 
 import falkirk as fk
-from falkirk.stream import alternatives
-from falkirk.stream.keyed import Grouped, Keyed
-from falkirk.stream.lookups import Table
+from falkirk.stream.flow import alternatives
+from falkirk.stream.flow.keyed import Grouped, Keyed
+from falkirk.stream.flow.lookups import Table
 
 TABLES = [
     (fk.Stream, alternatives.STREAM),

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 import falkirk as fk
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.errors import DefinitionError, SourceError, UserCodeError
-from falkirk.stream.circuit import Slice, StepInput, StepOutput
-from falkirk.stream.on_error import OnError
-from falkirk.stream.records import Records
+from falkirk.stream.dataflow.circuit import Slice, StepInput, StepOutput
+from falkirk.stream.dataflow.records import Records
+from falkirk.stream.definition.on_error import OnError
 from falkirk.testing.batch import epoch
 from falkirk.testing.memory import MemoryApp
 

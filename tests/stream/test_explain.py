@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 import falkirk as fk
 from falkirk.cli.explain import explain as command
-from falkirk.stream.explain import explain
-from falkirk.stream.plan import Layout
+from falkirk.stream.dataflow.topics import Layout
+from falkirk.stream.planner.explain import explain
 
 FLOW = """
 import falkirk as fk

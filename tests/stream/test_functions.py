@@ -10,7 +10,7 @@ import pytest
 
 import falkirk as fk
 from falkirk.errors import DefinitionError
-from falkirk.stream.streams import Stream
+from falkirk.stream.flow.streams import Stream
 
 
 async def doubled(row: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 
 FLOW = 'import falkirk as fk\n\nflow = fk.Flow("{}")\n'
 

@@ -12,7 +12,7 @@ import pytest
 import falkirk as fk
 from falkirk.errors import DefinitionError, StateError, UserCodeError
 from falkirk.state.meta import META
-from falkirk.stream.engine import moving
+from falkirk.stream.evolution import moving
 from falkirk.testing.dying import step_dying
 from falkirk.testing.process import Ending
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from falkirk.errors import StateError
-from falkirk.stream.engine.batch import TS
-from falkirk.stream.engine.packing import ARROW, FEW, PLAIN, Packer, rows_of, unpacked, unpacked_all
+from falkirk.stream.dataflow.batch import TS
+from falkirk.stream.dataflow.packing import ARROW, FEW, PLAIN, Packer, rows_of, unpacked, unpacked_all
 
 MOMENT = datetime(2026, 1, 31, 12, 0, 0, 123_000, tzinfo=UTC).replace(tzinfo=None)
 VALUES: list[tuple[pl.DataType, list[Any]]] = [

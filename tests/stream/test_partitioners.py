@@ -7,7 +7,7 @@ import pytest
 
 from falkirk.errors import SourceError
 from falkirk.state.shards import crc32, crc32_partition, murmur2, murmur2_partition
-from falkirk.stream.engine.partitioners import Partitioners
+from falkirk.stream.dataflow.partitioners import Partitioners
 
 KEYS = [str(i).encode() for i in range(100)]
 JAVAS = [k for k, p in zip(KEYS, murmur2_partition(murmur2(KEYS), 2), strict=True) if p == 0]

@@ -15,7 +15,7 @@ from falkirk.checkpoint.records import StepRecord, decode
 from falkirk.errors import ConfigError, StateError, UserCodeError
 from falkirk.runtime.worker import task
 from falkirk.state.meta import META
-from falkirk.stream.engine import rebuilding
+from falkirk.stream.evolution import rebuilding
 from falkirk.testing.dying import step_dying
 from falkirk.testing.process import Ending
 

@@ -32,13 +32,14 @@ from falkirk.runtime.layout.compatibility import as_recorded
 from falkirk.runtime.layout.layout import ShadowRecord
 from falkirk.runtime.worker import task
 from falkirk.state import schema
-from falkirk.stream.circuit import Slice, StepInput
-from falkirk.stream.engine import rebuilding
-from falkirk.stream.plan import Layout, Plan
-from falkirk.stream.rebuilding import check_rebuilt
-from falkirk.stream.records import Records
-from falkirk.stream.shadow import ShadowStage, shadow_of
-from falkirk.stream.stage import PhysicalStage
+from falkirk.stream.dataflow.circuit import Slice, StepInput
+from falkirk.stream.dataflow.records import Records
+from falkirk.stream.dataflow.topics import Layout
+from falkirk.stream.evolution import rebuilding
+from falkirk.stream.evolution.rebuild_plan import check_rebuilt
+from falkirk.stream.evolution.shadow import ShadowStage, shadow_of
+from falkirk.stream.stages.plan import Plan
+from falkirk.stream.stages.stage import PhysicalStage
 from falkirk.testing import cluster
 from falkirk.testing.dying import step_dying
 from falkirk.testing.process import Ending, Process

@@ -15,9 +15,9 @@ import falkirk as fk
 from falkirk.checkpoint.epochs import Abandoned, Completed, EpochRecord, Opened, OutputEnds
 from falkirk.checkpoint.ids import Epoch, Millis, Offset
 from falkirk.checkpoint.publishing import HEADER
-from falkirk.stream.engine.shared import Arrivals, Keeper
-from falkirk.stream.records import Records
-from falkirk.stream.stage import SharedTable
+from falkirk.stream.circuit.broadcast import Arrivals, Keeper
+from falkirk.stream.dataflow.records import Records
+from falkirk.stream.stages.stage import SharedTable
 from falkirk.testing.memory import DictState
 
 KEYS = [f"k{i}" for i in range(6)]

@@ -32,7 +32,7 @@ from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.protocol import BUG, EpochReport
 from falkirk.stream.backfill import History
 from falkirk.stream.backfill.stage import backfill_stage
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 
 
 @click.command()

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from falkirk.cli.options import run_options, settings_from
 from falkirk.runtime.inspect.check import Finding, check
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 
 
 @click.command(name="check")

@@ -12,7 +12,7 @@ from falkirk.errors import ConfigError
 from falkirk.runtime.layout.deleting import Belongings, belongings, check_stopped
 from falkirk.runtime.layout.deleting import delete as delete_app
 from falkirk.runtime.rebuild.shadows import check_taken
-from falkirk.stream.names import control_topic
+from falkirk.stream.definition.names import control_topic
 
 
 @click.command()

@@ -22,10 +22,10 @@ from falkirk.cli.options import cluster_options, cluster_settings
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.inspect.dead_letters import DeadLetters, Found, Replay, ReplayPlan, counted
+from falkirk.runtime.inspect.letters import Choice, Marks
 from falkirk.runtime.observe.console import table
-from falkirk.stream.letters import Choice, Marks
-from falkirk.stream.load import load_flow
-from falkirk.stream.views import plain
+from falkirk.stream.flow.load import load_flow
+from falkirk.stream.stages.endpoints import plain
 
 Command = Callable[..., Any]
 
@@ -230,7 +230,7 @@ def _object(found: Found, marks: Marks) -> dict[str, Any]:
 def _block(found: Found, marks: Marks) -> Text:
     """A letter for people.
 
-    >>> from falkirk.stream.letters import Address, Letter, Move
+    >>> from falkirk.runtime.inspect.letters import Address, Letter, Move
     >>> letter = Letter("a", "stats", "not JSON", 1_000, "bids", "bids", 0, 7, b"k", b"{")
     >>> marks = Marks({letter.address: Move(letter.address, Address("bids", 0, 9), 1)}, {letter.address: 2})
     >>> print(_block(Found(letter, Address("letters", 0, 0)), marks))

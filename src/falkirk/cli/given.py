@@ -23,7 +23,7 @@ from typing import Any
 from falkirk.checkpoint.ids import CLUSTER
 from falkirk.connectors.kafka.config import Cluster, cluster_env
 from falkirk.errors import ConfigError
-from falkirk.stream.blame import did_you_mean
+from falkirk.stream.definition.blame import did_you_mean
 
 USUAL = Path("falkirk.toml")
 """The default settings file."""

@@ -19,8 +19,8 @@ import click
 from falkirk.cli.run import dev, run
 from falkirk.durations import duration_text
 from falkirk.errors import ConfigError, DefinitionError
-from falkirk.stream.flow import Flow
-from falkirk.stream.load import loading
+from falkirk.stream.flow.flow import Flow
+from falkirk.stream.flow.load import loading
 
 COMMANDS: Mapping[str, click.Command] = {"run": run, "dev": dev}
 

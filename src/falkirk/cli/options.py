@@ -17,7 +17,7 @@ from falkirk.durations import parse_duration, parse_size
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.logs import use
 from falkirk.runtime.host.settings import Settings
-from falkirk.stream.names import PREFIX
+from falkirk.stream.definition.names import PREFIX
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]

@@ -14,7 +14,7 @@ from falkirk.cli.options import cluster_options, cluster_settings, rebuild_optio
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.app.app import prepare
 from falkirk.runtime.app.changes import BesideChange, Changes, Fate, StageChange, changes
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 
 SIGN: dict[Fate, tuple[str, str]] = {
     "kept": ("=", ""), "new": ("+", "green"), "migrated": ("→", "cyan"), "rebuilt": ("↻", "cyan"), "dropped": ("−", "red"),

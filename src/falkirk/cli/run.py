@@ -83,7 +83,7 @@ def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
     from falkirk.connectors.embedded import EmbeddedKafka
     from falkirk.connectors.kafka.topics import Topics
     from falkirk.runtime.app.sources import create_missing_sources, with_stand_ins
-    from falkirk.stream.load import load_flow
+    from falkirk.stream.flow.load import load_flow
 
     if click.get_current_context().get_parameter_source("brokers") is ParameterSource.COMMANDLINE:
         raise ConfigError("falkirk dev starts a Kafka of its own", hint="to use another: falkirk run --brokers …")

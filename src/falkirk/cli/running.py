@@ -36,7 +36,7 @@ from falkirk.runtime.processes.driver_child import DriverChild
 from falkirk.runtime.processes.supervisor import Supervisor
 from falkirk.runtime.processes.until_end import UntilEnd
 from falkirk.runtime.worker.work import work
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 from falkirk.wording import counted
 
 

@@ -14,7 +14,7 @@ import click
 from falkirk.cli.options import cluster_options, cluster_settings
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.inspect.sending import Sender
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 from falkirk.wording import counted
 
 MOST = 5_000

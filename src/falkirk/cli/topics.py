@@ -20,8 +20,8 @@ from falkirk.runtime.app.needs import NeededTopic, Right, needed_topics, rights
 from falkirk.runtime.app.shadow_app import shadow_plan
 from falkirk.runtime.app.sources import PARTITIONS, missing_sources
 from falkirk.runtime.layout.preflight import resolved
-from falkirk.stream.load import load_flow
-from falkirk.stream.plan import Plan
+from falkirk.stream.flow.load import load_flow
+from falkirk.stream.stages.plan import Plan
 from falkirk.wording import counted
 
 

@@ -24,7 +24,7 @@ from falkirk.state.store import Identity, Store
 from falkirk.stream.backfill import BackfillJob, History
 from falkirk.stream.backfill.stage import backfill_stage
 from falkirk.stream.batch import Piece
-from falkirk.stream.records import Records
+from falkirk.stream.dataflow.records import Records
 from falkirk.testing.batch import cut, sorted_rows, tasks_of
 from falkirk.testing.memory import MemoryApp, Record
 

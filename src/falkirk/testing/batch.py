@@ -21,8 +21,8 @@ from typing import Protocol
 import polars as pl
 
 from falkirk.stream.batch import PARCELS, BatchStage, Piece
-from falkirk.stream.plan import Plan
-from falkirk.stream.records import Message, Records
+from falkirk.stream.dataflow.records import Message, Records
+from falkirk.stream.stages.plan import Plan
 from falkirk.testing.memory import Record
 
 SORTED = ["level", "exchange", "bucket", "order"]

@@ -20,12 +20,13 @@ from falkirk.runtime.layout.preflight import matched, parts, topics_to_make
 from falkirk.runtime.rebuild.checks import check_ended, check_stage
 from falkirk.runtime.worker.replay import again, difference
 from falkirk.runtime.worker.task import outputs_of
-from falkirk.stream.circuit import SharedRows, Slice, StepInput, Taken
-from falkirk.stream.engine.shared import NEVER, Keeper, Run
-from falkirk.stream.names import steps_topic
-from falkirk.stream.plan import Layout, Plan
-from falkirk.stream.rebuilding import check_known
-from falkirk.stream.records import Headers, Records
+from falkirk.stream.circuit.broadcast import NEVER, Keeper, Run
+from falkirk.stream.dataflow.circuit import SharedRows, Slice, StepInput, Taken
+from falkirk.stream.dataflow.records import Headers, Records
+from falkirk.stream.dataflow.topics import Layout
+from falkirk.stream.definition.names import steps_topic
+from falkirk.stream.evolution.rebuild_plan import check_known
+from falkirk.stream.stages.plan import Plan
 from falkirk.testing.simulator.broker import SimBroker
 from falkirk.testing.simulator.disk import Copies, Disk
 from falkirk.testing.simulator.group import Group
@@ -41,7 +42,7 @@ CHUNK = 100
 
 
 class Message:
-    """A record that was read: `falkirk.stream.records.Message`."""
+    """A record that was read: `falkirk.stream.dataflow.records.Message`."""
 
     __slots__ = ("entry", "place")
 

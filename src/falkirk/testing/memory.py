@@ -24,11 +24,12 @@ from dataclasses import dataclass
 from falkirk.checkpoint.ids import Offset
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.state.shards import murmur2_of
-from falkirk.stream.circuit import Circuit, SharedRows, Slice, StepInput, StepOutput
-from falkirk.stream.engine.shared import NEVER, Keeper, Run
-from falkirk.stream.flow import Flow
-from falkirk.stream.plan import Input, Layout, Output, Stage
-from falkirk.stream.records import Records
+from falkirk.stream.circuit.broadcast import NEVER, Keeper, Run
+from falkirk.stream.dataflow.circuit import Circuit, SharedRows, Slice, StepInput, StepOutput
+from falkirk.stream.dataflow.records import Records
+from falkirk.stream.dataflow.topics import Input, Layout, Output
+from falkirk.stream.flow.flow import Flow
+from falkirk.stream.stages.plan import Stage
 
 
 @dataclass(frozen=True, slots=True)

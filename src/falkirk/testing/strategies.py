@@ -19,10 +19,11 @@ from typing import Any
 import polars as pl
 
 from falkirk.errors import ConfigError, DefinitionError
-from falkirk.stream.flow import Flow
+from falkirk.stream.flow.flow import Flow
 from falkirk.stream.formats.types import instance, type_name
-from falkirk.stream.operators import Source, TableSource
-from falkirk.stream.producing import Record, columns_of, source_named, sources_of, written_as
+from falkirk.stream.operators.source import Source
+from falkirk.stream.operators.table import TableSource
+from falkirk.stream.stages.producing import Record, columns_of, source_named, sources_of, written_as
 
 try:
     from hypothesis import strategies as st

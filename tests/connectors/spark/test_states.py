@@ -18,7 +18,7 @@ from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.objects import connect
 from falkirk.state.rocks import RocksStore
 from falkirk.state.store import Identity, Progress
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 from falkirk.testing.memory import MemoryApp
 
 FLOW = """

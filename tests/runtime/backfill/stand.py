@@ -24,8 +24,8 @@ from falkirk.state.engine import Engine, Memory
 from falkirk.state.meta import META
 from falkirk.state.objects import connect
 from falkirk.state.store import Identity
-from falkirk.stream.load import load_flow
-from falkirk.stream.names import steps_topic
+from falkirk.stream.definition.names import steps_topic
+from falkirk.stream.flow.load import load_flow
 
 PARTITIONS = 3
 

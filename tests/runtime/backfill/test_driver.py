@@ -17,7 +17,7 @@ from falkirk.runtime.epochs import backfill
 from falkirk.runtime.epochs.backfill import BackfillDriver, driving, prepared
 from falkirk.runtime.epochs.spark import SparkCompute
 from falkirk.runtime.host.settings import Settings
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
 

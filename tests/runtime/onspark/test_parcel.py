@@ -22,13 +22,13 @@ flow.source("sales", value=fk.Text()).sink("copies", value=fk.Text())
 SEND = """
 import pickle, sys
 from falkirk.runtime.spark_workers.parcel import parcel_of
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 load_flow(sys.argv[1])
 sys.stdout.buffer.write(pickle.dumps(parcel_of(sys.argv[1])))
 """
 RECEIVE = """
 import pickle, sys
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 parcel = pickle.loads(sys.stdin.buffer.read())
 with parcel.unpacked() as (folder, target):
     sys.path.insert(0, str(folder))

@@ -18,7 +18,7 @@ from tests.connectors.spark.topics import Topic
 from falkirk.runtime.messages.orders import order_to_leave
 from falkirk.runtime.spark_workers.parcel import Parcel
 from falkirk.runtime.spark_workers.task import Assignment
-from falkirk.stream.names import PREFIX, control_topic
+from falkirk.stream.definition.names import PREFIX, control_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

@@ -11,7 +11,8 @@ import pytest
 import falkirk as fk
 from falkirk.errors import DefinitionError
 from falkirk.stream.batch import BatchStage
-from falkirk.stream.plan import BatchPlan, Plan
+from falkirk.stream.definition.regime_plan import BatchPlan
+from falkirk.stream.stages.plan import Plan
 
 JSON = fk.Json()
 BID = fk.Json({"auction": fk.Int64, "price": fk.Int64, "note": fk.String})

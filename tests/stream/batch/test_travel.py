@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from falkirk.connectors.spark.workers import shipped
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 
 HELPERS = """
 def doubled(n):
@@ -56,7 +56,7 @@ scaled.key_by("auction").process(Seen(), id="p").sink("seen", value=fk.Json)
 THERE = """
 import pickle, sys
 from falkirk.stream.batch import Piece
-from falkirk.stream.records import Records
+from falkirk.stream.dataflow.records import Records
 
 job = pickle.loads(sys.stdin.buffer.read())
 assert not {"a_flow", "helpers_of_a_flow"} & sys.modules.keys()

@@ -24,7 +24,7 @@ from falkirk.connectors.kafka.errors import translate
 from falkirk.connectors.kafka.producing import failure, initialised, produce_all
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.errors import ClusterError, FalkirkError, IdentityError, UnreachableError
-from falkirk.stream.records import Headers
+from falkirk.stream.dataflow.records import Headers
 
 PATIENCE = 20.0
 """Seconds that a part of a transaction may take."""

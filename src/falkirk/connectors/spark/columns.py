@@ -19,11 +19,11 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from falkirk.errors import SourceError
-from falkirk.stream.circuit import Slice
+from falkirk.stream.dataflow.circuit import Slice
+from falkirk.stream.dataflow.records import Records
+from falkirk.stream.definition.metadata import METADATA, metadata_column
 from falkirk.stream.formats.base import Format
 from falkirk.stream.formats.types import instance
-from falkirk.stream.metadata import METADATA, metadata_column
-from falkirk.stream.records import Records
 
 RECORD: Mapping[str, pl.DataType] = {
     name: METADATA[name] for name in ("key", "topic", "partition", "offset", "timestamp", "headers")

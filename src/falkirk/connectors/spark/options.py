@@ -13,11 +13,11 @@ from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.spark.columns import RECORD
 from falkirk.durations import parse_duration
 from falkirk.errors import ConfigError
-from falkirk.stream.blame import did_you_mean
+from falkirk.stream.definition.blame import did_you_mean
+from falkirk.stream.definition.names import PREFIX, epochs_topic, steps_topic
 from falkirk.stream.formats.base import Format
 from falkirk.stream.formats.scalar import Raw
 from falkirk.stream.formats.spoken import format_of
-from falkirk.stream.names import PREFIX, epochs_topic, steps_topic
 
 KNOWN = (
     "app", "brokers", "ending", "epoch", "malformed", "metadata", "patience", "prefix", "ranges", "slice", "stage",

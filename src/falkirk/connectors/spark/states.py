@@ -20,9 +20,9 @@ from falkirk.connectors.spark.columns import arrow_type, spark_type
 from falkirk.errors import ConfigError
 from falkirk.state.objects import connect
 from falkirk.state.remote import RemoteVersion
-from falkirk.stream.blame import did_you_mean
-from falkirk.stream.load import load_flow
-from falkirk.stream.stored import Pair, Table, newest_versions, opened, pairs_of, table_of
+from falkirk.stream.definition.blame import did_you_mean
+from falkirk.stream.flow.load import load_flow
+from falkirk.stream.stages.stored_state import Pair, Table, newest_versions, opened, pairs_of, table_of
 
 KNOWN = ("checkpoints", "flow", "state", "step")
 CHUNK = 20_000

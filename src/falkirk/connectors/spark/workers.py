@@ -16,7 +16,7 @@ from pyspark.cloudpickle import dumps, register_pickle_by_value, unregister_pick
 from pyspark.cloudpickle.cloudpickle import list_registry_pickle_by_value
 
 from falkirk.errors import DefinitionError
-from falkirk.stream.blame import in_brief, is_users
+from falkirk.stream.definition.blame import in_brief, is_users
 
 MISSING = "pip install 'falkirk[spark]' there, ship an environment (spark.archives), or set PYSPARK_PYTHON"
 """What to do if a worker lacks a module."""

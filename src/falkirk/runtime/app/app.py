@@ -26,8 +26,9 @@ from falkirk.runtime.layout.layout import LayoutRecord, ShadowRecord, Start
 from falkirk.runtime.layout.preflight import Preflight, has_changelog, parts, preflight
 from falkirk.runtime.rebuild.checks import check_rebuilds
 from falkirk.runtime.rebuild.shadows import with_shadows
-from falkirk.stream.names import backfill_topic, changelog_topic, control_topic, epochs_topic, steps_topic
-from falkirk.stream.plan import Accepts, Input, Layout, Plan, Stage
+from falkirk.stream.dataflow.topics import Accepts, Input, Layout
+from falkirk.stream.definition.names import backfill_topic, changelog_topic, control_topic, epochs_topic, steps_topic
+from falkirk.stream.stages.plan import Plan, Stage
 
 OWN_LOGS: frozenset[layout.Role] = frozenset({"steps", "changelog", "edge", "epochs"})
 """Topics that only Falkirk reads, beside the control topic."""

@@ -18,7 +18,7 @@ from falkirk.connectors.kafka.control import ControlTopic
 from falkirk.connectors.kafka.epochs import KafkaEpochLog
 from falkirk.runtime.app.app import App
 from falkirk.runtime.layout.layout import read_layout
-from falkirk.stream.names import BACKFILL
+from falkirk.stream.definition.names import BACKFILL
 
 
 def look(app: App, cluster: Cluster) -> Backfilled | None:

@@ -12,7 +12,7 @@ from falkirk.checkpoint.publishing import Part, progress_place
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.stream.backfill import BackfillJob, BackfillStage, Turn
 from falkirk.stream.batch import BatchStage, Job, Piece
-from falkirk.stream.plan import Accepts
+from falkirk.stream.dataflow.topics import Accepts
 
 PIECE = 250_000
 """Offsets of one piece. Always the same: the cuts of a division affect its floating-point sums."""

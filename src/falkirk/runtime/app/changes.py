@@ -16,8 +16,8 @@ from falkirk.runtime.layout.preflight import Preflight, preflight
 from falkirk.runtime.rebuild.checks import check_rebuilds
 from falkirk.runtime.rebuild.shadows import find_shadow, served, taken_from
 from falkirk.state import schema
-from falkirk.stream.names import control_topic
-from falkirk.stream.plan import Plan
+from falkirk.stream.definition.names import control_topic
+from falkirk.stream.stages.plan import Plan
 
 Fate = Literal["kept", "new", "migrated", "rebuilt", "dropped"]
 

@@ -15,8 +15,8 @@ from falkirk.connectors.kafka.division import DivisionReader
 from falkirk.connectors.kafka.errors import Words
 from falkirk.connectors.kafka.places import parted
 from falkirk.runtime.app.app import BoundTask
-from falkirk.stream.circuit import Slice
-from falkirk.stream.records import Records
+from falkirk.stream.dataflow.circuit import Slice
+from falkirk.stream.dataflow.records import Records
 
 
 @dataclass(slots=True)

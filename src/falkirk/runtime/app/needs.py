@@ -21,8 +21,8 @@ from falkirk.connectors.kafka.topic_settings import CONTROL
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.preflight import others, parts, preflight
-from falkirk.stream.names import control_topic, drivers, own_topics
-from falkirk.stream.plan import Plan
+from falkirk.stream.definition.names import control_topic, drivers, own_topics
+from falkirk.stream.stages.plan import Plan
 
 ASKED = ("DESCRIBE", "DESCRIBE_CONFIGS")
 """Each topic's partitions, id and settings."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from falkirk.errors import ConfigError, DefinitionError, FalkirkError, UnreachableError
 from falkirk.stream.batch import BatchStage
 from falkirk.stream.formats import Format, Registering
-from falkirk.stream.operators import Sink
-from falkirk.stream.plan import Plan
-from falkirk.stream.stage import PhysicalStage
+from falkirk.stream.operators.sink import Sink
+from falkirk.stream.stages.plan import Plan
+from falkirk.stream.stages.stage import PhysicalStage
 
 
 def meet_registries(plan: Plan) -> None:

@@ -26,10 +26,11 @@ from falkirk.runtime.rebuild.beginnings import beginnings
 from falkirk.runtime.rebuild.checks import check_rebuilds, check_stage
 from falkirk.runtime.rebuild.shadows import identity_of
 from falkirk.state import schema
-from falkirk.stream.names import control_topic, shadow_app, steps_topic
-from falkirk.stream.plan import Layout, Plan
-from falkirk.stream.shadow import ShadowStage, shadow_of
-from falkirk.stream.stage import PhysicalStage
+from falkirk.stream.dataflow.topics import Layout
+from falkirk.stream.definition.names import control_topic, shadow_app, steps_topic
+from falkirk.stream.evolution.shadow import ShadowStage, shadow_of
+from falkirk.stream.stages.plan import Plan
+from falkirk.stream.stages.stage import PhysicalStage
 
 
 def met(plan: Plan, settings: Settings, topics: Topics) -> App:

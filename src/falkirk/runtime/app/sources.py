@@ -14,7 +14,7 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.preflight import others, parts, roles_of
-from falkirk.stream.plan import Plan
+from falkirk.stream.stages.plan import Plan
 
 PARTITIONS = 4
 """Of a created topic, if nobody says how many."""

@@ -29,8 +29,8 @@ from falkirk.runtime.host.identity import fresh_nonce, host_name
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.preflight import parts
 from falkirk.stream.backfill import History
-from falkirk.stream.names import BACKFILL
-from falkirk.stream.plan import Plan
+from falkirk.stream.definition.names import BACKFILL
+from falkirk.stream.stages.plan import Plan
 
 ANOTHER = "give the flow another name: it then starts from scratch, beside this one, and can be backfilled"
 

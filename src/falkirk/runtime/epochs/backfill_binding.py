@@ -12,7 +12,7 @@ from falkirk.runtime.app.batch_part import BoundBatch
 from falkirk.stream.backfill import BackfillJob, BackfillStage, History, Turn
 from falkirk.stream.backfill.stage import backfill_stage
 from falkirk.stream.batch import Piece
-from falkirk.stream.plan import Layout
+from falkirk.stream.dataflow.topics import Layout
 
 
 @dataclass(frozen=True, slots=True)

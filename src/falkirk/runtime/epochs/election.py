@@ -13,7 +13,7 @@ from falkirk.connectors.kafka.group import Membership
 from falkirk.runtime.app.app import App
 from falkirk.runtime.host.identity import word
 from falkirk.runtime.host.settings import Settings
-from falkirk.stream.names import drivers
+from falkirk.stream.definition.names import drivers
 
 SEAT = 0
 """The owner of this partition of the control topic drives."""

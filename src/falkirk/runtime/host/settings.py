@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from falkirk.connectors.kafka.config import Cluster
-from falkirk.stream.names import PREFIX
+from falkirk.stream.definition.names import PREFIX
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,10 +33,10 @@ from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.inspect.peek import peek
 from falkirk.runtime.layout.preflight import HOW, others, parts, preflight, resolved
 from falkirk.state.objects import try_out
-from falkirk.stream.names import control_topic, steps_topic
-from falkirk.stream.pattern import Pattern
-from falkirk.stream.plan import Plan
-from falkirk.stream.views import View, view_of, views_of
+from falkirk.stream.definition.names import control_topic, steps_topic
+from falkirk.stream.definition.pattern import Pattern
+from falkirk.stream.stages.endpoints import View, view_of, views_of
+from falkirk.stream.stages.plan import Plan
 
 RECORDS = 100
 """This many of the last records of a source are decoded."""

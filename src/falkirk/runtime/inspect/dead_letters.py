@@ -18,9 +18,7 @@ from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.errors import ClusterError, ConfigError, StateError
 from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.layout.app_lookup import layout_of
-from falkirk.state.shards import murmur2, murmur2_partition
-from falkirk.stream.letters import (
+from falkirk.runtime.inspect.letters import (
     HEADER,
     Address,
     Choice,
@@ -32,8 +30,10 @@ from falkirk.stream.letters import (
     decoded,
     encode_mark,
 )
-from falkirk.stream.names import replays_topic
-from falkirk.stream.records import Headers
+from falkirk.runtime.layout.app_lookup import layout_of
+from falkirk.state.shards import murmur2, murmur2_partition
+from falkirk.stream.dataflow.records import Headers
+from falkirk.stream.definition.names import replays_topic
 
 SLICE = 500
 """The most records that one transaction writes again."""

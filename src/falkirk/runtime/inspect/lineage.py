@@ -21,9 +21,9 @@ from falkirk.errors import ClusterError, ConfigError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.inspect.lineage_step import Made, Read, Tracer
 from falkirk.runtime.layout.layout import LayoutRecord, read_layout
-from falkirk.stream.names import control_topic, epochs_topic
-from falkirk.stream.provenance import Provenance, provenances
-from falkirk.stream.records import Message
+from falkirk.stream.dataflow.provenance import Provenance, provenances
+from falkirk.stream.dataflow.records import Message
+from falkirk.stream.definition.names import control_topic, epochs_topic
 
 
 @dataclass(slots=True)

@@ -18,9 +18,9 @@ from falkirk.checkpoint import records as task_records
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.records import Division, Range, StepRecord
 from falkirk.runtime.layout.layout import LayoutRecord
-from falkirk.stream.names import steps_topic
-from falkirk.stream.provenance import Provenance, provenances
-from falkirk.stream.records import Message
+from falkirk.stream.dataflow.provenance import Provenance, provenances
+from falkirk.stream.dataflow.records import Message
+from falkirk.stream.definition.names import steps_topic
 
 
 class Topics(Protocol):

@@ -18,8 +18,8 @@ from falkirk.errors import ClusterError, ConfigError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.preflight import HOW
 from falkirk.stream.formats import Json
-from falkirk.stream.plan import Plan
-from falkirk.stream.producing import columns_of, encoded, placed, source_named, sources_of, topic_of
+from falkirk.stream.stages.plan import Plan
+from falkirk.stream.stages.producing import columns_of, encoded, placed, source_named, sources_of, topic_of
 
 PATIENCE_S = 30.0
 """How long records may wait for a broker."""

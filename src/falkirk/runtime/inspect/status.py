@@ -30,7 +30,7 @@ from falkirk.runtime.messages.epochs import EpochStatus, batch_part
 from falkirk.runtime.messages.protocol import Report, Request, SentEpochReport, SentReport, TaskReport
 from falkirk.runtime.messages.reports import read_reports
 from falkirk.runtime.messages.requests import standing
-from falkirk.stream.names import control_topic, drivers, epochs_topic, steps_topic
+from falkirk.stream.definition.names import control_topic, drivers, epochs_topic, steps_topic
 
 FRESH_MS = 20_000
 """A worker that reported within this time, but is not a member of the group, is still shown: it may be joining. Older reports

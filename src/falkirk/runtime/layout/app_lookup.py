@@ -9,7 +9,7 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.layout import Known, LayoutRecord, check_not_ending, read_known
-from falkirk.stream.names import control_topic
+from falkirk.stream.definition.names import control_topic
 
 
 def known_app(app: str, settings: Settings, topics: Topics) -> Known:

@@ -18,7 +18,7 @@ from falkirk.errors import FalkirkError, SourceError, StateError
 from falkirk.runtime.layout.layout import Known, LayoutRecord, ShadowRecord, StageRecord, TopicRecord, write_layout
 from falkirk.state import schema
 from falkirk.state.shards import SHARDS
-from falkirk.stream.plan import Stage
+from falkirk.stream.stages.plan import Stage
 
 ANOTHER_NAME = (
     "undo the change, or give the flow another name: it then starts from scratch, beside this one; or let this one "

@@ -31,7 +31,7 @@ from falkirk.runtime.layout.app_lookup import known_app, no_such_app
 from falkirk.runtime.layout.layout import ENDING, Ending, Known, LayoutRecord
 from falkirk.state.files import remove_folder as remove_files
 from falkirk.state.objects import Leftovers, connect
-from falkirk.stream.names import control_topic, drivers, replays_topic, steps_topic
+from falkirk.stream.definition.names import control_topic, drivers, replays_topic, steps_topic
 
 Tell = Callable[[str], None]
 

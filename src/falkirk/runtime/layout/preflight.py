@@ -16,11 +16,12 @@ from falkirk.runtime.layout import layout
 from falkirk.runtime.layout.compatibility import as_recorded, check_topics, stage_records
 from falkirk.runtime.layout.layout import Known, LayoutRecord, StageRecord
 from falkirk.stream.batch import BatchStage
-from falkirk.stream.names import backfill_topic, changelog_topic, control_topic, epochs_topic, steps_topic
-from falkirk.stream.pattern import Pattern
-from falkirk.stream.plan import Input, Plan, Stage
-from falkirk.stream.rebuilding import check_known
-from falkirk.stream.views import views_of
+from falkirk.stream.dataflow.topics import Input
+from falkirk.stream.definition.names import backfill_topic, changelog_topic, control_topic, epochs_topic, steps_topic
+from falkirk.stream.definition.pattern import Pattern
+from falkirk.stream.evolution.rebuild_plan import check_known
+from falkirk.stream.stages.endpoints import views_of
+from falkirk.stream.stages.plan import Plan, Stage
 
 HOW = "create it (falkirk topics APP:FLOW --create --sources --partitions N)"
 """What to do about a missing source topic."""

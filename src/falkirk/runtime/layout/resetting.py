@@ -26,7 +26,7 @@ from falkirk.runtime.host.identity import person
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.deleting import Belongings, Tell, ending, remove, remove_folder
 from falkirk.runtime.layout.layout import BEGINS, ENDING, Begins, LayoutRecord, Start
-from falkirk.stream.names import BACKFILL, control_topic, epochs_topic
+from falkirk.stream.definition.names import BACKFILL, control_topic, epochs_topic
 
 To = str | int | Mapping[str, Mapping[int, int]]
 """earliest, latest, milliseconds since 1970, or offsets by topic and partition."""

@@ -17,7 +17,7 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.settings import Settings
-from falkirk.stream.names import drivers, epochs_topic
+from falkirk.stream.definition.names import drivers, epochs_topic
 
 
 class EpochStatus(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from falkirk.runtime.layout.layout import LayoutRecord, check_not_ending
 from falkirk.runtime.messages.protocol import Report, Request
 from falkirk.runtime.messages.reports import read_reports
 from falkirk.runtime.messages.requests import What, ask, standing
-from falkirk.stream.names import control_topic
+from falkirk.stream.definition.names import control_topic
 
 LOOK = 0.5
 """Seconds between two looks."""

@@ -29,7 +29,7 @@ from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.protocol import BUG, Failed, FromWorker, Ready, Report, Waiting, decode_to_worker, encode
 from falkirk.runtime.observe.traces import warm_up
 from falkirk.runtime.worker.work import work
-from falkirk.stream.load import load_flow
+from falkirk.stream.flow.load import load_flow
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from falkirk.checkpoint.ids import InputPartition, Offset
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import SourceError
 from falkirk.runtime.layout.layout import Start, TopicRecord
-from falkirk.stream.plan import Input
+from falkirk.stream.dataflow.topics import Input
 
 WAYS = (
     "migrate the state with migrate=, or go on without it: falkirk plan APP:FLOW --apply --drop ID; or give the flow another "

@@ -20,9 +20,9 @@ from falkirk.runtime.layout.preflight import Preflight
 from falkirk.runtime.layout.progress import is_moving, last_records, last_step
 from falkirk.runtime.rebuild.beginnings import beginnings
 from falkirk.state import schema
-from falkirk.stream.names import backfill_topic, steps_topic
-from falkirk.stream.plan import Stage
-from falkirk.stream.rebuilding import Needed, check_rebuilt
+from falkirk.stream.definition.names import backfill_topic, steps_topic
+from falkirk.stream.evolution.rebuild_plan import Needed, check_rebuilt
+from falkirk.stream.stages.plan import Stage
 
 
 def check_rebuilds(found: Preflight, settings: Settings, topics: Topics) -> None:

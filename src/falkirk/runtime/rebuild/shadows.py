@@ -25,7 +25,7 @@ from falkirk.runtime.layout.layout import Begins, Known, LayoutRecord, ShadowRec
 from falkirk.runtime.layout.preflight import Preflight
 from falkirk.runtime.layout.progress import is_moving, last_records, last_step
 from falkirk.state import schema
-from falkirk.stream.names import changelog_topic, control_topic, shadow_app, steps_topic
+from falkirk.stream.definition.names import changelog_topic, control_topic, shadow_app, steps_topic
 
 
 @dataclass(frozen=True, slots=True)

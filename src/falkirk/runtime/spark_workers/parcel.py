@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from falkirk.stream.blame import is_users
-from falkirk.stream.load import file_of
+from falkirk.stream.definition.blame import is_users
+from falkirk.stream.flow.load import file_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from falkirk.runtime.worker.maintenance import Maintenance
 from falkirk.runtime.worker.run_queue import RunQueue
 from falkirk.runtime.worker.takeovers import TakeOvers
 from falkirk.runtime.worker.task import RunningTask, check_sizes
-from falkirk.stream.circuit import Circuit
+from falkirk.stream.dataflow.circuit import Circuit
 
 
 @dataclass(slots=True)

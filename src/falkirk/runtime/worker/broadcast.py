@@ -23,11 +23,11 @@ from falkirk.state.engine import Memory
 from falkirk.state.files import discard_folder
 from falkirk.state.rocks import RocksStore
 from falkirk.state.store import Identity, Progress
-from falkirk.stream.circuit import SharedRows
-from falkirk.stream.engine.shared import Arrivals, Keeper
-from falkirk.stream.expressions import words
-from falkirk.stream.records import Records
-from falkirk.stream.stage import SharedTable
+from falkirk.stream.circuit.broadcast import Arrivals, Keeper
+from falkirk.stream.dataflow.circuit import SharedRows
+from falkirk.stream.dataflow.records import Records
+from falkirk.stream.definition.expressions import words
+from falkirk.stream.stages.stage import SharedTable
 
 TOLD = 3
 """Undecodable records are reported one by one, up to this many of one table."""

@@ -21,7 +21,7 @@ from falkirk.runtime.worker.broadcast import SharedTables
 from falkirk.runtime.worker.rereading import Rereads
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.state.engine import Memory
-from falkirk.stream.plan import Stage
+from falkirk.stream.stages.plan import Stage
 
 DRAINED = 500
 """A poll for input that gave fewer messages than this found no backlog."""

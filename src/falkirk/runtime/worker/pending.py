@@ -14,8 +14,8 @@ from confluent_kafka import Message
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.runtime.app.app import BoundInput
-from falkirk.stream.engine.edges import rows_in
-from falkirk.stream.records import Records
+from falkirk.stream.circuit.edges import rows_in
+from falkirk.stream.dataflow.records import Records
 
 
 class Pending:

@@ -23,8 +23,8 @@ from falkirk.connectors.kafka.division import DivisionReader
 from falkirk.connectors.kafka.errors import Words
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.errors import DivergenceError
-from falkirk.stream.circuit import Said, Speech
-from falkirk.stream.records import Message
+from falkirk.stream.dataflow.circuit import Said, Speech
+from falkirk.stream.dataflow.records import Message
 
 WINDOW, WIDEST = 2_000, 100_000
 """Offsets that one read back spans: the first, and the most."""

@@ -17,8 +17,8 @@ from falkirk.runtime.app.app import BoundTask
 from falkirk.runtime.app.divisions import Divisions
 from falkirk.runtime.worker.published import KafkaTopics, Topics, said
 from falkirk.runtime.worker.task import moving_of, outputs_of
-from falkirk.stream.circuit import Circuit, Said, Speech, StepInput, StepOutput
-from falkirk.stream.plan import Stage
+from falkirk.stream.dataflow.circuit import Circuit, Said, Speech, StepInput, StepOutput
+from falkirk.stream.stages.plan import Stage
 
 LOST = Words(
     "the records of a recorded step are gone",

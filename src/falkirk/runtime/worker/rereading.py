@@ -17,7 +17,7 @@ from falkirk.runtime.app.app import App, BoundInput, BoundTask
 from falkirk.runtime.app.divisions import Divisions
 from falkirk.runtime.rebuild.beginnings import beginnings
 from falkirk.state.store import Changes
-from falkirk.stream.circuit import Slice, Taken
+from falkirk.stream.dataflow.circuit import Slice, Taken
 
 LOST = Words(
     "records that are read again to rebuild an operator are gone",

@@ -23,7 +23,7 @@ from falkirk.runtime.observe.traces import Traces
 from falkirk.runtime.worker.committer import Committer
 from falkirk.runtime.worker.replay import Replays
 from falkirk.runtime.worker.stores import TaskStores
-from falkirk.stream.circuit import Circuit
+from falkirk.stream.dataflow.circuit import Circuit
 
 
 class Recovery(NamedTuple):

@@ -22,7 +22,7 @@ from falkirk.errors import SourceError, UserCodeError
 from falkirk.runtime.app.app import BoundInput, BoundTask
 from falkirk.runtime.worker.pending import Pending
 from falkirk.state.codec import decode_key
-from falkirk.stream.circuit import Again, Circuit, Emitted, Moving, SharedRows, Slice, StepInput, Taken
+from falkirk.stream.dataflow.circuit import Again, Circuit, Emitted, Moving, SharedRows, Slice, StepInput, Taken
 
 FIRST_AGAIN, ROWS_AGAIN, BYTES_AGAIN = 5_000, 50_000, 16 << 20
 """What a step reads again: records, in the first and at most, and about how many bytes."""

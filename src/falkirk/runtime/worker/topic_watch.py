@@ -23,7 +23,7 @@ from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.errors import OutgrownError, UnreachableError
 from falkirk.runtime.layout.compatibility import check_alone, check_topics
 from falkirk.runtime.layout.layout import LayoutRecord
-from falkirk.stream.pattern import Pattern
+from falkirk.stream.definition.pattern import Pattern
 
 EVERY = 2.0
 """Seconds between two checks."""

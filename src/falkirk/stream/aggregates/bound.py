@@ -20,7 +20,7 @@ from typing import ClassVar, Protocol, Self
 import narwhals as nw
 import polars as pl
 
-from falkirk.stream.expressions import bare_column
+from falkirk.stream.definition.expressions import bare_column
 
 
 @dataclass(frozen=True, slots=True)

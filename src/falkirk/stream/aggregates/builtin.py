@@ -21,7 +21,7 @@ import polars as pl
 from falkirk.errors import DefinitionError
 from falkirk.state.cells import as_decimal
 from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context, GroupError, new, old
-from falkirk.stream.expressions import IntoExpr, evaluate
+from falkirk.stream.definition.expressions import IntoExpr, evaluate
 from falkirk.stream.formats.types import type_name
 
 _INT64 = range(-(2**63), 2**63)

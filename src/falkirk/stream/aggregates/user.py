@@ -10,12 +10,12 @@ import polars as pl
 
 from falkirk.errors import DefinitionError
 from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context, GroupError, new
-from falkirk.stream.blame import MEND, raised
-from falkirk.stream.expressions import IntoExpr, evaluate, words
+from falkirk.stream.dataflow.frames import MISFITS, fits, frame_if_all_fit, frame_of
+from falkirk.stream.definition.blame import MEND, raised
+from falkirk.stream.definition.expressions import IntoExpr, evaluate, words
+from falkirk.stream.definition.functions import checked_function
 from falkirk.stream.formats.rows import SchemaLike
 from falkirk.stream.formats.types import schema_of
-from falkirk.stream.frames import MISFITS, fits, frame_if_all_fit, frame_of
-from falkirk.stream.functions import checked_function
 
 
 class Aggregate(AggregateLike):

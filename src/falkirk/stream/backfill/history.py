@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from falkirk.errors import ConfigError
-from falkirk.stream.records import Records
+from falkirk.stream.dataflow.records import Records
 
 TABLE = "table"
 """The format of what a catalog of Spark's has."""

@@ -32,13 +32,12 @@ from falkirk.stream.backfill.pile import Pile
 from falkirk.stream.backfill.stage import BackfillStage
 from falkirk.stream.batch.job import of_level
 from falkirk.stream.batch.parcels import PARCELS, Piece, parcels, results
-from falkirk.stream.circuit import Emitted, Slice, StepInput
-from falkirk.stream.engine.sinks import Written
-from falkirk.stream.exchanges.place import Place
-from falkirk.stream.exchanges.sinks import partitions_of
-from falkirk.stream.plan import Input, Layout
-from falkirk.stream.records import Records
-from falkirk.stream.stage import PhysicalStage
+from falkirk.stream.dataflow.circuit import Emitted, Slice, StepInput
+from falkirk.stream.dataflow.place import Place
+from falkirk.stream.dataflow.records import Records
+from falkirk.stream.dataflow.topics import Input, Layout
+from falkirk.stream.operators.sink import Written, partitions_of
+from falkirk.stream.stages.stage import PhysicalStage
 
 ROWS = 250_000
 """Of a step, at most."""

@@ -9,13 +9,16 @@ from dataclasses import dataclass
 
 from falkirk.errors import ConfigError, DefinitionError
 from falkirk.stream.backfill.history import History
-from falkirk.stream.blame import did_you_mean
-from falkirk.stream.describe import described
-from falkirk.stream.expressions import words
-from falkirk.stream.names import BACKFILL
-from falkirk.stream.operators import Operator, Sink, Source
-from falkirk.stream.plan import BatchPlan, Input, Output, Plan
-from falkirk.stream.stage import PhysicalStage
+from falkirk.stream.dataflow.operator import Operator
+from falkirk.stream.dataflow.topics import Input, Output
+from falkirk.stream.definition.blame import did_you_mean
+from falkirk.stream.definition.expressions import words
+from falkirk.stream.definition.names import BACKFILL
+from falkirk.stream.definition.regime_plan import BatchPlan
+from falkirk.stream.operators.sink import Sink
+from falkirk.stream.operators.source import Source
+from falkirk.stream.stages.plan import Plan
+from falkirk.stream.stages.stage import PhysicalStage
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -66,7 +69,7 @@ class BackfillStage:
             everything += [o for o in (*stage.sources, *stage.operators) if o not in everything]
         number = {operator: str(i) for i, operator in enumerate(everything)}
         lines = [
-            f"{','.join(number.get(i, '?') for i in o.inputs)} → {described(o, exactly=True)}: {words(o.schema)}"
+            f"{','.join(number.get(i, '?') for i in o.inputs)} → {o.described(exactly=True)}: {words(o.schema)}"
             for o in everything
         ]
         lines += map(str, self.histories)

@@ -19,19 +19,19 @@ from falkirk.checkpoint.overlay import EmptyReader, Overlay
 from falkirk.stream.batch.parcels import Piece
 from falkirk.stream.batch.sending import Sending
 from falkirk.stream.batch.wiring import Wiring
-from falkirk.stream.circuit import Slice, StepInput
-from falkirk.stream.engine.failures import Failures
-from falkirk.stream.engine.packing import unpacked
-from falkirk.stream.engine.sources import SourceReader
-from falkirk.stream.engine.step import StepRun
-from falkirk.stream.engine.tables import reader_of
-from falkirk.stream.exchanges.base import BucketRun
-from falkirk.stream.exchanges.place import Place
-from falkirk.stream.failing import Handling
+from falkirk.stream.dataflow.circuit import Slice, StepInput
+from falkirk.stream.dataflow.exchange import BucketRun
+from falkirk.stream.dataflow.failures import Failures
+from falkirk.stream.dataflow.handling import Handling
+from falkirk.stream.dataflow.operator import Operator
+from falkirk.stream.dataflow.packing import unpacked
+from falkirk.stream.dataflow.place import Place
+from falkirk.stream.dataflow.records import Records
+from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.dataflow.topics import Accepts
 from falkirk.stream.formats import Format
-from falkirk.stream.operators import Operator, Sink, Source
-from falkirk.stream.plan import Accepts
-from falkirk.stream.records import Records
+from falkirk.stream.operators.sink import Sink
+from falkirk.stream.operators.source import Source, SourceReader
 
 _Row = tuple[int, int, bytes, bytes]
 """Exchange, bucket, order, payload."""
@@ -128,7 +128,7 @@ class Job:
 
     @cached_property
     def _readers(self) -> list[SourceReader]:
-        return [reader_of(source)(source, value) for source, value in self.sources]
+        return [source.reader(value) for source, value in self.sources]
 
     @cached_property
     def _failures(self) -> Failures:

@@ -13,15 +13,14 @@ from falkirk.state.shards import murmur2
 from falkirk.stream import operators as op
 from falkirk.stream.batch.parcels import parcels, results
 from falkirk.stream.batch.wiring import Wiring
-from falkirk.stream.circuit import Emitted
-from falkirk.stream.engine.batch import Batch
-from falkirk.stream.engine.edges import packed_for
-from falkirk.stream.engine.sinks import Written, accepted, written
-from falkirk.stream.engine.step import StepRun
-from falkirk.stream.exchanges.base import MOST, Pile
-from falkirk.stream.exchanges.place import Place
-from falkirk.stream.exchanges.sinks import partitions_of
-from falkirk.stream.plan import Accepts
+from falkirk.stream.circuit.edges import packed_for
+from falkirk.stream.dataflow.batch import Batch
+from falkirk.stream.dataflow.circuit import Emitted
+from falkirk.stream.dataflow.exchange import MOST, Pile
+from falkirk.stream.dataflow.place import Place
+from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.dataflow.topics import Accepts
+from falkirk.stream.operators.sink import Written, accepted, partitions_of, written
 
 _ROWS = 20_000
 """Of one parcel, at most."""

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from falkirk.stream.describe import described
-from falkirk.stream.expressions import words
-from falkirk.stream.failing import Handling
+from falkirk.stream.dataflow.handling import Handling
+from falkirk.stream.dataflow.operator import Operator
+from falkirk.stream.dataflow.topics import Accepts, Input, Output
+from falkirk.stream.definition.expressions import words
+from falkirk.stream.definition.regime_plan import BatchPlan
 from falkirk.stream.formats import Format
-from falkirk.stream.operators import Operator, Sink, Source
-from falkirk.stream.plan import Accepts, BatchPlan, Input, Output
+from falkirk.stream.operators.sink import Sink
+from falkirk.stream.operators.source import Source
 
 if TYPE_CHECKING:
     from falkirk.stream.batch.job import Job
@@ -58,7 +60,7 @@ class BatchStage:
         everything = (*self.sources, *self.operators)
         number = {operator: str(i) for i, operator in enumerate(everything)}
         lines = [
-            f"{','.join(number[i] for i in o.inputs)} → {described(o, exactly=True)}: {words(o.schema)}"
+            f"{','.join(number[i] for i in o.inputs)} → {o.described(exactly=True)}: {words(o.schema)}"
             for o in everything
         ]
         return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()

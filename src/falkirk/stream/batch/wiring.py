@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 
 from falkirk.stream import operators as op
-from falkirk.stream.engine.batch import Batch
-from falkirk.stream.engine.rows import concatenated
-from falkirk.stream.engine.step import StepRun
-from falkirk.stream.exchanges.base import Exchange
-from falkirk.stream.exchanges.sinks import SinkExchange, is_checked
-from falkirk.stream.forms import GATHERING, ROW_WISE
+from falkirk.stream.dataflow.batch import Batch
+from falkirk.stream.dataflow.exchange import Exchange
+from falkirk.stream.dataflow.operator import Flowing, TaskContext, joined
+from falkirk.stream.dataflow.step import StepRun
 
 
 class Segment:
@@ -33,20 +31,18 @@ class Segment:
             if operator in ends:
                 self.ends.append(operator)
             else:
-                self.between.append((operator, ROW_WISE[type(operator)](operator)))
+                self.between.append((operator, operator.runner(TaskContext(batch=True))))
                 reached.add(operator)
 
     def run(self, run: StepRun, batch: Batch) -> Iterator[tuple[op.Operator, int, Batch]]:
         """What of the rows reaches each end, and by which input, where that makes a difference. Raises UserCodeError."""
-        flowing: dict[op.Operator, Batch | None] = {self.start: batch}
+        flowing: dict[op.Operator, Flowing | None] = {self.start: batch}
         for operator, runner in self.between:
-            rows = _joined([flowing.get(before) for before in operator.inputs])
-            flowing[operator] = None if rows is None else runner(run, rows)
+            flowing[operator] = runner.step(run, *(flowing.get(before) for before in operator.inputs))
         for end in self.ends:
-            if isinstance(end, op.Lookup):
-                yield from ((end, port, rows) for port, i in enumerate(end.inputs) if (rows := flowing.get(i)))
-            elif (rows := _joined([flowing.get(before) for before in end.inputs])) is not None:
-                yield end, 0, rows
+            for port, before in enumerate(end.inputs):
+                if (rows := joined([flowing.get(before)], weighted=False)) is not None:
+                    yield end, port, rows
 
 
 class Wiring:
@@ -54,25 +50,16 @@ class Wiring:
 
     def __init__(self, sources: Sequence[op.Source], operators: Sequence[op.Operator]) -> None:
         self.levels: dict[op.Operator, int] = dict.fromkeys(sources, 0)
-        self.sinks = [o for o in operators if isinstance(o, op.Sink)]
+        self.sinks = [o for o in operators if o.role == "sink"]
         self.exchanges: dict[op.Operator, Exchange] = {}
         for o in operators:
-            if type(o) in GATHERING:
-                self.exchanges[o] = GATHERING[type(o)].batch(o)
-            elif isinstance(o, op.Sink) and is_checked(o):
-                self.exchanges[o] = SinkExchange(o)
+            if (exchange := o.exchange()) is not None:
+                self.exchanges[o] = exchange
             self.levels[o] = max(self.levels[before] for before in o.inputs) + (o in self.exchanges)
         self.numbered = list(self.exchanges)
         """By number of the exchange."""
         ends = {*self.exchanges, *self.sinks}
         self.segments = {
-            start: Segment(start, operators, ends)
-            for start in (*sources, *self.exchanges)
-            if not isinstance(start, op.Sink)
+            start: Segment(start, operators, ends) for start in (*sources, *self.exchanges) if start.role != "sink"
         }
         self.last = max(self.levels.values())
-
-
-def _joined(flowing: Sequence[Batch | None]) -> Batch | None:
-    present = [batch for batch in flowing if batch is not None and len(batch)]
-    return concatenated(present, weighted=False) if present else None

@@ -20,7 +20,7 @@ import orjson
 import polars as pl
 
 from falkirk.errors import DefinitionError
-from falkirk.stream.blame import user_line
+from falkirk.stream.definition.blame import user_line
 from falkirk.stream.formats import fields, ndjson
 from falkirk.stream.formats.base import Decoded
 from falkirk.stream.formats.json import Json

@@ -20,7 +20,7 @@ import polars as pl
 from narwhals.dtypes import DType
 
 from falkirk.errors import DefinitionError
-from falkirk.stream.blame import user_line
+from falkirk.stream.definition.blame import user_line
 from falkirk.stream.formats.rows import SchemaLike
 
 Int8, Int16, Int32, Int64 = nw.Int8, nw.Int16, nw.Int32, nw.Int64

@@ -22,8 +22,8 @@ from falkirk.checkpoint.ports import Output, Writes
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.steps import HEADER, maker
 from falkirk.checkpoint.tasks import Task
-from falkirk.stream.circuit import Emitted, Slice, State, StepInput, StepOutput
-from falkirk.stream.records import Records
+from falkirk.stream.dataflow.circuit import Emitted, Slice, State, StepInput, StepOutput
+from falkirk.stream.dataflow.records import Records
 from falkirk.testing.simulator.broker import SimBroker
 from falkirk.testing.simulator.points import Point, reach
 

@@ -18,7 +18,7 @@ import polars as pl
 from falkirk.errors import UserCodeError
 from falkirk.state.shards import murmur2_of
 from falkirk.stream.batch import PARCELS, Piece
-from falkirk.stream.records import Records
+from falkirk.stream.dataflow.records import Records
 
 Frames = Iterator[pl.DataFrame]
 SUMS, LENGTHS = 0, 1

@@ -20,7 +20,7 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.batch.epoch import run_epoch
 from falkirk.connectors.spark.batch.work import Publishing, Target
 from falkirk.stream.batch import Piece
-from falkirk.stream.records import Records
+from falkirk.stream.dataflow.records import Records
 
 RECORDS = 400_000
 SETTINGS = {

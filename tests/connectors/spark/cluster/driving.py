@@ -24,7 +24,7 @@ from falkirk.checkpoint.epochs import Epochs
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.epochs import BatchPart, EpochStatus
-from falkirk.stream.names import PREFIX, epochs_topic
+from falkirk.stream.definition.names import PREFIX, epochs_topic
 
 FLOW = Path(__file__).with_name("flow.py")
 PARTITIONS = 4

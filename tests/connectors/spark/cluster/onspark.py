@@ -27,7 +27,7 @@ from falkirk.errors import FalkirkError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.inspect.status import Status, read_status
 from falkirk.runtime.layout.progress import last_records
-from falkirk.stream.names import steps_topic
+from falkirk.stream.definition.names import steps_topic
 
 FLOW = """
 from __future__ import annotations

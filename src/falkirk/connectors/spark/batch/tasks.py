@@ -31,7 +31,7 @@ from falkirk.errors import SourceError
 from falkirk.state.shards import murmur2, murmur2_partition
 from falkirk.stream.backfill import BackfillJob, Turn
 from falkirk.stream.batch import PARCELS, Piece
-from falkirk.stream.records import Records
+from falkirk.stream.dataflow.records import Records
 
 Batches = Iterator[pa.RecordBatch]
 

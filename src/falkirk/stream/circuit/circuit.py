@@ -1,0 +1,166 @@
+"""A stage's circuit: sources and edges in, operators one after another, sinks and edges out.
+
+slices ──▶ decode ──▶ one frame an input ──▶ operators in the order of definition ──▶ records
+                                                │ ▲
+                                              put get          one batched call for each stateful operator
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from falkirk.errors import SourceError
+from falkirk.state.shards import shard_range
+from falkirk.stream import operators as op
+from falkirk.stream.circuit.edges import EdgeReader, EdgeWriter
+from falkirk.stream.dataflow.batch import Batch
+from falkirk.stream.dataflow.circuit import Again, Corrected, Moving, Speech, State, StepInput, StepOutput
+from falkirk.stream.dataflow.failures import Failures
+from falkirk.stream.dataflow.operator import Flowing, ResultRunner, Runner, TaskContext, joined
+from falkirk.stream.dataflow.partitioners import Partitioners
+from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.dataflow.topics import Layout
+from falkirk.stream.evolution.correcting import corrected_outputs
+from falkirk.stream.evolution.moving import Mover
+from falkirk.stream.evolution.rebuilding import Flows, Rebuilder
+from falkirk.stream.operators.source import SourceReader
+from falkirk.stream.stages.stage import Edge, PhysicalStage
+
+
+class StageCircuit:
+    """See `falkirk.stream.dataflow.circuit.Circuit`."""
+
+    def __init__(self, stage: PhysicalStage, partition: int, layout: Layout) -> None:
+        self.stage = stage
+        self.partition, self.layout = partition, layout
+        counts = layout.partitions
+        self.failures = Failures(
+            stage.app, stage.id, stage.handled, counts, dead_letters=stage.dead_letters, accepts=layout.accepts
+        )
+        self.readers: dict[op.Source | Edge, SourceReader | EdgeReader] = {
+            source: source.reader(value) for source, value in stage.sources.items()
+        }
+        self.readers |= {edge: EdgeReader(edge) for edge in stage.edges_in}
+        self.incoming = {(e.before, e.after): e for e in stage.edges_in}
+        self.writers = [EdgeWriter(e, partition, counts) for e in stage.edges_out]
+        self.mover = Mover(stage, self._first_shard())
+        self.rebuilder = Rebuilder(self, self._first_shard())
+        shard, partitioners = self._first_shard(), self._partitioners()
+        self.runners: dict[op.Operator, Runner] = {
+            o: o.runner(TaskContext(self._tables(o), shard, partitioners, counts, layout.accepts))
+            for o in stage.operators
+        }
+        self.timed = [self.runners[o] for o in stage.operators if o.timed]
+
+    def run(self, step: StepInput, state: State) -> StepOutput:
+        """Run one step."""
+        run = StepRun(step, state, self.failures)
+        flowing: Flows = {i: r.read(run) for i, r in self.readers.items()}
+        self.flow(run, self.stage.operators, flowing)
+        self.send(run, flowing)
+        return StepOutput(run.emitted, run.starts[-1], run.dead, run.skipped, self.wake_at(state))
+
+    def flow(self, run: StepRun, operators: Iterable[op.Operator], flowing: Flows) -> None:
+        """Run these operators over what flows into them."""
+        for operator in operators:
+            # A broadcast table does not flow.
+            inputs = [flowing.get(self.incoming.get((before, operator), before)) for before in operator.inputs]
+            flowing[operator] = self.runners[operator].step(run, *inputs)
+
+    def send(self, run: StepRun, flowing: Flows) -> None:
+        """Write what goes to other stages."""
+        for writer in self.writers:
+            out = flowing.get(writer.edge.before)
+            batch = joined([out], weighted=writer.edge.changes)
+            if batch is not None:
+                writer.run(run, batch)
+
+    def tables(self) -> frozenset[str]:
+        """The sinks of grouped results."""
+        return frozenset(o.id for o in self.stage.operators if o.role == "sink" and o.inputs[0].changes)
+
+    def correct(self, should: Speech, said: Speech, clock: int, state: State) -> Corrected:
+        """What makes up for the difference between what was said and what should have been."""
+        run = StepRun(StepInput(clock, []), state, self.failures)
+        corrected = corrected_outputs(self.stage, should, said, lambda sink, keys: self._visible(run, sink, keys))
+        self.failures.rewind()
+        return corrected
+
+    def _visible(self, run: StepRun, sink: op.Sink, keys: Sequence[bytes | None]) -> Batch | None:
+        """The rows that a sink of a grouped result has now under these keys; None where it cannot be told from the state."""
+        path: list[op.Operator] = []
+        after: op.Operator = sink
+        before = sink.inputs[0]
+        while (before, after) not in self.incoming and before.row_wise and len(before.inputs) == 1:
+            path.append(before)
+            before, after = before.inputs[0], before
+        if not before.keeps_result or (before, after) in self.incoming:
+            return None
+        found = self.result(before).visible(run.state, sink, sink.key, keys)
+        if found is None:
+            return None
+        flowing: Flowing | None = found
+        for operator in reversed(path):
+            flowing = self.runners[operator].step(run, flowing)
+        return joined([flowing], weighted=True) or Batch(sink.schema.to_frame(), found.meta[:0])
+
+    def result(self, operator: op.Operator) -> ResultRunner:
+        """The runner of an operator that keeps its result."""
+        runner = self.runners[operator]
+        assert isinstance(runner, ResultRunner)
+        return runner
+
+    def rewind(self) -> None:
+        """Forget what failed in steps that may not count."""
+        self.failures.rewind()
+
+    def moving(self, state: State) -> bool:
+        """Whether there may be state of an earlier version of the flow."""
+        return self.mover.moving(state) or self.rebuilder.rebuilding(state)
+
+    def again(self, state: State) -> Again | None:
+        """What is read again next: not before all is moved that moves."""
+        return None if self.mover.moving(state) else self.rebuilder.again(state)
+
+    def move(self, step: StepInput, state: State, moving: Moving) -> StepOutput:
+        """Move some of it, or rebuild it."""
+        if self.mover.moving(state):
+            self.mover.move(state)
+            out = StepOutput()
+        else:
+            out = self.rebuilder.step(step, state, moving)
+        out.wake_at, out.moving = self.wake_at(state), self.moving(state)
+        return out
+
+    def wake_at(self, state: State) -> int | None:
+        """When the first timer is due."""
+        times = [runner.wake_at(state) for runner in self.timed]
+        return min((t for t in times if t is not None), default=None)
+
+    def _tables(self, operator: op.Operator) -> dict[str, int]:
+        return {table: n for (name, table), n in self.stage.tables.items() if name == operator.id}
+
+    def _first_shard(self) -> int:
+        """A shard of the task's own, for what belongs to the task rather than to a key. Where a topic's partitions cut
+        the keys, every task has all shards."""
+        if self.stage.partitioned_by == "topic":
+            return 0
+        tasks = max(self.layout.partitions.get(e.topic, 1) for e in self.stage.edges_in)
+        return shard_range(self.partition, tasks).start
+
+    def _partitioners(self) -> Partitioners | None:
+        """The check of where the sources' keys lie; None where an exchange has put them there."""
+        keyed = [s for s in self.stage.sources if s.key is not None]
+        if not keyed or not self.stage.stateful:
+            return None
+        where = ", ".join(s.where for s in keyed)
+        names = {s.id for s in keyed}
+        counts = {self.layout.partitions.get(i.topic, 1) for i in self.stage.inputs if i.id in names}
+        if len(counts) > 1:
+            raise SourceError(
+                f"the topics have {' and '.join(map(str, sorted(counts)))} partitions, so a key of one is not where it "
+                "is in the other",
+                where=where,
+                hint="give the sources repartition=True",
+            )
+        return Partitioners(where, self.partition, counts.pop())

@@ -1,0 +1,120 @@
+"""Edges between stages: batches of rows, one for each destination that has any, and step.
+
+    value        as `falkirk.stream.dataflow.packing` has it; several tasks' for one destination may share a record
+                 (`falkirk.checkpoint.bundles`)
+    destination  task_of(shard(murmur2(key)), tasks); without a key, the sender's own number, modulo tasks
+
+A batch above a limit goes as several, in order. Task, step and sequence number are in the record's headers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from falkirk.checkpoint.bundles import parts_of
+from falkirk.errors import StateError
+from falkirk.state.shards import murmur2, shard_of, task_of
+from falkirk.stream.dataflow.batch import ORIGIN, Batch
+from falkirk.stream.dataflow.circuit import Emitted
+from falkirk.stream.dataflow.packing import Packer, rows_of, unpacked_all
+from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.stages.stage import Edge
+
+
+class EdgeWriter:
+    """The sending end, in one task."""
+
+    def __init__(self, edge: Edge, task: int, partitions: Mapping[str, int]) -> None:
+        self.edge, self.task, self.tasks = edge, task, partitions.get(edge.topic, 1)
+
+    def run(self, run: StepRun, batch: Batch) -> None:
+        """Emit the rows, each to its destination, in their order."""
+        frame = batch.rows.select(self.edge.columns).hstack(batch.meta.select(pl.exclude(ORIGIN)))
+        sent = [(task, data, latest) for task, data, latest in self._packed(frame)]
+        run.emitted.append(
+            Emitted(
+                output=self.edge.id,
+                topic=self.edge.topic,
+                partitions=[task for task, _, _ in sent],
+                keys=[None] * len(sent),
+                values=[data for _, data, _ in sent],
+                timestamps=[latest for _, _, latest in sent],
+                bundles=True,
+            )
+        )
+
+    def _packed(self, frame: pl.DataFrame) -> list[tuple[int, bytes, int]]:
+        if self.edge.key is None:
+            return packed_for(frame, np.full(frame.height, self.task % self.tasks))
+        keys = [k or b"" for k in self.edge.key.encode(frame)]
+        return packed_for(frame, task_of(shard_of(murmur2(keys)), self.tasks))
+
+
+class EdgeReader:
+    """The receiving end, in one task."""
+
+    def __init__(self, edge: Edge) -> None:
+        self.edge = edge
+        self.columns = list(edge.columns)
+
+    def read(self, run: StepRun) -> Batch | None:
+        """One contiguous frame of all batches, in the order of records."""
+        values: list[bytes | None] = []
+        numbers: list[int] = []
+        for start, piece in run.slices(self.edge.id):
+            for number, value in enumerate(piece.records.values, start):
+                try:
+                    parts = parts_of(value)
+                except msgspec.DecodeError as error:
+                    raise StateError(
+                        f"a record between stages is damaged: {error}", where=run.address(number)
+                    ) from error
+                values += parts
+                numbers += [number] * len(parts)
+        frames, heights = unpacked_all(values, lambda i: run.address(numbers[i]))
+        if not frames:
+            return None
+        whole = pl.concat(frames, rechunk=True)
+        origins = pl.Series(ORIGIN, np.repeat(np.array(numbers, np.uint32), heights))
+        return Batch(whole.select(self.columns), whole.select(pl.exclude(self.columns)).with_columns(origins))
+
+
+def rows_in(value: bytes | None) -> int:
+    """How many rows a record of an edge holds, in all its parts: one at least, for it waits to be read, damaged or not."""
+    try:
+        return max(1, sum(map(rows_of, parts_of(value))))
+    except msgspec.DecodeError:
+        return 1
+
+
+def packed_for(
+    frame: pl.DataFrame, places: npt.NDArray[np.int64], most: int = sys.maxsize
+) -> list[tuple[int, bytes, int]]:
+    """The rows of each place, in their order, as batches of so many rows at most: place, batch, greatest timestamp.
+    `places` says for each row which is its own."""
+    order = np.argsort(places, kind="stable")
+    packer = Packer(frame[order])
+    return [
+        (place, data, latest)
+        for place, (start, end) in ranges(places[order])
+        for first in range(start, end, most)
+        for data, latest in packer.pack(first, min(first + most, end))
+    ]
+
+
+def ranges(sorted_places: npt.NDArray[np.int64]) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Each place, with the first of its rows and the one after its last.
+
+    >>> list(ranges(np.array([0, 0, 3])))
+    [(0, (0, 2)), (3, (2, 3))]
+    """
+    present, starts = np.unique(sorted_places, return_index=True)
+    bounds = [*starts.tolist(), len(sorted_places)]
+    yield from zip(present.tolist(), pairwise(bounds), strict=True)

@@ -1,0 +1,123 @@
+"""What flows between the operators of a circuit in one step.
+
+Batch      rows with a timestamp each, and, where the edge is not append-only, a weight of +1 or −1: a Z-set
+Updates    what a grouped result changed: row by row, the old version and the new one
+
+Updates as a Z-set:  Σ (old row, −1) + Σ (new row, +1), without the rows that stayed as they were
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+import polars as pl
+
+from falkirk.state.shards import Hashes
+from falkirk.stream.formats import Key
+
+TS = "__falkirk_ts"
+"""Milliseconds: the greatest timestamp among the input records that a row comes from in this step."""
+WEIGHT = "__falkirk_weight"
+"""+1 or −1."""
+ORIGIN = "__falkirk_origin"
+"""Which of the step's messages the row comes from, for errors; missing where it comes from several, as in groups."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows, and beside them what the user does not see: timestamps, weights, origins. Both of one height."""
+
+    rows: pl.DataFrame
+    meta: pl.DataFrame
+
+    def __len__(self) -> int:
+        return self.meta.height
+
+    def filter(self, mask: pl.Series) -> Batch:
+        """The rows where the mask is true; null is false."""
+        return Batch(chosen(self.rows, mask), chosen(self.meta, mask))
+
+    def gather(self, index: pl.Series) -> Batch:
+        """The rows at these positions, in their order."""
+        return Batch(self.rows[index], self.meta[index])
+
+
+@dataclass(slots=True)
+class Updates:
+    """One row for each group that a step touched; `old` and `new` have the same schema and height."""
+
+    old: pl.DataFrame
+    new: pl.DataFrame
+    had: pl.Series
+    """Was there a row before?"""
+    has: pl.Series
+    """Is there one now?"""
+    meta: pl.DataFrame
+    columns: tuple[str, ...]
+    """Those of the group: the same in `old` and `new`."""
+    key: Key
+    """The spelling of `key_bytes`, which may be of fewer columns."""
+    key_bytes: Sequence[bytes | None]
+    hashes: Hashes
+    """murmur2 of `key_bytes`, so that a sink of the same key need not hash again."""
+
+    def __len__(self) -> int:
+        return self.meta.height
+
+    def changed(self) -> pl.Series:
+        """Where the visible row is another than before: new, gone, or of other values."""
+        pairs = [(a, self.new[a.name]) for a in self.old if a.name not in self.columns]
+        differs = reduce(or_, (_differ(a, b) for a, b in pairs))
+        # A group that comes and goes within one step was never visible, whatever its states hold.
+        return (self.had != self.has) | (differs & self.has)
+
+    def zset(self) -> Batch:
+        """The same as a Z-set: old rows leave, then new rows come."""
+        changed = self.changed()
+        gone, come = changed & self.had, changed & self.has
+        minus, plus = pl.lit(-1, pl.Int8).alias(WEIGHT), pl.lit(1, pl.Int8).alias(WEIGHT)
+        return Batch(
+            pl.concat([chosen(self.old, gone), chosen(self.new, come)], rechunk=True),
+            pl.concat(
+                [chosen(self.meta, gone).with_columns(minus), chosen(self.meta, come).with_columns(plus)], rechunk=True
+            ),
+        )
+
+
+def _differ(a: pl.Series, b: pl.Series) -> pl.Series:
+    """Row by row; null is like null, and NaN like NaN."""
+    # A comparison that knows of nulls goes through the query engine, which costs more than the comparison.
+    return a.ne_missing(b) if a.null_count() or b.null_count() else a != b
+
+
+def chosen(frame: pl.DataFrame, mask: pl.Series) -> pl.DataFrame:
+    """The rows where the mask is true; null is false."""
+    # A frame's own filter goes through the query engine, a column's does not.
+    return pl.DataFrame([column.filter(mask) for column in frame.get_columns()])
+
+
+def nulls(dtype: pl.DataType, rows: int) -> pl.Series:
+    """Nothing, for all rows."""
+    return pl.Series([None], dtype=dtype).new_from_index(0, rows)
+
+
+def everywhere(value: bool, rows: int) -> pl.Series:
+    """The same for all rows."""
+    return pl.Series([value]).new_from_index(0, rows)
+
+
+def concatenated(batches: Sequence[Batch], *, weighted: bool) -> Batch:
+    """All rows, the first batch's first. With `weighted`, those of append-only batches weigh +1."""
+    if len(batches) == 1 and not weighted:
+        return batches[0]
+    come = pl.lit(1, pl.Int8).alias(WEIGHT)
+    metas = [b.meta.with_columns(come) if weighted and WEIGHT not in b.meta.columns else b.meta for b in batches]
+    if len(batches) == 1:
+        return Batch(batches[0].rows, metas[0])
+    # What one of them lacks is needed by nobody behind them.
+    shared = [c for c in batches[0].rows.columns if all(c in b.rows.columns for b in batches)]
+    rows = pl.concat([b.rows.select(shared) for b in batches], rechunk=True)
+    return Batch(rows, pl.concat(metas, how="diagonal", rechunk=True))

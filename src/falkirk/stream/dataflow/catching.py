@@ -1,0 +1,129 @@
+"""Rows for which a user's code fails: the app stops there, or they are left to the step's failures and the others go on.
+
+A row of a grouped result that is taken back fails as it did when it came: it has no letter of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import polars as pl
+
+from falkirk.errors import UserCodeError
+from falkirk.stream.dataflow.batch import ORIGIN, TS, WEIGHT, Batch
+from falkirk.stream.dataflow.failures import Failed, worded
+from falkirk.stream.dataflow.frames import frame_if_all_fit, frame_of, misfits
+from falkirk.stream.dataflow.operator import Operator
+from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.definition.blame import MEND, in_brief, raised
+from falkirk.stream.definition.expressions import words
+
+T = TypeVar("T")
+
+
+class Misfit(Exception):
+    """What a user's function gave is not what it should be."""
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(what)
+        self.what, self.hint = what, hint
+
+
+def no_row(made: Any, schema: pl.Schema) -> Misfit:
+    """That a function gave what is no row of the schema."""
+    return Misfit(
+        f"the function gave {made!r}, which is no row of {words(schema)}",
+        "return dicts with these columns, or name others with returns={…}",
+    )
+
+
+class Catching:
+    """The failures of one operator in one step."""
+
+    def __init__(self, operator: Operator, run: StepRun, batch: Batch | None) -> None:
+        self.operator, self.run, self.batch = operator, run, batch
+        self.goes_on = not run.failures.stops(operator)
+        self.failed: dict[int, Failed] = {}
+
+    def row(self, i: int, error: Exception) -> None:
+        """A row of the batch failed. Raises UserCodeError if the app is to stop."""
+        batch = self.batch
+        assert batch is not None
+        if not self.goes_on:
+            raise self.stopped(error, where_of(self.operator, self.run, batch, [i])) from error
+        if WEIGHT in batch.meta.columns and batch.meta[WEIGHT][i] < 0:
+            self.failed.setdefault(i, _TAKEN_BACK)
+            return
+        origin = batch.meta[ORIGIN][i] if ORIGIN in batch.meta.columns else None
+        self.note(i, error, origin, batch.meta[TS][i], lambda: batch.rows.row(i, named=True))
+
+    def note(
+        self, place: int, error: Exception, origin: int | None, time: int, row: Callable[[], Mapping[str, Any]]
+    ) -> None:
+        """Something failed, and the app goes on. Of what is noted twice of one place, the first counts."""
+        reason = worded(error.what if isinstance(error, Misfit) else in_brief(error))
+        known = self.run.failures.known(self.run, origin) is not None
+        self.failed.setdefault(place, Failed(place, reason, origin, time, None if known else row()))
+
+    def close(self, given: int) -> None:
+        """That is all of it, of so many rows. Raises UserCodeError where too many failed."""
+        if self.goes_on:
+            failed = [f for _, f in sorted(self.failed.items()) if f is not _TAKEN_BACK]
+            self.run.failures.take(self.run, self.operator, given, failed)
+
+    def stopped(self, error: Exception, where: str) -> UserCodeError:
+        """The error with which the app stops."""
+        if isinstance(error, Misfit):
+            return UserCodeError(error.what, where=where, hint=error.hint)
+        return UserCodeError(raised(f"{self.operator.kind} {self.operator.id!r}", error), where=where, hint=MEND)
+
+
+_TAKEN_BACK = Failed(-1, "", None, 0)
+
+
+def fitting(catching: Catching, made: Sequence[Any], origins: Sequence[int]) -> tuple[pl.DataFrame, Sequence[int]]:
+    """What a function gave as a frame of the operator's schema, and of which row of the batch each is: the `origins`, if all
+    of it fits. A row of which one does not fit gives none. Raises UserCodeError if the app is to stop."""
+    schema = catching.operator.schema
+    if (frame := frame_if_all_fit(made, schema)) is not None:
+        return frame, origins
+    for i in misfits(made, schema):
+        catching.row(origins[i], no_row(made[i], schema))
+    kept = [i for i, origin in enumerate(origins) if origin not in catching.failed]
+    return frame_of([made[i] for i in kept], schema), [origins[i] for i in kept]
+
+
+def made_frame(operator: Operator, made: Sequence[Any], wheres: Sequence[Callable[[], str]]) -> pl.DataFrame:
+    """Dicts as a frame of the operator's schema. Raises UserCodeError, from a Misfit, with where the one is that does not
+    fit."""
+    schema = operator.schema
+    if (frame := frame_if_all_fit(made, schema)) is not None:
+        return frame
+    wrong = misfits(made, schema)[0]
+    error = no_row(made[wrong], schema)
+    raise UserCodeError(error.what, where=wheres[wrong](), hint=error.hint) from error
+
+
+def sifted(catching: Catching, rows: pl.DataFrame, function: Callable[[pl.DataFrame], T]) -> list[tuple[range, T]]:
+    """What a function of a frame gives, piece by piece, without the rows for which it fails: where a frame fails, its halves
+    are tried."""
+    found: list[tuple[range, T]] = []
+    waiting = [range(rows.height)]
+    while waiting:
+        piece = waiting.pop()
+        try:
+            found.append((piece, function(rows[piece.start : piece.stop])))
+        except Exception as error:  # noqa: BLE001
+            middle = piece.start + len(piece) // 2
+            if len(piece) == 1:
+                catching.row(piece.start, error)
+            else:
+                waiting += [range(middle, piece.stop), range(piece.start, middle)]
+    return found
+
+
+def where_of(operator: Operator, run: StepRun, batch: Batch, rows: Sequence[int]) -> str:
+    """For errors: the operator, and where these rows come from, if that is known."""
+    span = run.span(batch, rows)
+    return f"{operator.where}, {span}" if span else operator.where

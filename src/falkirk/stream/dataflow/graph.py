@@ -1,0 +1,76 @@
+"""The operators of a flow in the order of definition, and which of them are connected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from falkirk.errors import DefinitionError
+from falkirk.stream.dataflow.operator import RESERVED, Operator
+from falkirk.stream.definition.on_error import OnError
+from falkirk.stream.definition.regimes import Regime
+
+_O = TypeVar("_O", bound=Operator)
+
+
+class Graph:
+    """All operators of a flow in the order in which they were defined: inputs come before those who read them."""
+
+    def __init__(
+        self, name: str, line: str, regime: Regime, dead_letters: str | None, on_error: OnError | None
+    ) -> None:
+        self.name, self.line, self.regime = name, line, regime
+        self.dead_letters = dead_letters
+        """The topic that the user chose; None: one named as the app's other topics are."""
+        self.on_error = on_error
+        """What becomes of what fails, where an operator does not say so."""
+        self.operators: list[Operator] = []
+        self._names: dict[tuple[str, str], Operator] = {}
+
+    def add(self, operator: _O, *, exchange: bool = False) -> _O:
+        """Add an operator. Raises DefinitionError if its id is taken: sources, sinks, and what has state or a topic of
+        its own are known by their ids from one version of the code to the next."""
+        if exchange or operator.stateful or operator.role != "operator":
+            space = operator.role
+            other = self._names.setdefault((space, operator.id), operator)
+            if other is not operator:
+                given = "its name" if space != "operator" else "id="
+                raise DefinitionError(
+                    f"two are called {operator.id!r}, and state and topics are found by that name",
+                    where=f"{other.where} and {operator.where}",
+                    hint=f"give one of them another: {given}",
+                )
+        if ours := next((c for c in operator.schema if c.startswith(RESERVED)), None):
+            raise DefinitionError(
+                f"column {ours!r} is named as Falkirk's own are", where=operator.where, hint="rename it"
+            )
+        self.operators.append(operator)
+        return operator
+
+    def upstream(self, ends: Iterable[Operator]) -> list[Operator]:
+        """These operators and all that they depend on, in the order of definition."""
+        found: set[Operator] = set()
+        waiting = list(ends)
+        while waiting:
+            operator = waiting.pop()
+            if operator not in found:
+                found.add(operator)
+                waiting += operator.inputs
+        return [o for o in self.operators if o in found]
+
+    def consumers(self, operator: Operator) -> Sequence[Operator]:
+        """The operators that read this one, in the order of definition."""
+        return [o for o in self.operators if operator in o.inputs]
+
+
+def connected(operators: Sequence[Operator], together: Callable[[Operator, Operator], bool]) -> list[list[Operator]]:
+    """Operators, given in the order of definition, in groups that keep it: an operator is in one with an input of its that
+    is `together` with it."""
+    group_of: dict[Operator, list[Operator]] = {o: [o] for o in operators}
+    for after in operators:
+        for before in after.inputs:
+            if together(before, after) and (left := group_of[before]) is not (right := group_of[after]):
+                left += right
+                group_of.update(dict.fromkeys(right, left))
+    order = {operator: i for i, operator in enumerate(operators)}
+    return [sorted(group, key=order.__getitem__) for group in {id(g): g for g in group_of.values()}.values()]

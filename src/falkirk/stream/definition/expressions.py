@@ -1,0 +1,190 @@
+"""Expressions over a stream: checked when the flow is built, on an empty frame of the stream's schema.
+
+An expression must be row-wise: f(a ++ b) = f(a) ++ f(b) for any rows a and b. A sum or a shift would give another
+result for another division of the same input into steps, so it is refused here; `group_by` is the place for it.
+
+This module alone looks into Narwhals' expression nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import narwhals as nw
+import polars as pl
+from narwhals._expression_parsing import ExprKind, ExprNode
+
+from falkirk.errors import DefinitionError
+from falkirk.stream.definition.blame import did_you_mean
+
+IntoExpr = nw.Expr | str
+"""An expression, or the name of a column."""
+
+_ANY_COLUMN = {ExprKind.ALL, ExprKind.NTH, ExprKind.EXCLUDE, ExprKind.SELECTOR, ExprKind.SERIES}
+
+
+def expressions(positional: Sequence[Any], named: Mapping[str, Any], where: str) -> tuple[nw.Expr, ...]:
+    """Names become columns, other values literals, and keywords names. Raises DefinitionError if there are none."""
+    exprs = [_expression(e, where, text_is_column=True) for e in positional]
+    exprs += [_expression(e, where, text_is_column=True).alias(name) for name, e in named.items()]
+    if not exprs:
+        raise DefinitionError(
+            "no expression is given", where=where, hint='give a column, "price", or fk.col("price") * 2'
+        )
+    return tuple(exprs)
+
+
+def _expression(expr: Any, where: str, *, text_is_column: bool) -> nw.Expr:
+    if isinstance(expr, nw.Expr):
+        return expr
+    if isinstance(expr, str) and text_is_column:
+        return nw.col(expr)
+    if isinstance(expr, pl.Expr):
+        raise DefinitionError(
+            f"{expr} is a Polars expression", where=where, hint="build it from fk.col, which has the same methods"
+        )
+    try:
+        return nw.lit(expr)
+    except Exception as error:
+        raise DefinitionError(
+            f"{expr!r} is no expression", where=where, hint='write one like fk.col("price")'
+        ) from error
+
+
+def check(exprs: Sequence[nw.Expr], schema: pl.Schema, where: str) -> None:
+    """Raises DefinitionError unless every expression is row-wise and reads columns that are there."""
+    for expr in exprs:
+        for node in _walk(expr):
+            if not node.kind.is_elementwise or node.kind is ExprKind.SERIES:
+                raise DefinitionError(
+                    f"{text(expr)} is not row-wise: {node.name} looks at more rows than one, so its result would depend on "
+                    "how the stream is cut into steps",
+                    where=where,
+                    hint="aggregate with group_by(…).agg(…), or use map_batches for a function of whole batches",
+                )
+        for name in _named_columns(expr):
+            if name not in schema:
+                raise DefinitionError(f"there is no column {name!r}", where=where, hint=did_you_mean(name, schema))
+
+
+def evaluate(
+    exprs: Sequence[nw.Expr], schema: pl.Schema, how: Literal["select", "with_columns"], where: str
+) -> pl.Schema:
+    """The schema that the expressions give. Raises DefinitionError for a wrong type, an unknown column, or no rows."""
+    check(exprs, schema, where)
+    empty = nw.from_native(schema.to_frame(), eager_only=True)
+    try:
+        frame = empty.select(*exprs) if how == "select" else empty.with_columns(*exprs)
+    except Exception as error:
+        raise DefinitionError(_first_lines(error), where=where, hint=f"the columns are {words(schema)}") from error
+    native = frame.to_native()
+    if native.width and native.height:
+        raise DefinitionError(
+            "only constants are selected", where=where, hint="select a column too, or use with_columns"
+        )
+    return native.schema
+
+
+def native(exprs: Sequence[nw.Expr]) -> list[pl.Expr]:
+    """The expressions as Polars' own. A circuit translates them once, for that costs as much as a small step.
+
+    >>> pl.DataFrame({"a": [1]}).select(native([nw.col("a") + 1])).rows()
+    [(2,)]
+    """
+    namespace: Any = nw.from_native(pl.DataFrame(), eager_only=True).__narwhals_namespace__()
+    translated: list[Any] = [expr._to_compliant_expr(namespace) for expr in exprs]
+    return [expr.native for expr in translated]
+
+
+def columns_read(exprs: Sequence[nw.Expr], schema: pl.Schema) -> frozenset[str]:
+    """The columns that expressions may look at: all, where they choose among them by a rule."""
+    if any(node.kind in _ANY_COLUMN for expr in exprs for node in _walk(expr)):
+        return frozenset(schema)
+    return frozenset(name for expr in exprs for name in _named_columns(expr))
+
+
+def passed_through(exprs: Sequence[nw.Expr], schema: pl.Schema) -> frozenset[str]:
+    """The columns that the expressions hand on under their own name, unchanged."""
+    bare = [e for e in exprs if len(e._nodes) == 1 and e._nodes[0].kind in _ANY_COLUMN | {ExprKind.COL}]
+    if not bare:
+        return frozenset()
+    return frozenset(nw.from_native(schema.to_frame(), eager_only=True).select(*bare).columns)
+
+
+def bare_column(expr: nw.Expr) -> str | None:
+    """The column that the expression is, if it is no more than that."""
+    node = expr._nodes[0]
+    if len(expr._nodes) > 1 or node.kind is not ExprKind.COL or len(node.kwargs["names"]) > 1:
+        return None
+    return str(node.kwargs["names"][0])
+
+
+def computed_columns(exprs: Sequence[nw.Expr], schema: pl.Schema) -> frozenset[str]:
+    """The columns that with_columns would add or replace."""
+    return frozenset(nw.from_native(schema.to_frame(), eager_only=True).select(*exprs).columns)
+
+
+def text(expr: nw.Expr) -> str:
+    """An expression as a person would write it.
+
+    >>> text((nw.col("price") > 100) & ~nw.col("name").str.contains("x"))
+    "(price > 100) & not (name.str.contains('x', literal=False))"
+    """
+    written = ""
+    for node in expr._nodes:
+        arguments = [text(a) if isinstance(a, nw.Expr) else repr(a) for a in node.exprs]
+        named = [f"{name}={value!r}" for name, value in node.kwargs.items()]
+        if node.kind is ExprKind.COL:
+            written = ", ".join(node.kwargs["names"])
+        elif node.kind is ExprKind.LITERAL:
+            written = repr(node.kwargs["value"])
+        elif node.name in _INFIX:
+            written = f"{_within(written)} {_INFIX[node.name]} {_within(arguments[0])}"
+        elif node.name == "__invert__":
+            written = f"not {_within(written)}"
+        elif node.name == "alias":
+            written = f"{node.kwargs['name']} = {written}"
+        else:
+            written = f"{written}{'.' if written else ''}{node.name}({', '.join(arguments + named)})"
+    return written
+
+
+_INFIX = {
+    "__gt__": ">", "__ge__": ">=", "__lt__": "<", "__le__": "<=", "__eq__": "==", "__ne__": "!=", "__and__": "&",
+    "__or__": "|", "__add__": "+", "__sub__": "-", "__mul__": "*", "__truediv__": "/", "__floordiv__": "//",
+    "__mod__": "%", "__pow__": "**",
+}  # fmt: skip
+
+
+def _within(written: str) -> str:
+    return f"({written})" if " " in written and not written.startswith("not ") else written
+
+
+def words(schema: Mapping[str, pl.DataType]) -> str:
+    """A schema as a person would write it.
+
+    >>> words(pl.Schema({"auction": pl.Int64, "name": pl.String}))
+    'auction Int64, name String'
+    """
+    return ", ".join(f"{name} {dtype}" for name, dtype in schema.items())
+
+
+def _walk(expr: nw.Expr) -> Iterator[ExprNode]:
+    for node in expr._nodes:
+        yield node
+        for argument in node.exprs:
+            if isinstance(argument, nw.Expr):
+                yield from _walk(argument)
+
+
+def _named_columns(expr: nw.Expr) -> Iterator[str]:
+    for node in _walk(expr):
+        if node.kind is ExprKind.COL:
+            yield from node.kwargs["names"]
+        if not node.str_as_lit:
+            yield from (argument for argument in node.exprs if isinstance(argument, str))
+
+
+def _first_lines(error: Exception) -> str:
+    return str(error).split("\n\n")[0].strip()

@@ -1,0 +1,98 @@
+"""What a user says is to become of what fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from falkirk.errors import DefinitionError
+from falkirk.stream.definition.blame import user_line
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A failure stops the app, and the error names the record. The app continues there when it is started again.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("example", on_error=fk.Stop())
+    >>> flow.source("bids", value=fk.Json({"price": int})).sink("copies", value=fk.Json())
+    >>> fk.testing.run(flow, {"bids": [("7", b"no JSON")]})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    falkirk.errors.SourceError: ...
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A record or row that fails is left out and counted.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("example")
+    >>> lines = flow.source("lines", value=fk.Text("n"))
+    >>> lines.map(lambda row: {"n": int(row["n"])}, returns={"n": int}, on_error=fk.Skip()).sink("n", value=fk.Json())
+    >>> fk.testing.run(flow, {"lines": [{"n": "1"}, {"n": "one"}]}).sinks["n"].rows
+    [{'n': 1}]
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record or row that fails goes to a topic: to `topic`, or to the flow's dead letters.
+
+    If more than the share `stop_above` ("1%", or 0.01) of the last 10,000 fails, the app stops all the same. Raises
+    DefinitionError for a share that is not at least 0 and below 1.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("example")
+    >>> lines = flow.source("lines", value=fk.Text("n"))
+    >>> kept = fk.DeadLetter(stop_above="1%")
+    >>> lines.map(lambda row: {"n": int(row["n"])}, returns={"n": int}, on_error=kept).sink("n", value=fk.Json())
+    >>> app = fk.testing.run(flow, {"lines": [{"n": "1"}, {"n": "one"}]})
+    >>> [letter["reason"] for letter in app.dead_letters]
+    ["ValueError: invalid literal for int() with base 10: 'one'"]
+    """
+
+    topic: str | None = None
+    stop_above: str | float | None = None
+
+    def __post_init__(self) -> None:
+        from falkirk.stream.flow.flow import check_name
+
+        if self.topic is not None:
+            check_name(self.topic, "topic", user_line())
+        share = self.share
+        if share is not None and not 0 <= share < 1:
+            raise DefinitionError(
+                f"stop_above={self.stop_above!r} is no share of records",
+                where=user_line(),
+                hint='write "1%", or 0.01; leave it out if the app is never to stop',
+            )
+
+    @property
+    def share(self) -> float | None:
+        """`stop_above` as a number; None if it is not given.
+
+        >>> DeadLetter(stop_above="1%").share, DeadLetter(stop_above=0.5).share, DeadLetter().share
+        (0.01, 0.5, None)
+        """
+        if not isinstance(self.stop_above, str):
+            return self.stop_above
+        try:
+            return float(self.stop_above.removesuffix("%")) / 100 if self.stop_above.endswith("%") else float("nan")
+        except ValueError:
+            return float("nan")
+
+
+OnError = Stop | Skip | DeadLetter
+"""What becomes of what fails."""
+
+
+def checked_on_error(on_error: Any, where: str) -> OnError | None:
+    """What a user gave. Raises DefinitionError."""
+    if on_error is not None and not isinstance(on_error, OnError):
+        raise DefinitionError(
+            f"on_error={on_error!r} says nothing of errors",
+            where=where,
+            hint="use fk.Stop(), fk.Skip() or fk.DeadLetter()",
+        )
+    return on_error

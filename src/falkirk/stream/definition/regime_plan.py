@@ -1,0 +1,31 @@
+"""Regimes, resolved: every default has a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class RegimePlan:
+    """A regime, resolved."""
+
+    kind: Literal["eager", "lazy"]
+    step: timedelta
+    """The longest that a step stays open."""
+    every: timedelta
+    """How often a version is made."""
+    max_rows: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """The batch regime, resolved."""
+
+    kind: ClassVar[Literal["batch"]] = "batch"
+    every: timedelta | int | None
+    """An epoch opens after this time, or this number of new records; None: on demand."""
+    history: Literal["whole", "new"]
+    """What an epoch reads: from the sources' start, or from the last epoch's end."""

@@ -1,0 +1,152 @@
+"""Regimes as a user writes them: what is made durable with each step, and what rolls state forward after a crash; or that
+there are no steps, but epochs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar, Literal
+
+from falkirk.errors import DefinitionError
+from falkirk.stream.definition.blame import user_line
+from falkirk.stream.definition.regime_plan import BatchPlan, RegimePlan
+
+Duration = str | timedelta
+"""`"100ms"`, `"2.5s"`, `"10m"`, `"1h"`, or a timedelta."""
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def duration(value: Duration, what: str) -> timedelta:
+    """A positive duration. Raises DefinitionError, naming `what`.
+
+    >>> duration("100ms", "step")
+    datetime.timedelta(microseconds=100000)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(ms|s|m|h)", value.strip()) if isinstance(value, str) else None
+    time = value if isinstance(value, timedelta) else None
+    if found:
+        time = timedelta(seconds=float(found[1]) * _UNITS[found[2]])
+    if time is None or time <= timedelta(0):
+        raise DefinitionError(
+            f"{what}={value!r} is no duration",
+            where=user_line(),
+            hint='write "100ms", "10s", "5m", "1h", or a timedelta',
+        )
+    return time
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What both checkpoint regimes share."""
+
+    kind: ClassVar[Literal["eager", "lazy"]]
+    step: Duration = "100ms"
+    """The longest that a step stays open: it bounds latency."""
+    every: Duration = "10s"
+    """How often state becomes a version: it bounds what is rolled forward after a crash."""
+    max_rows: int = 200_000
+    """A step closes when it has read this many records."""
+    max_bytes: int = 64 << 20
+    """A step closes when it has read this many bytes."""
+
+    def __post_init__(self) -> None:
+        self.plan()
+        if self.max_rows < 1 or self.max_bytes < 1:
+            raise DefinitionError(
+                f"max_rows={self.max_rows!r} and max_bytes={self.max_bytes!r}: a step reads at least 1 of each",
+                where=user_line(),
+            )
+
+    def plan(self) -> RegimePlan:
+        """The regime with its durations as timedeltas. Raises DefinitionError for a duration that cannot be read.
+
+        >>> LazyCheckpoint(every="1m").plan().every
+        datetime.timedelta(seconds=60)
+        """
+        return RegimePlan(
+            self.kind, duration(self.step, "step"), duration(self.every, "every"), self.max_rows, self.max_bytes
+        )
+
+
+@dataclass(frozen=True)
+class EagerCheckpoint(Checkpoint):
+    """Each step logs its state changes. Recovery applies the end of the log and runs nothing again.
+
+    `step` is how long a step stays open at most, and so bounds latency. `every` is how often state becomes a version,
+    and so bounds what another host has to apply. A step closes at `max_rows` records or `max_bytes` bytes, too. Raises
+    DefinitionError.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("example", regime=fk.EagerCheckpoint(step="50ms"))
+    """
+
+    kind: ClassVar[Literal["eager", "lazy"]] = "eager"
+
+
+@dataclass(frozen=True)
+class LazyCheckpoint(Checkpoint):
+    """Steps log no state. Recovery opens the newest version and runs the recorded steps since then again.
+
+    Functions must be deterministic: each step that runs again is compared with what it published. Parameters are those
+    of `fk.EagerCheckpoint`. Raises DefinitionError.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("example", regime=fk.LazyCheckpoint(step="100ms", every="10s"))
+    """
+
+    kind: ClassVar[Literal["eager", "lazy"]] = "lazy"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """No steps: Spark computes results from the sources, epoch by epoch, and each epoch is published once.
+
+    `every` opens an epoch after a while ("1h") or after so many new records (1_000_000); None opens one on request
+    only.
+    `history` is what an epoch reads: the "whole" of the topics, so that its results replace those of the epoch before;
+    or what is "new" in them, so that its results are added. Raises DefinitionError.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("example", regime=fk.Batch(every="1h"))
+    """
+
+    kind: ClassVar[Literal["batch"]] = "batch"
+    every: Duration | int | None = None
+    history: Literal["whole", "new"] = "whole"
+
+    def __post_init__(self) -> None:
+        self.plan()
+
+    def plan(self) -> BatchPlan:
+        """The regime with its duration as a timedelta. Raises DefinitionError for one that cannot be read.
+
+        >>> Batch(every="1h").plan()
+        BatchPlan(every=datetime.timedelta(seconds=3600), history='whole')
+        """
+        if self.history not in ("whole", "new"):
+            raise DefinitionError(
+                f"history={self.history!r} is not known", where=user_line(), hint='use history="whole" or history="new"'
+            )
+        if self.every is None or (type(self.every) is int and self.every > 0):
+            return BatchPlan(self.every, self.history)
+        if isinstance(self.every, str | timedelta):
+            return BatchPlan(duration(self.every, "every"), self.history)
+        raise DefinitionError(
+            f"every={self.every!r} is neither a duration nor a number of records",
+            where=user_line(),
+            hint='write "1h", a timedelta, 1_000_000 for as many new records, or None for epochs on demand',
+        )
+
+
+Regime = EagerCheckpoint | LazyCheckpoint | Batch
+
+
+def checked_regime(regime: object, where: str) -> Regime:
+    """The regime, if it is one. Raises DefinitionError: a name or a class would be found out only when it runs."""
+    if isinstance(regime, EagerCheckpoint | LazyCheckpoint | Batch):
+        return regime
+    raise DefinitionError(
+        f"{regime!r} is no regime", where=where, hint="use fk.EagerCheckpoint(), fk.LazyCheckpoint() or fk.Batch()"
+    )

@@ -1,1 +1,0 @@
-"""How a stage runs one step: the circuit of its operators."""

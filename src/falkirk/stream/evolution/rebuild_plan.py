@@ -1,0 +1,112 @@
+"""What it takes to rebuild operators of a stage: what runs again, what is read again for it, and where it cannot be.
+
+source ─▶ filter ─▶ group ─▶ sink        to rebuild the group, the source is read again, and the filter runs again;
+             └────▶ process              nothing else does: the process has seen these rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from falkirk.errors import ConfigError, StateError
+from falkirk.state import schema
+from falkirk.stream import operators as op
+from falkirk.stream.definition.blame import did_you_mean
+from falkirk.stream.stages.plan import Plan, Stage
+from falkirk.stream.stages.stage import Edge, PhysicalStage
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What runs again."""
+
+    operators: tuple[op.Operator, ...]
+    """In the order of definition, those that are rebuilt among them."""
+    readers: tuple[op.Source | Edge, ...]
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """The ids of what is read again."""
+        return frozenset(r.id for r in self.readers)
+
+
+def needed(stage: PhysicalStage, rebuilt: Collection[op.Operator]) -> Needed:
+    """What runs again to rebuild these. A lookup is rebuilt from its table alone; who reads from one that is not rebuilt sees
+    its table as it is now."""
+    incoming = {(e.before, e.after): e for e in stage.edges_in}
+    inside, readers, found = set(stage.operators), dict[op.Source | Edge, None](), set[op.Operator]()
+    waiting: list[tuple[op.Operator, op.Operator]] = []
+
+    def need(operator: op.Operator, befores: Collection[op.Operator]) -> None:
+        found.add(operator)
+        waiting.extend((before, operator) for before in befores)
+
+    for operator in rebuilt:
+        need(operator, operator.rebuilt_from())
+    while waiting:
+        before, operator = waiting.pop()
+        if (edge := incoming.get((before, operator))) is not None:
+            readers[edge] = None
+        elif isinstance(before, op.Source):
+            if before in stage.sources:
+                readers[before] = None
+        elif before in inside and (before not in found or before.reruns):
+            need(before, before.rerun_from())
+    order = [*stage.sources, *stage.edges_in]
+    return Needed(tuple(o for o in stage.operators if o in found), tuple(r for r in order if r in readers))
+
+
+def check_known(plan: Plan, wanted: Collection[str]) -> None:
+    """Each of these is an operator with state. Raises ConfigError."""
+    stages = [stage for stage in plan.stages if isinstance(stage, PhysicalStage)]
+    keeping = {o.id for stage in stages for o in stage.keeping}
+    for id_ in wanted:
+        if id_ in keeping:
+            continue
+        if id_ in {o.id for stage in stages for o in stage.operators} | {
+            o.id for b in plan.batches for o in b.operators
+        }:
+            raise ConfigError(f"operator {id_!r} keeps no state that could be rebuilt", where="--rebuild")
+        raise ConfigError(f"the flow has no operator {id_!r}", where="--rebuild", hint=did_you_mean(id_, keeping))
+
+
+def check_rebuilt(stage: Stage, ids: Collection[str]) -> Needed | None:
+    """That these operators of the stage can be rebuilt by themselves; what it takes. Raises StateError."""
+    if not ids or not isinstance(stage, PhysicalStage):
+        return None
+    again = [o for o in stage.keeping if o.id in ids]
+    found = needed(stage, again)
+    for o in found.operators:
+        if o.stateful and o not in again and not o.reruns:
+            raise StateError(
+                f"{again[0].id!r} is made of what {o.id!r} gives, whose rows of before are told no more",
+                where=f"stage {stage.id}",
+                hint=f"rebuild both: raise the version= of {o.id!r}, and say --rebuild {o.id} too",
+            )
+    before = {line.id: line for line in schema.rebuilt(stage.state_schema)}
+    for o in again:
+        if o.keeps_result and not was_the_same(before[o.id], o) and (other := _reader(stage, o)) is not None:
+            raise StateError(
+                f"what {o.id!r} gave before has other columns, and {other} must be told which rows of that are gone",
+                where=f"stage {stage.id}",
+                hint="give the operator a new id=, beside this one, or the flow another name",
+            )
+    return found
+
+
+def was_the_same(line: schema.Line, operator: op.Operator) -> bool:
+    """Whether an operator that is rebuilt kept rows as it does now, or none at all."""
+    words = line.words
+    return words == f"{operator.id} {schema.NOTHING}" or schema.same_but_for_version(words, operator.state_words())
+
+
+def _reader(stage: PhysicalStage, group: op.Operator) -> str | None:
+    """Who reads a group's changes and needs the rows of before: all but sinks that are keyed as the group is."""
+    for edge in stage.edges_out:
+        if edge.before is group:
+            return edge.after.where
+    for o in stage.operators:
+        if group in o.inputs and not (isinstance(o, op.Sink) and o.key and frozenset(o.key.columns) == group.unique):
+            return o.where
+    return None

@@ -1,0 +1,333 @@
+"""A flow: the graph that a user defines, and the way to its plan."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, overload
+
+import polars as pl
+
+from falkirk.checkpoint.ids import CLUSTER, address
+from falkirk.errors import DefinitionError
+from falkirk.stream import operators as op
+from falkirk.stream.definition.blame import did_you_mean, user_line
+from falkirk.stream.definition.keys import checked_format, checked_key
+from falkirk.stream.definition.metadata import METADATA
+from falkirk.stream.definition.names import PREFIX
+from falkirk.stream.definition.on_error import OnError, checked_on_error
+from falkirk.stream.definition.pattern import Pattern, TopicLike, Topics, checked_topics
+from falkirk.stream.definition.regimes import EagerCheckpoint, Regime, checked_regime
+from falkirk.stream.flow.alternatives import FLOW, missing
+from falkirk.stream.flow.lookups import Table, table_of
+from falkirk.stream.flow.streams import Stream
+from falkirk.stream.formats import Format, KeyLike, key_of
+from falkirk.stream.formats.rows import Row, TypedRow
+from falkirk.stream.stages.plan import Plan
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+class Flow:
+    """A dataflow from topics to topics. It is checked while it is built; `falkirk run` runs it.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("auction-stats", regime=fk.EagerCheckpoint(step="100ms"))
+    >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": fk.Int64, "price": fk.Int64}))
+    >>> stats = bids.filter(fk.col("price") > 100).group_by("auction", id="stats").agg(n=fk.len(), top=fk.max("price"))
+    >>> stats.sink("auction-stats", key="auction", value=fk.Json())
+    >>> [stage.id for stage in flow.plan().stages]
+    ['stats']
+    """
+
+    if not TYPE_CHECKING:  # to type checkers it would say that every name exists
+        __getattr__ = missing(FLOW)
+
+    def __init__(
+        self,
+        name: str,
+        regime: Regime | None = None,
+        *,
+        dead_letters: str | None = None,
+        on_error: OnError | None = None,
+    ) -> None:
+        """`name` is the app's: its consumer group and internal topics are named after it. It must be unique.
+        `regime` is that of all operators unless `with_regime` changes it; by default `fk.EagerCheckpoint()`.
+        `dead_letters` is the topic for what fails. `on_error` says what happens to what fails in operators that have
+        no `on_error`: `fk.Stop()`, `fk.Skip()` or `fk.DeadLetter()`. Raises DefinitionError.
+        """
+        line = user_line()
+        check_name(name, "flow", line)
+        self.name = name
+        chosen = EagerCheckpoint() if regime is None else checked_regime(regime, f"flow {name!r} ({line})")
+        chosen_for_errors = checked_on_error(on_error, f"flow {name!r} ({line})")
+        self.graph = op.Graph(name, line, chosen, dead_letters, chosen_for_errors)
+
+    @overload
+    def source(
+        self,
+        name: str,
+        *,
+        value: Format,
+        key: KeyLike | None = None,
+        topic: TopicLike | None = None,
+        cluster: str = "",
+        start: str | datetime | Mapping[int, int] = "earliest",
+        metadata: Sequence[str] | Mapping[str, str],
+        time: str | None = None,
+        repartition: bool = False,
+        on_error: OnError | None = None,
+    ) -> Stream[Row]: ...
+    @overload
+    def source(
+        self,
+        name: str,
+        *,
+        value: Format[TypedRow],
+        key: KeyLike | None = None,
+        topic: TopicLike | None = None,
+        cluster: str = "",
+        start: str | datetime | Mapping[int, int] = "earliest",
+        time: str | None = None,
+        repartition: bool = False,
+        on_error: OnError | None = None,
+    ) -> Stream[TypedRow]: ...
+    def source(
+        self,
+        name: str,
+        *,
+        value: Format,
+        key: KeyLike | None = None,
+        topic: TopicLike | None = None,
+        cluster: str = "",
+        start: str | datetime | Mapping[int, int] = "earliest",
+        metadata: Sequence[str] | Mapping[str, str] = (),
+        time: str | None = None,
+        repartition: bool = False,
+        on_error: OnError | None = None,
+    ) -> Stream:
+        """Read one or more topics: one row for each record.
+
+        `value` is the format of the records' values, with a schema.
+        `key` names the column by which the topic is keyed and partitioned: grouping by it needs no exchange. With
+        `repartition=True`, rows are first sent to the task of their key, however the topic is partitioned.
+        `topic` is the topic's name, if it is not `name`; or a list of topics; or `fk.Pattern("orders-.*")` for all
+        topics that match, also those that are created while the app runs.
+        `cluster` is the name of the Kafka cluster that has the topic, if it is not the app's; the settings of a run
+        say where it is.
+        `start` is where an app begins that has never run: "earliest", "latest", a datetime with a zone, or a dict of
+        offsets by partition.
+        `metadata` makes columns of a record's `key`, `headers`, `timestamp`, `topic`, `partition` or `offset`; a dict
+        renames them.
+        `time` names a column of the value that is the event's time, a datetime or an integer of milliseconds since
+        1970. Outputs then have this time, and not the record's timestamp.
+        `on_error` says what happens to records that do not decode; by default they become dead letters. Raises
+        DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> flow.source("bids", key="auction", value=fk.Json({"auction": int}), metadata=["offset"])
+        <Stream of source 'bids': auction Int64, offset Int64>
+        """
+        line = user_line()
+        where = f"source {name!r} ({line})"
+        check_name(name, "source", line)
+        value = checked_format(value, where)
+        if value.schema is None:
+            raise DefinitionError(
+                "the source's format has no schema", where=where, hint='give it one: fk.Json({"price": fk.Int64})'
+            )
+        columns = _metadata(metadata, where)
+        if both := sorted(columns.keys() & value.schema.keys()):
+            raise DefinitionError(
+                f"{both[0]!r} is a column of the value and of the metadata",
+                where=where,
+                hint=f'rename the latter: metadata={{"record_{both[0]}": "{columns[both[0]]}"}}',
+            )
+        schema = pl.Schema({**value.schema, **{c: METADATA[m] for c, m in columns.items()}})
+        spelt = checked_key(key, schema, where) if key is not None else None
+        topics = checked_topics(name if topic is None else topic, where)
+        if isinstance(start, Mapping) and not isinstance(topics, str):
+            raise DefinitionError(
+                f"start={start!r} names offsets, and those of one topic mean nothing in another",
+                where=where,
+                hint='use "earliest", "latest" or a datetime; or write a source for each topic, and concat them',
+            )
+        if time is not None:
+            _check_time(time, value.schema, where)
+        if repartition and spelt is None:
+            raise DefinitionError("repartition=True needs to know by what", where=where, hint='give key="auction"')
+        source = op.Source(
+            id=name, line=line, inputs=(), schema=schema, partitioned=spelt, root="", regime=self.graph.regime,
+            topics=in_cluster(cluster, topics, where), key=spelt, value=value, start=_start(start, where),
+            metadata=columns, time=time, checked=spelt is not None and not repartition,
+            on_error=checked_on_error(on_error, where),
+        )  # fmt: skip
+        stream = Stream(self.graph, self.graph.add(source))
+        return stream.repartition(spelt) if repartition and spelt is not None else stream
+
+    def table(
+        self,
+        of: str | Stream,
+        *,
+        key: KeyLike,
+        value: Format | None = None,
+        topic: str | None = None,
+        cluster: str = "",
+        broadcast: bool = False,
+        on_error: OnError | None = None,
+    ) -> Table:
+        """The last row of each key, for streams to look up: of a topic, or of a grouped stream of this flow.
+
+        Of a topic, a record replaces the row of its key, and a tombstone removes it. The columns of `key` are read
+        from the records' keys: as text, unless `key` is an `fk.Key` with a format. Their type is the one that `value`
+        gives them, or String. With `broadcast=True` every worker has the whole topic, and lookups need no exchange.
+        `topic`, `cluster` and `on_error` are as for `source`. Of a grouped stream, `key` is the columns that it is
+        grouped by. Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("named")
+        >>> carriers = flow.table("carriers", key="carrier", value=fk.Json({"name": fk.String}))
+        >>> flights = flow.source("flights", key="carrier", value=fk.Json({"carrier": fk.String, "delay": fk.Int64}))
+        >>> flights.lookup(carriers)
+        <Stream of lookup 'carriers.on.carrier': carrier String, delay Int64, name String>
+        """
+        line = user_line()
+        if isinstance(of, Stream):
+            where = f"table of {of!r} ({line})"
+            if value is not None or topic is not None or cluster or broadcast or on_error is not None:
+                raise DefinitionError(
+                    "value=, topic=, cluster=, broadcast= and on_error= are for a table of a topic", where=where
+                )
+            return table_of(self.graph, of._op, checked_key(key, of.schema, where), where)
+        where = f"table {of!r} ({line})"
+        check_name(of, "table", line)
+        if broadcast and on_error is not None:
+            raise DefinitionError(
+                "a broadcast table is read in no step, so what does not decode is logged, and nothing else",
+                where=where,
+                hint="leave out on_error=, or broadcast=True",
+            )
+        value = checked_format(value, where)
+        if value.schema is None:
+            raise DefinitionError(
+                "the table's format has no schema", where=where, hint='give it one: fk.Json({"name": fk.String})'
+            )
+        spelt = key_of(key)
+        typed = spelt.format.schema.dtypes() if spelt.format else [pl.String()] * len(spelt.columns)
+        keys = {c: value.schema.get(c, dtype) for c, dtype in zip(spelt.columns, typed, strict=True)}
+        schema = pl.Schema({**keys, **value.schema})
+        source = op.TableSource(
+            id=of, line=line, inputs=(), schema=schema, changes=True, unique=frozenset(spelt.columns),
+            partitioned=checked_key(spelt, schema, where), root="", regime=self.graph.regime,
+            topics=in_cluster(cluster, topic or of, where), key=spelt, value=value, start="earliest",
+            metadata={}, checked=False, broadcast=broadcast, on_error=checked_on_error(on_error, where),
+        )  # fmt: skip
+        return Table(self.graph, self.graph.add(source), spelt)
+
+    def run(self, brokers: str | None = None, **options: Any) -> None:
+        """Run the flow on a Kafka cluster, as `falkirk run` does: until Ctrl-C; or, with `until="end"`, until
+        everything that was in the sources at the start is processed.
+
+        Options are those of `falkirk run`, with underscores: `workers=4`, `state_dir="state"`, `until="end"`,
+        `set={"security.protocol": "SASL_SSL"}`. Options that you leave out come from falkirk.toml and the environment.
+
+        Workers are processes, which load the flow from its file. So the flow must be a global of a script or a module,
+        and a script must not run it while it is loaded:
+
+            if __name__ == "__main__":
+                flow.run("broker-1:9092", workers=4)
+
+        Raises FalkirkError.
+        """
+        _started(self, "run", {"brokers": brokers, **options})
+
+    def dev(self, **options: Any) -> None:
+        """Run the flow on this machine, on a Kafka that starts by itself, as `falkirk dev` does. See `run`."""
+        _started(self, "dev", options)
+
+    def plan(self, prefix: str = PREFIX) -> Plan:
+        """The stages of the flow and their topics. Internal topics are called `prefix`.NAME.…
+
+        Raises DefinitionError, for example if the flow has no sinks.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("copy")
+        >>> flow.source("lines", value=fk.Text()).sink("copies", value=fk.Text())
+        >>> [stage.id for stage in flow.plan().stages]
+        ['lines']
+        """
+        from falkirk.stream.planner.planner import plan
+
+        return plan(self.graph, prefix)
+
+
+def _started(flow: Flow, command: str, options: Mapping[str, Any]) -> None:
+    # By name: the command line is layers above, and nothing else here knows of it.
+    importlib.import_module("falkirk.cli.here").start(flow, command, options)
+
+
+def check_name(name: str, what: str, line: str) -> None:
+    """Raises DefinitionError unless the name can be part of a topic's name."""
+    if not _NAME.fullmatch(name):
+        raise DefinitionError(
+            f"{name!r} is no name for a {what}",
+            where=line,
+            hint="topics are named after it: use up to 100 letters, digits, dots, dashes and underscores",
+        )
+
+
+def _check_time(column: str, schema: pl.Schema, where: str) -> None:
+    """Raises DefinitionError unless the column can say when something happened."""
+    if column not in schema:
+        raise DefinitionError(f"the value has no column {column!r}", where=where, hint=did_you_mean(column, schema))
+    if not (isinstance(schema[column], pl.Datetime) or schema[column].is_integer()):
+        raise DefinitionError(
+            f"column {column!r} is {schema[column]}, and is to say when something happened",
+            where=where,
+            hint="use a datetime (fk.Datetime), or an integer of milliseconds since 1970",
+        )
+
+
+def in_cluster(cluster: str, topics: Topics, where: str) -> Topics:
+    """The addresses of topics that are read. Raises DefinitionError."""
+    if cluster and not CLUSTER.fullmatch(cluster):
+        raise DefinitionError(
+            f"{cluster!r} is no name for a cluster",
+            where=where,
+            hint="use up to 50 small letters, digits and dashes. Its address is no part of the flow: the run is given that, "
+            "by --cluster NAME=HOST:PORT or below [cluster.NAME] in falkirk.toml",
+        )
+    if isinstance(topics, Pattern):
+        return topics.within(cluster)
+    if wrong := next((name for name in ([topics] if isinstance(topics, str) else topics) if ":" in name), None):
+        raise DefinitionError(
+            f"no topic can be called {wrong!r}", where=where, hint='to read one of another cluster: cluster="NAME"'
+        )
+    return address(cluster, topics) if isinstance(topics, str) else tuple(address(cluster, name) for name in topics)
+
+
+def _metadata(wanted: Sequence[str] | Mapping[str, str], where: str) -> dict[str, str]:
+    columns = dict(wanted) if isinstance(wanted, Mapping) else {name: name for name in wanted}
+    for name in columns.values():
+        if name not in METADATA:
+            raise DefinitionError(f"a record has no {name!r}", where=where, hint=did_you_mean(name, METADATA))
+    return columns
+
+
+def _start(start: Any, where: str) -> str | int | Mapping[int, int]:
+    if start in ("earliest", "latest"):
+        return str(start)
+    if isinstance(start, datetime):
+        if start.tzinfo is None:
+            raise DefinitionError(f"start={start!r} has no zone", where=where, hint="add tzinfo=datetime.UTC")
+        return int(start.timestamp() * 1000)
+    if isinstance(start, Mapping) and start and all(isinstance(n, int) and n >= 0 for p in start.items() for n in p):
+        return dict(start)
+    raise DefinitionError(
+        f"start={start!r} is no place to begin",
+        where=where,
+        hint='use "earliest", "latest", a datetime, or {partition: offset}',
+    )

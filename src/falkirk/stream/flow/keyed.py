@@ -1,0 +1,219 @@
+"""What can follow `group_by` and `key_by`: the operators with state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, overload
+
+import polars as pl
+
+from falkirk.errors import DefinitionError
+from falkirk.state.codec import check_value_type
+from falkirk.stream import operators as op
+from falkirk.stream.aggregates.bound import AggregateLike, Context
+from falkirk.stream.definition.blame import user_line
+from falkirk.stream.definition.earlier import Migrate
+from falkirk.stream.definition.functions import checked_function
+from falkirk.stream.definition.on_error import OnError, checked_on_error
+from falkirk.stream.definition.process import FunctionProcess, KeyContext, Process, Rows
+from falkirk.stream.evolution.migrating import migrated
+from falkirk.stream.flow.alternatives import GROUPED, KEYED, missing
+from falkirk.stream.formats import Key, key_of
+from falkirk.stream.formats.rows import Row, RowT_co, SchemaLike, TypedRow, Untyped
+from falkirk.stream.formats.types import schema_of
+
+if TYPE_CHECKING:
+    from falkirk.stream.flow.streams import Stream
+
+
+class Grouped:
+    """Rows grouped by columns. `.agg(…)` makes a stream of them.
+
+    >>> import falkirk as fk
+    >>> bids = fk.Flow("example").source("bids", key="auction", value=fk.Json({"auction": int}))
+    >>> grouped = bids.group_by("auction")
+    >>> grouped.agg(n=fk.len()).schema.names()
+    ['auction', 'n']
+    """
+
+    if not TYPE_CHECKING:  # to type checkers it would say that every name exists
+        __getattr__ = missing(GROUPED)
+
+    def __init__(
+        self,
+        graph: op.Graph,
+        before: op.Operator,
+        columns: tuple[str, ...],
+        given: str | None,
+        version: int,
+        migrate: Migrate,
+        line: str,
+    ) -> None:
+        self._graph, self._before, self._columns = graph, before, columns
+        self._id, self._version, self._line = given or f"by.{'.'.join(columns)}", version, line
+        self._migrate = migrate
+
+    def agg(self, **aggregates: AggregateLike) -> Stream[Row]:
+        """One row for each group: its columns and these aggregates, by name.
+
+        The result is a table that changes: a group's new row replaces its old one, for the operators behind it too.
+        Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int, "price": int}))
+        >>> stats = bids.group_by("auction", id="stats").agg(n=fk.len(), top=fk.max("price"))
+        >>> stats.sink("stats", key="auction", value=fk.Json())
+        >>> fk.testing.run(flow, {"bids": [{"auction": 7, "price": 120}, {"auction": 7, "price": 90}]}).sinks["stats"].table
+        {7: {'auction': 7, 'n': 2, 'top': 120}}
+        """
+        from falkirk.stream.flow.streams import Stream
+
+        where = f"group_by {self._id!r} ({self._line})"
+        before = self._before
+        if not aggregates:
+            raise DefinitionError("nothing is aggregated", where=where, hint="agg(n=fk.len())")
+        columns = {name: before.schema[name] for name in self._columns}
+        bound = {}
+        for name, aggregate in aggregates.items():
+            if name in columns:
+                raise DefinitionError(
+                    f"{name!r} is a column of the group already", where=where, hint="choose another name"
+                )
+            if not hasattr(aggregate, "bind"):
+                raise DefinitionError(
+                    f"{name}={aggregate!r} is no aggregate",
+                    where=where,
+                    hint="use fk.len(), fk.sum, fk.min, fk.max, fk.mean, or your own fk.Aggregate",
+                )
+            bound[name] = aggregate.bind(Context(name, before.schema, before.changes, where))
+            for column, dtype in bound[name].states().items():
+                check_value_type(dtype, where=f"state {column} of {where}")
+        key, root = _placed(before, self._columns, self._id)
+        group = op.Group(
+            id=self._id, line=self._line, inputs=(before,), changes=True, unique=frozenset(self._columns),
+            schema=pl.Schema({**columns, **{name: b.returns for name, b in bound.items()}}),
+            partitioned=key, root=root, regime=before.regime,
+            columns=self._columns, aggregates=bound, version=self._version,
+        )  # fmt: skip
+        return Stream(self._graph, self._graph.add(migrated(group, self._migrate), exchange=True))
+
+
+class Keyed(Generic[RowT_co]):
+    """Rows by key. `.process(…)` makes a stream of them.
+
+    >>> import falkirk as fk
+    >>> bids = fk.Flow("example").source("bids", key="auction", value=fk.Json({"auction": int}))
+    >>> bids.key_by("auction").process(lambda row, key: row, id="same").schema.names()
+    ['auction']
+    """
+
+    if not TYPE_CHECKING:  # to type checkers it would say that every name exists
+        __getattr__ = missing(KEYED)
+
+    def __init__(self, graph: op.Graph, before: op.Operator, columns: tuple[str, ...]) -> None:
+        self._graph, self._before, self._columns = graph, before, columns
+
+    @overload
+    def process(
+        self,
+        process: Process[RowT_co] | Callable[[RowT_co, KeyContext], Rows],
+        *,
+        id: str | None = None,
+        state: SchemaLike | None = None,
+        tables: Mapping[str, SchemaLike] | None = None,
+        returns: type[TypedRow],
+        version: int | None = None,
+        migrate: Migrate = (),
+        on_error: OnError | None = None,
+    ) -> Stream[TypedRow]: ...
+    @overload
+    def process(
+        self,
+        process: Process[RowT_co] | Callable[[RowT_co, KeyContext], Rows],
+        *,
+        id: str | None = None,
+        state: SchemaLike | None = None,
+        tables: Mapping[str, SchemaLike] | None = None,
+        returns: Untyped | None = None,
+        version: int | None = None,
+        migrate: Migrate = (),
+        on_error: OnError | None = None,
+    ) -> Stream[Row]: ...
+    def process(
+        self,
+        process: Process[RowT_co] | Callable[[RowT_co, KeyContext], Rows],
+        *,
+        id: str | None = None,  # noqa: A002
+        state: SchemaLike | None = None,
+        tables: Mapping[str, SchemaLike] | None = None,
+        returns: SchemaLike | None = None,
+        version: int | None = None,
+        migrate: Migrate = (),
+        on_error: OnError | None = None,
+    ) -> Stream[Any]:
+        """Give each key's rows, in order, to an `fk.Process` or a function `(row, key) -> rows`, with state and
+        timers.
+
+        A row is a dict, `key` is an `fk.KeyContext`. The result is None, one dict, or any number of dicts. `state`,
+        `tables`, `returns`, `version` and `migrate` are those of `fk.Process`, and replace its own. `id` names the
+        state. `on_error` says what happens to rows and timers for which the code fails: what such a call wrote, set or
+        returned is undone. Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int, "price": int}))
+        >>> def first(row, key):
+        ...     if key.get() is None:
+        ...         key.put({"seen": True})
+        ...         yield row
+        >>> bids.key_by("auction").process(first, id="first", state={"seen": bool}).sink("first", value=fk.Json())
+        >>> fk.testing.run(flow, {"bids": [{"auction": 7, "price": 120}, {"auction": 7, "price": 90}]}).sinks["first"].rows
+        [{'auction': 7, 'price': 120}]
+        """
+        from falkirk.stream.flow.streams import Stream
+
+        line, before = user_line(), self._before
+        taken = process if isinstance(process, Process) else None
+        if taken is None:
+            if isinstance(process, type) or not callable(process):
+                raise DefinitionError(
+                    f"{process!r} is neither a function nor an object of a Process",
+                    where=f"process ({line})",
+                    hint="pass an object: Sessions(), not Sessions" if isinstance(process, type) else "",
+                )
+            taken = FunctionProcess(process)
+        name = id or f"{getattr(process, '__name__', type(process).__name__)}.by.{'.'.join(self._columns)}"
+        where = f"process {name!r} ({line})"
+        if before.changes:
+            raise DefinitionError(
+                "rows of a grouped result can be taken back, and a process cannot take them back",
+                where=where,
+                hint="process the rows before they are grouped",
+            )
+        functions: list[Callable[..., Any]] = [taken.on_row, taken.on_timer]
+        for function in [taken.function] if isinstance(taken, FunctionProcess) else functions:
+            checked_function(function, where)
+        schemas: dict[str, Any] = {**taken.tables, **(tables or {})}
+        own = state if state is not None else taken.state
+        if own is not None:
+            schemas = {"state": own, **schemas}
+        typed = {table: schema_of(spec) for table, spec in schemas.items()}
+        for table, schema in typed.items():
+            for column, dtype in schema.items():
+                check_value_type(dtype, where=f"column {column!r} of table {table!r} of {where}")
+        out = returns if returns is not None else taken.returns
+        key, root = _placed(before, self._columns, name)
+        made = op.Processing(
+            id=name, line=line, inputs=(before,), schema=before.schema if out is None else schema_of(out), root=root,
+            regime=before.regime, columns=self._columns, key=key, process=taken, own_tables=typed,
+            version=taken.version if version is None else version, on_error=checked_on_error(on_error, where),
+        )  # fmt: skip
+        return Stream(self._graph, self._graph.add(migrated(made, migrate or taken.migrate), exchange=True))
+
+
+def _placed(before: op.Operator, columns: tuple[str, ...], name: str) -> tuple[Key, str]:
+    """By what the operator's tasks are cut, and its root: its input's, if that brings all rows of a group together."""
+    if before.partitioned is not None and set(before.partitioned.columns) <= set(columns):
+        return before.partitioned, before.root
+    return key_of(list(columns) if len(columns) > 1 else columns[0]), name

@@ -1,0 +1,122 @@
+"""Finding a flow by the name that a command line gives: "app:flow", "folder/app.py:flow" or "package.app:flow"."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from falkirk.errors import ConfigError, DefinitionError, FalkirkError
+from falkirk.stream.definition.blame import in_brief, raised_at
+from falkirk.stream.flow.flow import Flow
+
+_under_way: list[str] = []
+"""The targets that are being loaded just now."""
+
+
+def loading() -> str:
+    """The target that is being loaded, or ""."""
+    return _under_way[-1] if _under_way else ""
+
+
+def load_flow(target: str) -> Flow:
+    """The flow that `target` names; without ":name", the module's only flow. Raises ConfigError, and DefinitionError
+    where the module cannot be imported.
+
+    >>> load_flow("nowhere:flow")
+    Traceback (most recent call last):
+    falkirk.errors.ConfigError: there is no module or file 'nowhere'
+      to do: name it as a module (app:flow) or a file (folder/app.py:flow), from the folder you are in
+    """
+    place, _, name = target.partition(":")
+    _under_way.append(target)
+    try:
+        module = _module(place)
+    finally:
+        _under_way.pop()
+    flows = {key: value for key, value in vars(module).items() if isinstance(value, Flow)}
+    if name:
+        if name not in flows:
+            raise ConfigError(f"{place} has no flow {name!r}", hint=f"it has: {', '.join(sorted(flows)) or 'none'}")
+        return flows[name]
+    if not flows:
+        raise ConfigError(f"{place} has no flow", hint='make one there: flow = fk.Flow("name")')
+    if len(flows) != 1:
+        raise ConfigError(
+            f"{place} has {len(flows)} flows", hint=f"say which: {', '.join(f'{place}:{key}' for key in sorted(flows))}"
+        )
+    return next(iter(flows.values()))
+
+
+def file_of(place: str) -> Path:
+    """The file that a name means, if there is one; else it is a module's.
+
+    >>> file_of("folder/app.py"), file_of("package.app")
+    (PosixPath('folder/app.py'), PosixPath('package/app.py'))
+    """
+    return Path(place if place.endswith(".py") else place.replace(".", "/") + ".py")
+
+
+def _module(place: str) -> ModuleType:
+    path = file_of(place)
+    try:
+        if path.exists():
+            return _from_file(path)
+        sys.path.insert(0, str(Path.cwd()))
+        try:
+            with _words(place, f"python -c 'import {place}'"):
+                return importlib.import_module(place)
+        finally:
+            sys.path.pop(0)
+    except ModuleNotFoundError as error:
+        if error.name is not None and place.split(".", maxsplit=1)[0] == error.name:
+            raise ConfigError(
+                f"there is no module or file {place!r}",
+                hint="name it as a module (app:flow) or a file (folder/app.py:flow), from the folder you are in",
+            ) from None
+        raise
+
+
+@contextmanager
+def _words(place: str, command: str) -> Iterator[None]:
+    """What goes wrong in a user's module as a DefinitionError; what is not found at all stays what it is."""
+    try:
+        yield
+    except FalkirkError:
+        raise
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == place.split(".", maxsplit=1)[0]:
+            raise
+        raise DefinitionError(
+            f"{place} cannot be imported: {in_brief(error)}",
+            where=raised_at(error),
+            hint=f"fix it; the whole trace is shown by {command}",
+        ) from error
+
+
+class _AsItIs(SourceFileLoader):
+    """Compiles the file each time. Kept bytecode counts as that of any file of its size and second, and a run may be started
+    again right after an edit."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
+def _from_file(path: Path) -> ModuleType:
+    """Import a file, with its folder importable as it would be for a script."""
+    folder = str(path.parent.resolve())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(path.stem, path, loader=_AsItIs(path.stem, str(path)))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    with _words(str(path), f"python {path}"):
+        spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,264 @@
+"""A stream: the output of one operator, and the operators that can follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from falkirk.errors import DefinitionError
+from falkirk.stream import operators as op
+from falkirk.stream.definition.blame import user_line
+from falkirk.stream.definition.earlier import Migrate
+from falkirk.stream.definition.expressions import words
+from falkirk.stream.definition.keys import checked_key, columns_of, sink_format
+from falkirk.stream.definition.on_error import OnError, checked_on_error
+from falkirk.stream.definition.regimes import Batch, Regime, checked_regime
+from falkirk.stream.flow.alternatives import STREAM, missing
+from falkirk.stream.flow.keyed import Grouped, Keyed
+from falkirk.stream.flow.lookups import Table, lookup
+from falkirk.stream.flow.routing import routed
+from falkirk.stream.flow.rowwise import RowWise
+from falkirk.stream.formats import Format, Key, KeyLike
+from falkirk.stream.formats.rows import Row, RowT_co
+
+
+class Stream(RowWise[RowT_co]):
+    """A stream of rows, as one operator gives them. Each method returns a new stream and does not change this one.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("example")
+    >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int, "price": int}))
+    >>> bids.filter(fk.col("price") > 100).select("price")
+    <Stream of select 'select': price Int64>
+
+    For type checkers, `fk.Stream[Order]` has rows that the TypedDict `Order` describes, and `fk.Stream` has any rows.
+    """
+
+    if not TYPE_CHECKING:  # to type checkers it would say that every name exists
+        __getattr__ = missing(STREAM)
+
+    def concat(self, *others: Stream, id: str | None = None) -> Stream[RowT_co]:  # noqa: A002
+        """The rows of this stream and of others with the same columns, in the same order and of the same types.
+
+        `id` names the operator. Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> shop = flow.source("shop", value=fk.Json({"id": int}))
+        >>> web = flow.source("web", value=fk.Json({"id": int}))
+        >>> shop.concat(web).sink("orders", value=fk.Json())
+        >>> fk.testing.run(flow, {"shop": [{"id": 1}], "web": [{"id": 2}]}).sinks["orders"].rows
+        [{'id': 1}, {'id': 2}]
+        """
+        line = user_line()
+        inputs = [self._op, *[other._op for other in others]]
+        for other in others:
+            if other._graph is not self._graph:
+                raise DefinitionError(
+                    "streams of two flows cannot be one",
+                    where=f"concat ({line})",
+                    hint="read both sources in one flow",
+                )
+            if other.schema != self.schema:
+                raise DefinitionError(
+                    f"the streams have other columns: {words(self.schema)} and {words(other.schema)}",
+                    where=f"concat ({line})",
+                    hint="select the same columns in the same order first",
+                )
+            if other._op.batch and not self._op.batch:
+                raise DefinitionError(
+                    "one of the streams is batch, and what is batch does not stream again",
+                    where=f"concat ({line})",
+                    hint="begin with the batch stream, and all of it is batch; or sink that, and read the topic as a source",
+                )
+        together = len({i.root for i in inputs}) == 1
+        keys = {repr(i.partitioned) for i in inputs}
+        name = id or "concat." + "+".join(dict.fromkeys(i.id for i in inputs))
+        concat = op.Concat(
+            id=name, line=line, inputs=tuple(inputs), schema=self.schema, changes=any(i.changes for i in inputs),
+            partitioned=inputs[0].partitioned if together and len(keys) == 1 else None,
+            root=self._op.root if together else name, regime=self._op.regime,
+        )  # fmt: skip
+        return Stream(self._graph, self._graph.add(concat, exchange=not together))
+
+    def repartition(self, by: KeyLike, *, id: str | None = None) -> Stream[RowT_co]:  # noqa: A002
+        """Send each row, through an internal topic, to the task that owns its key.
+
+        `by` is a column, a list of columns or an `fk.Key`. `group_by`, `key_by` and `lookup` do this by themselves
+        where it is needed. Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", value=fk.Json({"auction": int}))
+        >>> bids.repartition("auction").sink("by-auction", key="auction", value=fk.Json())
+        >>> [stage.id for stage in flow.plan().stages]
+        ['bids', 'bids.by.auction']
+        """
+        line = user_line()
+        key = checked_key(by, self.schema, f"repartition ({line})")
+        name = id or f"{self._op.id}.by.{'.'.join(key.columns)}"
+        moved = self._made(op.Repartition, line, id=name, key=key, partitioned=key, root=name)
+        return Stream(self._graph, self._graph.add(moved, exchange=True))
+
+    def with_regime(self, regime: Regime, *, id: str | None = None) -> Stream[RowT_co]:  # noqa: A002
+        """Use another fault-tolerance regime from here on: `fk.EagerCheckpoint`, `fk.LazyCheckpoint`, `fk.Batch`.
+
+        Unless this stream is a source, its rows pass through an internal topic. A batch part is computed from the
+        sources, with all operators before it. Raises DefinitionError for a stream after a batch part.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int}))
+        >>> lazy = bids.with_regime(fk.LazyCheckpoint(step="1s", every="1m"))
+        >>> lazy.group_by("auction").agg(n=fk.len()).sink("counts", key="auction", value=fk.Json())
+        >>> [stage.regime.kind for stage in flow.plan().stages]
+        ['lazy']
+        """
+        line = user_line()
+        checked_regime(regime, f"with_regime ({line})")
+        if self._op.batch and not isinstance(regime, Batch) and not isinstance(self._op, op.Source):
+            raise DefinitionError(
+                "what is batch does not stream again",
+                where=f"with_regime ({line})",
+                hint="sink it, and read the topic as a source",
+            )
+        name = id or f"{self._op.id}.{regime.kind}"
+        changed = self._made(op.WithRegime, line, id=name, root=name, regime=regime)
+        return Stream(self._graph, self._graph.add(changed, exchange=True))
+
+    def group_by(
+        self,
+        *columns: str | Sequence[str],
+        id: str | None = None,  # noqa: A002
+        version: int = 1,
+        migrate: Migrate = (),
+    ) -> Grouped:
+        """Group rows by columns, for `.agg(…)`, which says what to keep for each group.
+
+        `id` names the state, across versions of your code; by default it is made from the columns. Raise `version` if
+        the meaning of the state changes; `migrate` says how to go on with the state of an earlier version (see
+        `fk.From`). Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int, "price": int}))
+        >>> bids.group_by("auction", id="stats").agg(n=fk.len(), top=fk.max("price"))
+        <Stream of group_by 'stats': auction Int64, n Int64, top Int64>
+        """
+        line = user_line()
+        names = columns_of(columns, self.schema, f"group_by ({line})")
+        return Grouped(self._graph, self._op, names, id, version, migrate, line)
+
+    def lookup(
+        self,
+        table: Table,
+        on: str | Sequence[str] | None = None,
+        *,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        how: Literal["left", "inner"] = "left",
+        id: str | None = None,  # noqa: A002
+        version: int = 1,
+    ) -> Stream[Row]:
+        """Add columns of a table to each row: of the table's row with the same key, when the step reads it.
+
+        `on` names the columns of this stream that hold the key, if the table's have other names. `columns` are the
+        table's columns to add, by default all but its key; a dict renames them. If the table has no row, they are
+        null; with `how="inner"` the row is dropped. `version` is as for `group_by`. A later change of the table does
+        not change earlier output. Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> names = flow.table("names", key="auction", value=fk.Json({"name": str}))
+        >>> bids = flow.source("bids", key="item", value=fk.Json({"item": str, "price": int}))
+        >>> bids.lookup(names, on="item").sink("named", value=fk.Json())
+        >>> rows = {"names": [{"auction": "7", "name": "lamp"}], "bids": [{"item": "7", "price": 120}]}
+        >>> fk.testing.run(flow, rows).sinks["named"].rows
+        [{'item': '7', 'price': 120, 'name': 'lamp'}]
+        """
+        line = user_line()
+        made = lookup(self._op, self._graph, table, on, columns, how, id, version, line)
+        return Stream(self._graph, self._graph.add(made, exchange=True))
+
+    def key_by(self, *columns: str | Sequence[str]) -> Keyed[RowT_co]:
+        """Give the rows of each key, in order, to a Python object or function with state: `.process(…)`.
+
+        Raises DefinitionError for columns that do not exist or cannot be a key.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int}))
+        >>> timed = {"auction": int, "at": fk.Datetime}
+        >>> bids.key_by("auction").process(lambda row, key: {**row, "at": key.now()}, id="timed", returns=timed)
+        <Stream of process 'timed': auction Int64, at Datetime(time_unit='ms', time_zone='UTC')>
+        """
+        line = user_line()
+        return Keyed(self._graph, self._op, columns_of(columns, self.schema, f"key_by ({line})"))
+
+    def sink(
+        self,
+        name: str,
+        *,
+        value: Format,
+        key: KeyLike | None = None,
+        topic: str | Sequence[str] | None = None,
+        topic_by: str | None = None,
+        on_error: OnError | None = None,
+        feedback: bool = False,
+    ) -> None:
+        """Write rows to a topic: one record for each row.
+
+        `topic` is the topic's name, if it is not `name`. A grouped result writes one record for each key that changed
+        in a step, and a tombstone for a group that is gone; it needs a `key`, and the key must tell its rows apart.
+
+        If `topic` is a list, `topic_by` is the column that names the topic of each row. Each topic is then a sink of
+        its own, with the topic's name. `on_error` says what happens to rows that name no topic of the list, or that a
+        topic does not accept.
+
+        A flow whose output comes back to this sink is refused, because its rows would circulate forever.
+        `feedback=True` allows it: the flow must then make sure that fewer and fewer rows come back. Raises
+        DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("shop")
+        >>> orders = flow.source("orders", value=fk.Json({"id": int, "region": str}))
+        >>> targets = orders.with_columns(target=fk.concat_str(fk.lit("sold-"), "region"))
+        >>> targets.sink("sold", topic=["sold-eu", "sold-us"], topic_by="target", value=fk.Json())
+        >>> app = fk.testing.run(flow, {"orders": [{"id": 1, "region": "us"}, {"id": 2, "region": "eu"}]})
+        >>> app.sinks["sold-us"].rows
+        [{'id': 1, 'region': 'us', 'target': 'sold-us'}]
+        """
+        from falkirk.stream.flow.flow import check_name
+
+        line = user_line()
+        where = f"sink {name!r} ({line})"
+        check_name(name, "sink", line)
+        if topic_by is not None:
+            for each, rows in routed(self._graph, self._op, name, topic, topic_by, on_error, line):
+                Stream(self._graph, rows).sink(each, value=value, key=key, on_error=on_error, feedback=feedback)
+            return
+        if topic is not None and not isinstance(topic, str):
+            raise DefinitionError(
+                f"topic={topic!r} is no topic",
+                where=where,
+                hint="to write several, name the column that says to which: topic_by=",
+            )
+        spelt = checked_key(key, self.schema, where) if key is not None else None
+        if self._op.changes:
+            self._check_upserts(spelt, where)
+        value = sink_format(value, topic or name, self.schema, where)
+        chosen = checked_on_error(on_error, where)
+        told = {"topic": topic or name, "key": spelt, "value": value, "on_error": chosen, "feedback": feedback}
+        self._graph.add(self._made(op.Sink, line, id=name, **told))
+
+    def _check_upserts(self, key: Key | None, where: str) -> None:
+        if key is None:
+            raise DefinitionError(
+                "a grouped result is written by key, and the sink has none", where=where, hint='key="…"'
+            )
+        unique = self._op.unique
+        if unique is not None and not unique <= set(key.columns):
+            raise DefinitionError(
+                f"the sink's key {', '.join(key.columns)} does not tell the rows apart",
+                where=where,
+                hint=f"a row for each {', '.join(sorted(unique))} arrives here: use these columns as the key",
+            )

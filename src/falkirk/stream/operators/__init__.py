@@ -1,0 +1,32 @@
+"""Operators, one file each: what it is, how it runs in a step, and how its rows meet in a batch.
+
+`falkirk.stream.dataflow.operator` says what others ask of an operator.
+"""
+
+from __future__ import annotations
+
+from falkirk.stream.dataflow.graph import Graph, connected
+from falkirk.stream.dataflow.operator import RESERVED, Earlier, Operator
+from falkirk.stream.operators.concat import Concat
+from falkirk.stream.operators.errors import Errors
+from falkirk.stream.operators.filter import Filter
+from falkirk.stream.operators.flat_map import FlatMap
+from falkirk.stream.operators.group import Group
+from falkirk.stream.operators.lookup import Lookup, SharedLookup
+from falkirk.stream.operators.map import Map
+from falkirk.stream.operators.map_batches import MapBatches
+from falkirk.stream.operators.process import Processing
+from falkirk.stream.operators.repartition import Repartition
+from falkirk.stream.operators.route import Route
+from falkirk.stream.operators.select import Select
+from falkirk.stream.operators.sink import Sink
+from falkirk.stream.operators.source import Source
+from falkirk.stream.operators.table import TableSource
+from falkirk.stream.operators.with_columns import WithColumns
+from falkirk.stream.operators.with_regime import WithRegime
+
+__all__ = [
+    "RESERVED", "Concat", "Earlier", "Errors", "Filter", "FlatMap", "Graph", "Group", "Lookup", "Map", "MapBatches",
+    "Operator", "Processing", "Repartition", "Route", "Select", "SharedLookup", "Sink", "Source", "TableSource",
+    "WithColumns", "WithRegime", "connected",
+]  # fmt: skip

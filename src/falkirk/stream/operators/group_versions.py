@@ -1,0 +1,60 @@
+"""Groups of an earlier version: what of their state goes on, and what becomes of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from falkirk.errors import DefinitionError
+from falkirk.stream.aggregates.bound import Bound
+from falkirk.stream.dataflow.frames import frame_of
+from falkirk.stream.dataflow.operator import Pairs
+from falkirk.stream.definition.earlier import Function
+from falkirk.stream.operators.folding import ROWS
+from falkirk.stream.operators.versions import changed
+
+if TYPE_CHECKING:
+    from falkirk.stream.operators.group import Group
+
+GROUPS = ""
+"""The table of groups; multisets are in tables named after their output column, which is never empty."""
+
+
+def check_earlier_group(was: Group, now: Group, by: Mapping[str, Function], where: str) -> None:
+    """Check that groups of `was` can go on as those of `now`. Raises DefinitionError."""
+    if by.keys() - {GROUPS}:
+        raise DefinitionError("`by` of a group is one function", where=where, hint="by=function")
+    kept = {b.name for b in kept_aggregates(was, now)}
+    if (lost := next((b.name for b in now.multisets if b.name not in kept), None)) is not None:
+        raise DefinitionError(
+            f"{lost!r} needs every value of a group, for rows that are taken back, and the version before it "
+            "has not kept them",
+            where=where,
+            hint="make it in a grouping of its own, with another id=",
+        )
+    if not by and (other := sorted((was.aggregates.keys() & now.aggregates.keys()) - kept)):
+        raise DefinitionError(
+            f"{other[0]!r} is another aggregate in the version after it, and nothing says how to come by its parts",
+            where=where,
+            hint="by=function, from the parts of before to the new ones; or give it another name, and it begins empty",
+        )
+
+
+def regrouped(was: Group, now: Group, function: Function | None, rows: pl.DataFrame, of: Pairs) -> pl.DataFrame:
+    """Aggregates that are the same keep their parts; the others have what the function says, or nothing."""
+    kept = [column for b in kept_aggregates(was, now) for column in b.states()]
+    columns = now.state_schema
+    others = pl.Schema({c: t for c, t in columns.items() if c not in kept})
+    if function is None:
+        made = frame_of([{}] * rows.height, others)
+    else:
+        made = changed(was, function, others, [c for c in rows.columns if c.startswith(f"{ROWS}.")], rows, of)
+    return pl.DataFrame([(rows if column in kept else made)[column] for column in columns])
+
+
+def kept_aggregates(was: Group, now: Group) -> list[Bound]:
+    """Those of `now` whose parts are what they were."""
+    before = {b.name: b for b in was.bounds}
+    return [b for b in now.bounds if (old := before.get(b.name)) and (old.words, old.states()) == (b.words, b.states())]

@@ -1,0 +1,267 @@
+"""From rows to records of a topic.
+
+    append-only rows     one record a row; keys place them as Java's producers do, records without a key go round
+    updates of a table   one record for each key whose visible row changed, a tombstone for a row that is gone
+
+A null key of a table cannot go round, or its records would be out of order: it has partition 0.
+
+In a batch a row is a record, placed by what it says:
+
+    keyed       partition murmur2(key) mod P, as Java's producers place it; a null key is in partition 0
+    not keyed   partition murmur2(value) mod P, for a round would depend on where it begins
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from falkirk.errors import UserCodeError
+from falkirk.state.shards import Hashes, murmur2, murmur2_partition
+from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch, Updates, chosen
+from falkirk.stream.dataflow.catching import Catching, Misfit
+from falkirk.stream.dataflow.circuit import Emitted
+from falkirk.stream.dataflow.exchange import BucketRun, Exchange, SendsRows, together
+from falkirk.stream.dataflow.operator import Flowing, Operator, Runner, TaskContext
+from falkirk.stream.dataflow.place import Place
+from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.dataflow.topics import AHEAD, Accepts
+from falkirk.stream.definition.keys import same_key
+from falkirk.stream.formats import Format, Key
+
+KEYLESS = "leave such rows out, or key the sink by other columns; to go on without such rows: on_error=fk.DeadLetter()"
+DATED = "raise the topic's setting, or leave such rows out; to go on without such rows: on_error=fk.DeadLetter()"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Sink(Operator):
+    """Rows as records of a topic."""
+
+    kind: ClassVar[str] = "sink"
+    role: ClassVar[Literal["source", "operator", "sink"]] = "sink"
+    can_refuse: ClassVar[bool] = True
+    topic: str
+    key: Key | None
+    value: Format
+    feedback: bool = False
+    """May a source of the flow read the topic?"""
+
+    @property
+    def exact_words(self) -> str:
+        return f"{self.topic}, {self.key!r}, {self.value!r}"
+
+    def runner(self, task: TaskContext) -> Runner:
+        return SinkRunner(self, task.partitions.get(self.topic, 1), task.accepts.get(self.topic))
+
+    def exchange(self) -> Exchange | None:
+        """Where the flow does not say by itself that a key has one row, rows are brought together by key and counted."""
+        return SinkExchange(self) if self.changes and self.unique is None else None
+
+
+class Written(NamedTuple):
+    """Rows as a sink's records."""
+
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    timestamps: pl.Series
+
+    def filter(self, mask: Sequence[bool]) -> Written:
+        """The records where the mask is true."""
+        keys, values = (list(compress(column, mask)) for column in (self.keys, self.values))
+        return Written(keys, values, self.timestamps.filter(pl.Series(mask, dtype=pl.Boolean)))
+
+
+def written(sink: Sink, batch: Batch) -> Written:
+    """Append-only rows: one record a row."""
+    keys = [None] * len(batch) if sink.key is None else sink.key.encode(batch.rows)
+    return Written(keys, sink.value.encode(batch.rows), batch.meta[TS])
+
+
+def check_once(sink: Sink, keys: pl.DataFrame, rows: pl.Series) -> None:
+    """Raises UserCodeError if a key has more rows than one: `rows` is how many each has."""
+    if len(rows) and rows.max() > 1:  # type: ignore[operator]
+        raise UserCodeError(
+            f"two rows have the key {keys.row((rows > 1).arg_true()[0], named=True)}",
+            where=sink.where,
+            hint="key the sink by what tells rows apart",
+        )
+
+
+def refused(topic: str, accepts: Accepts, records: Written, clock: int) -> dict[int, Misfit]:
+    """Which records the topic does not accept at this time (milliseconds), and why. The broker would refuse all of their
+    transaction, each time that it is tried."""
+    found: dict[int, Misfit] = {}
+    if not accepts.keyless and None in records.keys:
+        why = Misfit(f"its key is null, and topic {topic!r} is compacted: it accepts no record without a key", KEYLESS)
+        found |= {i: why for i, key in enumerate(records.keys) if key is None}
+    times = records.timestamps
+    first, last = accepts.dates(clock)
+    for name, bound, beyond in (("after", accepts.after, times > last), ("before", accepts.before, times < first)):
+        if beyond.any():
+            limit = f"message.timestamp.{name}.max.ms is {bound:,}"
+            found |= {
+                i: Misfit(f"its timestamp is {times[i]}, and topic {topic!r} does not accept that: its {limit}", DATED)
+                for i in beyond.arg_true()
+            }
+    return found
+
+
+def accepted(
+    sink: Sink, accepts: Accepts, run: StepRun, batch: Batch, records: Written
+) -> tuple[Written, list[bool] | None]:
+    """The records of a batch's rows that the sink's topic accepts, and for which rows there is one (None: for all). The other
+    rows fail. Raises UserCodeError if the app is to stop there."""
+    records = records._replace(timestamps=records.timestamps.clip(upper_bound=run.step.clock + AHEAD))
+    catching = Catching(sink, run, batch)
+    bad = refused(sink.topic, accepts, records, run.step.clock)
+    for i, why in sorted(bad.items()):
+        catching.row(i, why)
+    catching.close(len(batch))
+    if not bad:
+        return records, None
+    good = [i not in bad for i in range(len(batch))]
+    return records.filter(good), good
+
+
+class SinkRunner(Runner):
+    """Writes one sink for one task."""
+
+    def __init__(self, sink: Sink, partitions: int, accepts: Accepts | None = None) -> None:
+        self.sink, self.partitions, self.accepts = sink, partitions, accepts
+
+    def step(self, run: StepRun, *inputs: Flowing | None) -> None:
+        """Emit the records of this step."""
+        (batch,) = inputs
+        if batch is None or not len(batch):
+            return
+        if isinstance(batch, Updates):
+            self._updates(run, batch)
+        elif WEIGHT in batch.meta.columns:
+            self._net(run, batch)
+        else:
+            self._append(run, batch)
+
+    def _append(self, run: StepRun, batch: Batch) -> None:
+        records = written(self.sink, batch)
+        # Where the round begins depends on the clock, so that steps of a row each do not fill one partition alone.
+        places = (np.arange(len(batch)) + run.step.clock) % self.partitions
+        self._emit(run, batch, records, self._placed(records.keys, None, places))
+
+    def _updates(self, run: StepRun, updates: Updates) -> None:
+        key = self.sink.key
+        assert key is not None
+        if set(key.columns) != set(updates.columns):
+            # A key of more columns changes when they do: the record of the old key must go.
+            return self._net(run, updates.zset())
+        keys, hashes = (updates.key_bytes, updates.hashes) if same_key(key, updates.key) else (None, None)
+        rows, here, times = updates.new, updates.has, updates.meta[TS]
+        wanted = updates.changed()
+        if not wanted.all():
+            rows, here, times = chosen(rows, wanted), here.filter(wanted), times.filter(wanted)
+            if keys is not None and hashes is not None:
+                keys, hashes = list(compress(keys, wanted)), hashes[wanted.to_numpy()]
+        if keys is None:
+            keys = key.encode(rows)
+        values: Sequence[bytes | None] = self.sink.value.encode(rows if here.all() else rows.filter(here))
+        if not here.all():
+            # A row that is gone is all nulls, which a format may not be able to write.
+            left = iter(values)
+            values = [next(left) if alive else None for alive in here]
+        places = self._placed(keys, hashes, np.zeros(len(keys), np.int64))
+        return self._emit(run, Batch(rows, times.to_frame()), Written(keys, values, times), places)
+
+    def _net(self, run: StepRun, batch: Batch) -> None:
+        """A Z-set as updates: for each key, the row that came is what is visible now; if none came, it is gone."""
+        key = self.sink.key
+        assert key is not None
+        names = batch.rows.columns
+        rows = (
+            batch.rows.hstack(batch.meta.select(TS, pl.col(WEIGHT).cast(pl.Int64)))
+            .group_by(names, maintain_order=True)
+            .agg(pl.col(WEIGHT).sum(), pl.col(TS).max())
+            .filter(pl.col(WEIGHT) != 0)
+        )
+        columns = list(key.columns)
+        last = (
+            rows.with_row_index("__falkirk_row")
+            .group_by(columns, maintain_order=True)
+            .agg(
+                pl.col("__falkirk_row").filter(pl.col(WEIGHT) > 0).first().alias("come"),
+                pl.col("__falkirk_row").first().alias("any"),
+                pl.col(WEIGHT).filter(pl.col(WEIGHT) > 0).sum(),
+                pl.col(TS).max(),
+            )
+        )
+        if not last.height:
+            return
+        check_once(self.sink, last.select(columns), last[WEIGHT])
+        here = last["come"].is_not_null()
+        shown = rows.select(names)[last["come"].fill_null(last["any"])]
+        encoded = self.sink.value.encode(shown)
+        values = [v if alive else None for v, alive in zip(encoded, here, strict=True)]
+        keys = key.encode(shown)
+        records, places = Written(keys, values, last[TS]), np.zeros(len(keys), np.int64)
+        self._emit(run, Batch(shown, last.select(TS)), records, self._placed(keys, None, places))
+
+    def _placed(
+        self, keys: Sequence[bytes | None], hashes: Hashes | None, nulls: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """A partition a record: by the key's hash, or by `nulls` where there is no key."""
+        if hashes is None:
+            hashes = murmur2([k or b"" for k in keys])
+        places = murmur2_partition(hashes, self.partitions)
+        if None in keys:
+            places = np.where(np.fromiter((k is None for k in keys), np.bool_, len(keys)), nulls, places)
+        return places
+
+    def _emit(self, run: StepRun, batch: Batch, records: Written, places: npt.NDArray[np.int64]) -> None:
+        """Emit a record for each row of the batch, but for those that the topic does not accept."""
+        if self.accepts is not None:
+            records, good = accepted(self.sink, self.accepts, run, batch, records)
+            places = places if good is None else places[good]
+        if not len(records.keys):
+            return
+        run.emitted.append(
+            Emitted(
+                output=self.sink.id,
+                topic=self.sink.topic,
+                partitions=places.tolist(),
+                keys=records.keys,
+                values=records.values,
+                timestamps=records.timestamps.to_list(),
+            )
+        )
+
+
+def partitions_of(key: Key | None, records: Written, partitions: int) -> npt.NDArray[np.int64]:
+    """The result partition of each record of a sink with this key."""
+    if key is None:
+        return murmur2_partition(murmur2([v or b"" for v in records.values]), partitions)
+    places = murmur2_partition(murmur2([k or b"" for k in records.keys]), partitions)
+    if None in records.keys:
+        places[[k is None for k in records.keys]] = 0
+    return places
+
+
+class SinkExchange(SendsRows):
+    """Sends rows."""
+
+    def __init__(self, sink: Sink) -> None:
+        assert sink.key is not None
+        self.sink, self.key = sink, sink.key
+        self.columns = list(sink.schema)
+
+    def sent(self, run: StepRun, batch: Batch, port: int) -> pl.DataFrame:
+        return batch.rows.select(self.columns).hstack(batch.meta.select(TS))
+
+    def received(self, run: BucketRun, parcels: Iterator[tuple[Place, pl.DataFrame]]) -> Iterator[Batch]:
+        whole = together([frame for _, frame in parcels])
+        keys = whole.group_by(list(self.key.columns), maintain_order=True).len("__falkirk_rows")
+        check_once(self.sink, keys.drop("__falkirk_rows"), keys["__falkirk_rows"])
+        yield Batch(whole.select(self.columns), whole.select(TS))

@@ -1,0 +1,194 @@
+"""The records of a topic, or of several, as rows: one contiguous frame in (partition, offset) order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from itertools import chain
+from typing import ClassVar, Literal, TypeVar
+
+import numpy as np
+import polars as pl
+
+from falkirk.errors import SourceError
+from falkirk.stream.dataflow.batch import ORIGIN, TS, Batch
+from falkirk.stream.dataflow.circuit import Slice
+from falkirk.stream.dataflow.failures import Failed
+from falkirk.stream.dataflow.operator import Operator, Runner, TaskContext
+from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.dataflow.topics import AHEAD
+from falkirk.stream.definition.metadata import metadata_column
+from falkirk.stream.definition.pattern import Topics, in_words
+from falkirk.stream.formats import Format, Key
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Source(Operator):
+    """The records of a topic, or of several, as rows."""
+
+    kind: ClassVar[str] = "source"
+    role: ClassVar[Literal["source", "operator", "sink"]] = "source"
+    can_fail: ClassVar[bool] = True
+    latest_per_key: ClassVar[bool] = False
+    """Does only the last record of each key count?"""
+    topics: Topics
+    key: Key | None
+    value: Format
+    start: str | int | Mapping[int, int]
+    metadata: Mapping[str, str]
+    """What of a record's metadata becomes a column: name of the column → `key`, `headers`, `timestamp`…"""
+    checked: bool
+    """Must records have the key that their column spells? Not if they are brought to their key's task anyway."""
+    time: str | None = None
+    """The column of the value that says when it happened; None: the record's timestamp does."""
+
+    @property
+    def topic(self) -> str:
+        """Its name, where it is one alone; else words for people."""
+        return in_words(self.topics)
+
+    @property
+    def own_columns(self) -> Set[str]:
+        """The columns that it looks at itself."""
+        keys = self.key.columns if self.checked and self.key is not None else ()
+        return {*keys, *filter(None, [self.time])}
+
+    @property
+    def value_columns(self) -> Sequence[str]:
+        """The columns that are read from values."""
+        return list(self.schema)
+
+    @property
+    def exact_words(self) -> str:
+        time = f", {self.time}" if self.time is not None else ""
+        return f"{self.topic}, {self.key!r}, {self.value!r}, {self.start}, {dict(self.metadata)}{time}"
+
+    def reader(self, value: Format) -> SourceReader:
+        """What decodes it, with a format that gives the columns that are needed."""
+        return SourceReader(self, value)
+
+    def runner(self, task: TaskContext) -> Runner:
+        raise NotImplementedError("a source is read, not run")
+
+
+class SourceReader:
+    """Decodes one source for one task."""
+
+    def __init__(self, source: Source, value: Format) -> None:
+        self.source, self.value = source, value
+
+    def read(self, run: StepRun) -> Batch | None:
+        """The rows of the source's slices. What does not decode is left to the run's failures."""
+        slices = run.slices(self.source.id)
+        if not slices:
+            return None
+        pieces = [s.records for _, s in slices]
+        decoded = self.value.decode(joined([records.values for records in pieces]))
+        rows, bad, dated = decoded.frame, decoded.bad, None
+        if self.source.time is not None:
+            rows, bad, dated = timed(rows, bad, self.source.time, run.step.clock)
+        good = self._good(run, slices, bad)
+        if good is not None and not good:
+            return None
+        times = pl.Series(TS, joined([records.times for records in pieces]), dtype=pl.Int64)
+        numbers = np.concatenate([np.arange(start, start + len(s.records)) for start, s in slices])
+        meta = [times, pl.Series(ORIGIN, numbers, dtype=pl.UInt32)]
+        meta = meta if good is None else [column[good] for column in meta]
+        if dated is not None:
+            meta[0] = dated.alias(TS)
+        for column, what in self.source.metadata.items():
+            whole = pl.concat([metadata_column(what, s) for _, s in slices])
+            rows = rows.with_columns((whole if good is None else whole[good]).alias(column))
+        if self.source.checked:
+            self._check_keys(slices, rows, good, len(numbers))
+        return Batch(rows, pl.DataFrame(meta))
+
+    def _check_keys(
+        self, slices: list[tuple[int, Slice]], rows: pl.DataFrame, good: list[int] | None, total: int
+    ) -> None:
+        """The first record of each slice must have the key that its column spells."""
+        key = self.source.key
+        assert key is not None
+        firsts = _firsts(slices)
+        places = firsts if good is None else np.searchsorted(good, firsts)
+        for (_, piece), first, row in zip(slices, firsts.tolist(), places.tolist(), strict=True):
+            index = row if good is None else (good[row] if row < len(good) else total)
+            if not first <= index < first + len(piece.records):
+                continue
+            (spelt,) = key.encode(rows[row : row + 1])
+            if (found := piece.records.keys[index - first]) != spelt:
+                raise SourceError(
+                    f"the record's key is {found!r}, and column {', '.join(key.columns)} spells {spelt!r}",
+                    where=f"source {self.source.id!r} ({self.source.line}), topic {piece.topic}, "
+                    f"partition {piece.partition}, offset {piece.records.offsets[index - first]}",
+                    hint='name the key\'s format, like fk.Key("id", fk.Int64BE); or, if the topic is keyed otherwise, '
+                    "give repartition=True",
+                )
+
+    def _good(self, run: StepRun, slices: list[tuple[int, Slice]], bad: Sequence[tuple[int, str]]) -> list[int] | None:
+        """The indexes of the records that decode; None: all. Raises SourceError where one that does not stops the app."""
+        total = sum(len(s.records) for _, s in slices)
+        firsts, failed = _firsts(slices), []
+        for i, reason in bad:
+            n = int(np.searchsorted(firsts, i, "right")) - 1
+            start, piece = slices[n]
+            at = i - int(firsts[n])
+            failed.append(Failed(i, reason, start + at, piece.records.times[at]))
+            if run.failures.stops(self.source):
+                raise SourceError(
+                    f"a record does not decode: {reason}",
+                    where=f"{self.source.where}, {run.address(start + at)}",
+                    hint="fix what writes it; to go on without such records: on_error=fk.DeadLetter()",
+                )
+        run.failures.take(run, self.source, total, failed)
+        if not bad:
+            return None
+        lost = {i for i, _ in bad}
+        return [i for i in range(total) if i not in lost]
+
+
+def timed(
+    rows: pl.DataFrame, bad: Sequence[tuple[int, str]], column: str, clock: int
+) -> tuple[pl.DataFrame, list[tuple[int, str]], pl.Series]:
+    """The rows whose column says when they happened, as a record can say it, and in milliseconds; and, beside the records
+    that were `bad`, those of the other rows.
+
+        0 < time ≤ clock + AHEAD        the client takes 0 for now, and brokers refuse what is dated long after them
+    """
+    given = rows[column]
+    millis = millis_of(given)
+    fits = millis.is_between(1, clock + AHEAD).fill_null(value=False)
+    if fits.all():
+        return rows, list(bad), millis
+    lost = {i for i, _ in bad}
+    numbers = [i for i in range(len(given) + len(lost)) if i not in lost]
+    late = [(numbers[i], _misdated(column, given[i], millis[i])) for i in (~fits).arg_true()]
+    return rows.filter(fits), sorted([*bad, *late]), millis.filter(fits)
+
+
+def millis_of(column: pl.Series) -> pl.Series:
+    """Times, or milliseconds, as milliseconds since 1970."""
+    return column.dt.timestamp("ms") if column.dtype.is_temporal() else column.cast(pl.Int64, strict=False)
+
+
+def _misdated(column: str, value: object, millis: int | None) -> str:
+    if value is None:
+        return f"column {column!r}, its time, is null"
+    far = (
+        f"more than {AHEAD // 60_000} minutes after the step's clock"
+        if millis is None or millis > 0
+        else "before 1970-01-01 00:00:00.001"
+    )
+    return f"column {column!r}, its time, is {value}: {far}"
+
+
+def _firsts(slices: list[tuple[int, Slice]]) -> np.ndarray:
+    """The number of each slice's first record, among those of these slices."""
+    return np.cumsum([0, *[len(s.records) for _, s in slices[:-1]]])
+
+
+def joined(columns: list[list[T]]) -> list[T]:
+    """One after the other."""
+    return columns[0] if len(columns) == 1 else list(chain.from_iterable(columns))

@@ -1,0 +1,66 @@
+"""State of an earlier version: rows through a user's function, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from falkirk.errors import DefinitionError, UserCodeError
+from falkirk.state.codec import check_value_type, decode_key
+from falkirk.stream.dataflow.frames import frame_if_all_fit, misfits
+from falkirk.stream.dataflow.operator import Operator, Pairs
+from falkirk.stream.definition.blame import did_you_mean, raised
+from falkirk.stream.definition.earlier import Function
+from falkirk.stream.definition.expressions import words
+
+
+def check_types(schema: pl.Schema, where: str) -> None:
+    """Check that state can hold these columns. Raises DefinitionError."""
+    for column, dtype in schema.items():
+        check_value_type(dtype, where=f"column {column!r} of {where}")
+
+
+def check_earlier_tables(
+    was: Mapping[str, pl.Schema], now: Mapping[str, pl.Schema], by: Mapping[str, Function], where: str
+) -> None:
+    """Check that tables of the version before can go on. Raises DefinitionError."""
+    both = was.keys() & now.keys()
+    if unknown := sorted(by.keys() - both):
+        raise DefinitionError(
+            f"`by` is for table {unknown[0]!r}, which is not in both versions",
+            where=where,
+            hint=did_you_mean(unknown[0], both),
+        )
+    if changed := sorted(t for t in both - by.keys() if was[t] != now[t]):
+        raise DefinitionError(
+            f"table {changed[0]!r} has other columns in the version after it, and nothing says how to come by them",
+            where=where,
+            hint=f'by={{"{changed[0]}": function}}',
+        )
+
+
+def changed(
+    was: Operator, function: Function, schema: pl.Schema, hidden: Sequence[str], rows: pl.DataFrame, of: Pairs
+) -> pl.DataFrame:
+    """What a user's function makes of each row. Raises UserCodeError."""
+    made: list[Any] = []
+    for i, row in enumerate(rows.drop(hidden).iter_rows(named=True)):
+        try:
+            made.append(function(row))
+        except Exception as error:
+            name = getattr(function, "__name__", type(function).__name__)
+            raise _failed(was, raised(f"{name}({row})", error), of[i][0]) from error
+    if (frame := frame_if_all_fit(made, schema)) is not None:
+        return frame
+    wrong = misfits(made, schema)[0]
+    what = f"`by` gave {made[wrong]!r}, which is no row of the version after it: {words(schema)}"
+    raise _failed(was, what, of[wrong][0])
+
+
+def _failed(was: Operator, what: str, key: bytes) -> UserCodeError:
+    where = f"migrate= of {was.where}, version {getattr(was, 'version', '')}, key {decode_key(key)[2]}"
+    return UserCodeError(
+        what, where=where, hint="fix it and start again: it is then given all rows that are not moved yet"
+    )

@@ -1,0 +1,28 @@
+"""From here on, another regime."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import ClassVar
+
+from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskContext
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class WithRegime(Operator):
+    """From here on, another regime."""
+
+    kind: ClassVar[str] = "with_regime"
+    row_wise: ClassVar[bool] = True
+    changes_regime: ClassVar[bool] = True
+
+    def reads(self, port: int, needed: Set[str]) -> Set[str]:
+        return needed | set(self.partitioned.columns if self.partitioned else ())
+
+    @property
+    def words(self) -> str:
+        return f"with_regime: {self.regime.kind}"
+
+    def runner(self, task: TaskContext) -> Runner:
+        return RowWise(lambda run, batch: batch, weighted=self.weighted(task))

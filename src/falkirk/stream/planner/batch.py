@@ -1,0 +1,81 @@
+"""From the operators of a flow to its batch stages.
+
+a part is what is connected under one batch regime, from a with_regime on
+its stage is the part, and all that its sinks depend on up to the sources, whatever the regime there
+"""
+
+from __future__ import annotations
+
+from falkirk.errors import DefinitionError
+from falkirk.stream import operators as op
+from falkirk.stream.batch.stage import BatchStage
+from falkirk.stream.dataflow.handling import handlings, letter_outputs
+from falkirk.stream.dataflow.topics import Output
+from falkirk.stream.definition.pattern import Pattern
+from falkirk.stream.definition.regimes import Batch
+from falkirk.stream.stages.projection import columns_needed, projected
+from falkirk.stream.stages.stage import source_inputs, stage_name
+
+
+def batch_stages(graph: op.Graph, dead_letters: str) -> list[BatchStage]:
+    """In the order of definition. Raises DefinitionError for a part without a sink, or one whose history contradicts what is
+    upstream of it."""
+    parts = _parts(graph)
+    _check_ends(graph)
+    return [_stage(graph, dead_letters, part) for part in parts if any(o.role == "sink" for o in part)]
+
+
+def _parts(graph: op.Graph) -> list[list[op.Operator]]:
+    """Operators by part, each in the order of definition."""
+    return op.connected(
+        [o for o in graph.operators if o.batch],
+        lambda before, after: before.batch and before.regime == after.regime and not after.changes_regime,
+    )
+
+
+def _check_ends(graph: op.Graph) -> None:
+    used = set(graph.upstream(o for o in graph.operators if o.batch and o.role == "sink"))
+    for operator in graph.operators:
+        if operator.batch and operator not in used and (operator.stateful or operator.changes_regime):
+            raise DefinitionError(
+                "what is batch is computed for its sinks, and this ends in none",
+                where=operator.where,
+                hint='end it with .sink("topic", …), or drop it',
+            )
+
+
+def _stage(graph: op.Graph, dead_letters: str, part: list[op.Operator]) -> BatchStage:
+    regime = part[0].regime
+    assert isinstance(regime, Batch)
+    sinks = [o for o in part if isinstance(o, op.Sink)]
+    members = graph.upstream(sinks)
+    if errors := [o for o in members if o.gives_errors]:
+        raise DefinitionError(
+            "a batch part has no streams of errors",
+            where=errors[0].where,
+            hint="what fails there goes to the dead letters with on_error=fk.DeadLetter(); or sink what fails in the stream, "
+            "and read that topic as a source",
+        )
+    if regime.history == "new" and (above := [o for o in members if o.stateful and o not in part]):
+        raise DefinitionError(
+            f'with history="new" it would see new records alone, and {above[0].kind} {above[0].id!r} upstream sees all',
+            where=part[0].where,
+            hint='begin the batch part before it, or use history="whole"',
+        )
+    needed = columns_needed(members)
+    sources = {o: projected(o, needed[o]) for o in members if isinstance(o, op.Source)}
+    inputs = [i for source in sources for i in source_inputs(source)]
+    if matching := next((o for o in sources if isinstance(o.topics, Pattern)), None):
+        raise DefinitionError(
+            "a batch part reads topics that are named, and this source has a pattern",
+            where=matching.where,
+            hint="give it a list of topics",
+        )
+    operators = tuple(o for o in members if o.role != "source")
+    handled = handlings(graph, [*sources, *operators], dead_letters)
+    return BatchStage(
+        app=graph.name, id=stage_name(part, inputs), regime=regime.plan(),
+        operators=operators, sources=sources, inputs=tuple(inputs),
+        outputs=(*(Output(o.id, o.topic, "sink") for o in sinks), *letter_outputs(handled, dead_letters)),
+        dead_letters=dead_letters, handled=handled,
+    )  # fmt: skip

@@ -1,0 +1,121 @@
+"""A flow's plan in words, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+
+from falkirk.stream import operators as op
+from falkirk.stream.batch.stage import BatchStage
+from falkirk.stream.dataflow.topics import Layout, Output
+from falkirk.stream.definition.names import PREFIX
+from falkirk.stream.flow.flow import Flow
+from falkirk.stream.formats import Format
+from falkirk.stream.stages.stage import PhysicalStage, SharedTable
+from falkirk.wording import counted
+
+
+def explain(flow: Flow, layout: Layout | None = None, prefix: str = PREFIX) -> str:
+    """Stages, batch parts, operators, edges, regimes, topics and tasks, a line each. With a layout, tasks are counted;
+    `prefix` is that of the run.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("words")
+    >>> words = flow.source("lines", value=fk.Text())
+    >>> words.group_by("value", id="count").agg(n=fk.len()).sink("counts", key="value", value=fk.Json())
+    >>> print(explain(flow))  # doctest: +ELLIPSIS
+    flow words: 2 stages
+    <BLANKLINE>
+    stage lines: eager, steps of up to 100ms, a version every 10s
+      tasks   one for each partition of lines
+      read    source lines: topic lines, from earliest
+      write   edge count: topic falkirk.words.edge.count, by value
+      write   dead letters: topic falkirk.words.dead-letters
+    <BLANKLINE>
+    stage count: eager, steps of up to 100ms, a version every 10s
+      tasks   one for each partition of falkirk.words.edge.count
+      read    edge count: topic falkirk.words.edge.count
+      do      group_by count: value → n = len; state placed by value  (...)
+      write   sink counts: topic counts, by value
+    """
+    plan = flow.plan(prefix)
+    stages = [s for s in plan.stages if isinstance(s, PhysicalStage)]
+    counts = [counted(n, what) for n, what in ((len(stages), "stage"), (len(plan.batches), "batch part")) if n]
+    head = f"flow {plan.app}: {', '.join(counts)}"
+    parts = [*(_stage(s, layout) for s in stages), *map(_batch, plan.batches)]
+    return "\n\n".join([head, *map("\n".join, parts)])
+
+
+def _stage(stage: PhysicalStage, layout: Layout | None) -> Iterable[str]:
+    regime = stage.regime
+    yield (
+        f"stage {stage.id}: {regime.kind}, steps of up to {_time(regime.step)}, a version every {_time(regime.every)}"
+    )
+    topics = ", ".join(i.topic for i in stage.inputs)
+    count = max(layout.partitions.get(i.topic, 0) for i in stage.inputs) if layout else 0
+    yield f"  tasks   {f'{count}: ' if count else ''}one for each partition of {topics}"
+    yield from _sources(stage.sources)
+    for edge in stage.edges_in:
+        yield f"  read    edge {edge.id}: topic {edge.topic}"
+    yield from _tables(stage.shared)
+    yield from _operators(stage.operators)
+    for edge in stage.edges_out:
+        by = f", by {', '.join(edge.key.columns)}" if edge.key else ""
+        yield f"  write   edge {edge.id}: topic {edge.topic}{by}"
+    yield from _dead_letters(stage.outputs)
+
+
+def _batch(stage: BatchStage) -> Iterable[str]:
+    every, history = stage.regime.every, stage.regime.history
+    when = "on demand"
+    if every is not None:
+        when = f"every {_time(every)}" if isinstance(every, timedelta) else f"every {every:,} new records"
+    yield f"batch {stage.id}: an epoch {when}, of {_HISTORY[history]}"
+    yield from _sources(stage.sources)
+    yield from _operators(stage.operators, replaced=history == "whole")
+    yield from _dead_letters(stage.outputs)
+
+
+_HISTORY = {"whole": "all that is in the topics", "new": "what is new in the topics"}
+
+
+def _sources(sources: Mapping[op.Source, Format]) -> Iterable[str]:
+    for source, value in sources.items():
+        keyed = f", keyed by {', '.join(source.key.columns)}" if source.key is not None else ""
+        left_out = (
+            sorted(source.value.schema.keys() - value.schema.keys()) if source.value.schema and value.schema else []
+        )
+        unread = f", without {', '.join(left_out)}" if left_out else ""
+        fails = "" if source.on_error is None else f"; what fails: {source.on_error!r}"
+        time = f", dated by {source.time}" if source.time is not None else ""
+        yield f"  read    source {source.id}: topic {source.topic}, from {source.start}{keyed}{time}{unread}{fails}"
+
+
+def _tables(tables: Iterable[SharedTable]) -> Iterable[str]:
+    for table in tables:
+        seen = "" if table.epochs is None else ", epoch by epoch"
+        yield f"  keep    table {table.source.id}: topic {table.source.topic}, in each worker{seen}"
+
+
+def _operators(operators: Iterable[op.Operator], *, replaced: bool = False) -> Iterable[str]:
+    sinks = []
+    for operator in operators:
+        if isinstance(operator, op.Sink):
+            sinks.append(operator)
+        else:
+            yield f"  do      {operator.described()}  ({operator.line})"
+    for sink in sinks:
+        by = f", by {', '.join(sink.key.columns)}" if sink.key else ""
+        yield f"  write   sink {sink.id}: topic {sink.topic}{by}{', replaced' if by and replaced else ''}"
+
+
+def _dead_letters(outputs: Iterable[Output]) -> Iterable[str]:
+    for output in outputs:
+        if output.kind == "dead_letters":
+            yield f"  write   dead letters: topic {output.topic}"
+
+
+def _time(time: timedelta) -> str:
+    millis = time // timedelta(milliseconds=1)
+    units = (("h", 3_600_000), ("m", 60_000), ("s", 1_000))
+    return next((f"{millis // size}{unit}" for unit, size in units if not millis % size), f"{millis}ms")

@@ -1,0 +1,79 @@
+"""The physical plan of a flow: stages between exchanges, what each reads and writes, and where its state lives.
+
+`Flow.plan()` makes it from the operators; a worker runs it; `falkirk explain` prints it. It knows no cluster: partition
+counts of topics come in with the `Layout`, when a worker has asked the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from falkirk.stream.dataflow.circuit import Circuit
+from falkirk.stream.dataflow.topics import Input, Layout, Output
+from falkirk.stream.definition.regime_plan import RegimePlan
+
+if TYPE_CHECKING:
+    from falkirk.stream.batch.stage import BatchStage
+    from falkirk.stream.stages.stage import SharedTable
+
+
+class Stage(Protocol):
+    """A maximal set of operators fused between exchanges."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def inputs(self) -> tuple[Input, ...]: ...
+    @property
+    def shared(self) -> tuple[SharedTable, ...]:
+        """The broadcast tables that it looks up, which are no inputs of its tasks."""
+        ...
+
+    @property
+    def outputs(self) -> tuple[Output, ...]: ...
+    @property
+    def regime(self) -> RegimePlan: ...
+    @property
+    def stateful(self) -> bool: ...
+    @property
+    def partitioned_by(self) -> Literal["topic", "shards"]:
+        """By "topic", partition p of every source is task p's; by "shards", partition p of the edge that it reads is."""
+        ...
+
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def state_schema(self) -> str:
+        """The fingerprint in words (`falkirk.state.schema`)."""
+        ...
+
+    def known_as(self, name: str, state_schema: str, rebuilt: Collection[str] = ()) -> Stage:
+        """The same stage, called as it has been, with the schema that follows on the one it had; operators `rebuilt` start
+        empty where they keep something else. Raises StateError."""
+        ...
+
+    def reading(self, inputs: tuple[Input, ...]) -> Stage:
+        """The same stage with these inputs: topics in place of the pattern that they match."""
+        ...
+
+    def circuit(self, partition: int, layout: Layout) -> Circuit:
+        """The operators, bound to one task."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What becomes of a flow. It may be all stream or all batch."""
+
+    app: str
+    stages: tuple[Stage, ...]
+    """Upstream first."""
+    batches: tuple[BatchStage, ...] = ()
+    """The parts under the batch regime. They read sources alone, and nothing reads from them."""
+
+    @property
+    def shared(self) -> tuple[SharedTable, ...]:
+        """All broadcast tables."""
+        return tuple(dict.fromkeys(table for stage in self.stages for table in stage.shared))

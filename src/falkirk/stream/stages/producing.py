@@ -1,0 +1,224 @@
+"""Rows as the records that a producer would write: by the formats of the source that reads them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeAlias
+
+import polars as pl
+
+from falkirk.checkpoint.ids import name_of
+from falkirk.checkpoint.steps import Maker
+from falkirk.errors import ConfigError, FalkirkError
+from falkirk.state.shards import murmur2_of
+from falkirk.stream.dataflow.records import Headers
+from falkirk.stream.definition.blame import did_you_mean, in_brief
+from falkirk.stream.definition.pattern import reads
+from falkirk.stream.formats import Format, Registering
+from falkirk.stream.operators.source import Source
+from falkirk.stream.operators.table import TableSource
+from falkirk.stream.stages.plan import Plan
+from falkirk.stream.stages.stage import PhysicalStage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record of a topic, to be sent, or as a sink has it.
+
+    >>> Record(key="7", value={"auction": 7, "price": 120}).value
+    {'auction': 7, 'price': 120}
+    """
+
+    key: Any = None
+    """What the key's format reads: a scalar, or a list for a key of several columns. Sent: that, or bytes, or text; None
+    with a row as the value: the row's own."""
+    value: Any = None
+    """A row, as a dict; None is a tombstone. Sent: that, or bytes, or text. What cannot be read back is bytes."""
+    timestamp: datetime | None = None
+    """Sent without one: the clock's."""
+    headers: Headers | tuple[()] = ()
+    partition: int | None = None
+    """Sent without one: where Java's producers would put the key; those without a key go round."""
+    offset: int | None = None
+    """Not to be sent."""
+    maker: Maker | None = None
+    """The task, step and sequence number that wrote it; not to be sent."""
+
+
+Rows: TypeAlias = pl.DataFrame | Iterable[Mapping[str, Any] | Record | tuple[Any, Any]]
+"""What can be sent."""
+
+
+class Sent(NamedTuple):
+    """A record to write."""
+
+    key: bytes | None
+    value: bytes | None
+    millis: int
+    headers: Headers
+    partition: int | None
+
+
+def placed(record: Sent, topic: str, partitions: int, unkeyed: Counter[str]) -> int:
+    """The partition of a record: its own, or where Java's producers would put its key; those without a key go round."""
+    if record.partition is not None:
+        return record.partition
+    if record.key is not None:
+        return (murmur2_of(record.key) & 0x7FFFFFFF) % partitions
+    unkeyed[topic] += 1
+    return (unkeyed[topic] - 1) % partitions
+
+
+def sources_of(plan: Plan) -> dict[str, Source]:
+    """All sources and tables of a flow, by name."""
+    found = [source for stage in plan.stages if isinstance(stage, PhysicalStage) for source in stage.sources]
+    found += [source for batch in plan.batches for source in batch.sources]
+    return {source.id: source for source in [*found, *(table.source for table in plan.shared)]}
+
+
+def source_named(plan: Plan, name: str) -> Source:
+    """The source or table of this name, or else of this topic. Raises ConfigError."""
+    sources = sources_of(plan)
+    named = [s for s in sources.values() if s.id == name] or [s for s in sources.values() if reads(s.topics, name)]
+    if not named:
+        raise ConfigError(f"the flow reads nothing called {name!r}", hint=did_you_mean(name, sources))
+    return named[0]
+
+
+def topic_of(source: Source, name: str) -> str:
+    """The topic that is meant by the name of a source, or of a topic of its. Raises ConfigError."""
+    if isinstance(source.topics, str):
+        return source.topics
+    if not reads(source.topics, name):
+        raise ConfigError(
+            f"source {source.id!r} reads several topics: {source.topic}", hint="send to one of them, by its name"
+        )
+    return name
+
+
+def encoded(source: Source, rows: Rows, clock: int) -> list[Sent]:
+    """Records of these rows. Raises ConfigError where one does not fit the source.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("example")
+    >>> flow.source("bids", key="auction", value=fk.Json({"auction": int})).sink("out", value=fk.Json())
+    >>> source = source_named(flow.plan(), "bids")
+    >>> [(sent.key, sent.value) for sent in encoded(source, [{"auction": 7}, ("8", b"no JSON")], 0)]
+    [(b'7', b'{"auction":7}'), (b'8', b'no JSON')]
+    """
+    if isinstance(rows, pl.DataFrame):
+        return _of_frame(source, rows, [Record()] * rows.height, clock)
+    if isinstance(rows, (str, bytes, Mapping, Record)):
+        raise ConfigError(f"source {source.id!r} is sent a list of rows, not {rows!r:.60}", hint="put it into a list")
+    records = [_record(source, row) for row in rows]
+    made = iter(_of_frame(source, _frame(source, records), [r for r in records if isinstance(r.value, Mapping)], clock))
+    return [next(made) if isinstance(r.value, Mapping) else _raw(source, r, clock) for r in records]
+
+
+def _record(source: Source, row: Any) -> Record:
+    if isinstance(row, Record):
+        return row
+    if isinstance(row, Mapping):
+        return Record(value=row)
+    if isinstance(row, tuple) and len(row) == 2:
+        return Record(key=row[0], value=row[1])
+    raise ConfigError(
+        f"{row!r:.60} is no record of source {source.id!r}",
+        hint="send rows as dicts, pairs of key and value, or fk.testing.Record(…)",
+    )
+
+
+def written_as(source: Source) -> Format:
+    """The format that writes what a source reads: a registered schema belongs to a topic."""
+    value, schema = source.value, source.value.schema
+    assert schema is not None
+    return value.for_sink(name_of(source.topic), schema) if isinstance(value, Registering) else value
+
+
+def columns_of(source: Source) -> dict[str, pl.DataType]:
+    """What a row may have: the columns of value and key, and that of the timestamp."""
+    assert source.value.schema is not None
+    own = {c: source.schema[c] for c, what in source.metadata.items() if what == "timestamp"}
+    keys = {c: source.schema[c] for c in source.key.columns} if isinstance(source, TableSource) else {}
+    return {**keys, **source.value.schema, **own}
+
+
+def _frame(source: Source, records: Sequence[Record]) -> pl.DataFrame:
+    rows, columns = [dict(r.value) for r in records if isinstance(r.value, Mapping)], columns_of(source)
+    if unknown := next((c for row in rows for c in row if c not in columns), None):
+        raise ConfigError(f"source {source.id!r} has no column {unknown!r}", hint=did_you_mean(unknown, columns))
+    try:
+        return pl.DataFrame(rows, schema=columns, strict=True)
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+        raise _misfit(source, error) from error
+
+
+def _of_frame(source: Source, frame: pl.DataFrame, records: Sequence[Record], clock: int) -> list[Sent]:
+    columns, value = columns_of(source), source.value.schema
+    assert value is not None
+    if unknown := [c for c in frame.columns if c not in columns]:
+        raise ConfigError(f"source {source.id!r} has no column {unknown[0]!r}", hint=did_you_mean(unknown[0], columns))
+    try:
+        whole = frame.select(
+            (pl.col(c).cast(dtype) if c in frame.columns else pl.lit(None, dtype).alias(c))
+            for c, dtype in columns.items()
+        )
+        values = written_as(source).encode(whole.select(value.names()))
+        keys = [None] * whole.height if source.key is None else source.key.encode(whole)
+    except pl.exceptions.PolarsError as error:
+        raise _misfit(source, error) from error
+    at = next((c for c, what in source.metadata.items() if what == "timestamp"), None)
+    times = [None] * whole.height if at is None else whole[at].to_list()
+    return [
+        Sent(
+            own if record.key is None else _key(source, record.key),
+            line,
+            _millis(record.timestamp or time, clock),
+            list(record.headers),
+            record.partition,
+        )
+        for record, own, line, time in zip(records, keys, values, times, strict=True)
+    ]
+
+
+def _raw(source: Source, record: Record, clock: int) -> Sent:
+    value = record.value.encode() if isinstance(record.value, str) else record.value
+    if not isinstance(value, bytes | None):
+        raise ConfigError(f"{value!r:.60} is no value of source {source.id!r}", hint="send a dict, bytes or text")
+    key = None if record.key is None else _key(source, record.key)
+    return Sent(key, value, _millis(record.timestamp, clock), list(record.headers), record.partition)
+
+
+def _key(source: Source, key: Any) -> bytes:
+    if isinstance(key, bytes | str):
+        return key.encode() if isinstance(key, str) else key
+    if source.key is not None:
+        cells = list(key) if source.key.array else [key]
+        try:
+            columns = zip(source.key.columns, cells, strict=True)
+            frame = pl.DataFrame({c: pl.Series(c, [cell], dtype=source.schema[c]) for c, cell in columns})
+            return source.key.encode(frame)[0] or b""
+        except (TypeError, ValueError, pl.exceptions.PolarsError, FalkirkError) as error:
+            raise _misfit(source, error) from error
+    raise ConfigError(
+        f"{key!r:.60} is no key of source {source.id!r}, which has no format for keys", hint="send bytes or text"
+    )
+
+
+def _millis(at: datetime | None, clock: int) -> int:
+    if at is None:
+        return clock
+    if at.tzinfo is None:
+        raise ConfigError(f"timestamp {at} has no zone", hint="add tzinfo=datetime.UTC")
+    return int(at.astimezone(UTC).timestamp() * 1000)
+
+
+def _misfit(source: Source, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"what is sent to source {source.id!r} does not fit its columns: {in_brief(error)}",
+        where=f"columns {', '.join(f'{c} {t}' for c, t in columns_of(source).items())}",
+        hint="to try a record that does not decode, send it as it is: (key, b'…')",
+    )

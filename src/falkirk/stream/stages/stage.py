@@ -1,0 +1,133 @@
+"""A stage as the planner makes it: operators fused between exchanges, and what they read and write."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from falkirk.state import schema
+from falkirk.stream.dataflow.circuit import Circuit
+from falkirk.stream.dataflow.handling import Handling
+from falkirk.stream.dataflow.operator import Operator
+from falkirk.stream.dataflow.topics import Input, Layout, Output
+from falkirk.stream.definition.regime_plan import RegimePlan
+from falkirk.stream.formats import Format, Key
+from falkirk.stream.operators.source import Source
+from falkirk.stream.operators.table import TableSource
+from falkirk.stream.stages.kept import kept_by, kept_earlier
+
+
+def source_inputs(source: Source) -> list[Input]:
+    """A source as inputs of a stage: one for each topic, as far as they are known."""
+    several = None if isinstance(source.topics, str) else source.topics
+    one = Input(
+        source.id, source.topic, "source", source.start, "headers" in source.metadata.values(),
+        source.latest_per_key, several, several is not None and not source.checked,
+    )  # fmt: skip
+    return [replace(one, topic=topic) for topic in several] if isinstance(several, tuple) else [one]
+
+
+def stage_name(members: Sequence[Operator], inputs: Sequence[Input]) -> str:
+    """A stage is known by its first operator with an id that lasts: one with state, or else what it begins with."""
+    stateful = [o.id for o in members if o.stateful]
+    return stateful[0] if stateful else members[0].root or inputs[0].id
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Edge:
+    """A topic between two stages."""
+
+    id: str
+    topic: str
+    before: Operator
+    after: Operator
+    port: int
+    """Which input of `after` it is."""
+    key: Key | None
+    """What decides which task gets a row; None: the task with the sender's number."""
+    columns: tuple[str, ...]
+    """Those that are needed behind it."""
+
+    @property
+    def changes(self) -> bool:
+        """Does it carry weights?"""
+        return self.before.changes
+
+    @property
+    def table(self) -> bool:
+        """Is it looked up in?"""
+        return self.port in self.after.table_ports
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SharedTable:
+    """A broadcast table: read by each worker, for all its tasks."""
+
+    source: TableSource
+    value: Format
+    columns: tuple[str, ...]
+    """Those that are looked up."""
+    epochs: str | None
+    """The topic that says which epochs are complete, where the table is the result of a batch part of the flow."""
+
+    @property
+    def input(self) -> Input:
+        """What is read."""
+        return Input(self.source.id, self.source.topic, "source", table=True, headers=self.epochs is not None)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PhysicalStage:
+    """See `falkirk.stream.stages.plan.Stage`."""
+
+    app: str
+    id: str
+    operators: tuple[Operator, ...]
+    """Without sources, in the order of definition."""
+    sources: Mapping[Source, Format]
+    """With the format that decodes the columns which are used here."""
+    edges_in: tuple[Edge, ...]
+    edges_out: tuple[Edge, ...]
+    regime: RegimePlan
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    keeping: tuple[Operator, ...]
+    """The operators with state."""
+    state_schema: str
+    dead_letters: str
+    """The flow's topic of them; an operator may have another."""
+    handled: Mapping[Operator, Handling]
+    """What becomes of what fails, in each operator that can go on."""
+    shared: tuple[SharedTable, ...] = ()
+
+    @property
+    def stateful(self) -> bool:
+        return bool(self.keeping)
+
+    @property
+    def tables(self) -> Mapping[tuple[str, str], int]:
+        """Operator's id and table's name → the table's number in keys of state."""
+        known = schema.numbers(self.state_schema)
+        return {(o.id, t): n for o in self.keeping for t, n in zip(sorted(o.tables()), known[o.id], strict=True)}
+
+    @property
+    def partitioned_by(self) -> Literal["topic", "shards"]:
+        return "topic" if self.sources else "shards"
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.blake2b(self.state_schema.encode(), digest_size=16).hexdigest()
+
+    def known_as(self, name: str, state_schema: str, rebuilt: Collection[str] = ()) -> PhysicalStage:
+        now = schema.evolved(state_schema, kept_by(self.keeping), kept_earlier(self.keeping), rebuilt)
+        return replace(self, id=name, state_schema=now)
+
+    def reading(self, inputs: tuple[Input, ...]) -> PhysicalStage:
+        return replace(self, inputs=inputs)
+
+    def circuit(self, partition: int, layout: Layout) -> Circuit:
+        from falkirk.stream.circuit.circuit import StageCircuit
+
+        return StageCircuit(self, partition, layout)
