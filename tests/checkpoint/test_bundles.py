@@ -73,7 +73,7 @@ def test_a_damaged_bundle_is_refused(value: bytes) -> None:
 
 def test_a_bundle_whose_header_names_other_parts_is_refused() -> None:
     (sent,) = bundled([edge("a/0", 1, (0, b"x", 0)), edge("a/1", 1, (0, b"y", 0))])
-    with pytest.raises(msgspec.DecodeError, match="2 parts names 1 steps"):
+    with pytest.raises(msgspec.DecodeError, match="2 parts names 1 step"):
         parts_made([(BUNDLE, b"a/0 1 0")], sent.values[0])
 
 

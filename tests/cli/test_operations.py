@@ -91,7 +91,7 @@ def test_an_app_is_paused_killed_resumed_and_drained_and_its_state_is_looked_at(
         desk.refused(2, f"app '{name}' is running", "stop it first", of=desk.give(*command, stateful=True))
 
     code, said = desk.give("pause", name)
-    assert (code, f"{name}: paused, 1 workers wait" in said) == (0, True), said
+    assert (code, f"{name}: paused, 1 worker waiting" in said) == (0, True), said
     running.feed(14)
     found = settled(running, desk, state="paused", lag=14)
     assert "@" in found["paused"]["by"]
@@ -112,7 +112,7 @@ def test_an_app_is_paused_killed_resumed_and_drained_and_its_state_is_looked_at(
     while (settled(running, desk, state="paused", lag=14)["workers"] or [{"pid": before}])[0]["pid"] == before:
         time.sleep(0.2)
     code, said = desk.give("resume", name)
-    assert (code, f"{name}: resumed, 1 workers go on" in said) == (0, True), said
+    assert (code, f"{name}: resumed, 1 worker running" in said) == (0, True), said
     settled(running, desk, state="running", lag=0, paused=None)
     assert f"{name}: is not paused" in desk.give("resume", name)[1]
 
@@ -133,7 +133,7 @@ def test_an_app_is_paused_killed_resumed_and_drained_and_its_state_is_looked_at(
 
     running.feed(7)
     code, said = desk.give("drain", name)
-    assert (code, f"{name}: drained, 1 workers have left" in said) == (0, True), said
+    assert (code, f"{name}: drained, 1 worker stopped" in said) == (0, True), said
     assert run.wait(30) == 0
     settled(running, desk, state="stopped", lag=0)
 

@@ -145,7 +145,7 @@ def test_epochs_are_counted_when_they_end(metrics: Metrics, tell: Tell) -> None:
 def test_a_worker_is_ready_when_its_tasks_run_and_it_has_committed_or_nothing_to_read(
     metrics: Metrics, tell: Tell
 ) -> None:
-    assert metrics.ready() == "2 of 2 workers are starting"
+    assert metrics.ready() == "2 of 2 workers starting"
     tell(Started(0, 10))
     tell(Started(1, 11))
     assert metrics.ready() == "worker 0 is starting\nworker 1 is starting"

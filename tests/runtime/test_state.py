@@ -90,7 +90,7 @@ def test_what_has_changed_since_the_version_comes_first(kept: tuple[Table, TaskS
 
 def test_a_key_that_is_none_of_the_state_s_is_said(kept: tuple[Table, TaskState, MemoryApp]) -> None:
     table, _, _ = kept
-    with pytest.raises(ConfigError, match="a key of this state has 2 columns, and 1 are given"):
+    with pytest.raises(ConfigError, match="a key of this state has 2 columns, and 1 given"):
         key_of(table, ["2026-11-01"])
     with pytest.raises(ConfigError, match="'soon' is no Date\n  where: the key's columns: day: Date, shop: String"):
         key_of(table, ["soon", "north"])

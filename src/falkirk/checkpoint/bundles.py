@@ -18,6 +18,7 @@ import msgspec
 
 from falkirk.checkpoint.ports import Writes
 from falkirk.checkpoint.steps import HEADER, Maker, maker
+from falkirk.wording import counted
 
 BUNDLE = "falkirk-bundle"
 MARK = b"\x03"
@@ -97,5 +98,5 @@ def parts_made(
     lines = found[BUNDLE].split(b"\n")
     values = parts_of(value)
     if len(lines) != len(values):
-        raise msgspec.DecodeError(f"a bundle of {len(values)} parts names {len(lines)} steps")
+        raise msgspec.DecodeError(f"a bundle of {counted(len(values), 'part')} names {counted(len(lines), 'step')}")
     return list(zip(map(maker, lines), values, strict=True))

@@ -17,6 +17,7 @@ from falkirk.runtime.inspect.status import read_status
 from falkirk.runtime.messages import request_progress
 from falkirk.runtime.messages.request_progress import AppRequest, follow
 from falkirk.runtime.observe.console import paused_words, table
+from falkirk.wording import counted
 
 
 def _timeout(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -52,7 +53,9 @@ def pause(app: str, timeout: str, **options: Any) -> None:
             where=left,
             hint=f"the pause stands, and they follow it when they hear of it; falkirk resume {app} takes it back",
         )
-    click.echo(f"{app}: paused, {len(asked.workers())} workers wait; falkirk resume {app} lets them go on")
+    click.echo(
+        f"{app}: paused, {counted(len(asked.workers()), 'worker')} waiting; falkirk resume {app} lets them go on"
+    )
 
 
 @click.command()
@@ -81,7 +84,7 @@ def resume(app: str, timeout: str, **options: Any) -> None:
             where=left,
             hint=f"they go on when they hear of it; falkirk status {app} tells",
         )
-    click.echo(f"{app}: resumed, {len(asked.workers())} workers go on")
+    click.echo(f"{app}: resumed, {counted(len(asked.workers()), 'worker')} running")
 
 
 @click.command()
@@ -155,7 +158,7 @@ def drain(app: str, timeout: str, **options: Any) -> None:
         )
     joined = asked.workers()
     words = f"; started since, and at work: {', '.join(sorted(joined))}" if joined else ""
-    click.echo(f"{app}: drained, {len(before)} workers have left{words}")
+    click.echo(f"{app}: drained, {counted(len(before), 'worker')} stopped{words}")
 
 
 def _app(app: str, options: dict[str, Any]) -> AppRequest:

@@ -33,6 +33,7 @@ from falkirk.runtime.messages.protocol import BUG, EpochReport
 from falkirk.stream.backfill import History
 from falkirk.stream.backfill.stage import backfill_stage
 from falkirk.stream.flow.load import load_flow
+from falkirk.wording import counted
 
 
 @click.command()
@@ -151,4 +152,4 @@ def _words(epochs: Epochs) -> str:
     assert isinstance(epochs.ended, Completed)
     records = sum(r.end - r.start for r in epochs.complete.division)
     seconds = (epochs.ended.clock - epochs.complete.clock) / 1000
-    return f"{records:,} input records, {epochs.ended.rows:,} results, in {seconds:.1f} s"
+    return f"{counted(records, 'input record')}, {counted(epochs.ended.rows, 'result')}, in {seconds:.1f} s"

@@ -13,6 +13,7 @@ from falkirk.runtime.layout.deleting import Belongings, belongings, check_stoppe
 from falkirk.runtime.layout.deleting import delete as delete_app
 from falkirk.runtime.rebuild.shadows import check_taken
 from falkirk.stream.definition.names import control_topic
+from falkirk.wording import counted
 
 
 @click.command()
@@ -65,7 +66,7 @@ def say_state(found: Belongings) -> None:
     if found.versions is not None:
         objects, size = found.versions.count()
         words = (
-            f"{objects:,} objects, {size / (1 << 20):,.1f} MiB, under"
+            f"{counted(objects, 'object')}, {size / (1 << 20):,.1f} MiB, under"
             if objects
             else "none (are they elsewhere? give the run's --checkpoints) under"
         )

@@ -94,7 +94,7 @@ def list_command(app: str, as_json: bool, **options: Any) -> None:
         )  # fmt: skip
     screen.print(rows if counts else Text("no dead letters", "dim"))
     if letters.foreign:
-        screen.print(Text(f"{letters.foreign:,} other records are in {', '.join(letters.where)}", "dim"))
+        screen.print(Text(f"{wording.counted(letters.foreign, 'other record')} in {', '.join(letters.where)}", "dim"))
 
 
 @dlq.command(short_help="Show them: address, reason, payload.")
@@ -164,18 +164,18 @@ def replay(app: str, to: str | None, again: bool, dry_run: bool, **options: Any)
         return
     with _progress(plan.due) as on_progress:
         written = Replay(letters, choice, to, again, on_progress).run()
-    click.echo(f"{written:,} records are written again", err=True)
+    click.echo(f"{wording.counted(written, 'record')} written again", err=True)
     click.echo(written)
 
 
 def _words(plan: ReplayPlan, to: str | None) -> Iterator[str]:
-    yield f"{plan.due:,} records to write {'to ' + to if to else 'back to their topics'}"
+    yield f"{wording.counted(plan.due, 'record')} to write {'to ' + to if to else 'back to their topics'}"
     if plan.settled:
-        yield f"{plan.settled:,} were replayed already"
+        yield f"{plan.settled:,} replayed already"
     if plan.failed_again:
-        yield f"{plan.failed_again:,} were replayed and failed again: they are left alone, without --again"
+        yield f"{plan.failed_again:,} replayed, and failed again: skipped, unless --again is given"
     if plan.unknown:
-        yield f"{plan.unknown:,} letters are of rows, not of records, and cannot be replayed"
+        yield f"{wording.counted(plan.unknown, 'letter')} of rows, not of records: they cannot be replayed"
 
 
 @contextmanager

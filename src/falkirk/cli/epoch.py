@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from falkirk.cli.options import cluster_options, cluster_settings, run_options, settings_from
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.messages.epochs import BatchPart, EpochStatus, batch_part, driven, reason
+from falkirk.wording import counted
 
 LOOK = 0.5
 """Seconds between two looks."""
@@ -53,7 +54,7 @@ def epoch(app: str, stage: str, abandon: bool, detach: bool, **options: Any) -> 
     done = "abandoned" if abandon else "complete"
     what = f"{app}: epoch {found.epoch} of {stage} is {found.state}"
     click.echo(
-        f"{what}, {found.rows:,} records of {found.records:,} input records"
+        f"{what}, {counted(found.rows, 'record')} of {counted(found.records, 'input record')}"
         + (f": {reason(part.epochs)}" if abandon else "")
     )
     sys.exit(0 if found.state == done else 1)

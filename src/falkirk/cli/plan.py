@@ -15,6 +15,7 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.app.app import prepare
 from falkirk.runtime.app.changes import BesideChange, Changes, Fate, StageChange, changes
 from falkirk.stream.flow.load import load_flow
+from falkirk.wording import counted
 
 SIGN: dict[Fate, tuple[str, str]] = {
     "kept": ("=", ""), "new": ("+", "green"), "migrated": ("→", "cyan"), "rebuilt": ("↻", "cyan"), "dropped": ("−", "red"),
@@ -76,7 +77,8 @@ def _lines(found: Changes, rebuild: Sequence[str] = ()) -> Iterator[str]:
     for stage in found.stages:
         yield ""
         yield _signed(
-            stage.fate, f"stage {stage.stage}: {stage.regime}, {stage.tasks} tasks, reads {', '.join(stage.reads)}"
+            stage.fate,
+            f"stage {stage.stage}: {stage.regime}, {counted(stage.tasks, 'task')}, reads {', '.join(stage.reads)}",
         )
         for operator in stage.operators:
             note = " (begins empty, with what is read from now on)" if _late(stage, operator.fate) else ""
@@ -88,7 +90,7 @@ def _lines(found: Changes, rebuild: Sequence[str] = ()) -> Iterator[str]:
     if found.topics or found.left:
         yield ""
     for topic, partitions in found.topics.items():
-        yield _signed("new", f"topic {topic}: {partitions} partitions")
+        yield _signed("new", f"topic {topic}: {counted(partitions, 'partition')}")
     for topic in found.left:
         yield _signed("dropped", f"topic {topic}: no longer used; it stays, for you to delete")
     if found.beside is not None:

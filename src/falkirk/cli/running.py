@@ -204,7 +204,7 @@ def _supervise(
             while not finished():
                 time.sleep(0.05)
     if end is not None and following is not None and following.finished() and app.tasks:
-        records, took = f"{end.progress()[1]:,} input records", clock(watch.board.seconds)
+        records, took = counted(end.progress()[1], "input record"), clock(watch.board.seconds)
         if settings.beside:
             again = " ".join(f"--rebuild {id_}" for id_ in settings.rebuild)
             say(f"{app.name}: read all that the app had read when this began: {records}, in {took}. Now stop the app, and "

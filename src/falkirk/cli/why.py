@@ -20,6 +20,7 @@ from falkirk.runtime.inspect.lineage_step import Made, Read, sources_of, trimmed
 from falkirk.stream.dataflow.provenance import Provenance
 from falkirk.stream.flow.load import load_flow
 from falkirk.stream.stages.endpoints import Row, View, plain, view_of, views_of
+from falkirk.wording import counted
 
 KEEP = "run the app with --keep-steps 1h: then steps stay on record for an hour (falkirk dev keeps them for 10 minutes)"
 """What to do if steps are gone: it helps with what is written from then on."""
@@ -144,8 +145,8 @@ def _grow(tree: Tree, made: Made) -> None:
         return
     facts = [in_words(made.clock), made.owner and f"by {made.owner}"]
     facts += [
-        f"{made.rows:,} rows" if made.rows is not None else None,
-        f"{made.dead:,} dead letters" if made.dead else None,
+        counted(made.rows, "row") if made.rows is not None else None,
+        counted(made.dead, "dead letter") if made.dead else None,
     ]
     tree.add(Text(", ".join(fact for fact in facts if fact), "dim"))
     if made.corrects is not None:

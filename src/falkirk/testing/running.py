@@ -12,6 +12,7 @@ from falkirk.testing.app import App
 from falkirk.testing.dying import step_dying
 from falkirk.testing.process import Ending
 from falkirk.testing.records import Sink
+from falkirk.wording import counted
 
 STEPS = 10
 """This many steps take in the input, or one per record if there are fewer."""
@@ -94,4 +95,4 @@ def _difference(due: Sink, found: Sink) -> str:
     for i, (a, b) in enumerate(zip(*told, strict=False)):
         if a != b:
             return f"record {i} is {b}, and was {a} without them"
-    return "" if len(told[0]) == len(told[1]) else f"{len(told[1])} records, and {len(told[0])} without them"
+    return "" if len(told[0]) == len(told[1]) else f"{counted(len(told[1]), 'record')}, and {len(told[0])} without them"

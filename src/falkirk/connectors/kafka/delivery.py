@@ -19,6 +19,7 @@ from confluent_kafka import ThrottleEvent
 from falkirk.cadence import Cadence
 from falkirk.checkpoint.ports import Unknown, Why
 from falkirk.connectors.kafka.config import logger
+from falkirk.wording import counted
 
 PATIENCE = 15.0
 """Seconds without a sign of progress after which a transaction's outcome is unknown."""
@@ -147,5 +148,5 @@ class Delivery:
 
     def _what(self, left: int) -> str:
         if left:
-            return f"{left:,} of {self._sent:,} records to be"
-        return f"the end of a transaction of {self._sent:,} records to be"
+            return f"{left:,} of {counted(self._sent, 'record')} to be"
+        return f"the end of a transaction of {counted(self._sent, 'record')} to be"

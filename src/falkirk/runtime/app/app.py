@@ -29,6 +29,7 @@ from falkirk.runtime.rebuild.shadows import with_shadows
 from falkirk.stream.dataflow.topics import Accepts, Input, Layout
 from falkirk.stream.definition.names import backfill_topic, changelog_topic, control_topic, epochs_topic, steps_topic
 from falkirk.stream.stages.plan import Plan, Stage
+from falkirk.wording import counted
 
 OWN_LOGS: frozenset[layout.Role] = frozenset({"steps", "changelog", "edge", "epochs"})
 """Topics that only Falkirk reads, beside the control topic."""
@@ -227,7 +228,8 @@ def check_fit(found: Preflight, steps: str, losing: Collection[str] = ()) -> Non
         check_stages(found.past.layout, found.stages, losing)
     elif (have := found.counts.get(steps, found.tasks)) != found.tasks:
         raise SourceError(
-            f"another flow ran under the name {found.plan.app!r}: it had {have} tasks, and this one has {found.tasks}",
+            f"another flow ran under the name {found.plan.app!r}: it had {counted(have, 'task')}, and this one has "
+            f"{found.tasks}",
             where=f"topic {steps}",
             hint="give this flow a name of its own",
         )

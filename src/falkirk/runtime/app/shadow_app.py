@@ -31,6 +31,7 @@ from falkirk.stream.definition.names import control_topic, shadow_app, steps_top
 from falkirk.stream.evolution.shadow import ShadowStage, shadow_of
 from falkirk.stream.stages.plan import Plan
 from falkirk.stream.stages.stage import PhysicalStage
+from falkirk.wording import counted
 
 
 def met(plan: Plan, settings: Settings, topics: Topics) -> App:
@@ -89,7 +90,7 @@ def _stages(found: Preflight, known: LayoutRecord) -> list[ShadowStage]:
         one = shadow_of(stage, schema.change(was.state, now.state).rebuilt, needed)
         if stage_size(one, found.counts) != was.tasks:
             raise ConfigError(
-                f"stage {now.id!r} has {was.tasks} tasks, and what is read for the rebuild fewer partitions",
+                f"stage {now.id!r} has {counted(was.tasks, 'task')}, and what is read for the rebuild fewer partitions",
                 where="falkirk rebuild",
                 hint="rebuild it in place: falkirk run APP:FLOW --rebuild ID",
             )

@@ -30,6 +30,7 @@ from falkirk.runtime.host.identity import host_name
 from falkirk.runtime.messages.protocol import EpochReport
 from falkirk.stream.backfill import BackfillJob
 from falkirk.stream.batch import Job
+from falkirk.wording import counted
 
 LOOK = 1.0
 """Seconds between two checks whether an epoch is due."""
@@ -157,7 +158,7 @@ class Driver:
         if not _published(parts, standings):
             self._check(opened)
             rows = sum(r.end - r.start for r in opened.division)
-            self._say(opened, "opened", f"of {rows:,} records")
+            self._say(opened, "opened", f"of {counted(rows, 'record')}")
             try:
                 self._compute(
                     batch,
@@ -199,7 +200,9 @@ class Driver:
         completed = Completed(opened.epoch, self._clock.now(), self._batch.output_ends(self._topics), rows)
         run(propose(self._log, self._batch.openings, epochs, completed))
         if epochs.ended == completed:
-            self._say(opened, "complete", f"{rows:,} records in {(completed.clock - opened.clock) / 1000:.1f} s")
+            self._say(
+                opened, "complete", f"{counted(rows, 'record')} in {(completed.clock - opened.clock) / 1000:.1f} s"
+            )
         self._trim(epochs, standings)
 
     def _abandon(self, epochs: Epochs) -> None:

@@ -37,6 +37,7 @@ from falkirk.stream.definition.names import control_topic, steps_topic
 from falkirk.stream.definition.pattern import Pattern
 from falkirk.stream.stages.endpoints import View, view_of, views_of
 from falkirk.stream.stages.plan import Plan
+from falkirk.wording import counted
 
 RECORDS = 100
 """This many of the last records of a source are decoded."""
@@ -103,7 +104,7 @@ def _on_the_cluster(plan: Plan, settings: Settings, topics: Topics) -> Iterator[
         with closing(ControlTopic(settings.cluster(), control_topic(settings.prefix, plan.app))) as control:
             found = preflight(plan, settings, topics, control)
         check_fit(found, steps_topic(settings.prefix, plan.app))
-        return f"{found.tasks} tasks, {'as the app has had them' if found.past.layout else 'for a new app'}"
+        return f"{counted(found.tasks, 'task')}, {'as the app has had them' if found.past.layout else 'for a new app'}"
 
     yield from tried("tasks", lay_out)
     if missing := [topic for topic in needed if not topic.exists]:
@@ -139,7 +140,7 @@ def _source(view: View, topics: Topics) -> str:
         raise ClusterError("it does not exist", hint=f"{HOW}, or pass topic= to the {view.kind} if it has another name")
     config = topics.configs([view.topic])[view.topic]
     shown = [f"{name}={config[name]}" for name in ("cleanup.policy", "retention.ms") if name in config]
-    return f"{found.partitions} partitions, {', '.join(shown)}"
+    return f"{counted(found.partitions, 'partition')}, {', '.join(shown)}"
 
 
 def _records(view: View, settings: Settings, topics: Topics) -> str:

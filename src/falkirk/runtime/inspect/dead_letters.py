@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
+from falkirk import wording
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition, cluster_of
 from falkirk.connectors.kafka.glance import Glance
 from falkirk.connectors.kafka.rewriting import Rewriter, Rewritten, read_marks
@@ -222,7 +223,8 @@ class Replay:
             count = self._partitions(address.topic)
             if address.partition >= count:
                 raise ClusterError(
-                    f"topic {address.topic!r} has {count} partitions, and a record came from partition {address.partition}",
+                    f"topic {address.topic!r} has {wording.counted(count, 'partition')}, and a record came "
+                    f"from partition {address.partition}",
                     hint="was it recreated? Write to another topic with --to",
                 )
             return TopicPartition(address.topic, address.partition)

@@ -20,6 +20,7 @@ from falkirk.runtime.layout.preflight import HOW
 from falkirk.stream.formats import Json
 from falkirk.stream.stages.plan import Plan
 from falkirk.stream.stages.producing import columns_of, encoded, placed, source_named, sources_of, topic_of
+from falkirk.wording import counted
 
 PATIENCE_S = 30.0
 """How long records may wait for a broker."""
@@ -69,7 +70,9 @@ class Sender:
         left = self._producer.flush(PATIENCE_S + 1)
         self._check()
         if left:
-            raise ClusterError(f"{left} records were not acknowledged in {PATIENCE_S:g} s", where=f"topic {self.topic}")
+            raise ClusterError(
+                f"{counted(left, 'record')} not acknowledged in {PATIENCE_S:g} s", where=f"topic {self.topic}"
+            )
 
     def _write(self, rows: pl.DataFrame) -> None:
         records = encoded(self.source, rows, Millis(int(time.time() * 1000)))

@@ -33,6 +33,7 @@ from falkirk.state.remote import RemoteVersion
 from falkirk.stream.definition.names import changelog_topic, steps_topic
 from falkirk.stream.stages.plan import Plan
 from falkirk.stream.stages.stored_state import Pair, Table, opened, pairs_of, table_of
+from falkirk.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ def key_of(table: Table, texts: Sequence[str | None]) -> pl.DataFrame:
     names = ", ".join(f"{name}: {dtype}" for name, dtype in table.keys.items())
     if len(texts) != len(table.keys):
         raise ConfigError(
-            f"a key of this state has {len(table.keys)} columns, and {len(texts)} are given",
+            f"a key of this state has {counted(len(table.keys), 'column')}, and {len(texts)} given",
             where=f"its columns: {names}",
         )
     columns = []

@@ -19,6 +19,7 @@ from falkirk.runtime.layout.layout import Known, LayoutRecord, ShadowRecord, Sta
 from falkirk.state import schema
 from falkirk.state.shards import SHARDS
 from falkirk.stream.stages.plan import Stage
+from falkirk.wording import counted
 
 ANOTHER_NAME = (
     "undo the change, or give the flow another name: it then starts from scratch, beside this one; or let this one "
@@ -128,7 +129,7 @@ def check_topics(known: LayoutRecord, found: Mapping[str, TopicInfo]) -> None:
         if was.role in ("sink", "dead_letters"):
             if now is not None and now.partitions < was.partitions:
                 raise SourceError(
-                    f"topic {name!r} has {now.partitions} partitions, but the app writes {was.partitions}",
+                    f"topic {name!r} has {counted(now.partitions, 'partition')}, but the app writes {was.partitions}",
                     where=_where(known, name),
                     hint=f"add partitions to it: at least {was.partitions}",
                 )
@@ -161,7 +162,7 @@ def check_alone(known: LayoutRecord, found: Mapping[str, TopicInfo]) -> None:
     for name, was in known.topics.items():
         if was.role == "steps" and name in found and found[name].partitions > was.partitions:
             raise StateError(
-                f"the flow has been changed by another run: it had {was.partitions} tasks, and has "
+                f"the flow has been changed by another run: it had {counted(was.partitions, 'task')}, and has "
                 f"{found[name].partitions} now",
                 where=f"app {known.app}",
                 hint="start this one again, with the new flow",

@@ -32,6 +32,7 @@ from falkirk.runtime.layout.layout import ENDING, Ending, Known, LayoutRecord
 from falkirk.state.files import remove_folder as remove_files
 from falkirk.state.objects import Leftovers, connect
 from falkirk.stream.definition.names import control_topic, drivers, replays_topic, steps_topic
+from falkirk.wording import counted
 
 Tell = Callable[[str], None]
 
@@ -178,7 +179,7 @@ def remove(found: Belongings, topics: Topics, tell: Tell, names: list[str]) -> N
         tell(f"topic {name}")
     if found.versions is not None and (objects := found.versions.count()[0]):
         found.versions.delete()
-        tell(f"{objects:,} objects under {found.versions.where}")
+        tell(f"{counted(objects, 'object')} under {found.versions.where}")
 
 
 def remove_folder(found: Belongings, tell: Tell) -> None:

@@ -66,7 +66,7 @@ def line(board: Board, progress: tuple[int, int] | None = None) -> str:
         parts.append(f"recovering {', '.join(_in_words(r) for r in recoveries[:3])}{_more(len(recoveries), 3)}")
     if progress is not None and board.app.tasks:
         done, total = progress
-        parts.append(f"{percent(done, total)} of {total:,} input records")
+        parts.append(f"{percent(done, total)} of {counted(total, 'input record')}")
     return f"{board.app.name}: {' · '.join(parts)}"
 
 

@@ -28,6 +28,7 @@ from falkirk.connectors.kafka.lag import lag
 from falkirk.runtime.messages.events import Ended, Line, Started, WorkerEvent
 from falkirk.runtime.messages.protocol import BOUNDS, EpochReport, Report, TaskReport, added
 from falkirk.runtime.observe.board import RUNNING, Board, WorkerState
+from falkirk.wording import counted
 
 SILENT = 300.0
 """Seconds until a loop that has not turned counts as dead: as long as a group member may go without a poll, so a process that
@@ -110,7 +111,7 @@ class Metrics(Collector):
             if not self._board.app.tasks:
                 return ""
             missing = self._board.size - len(workers)
-            starting = [f"{missing} of {self._board.size} workers are starting"] if missing else []
+            starting = [f"{missing} of {counted(self._board.size, 'worker')} starting"] if missing else []
             return "\n".join([*starting, *filter(None, map(self._missing, workers.values()))])
 
     def _missing(self, worker: WorkerState) -> str:
@@ -145,8 +146,8 @@ class Metrics(Collector):
         read = CounterMetricFamily("falkirk_records_read", "Input records of committed steps.", labels=TASK)
         dead = CounterMetricFamily("falkirk_dead_letters", "What failed and went to dead letters.", labels=TASK)
         skipped = CounterMetricFamily("falkirk_skipped", "What failed and was left out.", labels=TASK)
-        for total, counted in ((read, self._rows), (dead, self._dead), (skipped, self._skipped)):
-            for name, value in counted.items():
+        for total, by_task in ((read, self._rows), (dead, self._dead), (skipped, self._skipped)):
+            for name, value in by_task.items():
                 total.add_metric(_task(name), value)
         running = GaugeMetricFamily(
             "falkirk_task_running", "1 if the task runs here, 0 while it is taken over.", labels=TASK

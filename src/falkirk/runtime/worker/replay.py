@@ -19,6 +19,7 @@ from falkirk.runtime.worker.published import KafkaTopics, Topics, said
 from falkirk.runtime.worker.task import moving_of, outputs_of
 from falkirk.stream.dataflow.circuit import Circuit, Said, Speech, StepInput, StepOutput
 from falkirk.stream.stages.plan import Stage
+from falkirk.wording import counted
 
 LOST = Words(
     "the records of a recorded step are gone",
@@ -51,8 +52,8 @@ class Replays:
             return []
         if record.move is None and record.rows != sum(len(s.records) for s in slices):
             raise SourceError(
-                f"step {record.step} of task {task} read {record.rows} records, but {sum(len(s.records) for s in slices)} "
-                "of them are left",
+                f"step {record.step} of task {task} read {counted(record.rows, 'record')}, of which "
+                f"{sum(len(s.records) for s in slices)} are left",
                 where=", ".join(str(r) for r in division if r.end > r.start),
                 hint="the lazy regime reads its inputs again: bring back the state directory or the checkpoint store with "
                 "the newest version, or give the flow another name: it then starts from scratch",
@@ -91,7 +92,10 @@ def difference(
     corrected = circuit.correct(speech(should), have, records[-1].clock, state)
     first, last = records[0].step, records[-1].step
     told = {"task": str(task), "step": last}
-    written = ", ".join(f"{len(e.values):,} records to {e.output}" for e in corrected.emitted) or "nothing is written"
+    written = (
+        ", ".join(f"{counted(len(e.values), 'record')} to {e.output}" for e in corrected.emitted)
+        or "nothing is written"
+    )
     logger.warning("task %s: steps %s to %s give another output now than they published, which is corrected: %s",
                    task, first, last, written, extra=told)  # fmt: skip
     for output, count in corrected.left.items():

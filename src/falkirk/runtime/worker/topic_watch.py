@@ -24,6 +24,7 @@ from falkirk.errors import OutgrownError, UnreachableError
 from falkirk.runtime.layout.compatibility import check_alone, check_topics
 from falkirk.runtime.layout.layout import LayoutRecord
 from falkirk.stream.definition.pattern import Pattern
+from falkirk.wording import counted
 
 EVERY = 2.0
 """Seconds between two checks."""
@@ -111,7 +112,9 @@ class TopicWatch:
         check_topics(self._layout, found)
         check_alone(self._layout, found)
         if new := sorted(found.keys() & self._coming):
-            raise OutgrownError(f"{len(new)} more topics match: {', '.join(new)}", where=f"app {self._layout.app}")
+            raise OutgrownError(
+                f"{counted(len(new), 'more topic')} match: {', '.join(new)}", where=f"app {self._layout.app}"
+            )
 
     def _match(self, names: list[str], now: float) -> None:
         there = [address(self._cluster, name) for name in names]

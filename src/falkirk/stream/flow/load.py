@@ -14,6 +14,7 @@ from types import CodeType, ModuleType
 from falkirk.errors import ConfigError, DefinitionError, FalkirkError
 from falkirk.stream.definition.blame import in_brief, raised_at
 from falkirk.stream.flow.flow import Flow
+from falkirk.wording import counted
 
 _under_way: list[str] = []
 """The targets that are being loaded just now."""
@@ -48,7 +49,8 @@ def load_flow(target: str) -> Flow:
         raise ConfigError(f"{place} has no flow", hint='make one there: flow = fk.Flow("name")')
     if len(flows) != 1:
         raise ConfigError(
-            f"{place} has {len(flows)} flows", hint=f"say which: {', '.join(f'{place}:{key}' for key in sorted(flows))}"
+            f"{place} has {counted(len(flows), 'flow')}",
+            hint=f"say which: {', '.join(f'{place}:{key}' for key in sorted(flows))}",
         )
     return next(iter(flows.values()))
 

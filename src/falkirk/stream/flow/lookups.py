@@ -18,6 +18,7 @@ from falkirk.stream.flow.alternatives import TABLE, missing
 from falkirk.stream.formats import Key
 from falkirk.stream.formats.rows import Row
 from falkirk.stream.formats.types import type_name
+from falkirk.wording import counted
 
 if TYPE_CHECKING:
     from falkirk.stream.flow.streams import Stream
@@ -155,7 +156,8 @@ def _check_sides(before: op.Operator, table: Table, graph: op.Graph, how: Any, w
 def _check_types(mine: pl.Schema, on: Key, theirs: pl.Schema, key: Key, where: str) -> None:
     if len(on.columns) != len(key.columns):
         raise DefinitionError(
-            f"the table's key is {', '.join(key.columns)}, and on= names {len(on.columns)} columns", where=where
+            f"the table's key is {', '.join(key.columns)}, and on= names {counted(len(on.columns), 'column')}",
+            where=where,
         )
     for a, b in zip(on.columns, key.columns, strict=True):
         if mine[a] != theirs[b]:

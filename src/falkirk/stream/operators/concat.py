@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskContext
+from falkirk.wording import counted
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -21,7 +22,7 @@ class Concat(Operator):
 
     @property
     def words(self) -> str:
-        return f"concat of {len(self.inputs)} streams"
+        return f"concat of {counted(len(self.inputs), 'stream')}"
 
     def runner(self, task: TaskContext) -> Runner:
         return RowWise(lambda run, batch: batch, weighted=self.weighted(task))

@@ -69,7 +69,7 @@ def _batch(stage: BatchStage) -> Iterable[str]:
     every, history = stage.regime.every, stage.regime.history
     when = "on demand"
     if every is not None:
-        when = f"every {_time(every)}" if isinstance(every, timedelta) else f"every {every:,} new records"
+        when = f"every {_time(every)}" if isinstance(every, timedelta) else f"every {counted(every, 'new record')}"
     yield f"batch {stage.id}: an epoch {when}, of {_HISTORY[history]}"
     yield from _sources(stage.sources)
     yield from _operators(stage.operators, replaced=history == "whole")
