@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping as _Mapping
+from typing import Any as _Any
+
 from narwhals import all as all
 from narwhals import all_horizontal as all_horizontal
 from narwhals import any_horizontal as any_horizontal
@@ -29,20 +32,21 @@ from falkirk.stream.aggregates import max as max
 from falkirk.stream.aggregates import mean as mean
 from falkirk.stream.aggregates import min as min
 from falkirk.stream.aggregates import sum as sum
+from falkirk.stream.dataflow.earlier import From as From
+from falkirk.stream.dataflow.process import KeyContext as KeyContext
+from falkirk.stream.dataflow.process import Process as Process
+from falkirk.stream.dataflow.process import Timer as Timer
 from falkirk.stream.dataflow.provenance import Provenance as Provenance
 from falkirk.stream.dataflow.provenance import provenance as provenance
-from falkirk.stream.definition.earlier import From as From
 from falkirk.stream.definition.on_error import DeadLetter as DeadLetter
 from falkirk.stream.definition.on_error import Skip as Skip
 from falkirk.stream.definition.on_error import Stop as Stop
 from falkirk.stream.definition.pattern import Pattern as Pattern
-from falkirk.stream.definition.process import KeyContext as KeyContext
-from falkirk.stream.definition.process import Process as Process
-from falkirk.stream.definition.process import Timer as Timer
 from falkirk.stream.definition.regimes import Batch as Batch
 from falkirk.stream.definition.regimes import EagerCheckpoint as EagerCheckpoint
 from falkirk.stream.definition.regimes import LazyCheckpoint as LazyCheckpoint
 from falkirk.stream.flow.flow import Flow as Flow
+from falkirk.stream.flow.launcher import register as _register
 from falkirk.stream.flow.streams import Stream as Stream
 from falkirk.stream.formats import Avro as Avro
 from falkirk.stream.formats import Float32BE as Float32BE
@@ -74,3 +78,12 @@ from falkirk.stream.formats.types import UInt8 as UInt8
 from falkirk.stream.formats.types import UInt16 as UInt16
 from falkirk.stream.formats.types import UInt32 as UInt32
 from falkirk.stream.formats.types import UInt64 as UInt64
+
+
+def _launch(flow: Flow, command: str, options: _Mapping[str, _Any]) -> None:
+    from falkirk.cli.here import start
+
+    start(flow, command, options)
+
+
+_register(_launch)

@@ -92,7 +92,7 @@ def test_a_syntax_error_on_the_screen(tmp_path: Path) -> None:
 
 
 def test_what_users_raise_from_the_depths_of_others_code_is_told_with_their_line() -> None:
-    from falkirk.stream.definition.blame import raised
+    from falkirk.blame import raised
 
     def strict(text: str) -> object:
         import json

@@ -35,7 +35,7 @@ from falkirk.connectors.kafka import rewriting
 from falkirk.runtime.inspect import dead_letters
 
 method, when, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
-dlq.SLICE = 2
+dead_letters.SLICE = 2
 real = rewriting.initialised
 
 class Deadly:

@@ -18,8 +18,8 @@ import falkirk as fk
 from falkirk.connectors import registry as connector
 from falkirk.errors import ConfigError, DefinitionError, UnreachableError
 from falkirk.runtime.app.registries import meet_registries
+from falkirk.stream.flow.explain import explain
 from falkirk.stream.formats import Avro
-from falkirk.stream.planner.explain import explain
 from falkirk.testing.memory import MemoryApp
 from falkirk.testing.registry import RegistryServer
 

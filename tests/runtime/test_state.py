@@ -18,7 +18,7 @@ from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.objects import connect
 from falkirk.state.rocks import RocksStore
 from falkirk.state.store import Progress
-from falkirk.stream.stages.stored_state import Table, newest_versions, opened, table_of
+from falkirk.stream.access.stored_state import Table, newest_versions, opened, table_of
 from falkirk.testing.memory import MemoryApp
 
 ROW = {"day": fk.Date, "shop": str, "price": int}

@@ -19,7 +19,7 @@ from falkirk.runtime.app.sources import with_stand_ins
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.preflight import others
 from falkirk.stream.batch import Piece
-from falkirk.stream.planner.explain import explain
+from falkirk.stream.flow.explain import explain
 
 BID = fk.Json({"auction": fk.Int64, "price": fk.Int64})
 EAGER, LAZY = fk.EagerCheckpoint(), fk.LazyCheckpoint()

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import falkirk as fk
 from falkirk.checkpoint.ids import TopicPartition
+from falkirk.stream.access.endpoints import views_of
 from falkirk.stream.dataflow import packing
 from falkirk.stream.dataflow.batch import TS
 from falkirk.stream.dataflow.provenance import provenances
-from falkirk.stream.stages.endpoints import views_of
 from falkirk.testing.memory import MemoryApp
 
 ROW = fk.Json({"k": fk.Int64, "g": fk.String, "x": fk.Int64})

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 import falkirk as fk
 from falkirk.cli.explain import explain as command
 from falkirk.stream.dataflow.topics import Layout
-from falkirk.stream.planner.explain import explain
+from falkirk.stream.flow.explain import explain
 
 FLOW = """
 import falkirk as fk

@@ -73,7 +73,7 @@ def shadow(app: fk.testing.App, flow: fk.Flow, rebuild: str, patch: pytest.Monke
         state: Overlay = Overlay(EmptyReader())
         log = app._cluster.broker[TopicPartition(CHANGELOG, p)]
         read = app._cluster.read(TopicPartition("paid", p), 0)
-        assert not circuit.moving(state)
+        assert not stage.evolution(circuit).moving(state)
         while read:
             some, read = read[: (n := dice.randint(1, 5))], read[n:]
             step = Overlay(state)

@@ -7,7 +7,7 @@ import pytest
 import falkirk as fk
 from falkirk.cli.peek import chosen
 from falkirk.errors import ConfigError
-from falkirk.stream.stages.endpoints import View, views_named, views_of
+from falkirk.stream.access.endpoints import View, views_named, views_of
 from falkirk.stream.stages.plan import Plan
 from falkirk.testing.memory import MemoryApp, Record
 

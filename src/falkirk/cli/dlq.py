@@ -24,8 +24,8 @@ from falkirk.errors import ConfigError
 from falkirk.runtime.inspect.dead_letters import DeadLetters, Found, Replay, ReplayPlan, counted
 from falkirk.runtime.inspect.letters import Choice, Marks
 from falkirk.runtime.observe.console import table
+from falkirk.stream.access.endpoints import plain
 from falkirk.stream.flow.load import load_flow
-from falkirk.stream.stages.endpoints import plain
 
 Command = Callable[..., Any]
 

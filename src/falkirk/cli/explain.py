@@ -7,8 +7,8 @@ import click
 from falkirk.cli.given import Given
 from falkirk.cli.options import config as config_option
 from falkirk.cli.options import prefix_option
+from falkirk.stream.flow.explain import explain as in_words
 from falkirk.stream.flow.load import load_flow
-from falkirk.stream.planner.explain import explain as in_words
 
 
 @click.command()

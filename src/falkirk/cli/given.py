@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from falkirk.blame import did_you_mean
 from falkirk.checkpoint.ids import CLUSTER
 from falkirk.connectors.kafka.config import Cluster, cluster_env
 from falkirk.errors import ConfigError
-from falkirk.stream.definition.blame import did_you_mean
 
 USUAL = Path("falkirk.toml")
 """The default settings file."""

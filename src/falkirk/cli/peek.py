@@ -17,8 +17,8 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.inspect.peek import Start, peek, peek_complete
 from falkirk.runtime.observe.console import table
+from falkirk.stream.access.endpoints import Row, View, plain, views_named, views_of
 from falkirk.stream.flow.load import load_flow
-from falkirk.stream.stages.endpoints import Row, View, plain, views_named, views_of
 
 
 @click.command(name="peek")

@@ -16,9 +16,9 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.inspect.state import States, TaskState, first_rows, key_of
 from falkirk.runtime.observe.console import table as columns_of
+from falkirk.stream.access.endpoints import plain
+from falkirk.stream.access.stored_state import Table
 from falkirk.stream.flow.load import load_flow
-from falkirk.stream.stages.endpoints import plain
-from falkirk.stream.stages.stored_state import Table
 
 
 @click.group()

@@ -17,9 +17,9 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.inspect.lineage import Answer, LineageReader
 from falkirk.runtime.inspect.lineage_step import Made, Read, sources_of, trimmed
+from falkirk.stream.access.endpoints import Row, View, plain, view_of, views_of
 from falkirk.stream.dataflow.provenance import Provenance
 from falkirk.stream.flow.load import load_flow
-from falkirk.stream.stages.endpoints import Row, View, plain, view_of, views_of
 from falkirk.wording import counted
 
 KEEP = "run the app with --keep-steps 1h: then steps stay on record for an hour (falkirk dev keeps them for 10 minutes)"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from falkirk.stream.stages.producing import Record
+from falkirk.stream.access.producing import Record
 from falkirk.testing.app import App
 from falkirk.testing.records import Sink
 from falkirk.testing.running import run

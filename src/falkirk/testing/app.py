@@ -16,12 +16,12 @@ from falkirk.durations import DurationLike, parse_duration
 from falkirk.errors import FalkirkError
 from falkirk.runtime.layout.preflight import parts
 from falkirk.state.codec import prefix_end
-from falkirk.stream.definition.process import moment
+from falkirk.stream.access.endpoints import views_of
+from falkirk.stream.access.producing import Rows, Sent, encoded, placed, source_named, topic_of
+from falkirk.stream.access.stored_state import table_of
+from falkirk.stream.dataflow.process import moment
 from falkirk.stream.flow.flow import Flow
-from falkirk.stream.stages.endpoints import views_of
 from falkirk.stream.stages.plan import Plan
-from falkirk.stream.stages.producing import Rows, Sent, encoded, placed, source_named, topic_of
-from falkirk.stream.stages.stored_state import table_of
 from falkirk.testing.cluster import Cluster, Message
 from falkirk.testing.epochs import EpochRuns
 from falkirk.testing.process import Process

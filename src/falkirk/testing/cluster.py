@@ -255,7 +255,9 @@ class Replays:
         if record.step == 0:
             return []
         circuit = bound.stage.circuit(bound.task.id.partition, self._cluster.layout)
-        return outputs_of(again(circuit, record, StepInput(record.clock, slices), state).emitted)
+        return outputs_of(
+            again(circuit, bound.stage.evolution(circuit), record, StepInput(record.clock, slices), state).emitted
+        )
 
     async def difference(
         self, task: TaskId, records: Sequence[StepRecord], should: Sequence[Output], state: Overlay
@@ -263,7 +265,13 @@ class Replays:
         """What corrects the difference between what the steps have said and what they should have said."""
         stage = self._tasks[task].stage
         return difference(
-            task, stage, stage.circuit(task.partition, self._cluster.layout), self, records, should, state
+            task,
+            stage,
+            stage.evolution(stage.circuit(task.partition, self._cluster.layout)),
+            self,
+            records,
+            should,
+            state,
         )
 
     def bounds(self, places: Collection[TopicPartition]) -> dict[TopicPartition, tuple[Offset, Offset]]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.publishing import HEADER
+from falkirk.stream.access.producing import Sent
 from falkirk.stream.batch.stage import BatchStage
 from falkirk.stream.stages.plan import Plan
-from falkirk.stream.stages.producing import Sent
 from falkirk.testing.batch import epoch
 from falkirk.testing.cluster import Cluster, Message
 

@@ -28,10 +28,10 @@ from falkirk.runtime.layout.preflight import matched, parts
 from falkirk.runtime.processes.draining import Following
 from falkirk.runtime.processes.until_end import UntilEnd
 from falkirk.runtime.worker.work import work
+from falkirk.stream.access.endpoints import views_of
+from falkirk.stream.access.producing import Rows, encoded, placed, source_named, topic_of
 from falkirk.stream.flow.flow import Flow
-from falkirk.stream.stages.endpoints import views_of
 from falkirk.stream.stages.plan import Plan
-from falkirk.stream.stages.producing import Rows, encoded, placed, source_named, topic_of
 from falkirk.testing.records import Sink, sink_of
 
 

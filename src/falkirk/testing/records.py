@@ -8,10 +8,10 @@ from typing import Any
 
 import polars as pl
 
+from falkirk.stream.access.endpoints import View
+from falkirk.stream.access.producing import Record
+from falkirk.stream.dataflow.process import moment
 from falkirk.stream.dataflow.records import Message
-from falkirk.stream.definition.process import moment
-from falkirk.stream.stages.endpoints import View
-from falkirk.stream.stages.producing import Record
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Literal
 
 from falkirk.errors import ConfigError
+from falkirk.stream.access.producing import Rows
 from falkirk.stream.flow.flow import Flow
-from falkirk.stream.stages.producing import Rows
 from falkirk.testing.app import App
 from falkirk.testing.dying import step_dying
 from falkirk.testing.process import Ending

@@ -19,11 +19,11 @@ from typing import Any
 import polars as pl
 
 from falkirk.errors import ConfigError, DefinitionError
+from falkirk.stream.access.producing import Record, columns_of, source_named, sources_of, written_as
 from falkirk.stream.flow.flow import Flow
 from falkirk.stream.formats.types import instance, type_name
 from falkirk.stream.operators.source import Source
 from falkirk.stream.operators.table import TableSource
-from falkirk.stream.stages.producing import Record, columns_of, source_named, sources_of, written_as
 
 try:
     from hypothesis import strategies as st

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import falkirk as fk
+from falkirk.stream.access.producing import sources_of
 from falkirk.stream.backfill import job as jobs
 from falkirk.stream.backfill.past import columns_read
-from falkirk.stream.stages.producing import sources_of
 from falkirk.testing.backfill import Backfill, backfill
 from falkirk.testing.memory import MemoryApp
 

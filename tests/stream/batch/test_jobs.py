@@ -14,9 +14,9 @@ import falkirk as fk
 from falkirk.errors import SourceError, UserCodeError
 from falkirk.state.shards import murmur2_of
 from falkirk.stream.batch import Job, Piece
+from falkirk.stream.dataflow.process import moment
 from falkirk.stream.dataflow.records import Records
 from falkirk.stream.dataflow.topics import AHEAD, Accepts
-from falkirk.stream.definition.process import moment
 from falkirk.testing.batch import epoch
 from falkirk.testing.memory import MemoryApp, Record
 

@@ -20,8 +20,8 @@ from confluent_kafka import Message
 
 from falkirk.errors import SourceError
 from falkirk.stream.dataflow.circuit import Slice
+from falkirk.stream.dataflow.metadata import METADATA, metadata_column
 from falkirk.stream.dataflow.records import Records
-from falkirk.stream.definition.metadata import METADATA, metadata_column
 from falkirk.stream.formats.base import Format
 from falkirk.stream.formats.types import instance
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from falkirk.blame import did_you_mean
 from falkirk.checkpoint.ids import Offset
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.spark.columns import RECORD
 from falkirk.durations import parse_duration
 from falkirk.errors import ConfigError
-from falkirk.stream.definition.blame import did_you_mean
 from falkirk.stream.definition.names import PREFIX, epochs_topic, steps_topic
 from falkirk.stream.formats.base import Format
 from falkirk.stream.formats.scalar import Raw

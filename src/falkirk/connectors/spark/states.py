@@ -16,13 +16,13 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from falkirk.blame import did_you_mean
 from falkirk.connectors.spark.columns import arrow_type, spark_type
 from falkirk.errors import ConfigError
 from falkirk.state.objects import connect
 from falkirk.state.remote import RemoteVersion
-from falkirk.stream.definition.blame import did_you_mean
+from falkirk.stream.access.stored_state import Pair, Table, newest_versions, opened, pairs_of, table_of
 from falkirk.stream.flow.load import load_flow
-from falkirk.stream.stages.stored_state import Pair, Table, newest_versions, opened, pairs_of, table_of
 
 KNOWN = ("checkpoints", "flow", "state", "step")
 CHUNK = 20_000

@@ -15,8 +15,8 @@ from typing import Any
 from pyspark.cloudpickle import dumps, register_pickle_by_value, unregister_pickle_by_value
 from pyspark.cloudpickle.cloudpickle import list_registry_pickle_by_value
 
+from falkirk.blame import in_brief, is_users
 from falkirk.errors import DefinitionError
-from falkirk.stream.definition.blame import in_brief, is_users
 
 MISSING = "pip install 'falkirk[spark]' there, ship an environment (spark.archives), or set PYSPARK_PYTHON"
 """What to do if a worker lacks a module."""

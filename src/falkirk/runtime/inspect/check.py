@@ -33,9 +33,9 @@ from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.inspect.peek import peek
 from falkirk.runtime.layout.preflight import HOW, others, parts, preflight, resolved
 from falkirk.state.objects import try_out
+from falkirk.stream.access.endpoints import View, view_of, views_of
 from falkirk.stream.definition.names import control_topic, steps_topic
 from falkirk.stream.definition.pattern import Pattern
-from falkirk.stream.stages.endpoints import View, view_of, views_of
 from falkirk.stream.stages.plan import Plan
 from falkirk.wording import counted
 

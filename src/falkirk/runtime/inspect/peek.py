@@ -12,8 +12,8 @@ from falkirk.connectors.kafka.glance import ALL, Glance
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.settings import Settings
+from falkirk.stream.access.endpoints import Row, View
 from falkirk.stream.definition.names import epochs_topic
-from falkirk.stream.stages.endpoints import Row, View
 
 Start = int | Literal["earliest", "latest"]
 

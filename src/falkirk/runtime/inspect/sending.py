@@ -17,9 +17,9 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ClusterError, ConfigError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.preflight import HOW
+from falkirk.stream.access.producing import columns_of, encoded, placed, source_named, sources_of, topic_of
 from falkirk.stream.formats import Json
 from falkirk.stream.stages.plan import Plan
-from falkirk.stream.stages.producing import columns_of, encoded, placed, source_named, sources_of, topic_of
 from falkirk.wording import counted
 
 PATIENCE_S = 30.0

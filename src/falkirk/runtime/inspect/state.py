@@ -30,9 +30,9 @@ from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.engine import Engine
 from falkirk.state.objects import connect
 from falkirk.state.remote import RemoteVersion
+from falkirk.stream.access.stored_state import Pair, Table, opened, pairs_of, table_of
 from falkirk.stream.definition.names import changelog_topic, steps_topic
 from falkirk.stream.stages.plan import Plan
-from falkirk.stream.stages.stored_state import Pair, Table, opened, pairs_of, table_of
 from falkirk.wording import counted
 
 

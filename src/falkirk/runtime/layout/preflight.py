@@ -15,12 +15,12 @@ from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout import layout
 from falkirk.runtime.layout.compatibility import as_recorded, check_topics, stage_records
 from falkirk.runtime.layout.layout import Known, LayoutRecord, StageRecord
+from falkirk.stream.access.endpoints import views_of
 from falkirk.stream.batch import BatchStage
 from falkirk.stream.dataflow.topics import Input
 from falkirk.stream.definition.names import backfill_topic, changelog_topic, control_topic, epochs_topic, steps_topic
 from falkirk.stream.definition.pattern import Pattern
 from falkirk.stream.evolution.rebuild_plan import check_known
-from falkirk.stream.stages.endpoints import views_of
 from falkirk.stream.stages.plan import Plan, Stage
 
 HOW = "create it (falkirk topics APP:FLOW --create --sources --partitions N)"

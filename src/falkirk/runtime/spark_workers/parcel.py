@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from falkirk.stream.definition.blame import is_users
+from falkirk.blame import is_users
 from falkirk.stream.flow.load import file_of
 
 

@@ -17,7 +17,7 @@ from falkirk.runtime.app.app import BoundTask
 from falkirk.runtime.app.divisions import Divisions
 from falkirk.runtime.worker.published import KafkaTopics, Topics, said
 from falkirk.runtime.worker.task import moving_of, outputs_of
-from falkirk.stream.dataflow.circuit import Circuit, Said, Speech, StepInput, StepOutput
+from falkirk.stream.dataflow.circuit import Circuit, Evolution, Said, Speech, StepInput, StepOutput
 from falkirk.stream.stages.plan import Stage
 from falkirk.wording import counted
 
@@ -60,7 +60,9 @@ class Replays:
             )
         # The failures of the steps before may have been forgotten when this one ran: they must not stop it now.
         self.circuit.rewind()
-        result = again(self.circuit, record, StepInput(record.clock, slices), state)
+        result = again(
+            self.circuit, self.bound.stage.evolution(self.circuit), record, StepInput(record.clock, slices), state
+        )
         return outputs_of(result.emitted)
 
     async def difference(
@@ -68,7 +70,16 @@ class Replays:
     ) -> list[Output]:
         """What corrects the difference between what the steps have said and what they should have said."""
         topics = KafkaTopics(self.cluster.of(""))
-        return difference(task, self.bound.stage, self.circuit, topics, records, should, state, self.owned.go_on)
+        return difference(
+            task,
+            self.bound.stage,
+            self.bound.stage.evolution(self.circuit),
+            topics,
+            records,
+            should,
+            state,
+            self.owned.go_on,
+        )
 
     def close(self) -> None:
         """Close the readers."""
@@ -78,7 +89,7 @@ class Replays:
 def difference(
     task: TaskId,
     stage: Stage,
-    circuit: Circuit,
+    evolution: Evolution,
     topics: Topics,
     records: Sequence[StepRecord],
     should: Sequence[Output],
@@ -88,8 +99,8 @@ def difference(
     """What to write so that what the steps of the records have said becomes what they should have said. Reports what it
     finds. Raises DivergenceError if it cannot be known."""
     names = {o.id: o.topic for o in stage.outputs}
-    have = said(topics, task, records, names, circuit.tables(), go_on)
-    corrected = circuit.correct(speech(should), have, records[-1].clock, state)
+    have = said(topics, task, records, names, evolution.tables(), go_on)
+    corrected = evolution.correct(speech(should), have, records[-1].clock, state)
     first, last = records[0].step, records[-1].step
     told = {"task": str(task), "step": last}
     written = (
@@ -116,13 +127,13 @@ def speech(outputs: Sequence[Output]) -> Speech:
     return found
 
 
-def again(circuit: Circuit, record: StepRecord, step: StepInput, state: Overlay) -> StepOutput:
+def again(circuit: Circuit, evolution: Evolution, record: StepRecord, step: StepInput, state: Overlay) -> StepOutput:
     """What a recorded step does, once more. Raises StateError for a step of a flow whose operators were rebuilt since: the
     new flow gives another result."""
     if record.move is not None:
         ends = {r.partition: r.end for r in record.division}
-        return circuit.move(step, state, moving_of(record.move, ends))
-    if circuit.moving(state):
+        return evolution.move(step, state, moving_of(record.move, ends))
+    if evolution.moving(state):
         raise StateError(
             f"step {record.step} of task {record.task} is to be run again, and was made by the flow of before, whose "
             "operators are being rebuilt",

@@ -64,6 +64,7 @@ class RunningTask:
 
     def __init__(self, bound: BoundTask, owned: Owned, circuit: Circuit) -> None:
         self.bound, self.owned, self.circuit = bound, owned, circuit
+        self.evolution = bound.stage.evolution(circuit)
         self.wake_at: int | None = None
         self.moving = False
         """Whether there may be state of an earlier version of the flow: until it is moved, steps read nothing."""
@@ -108,7 +109,7 @@ class RunningTask:
         self._pending.clear()
         self.circuit.rewind()
         state = self.owned.state()
-        self.wake_at, self.moving = self.circuit.wake_at(state), self.circuit.moving(state)
+        self.wake_at, self.moving = self.circuit.wake_at(state), self.evolution.moving(state)
         self._moves = self.moving
         return self.positions()
 
@@ -239,7 +240,7 @@ class RunningTask:
     ) -> ClosedStep:
         """A step that reads nothing new."""
         state = Overlay(pipeline.top(self.owned))
-        again = self.circuit.again(state)
+        again = self.evolution.again(state)
         taken = self._take(again, rereader)
         division = () if again is None or taken is not None else self._again(again, rereader, most)
         slices = rereader.read(self.bound, division) if division else []
@@ -249,7 +250,7 @@ class RunningTask:
         last = pipeline.last(self.owned)
         assert last is not None
         move = Move(division, since=last.clock if last.move is None else last.move.since)
-        result = self.circuit.move(step, state, moving_of(move, self._ends, taken))
+        result = self.evolution.move(step, state, moving_of(move, self._ends, taken))
         self.moving, self.wake_at = result.moving, result.wake_at
         return close_step(
             self.owned, owner, last, self._ends, clock, outputs_of(result.emitted), state,

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import narwhals as nw
 import polars as pl
 
+from falkirk.blame import MEND, raised
 from falkirk.errors import DefinitionError
 from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context, GroupError, new
-from falkirk.stream.dataflow.frames import MISFITS, fits, frame_if_all_fit, frame_of
-from falkirk.stream.definition.blame import MEND, raised
 from falkirk.stream.definition.expressions import IntoExpr, evaluate, words
+from falkirk.stream.definition.frames import MISFITS, fits, frame_if_all_fit, frame_of
 from falkirk.stream.definition.functions import checked_function
 from falkirk.stream.formats.rows import SchemaLike
 from falkirk.stream.formats.types import schema_of

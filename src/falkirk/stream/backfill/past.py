@@ -10,10 +10,10 @@ import polars as pl
 
 from falkirk.errors import ConfigError
 from falkirk.state.shards import murmur2, murmur2_partition
+from falkirk.stream.access.producing import columns_of, encoded
 from falkirk.stream.backfill.history import payload
 from falkirk.stream.dataflow.place import Place
 from falkirk.stream.operators.source import Source, millis_of
-from falkirk.stream.stages.producing import columns_of, encoded
 
 
 def columns_read(source: Source, there: Sequence[str], where: str) -> list[str]:

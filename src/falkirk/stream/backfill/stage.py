@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from falkirk.blame import did_you_mean
 from falkirk.errors import ConfigError, DefinitionError
 from falkirk.stream.backfill.history import History
 from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.dataflow.topics import Input, Output
-from falkirk.stream.definition.blame import did_you_mean
 from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.names import BACKFILL
 from falkirk.stream.definition.regime_plan import BatchPlan

@@ -14,17 +14,17 @@ from falkirk.state.shards import shard_range
 from falkirk.stream import operators as op
 from falkirk.stream.circuit.edges import EdgeReader, EdgeWriter
 from falkirk.stream.dataflow.batch import Batch
-from falkirk.stream.dataflow.circuit import Again, Corrected, Moving, Speech, State, StepInput, StepOutput
+from falkirk.stream.dataflow.circuit import State, StepInput, StepOutput
 from falkirk.stream.dataflow.failures import Failures
 from falkirk.stream.dataflow.operator import Flowing, ResultRunner, Runner, TaskContext, joined
 from falkirk.stream.dataflow.partitioners import Partitioners
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.dataflow.topics import Layout
-from falkirk.stream.evolution.correcting import corrected_outputs
-from falkirk.stream.evolution.moving import Mover
-from falkirk.stream.evolution.rebuilding import Flows, Rebuilder
 from falkirk.stream.operators.source import SourceReader
 from falkirk.stream.stages.stage import Edge, PhysicalStage
+
+Flows = dict[op.Operator | Edge, Flowing | None]
+"""What each operator and input gives in a step."""
 
 
 class StageCircuit:
@@ -43,9 +43,7 @@ class StageCircuit:
         self.readers |= {edge: EdgeReader(edge) for edge in stage.edges_in}
         self.incoming = {(e.before, e.after): e for e in stage.edges_in}
         self.writers = [EdgeWriter(e, partition, counts) for e in stage.edges_out]
-        self.mover = Mover(stage, self._first_shard())
-        self.rebuilder = Rebuilder(self, self._first_shard())
-        shard, partitioners = self._first_shard(), self._partitioners()
+        shard, partitioners = self.first_shard, self._partitioners()
         self.runners: dict[op.Operator, Runner] = {
             o: o.runner(TaskContext(self._tables(o), shard, partitioners, counts, layout.accepts))
             for o in stage.operators
@@ -75,18 +73,7 @@ class StageCircuit:
             if batch is not None:
                 writer.run(run, batch)
 
-    def tables(self) -> frozenset[str]:
-        """The sinks of grouped results."""
-        return frozenset(o.id for o in self.stage.operators if o.role == "sink" and o.inputs[0].changes)
-
-    def correct(self, should: Speech, said: Speech, clock: int, state: State) -> Corrected:
-        """What makes up for the difference between what was said and what should have been."""
-        run = StepRun(StepInput(clock, []), state, self.failures)
-        corrected = corrected_outputs(self.stage, should, said, lambda sink, keys: self._visible(run, sink, keys))
-        self.failures.rewind()
-        return corrected
-
-    def _visible(self, run: StepRun, sink: op.Sink, keys: Sequence[bytes | None]) -> Batch | None:
+    def visible(self, run: StepRun, sink: op.Sink, keys: Sequence[bytes | None]) -> Batch | None:
         """The rows that a sink of a grouped result has now under these keys; None where it cannot be told from the state."""
         path: list[op.Operator] = []
         after: op.Operator = sink
@@ -114,24 +101,6 @@ class StageCircuit:
         """Forget what failed in steps that may not count."""
         self.failures.rewind()
 
-    def moving(self, state: State) -> bool:
-        """Whether there may be state of an earlier version of the flow."""
-        return self.mover.moving(state) or self.rebuilder.rebuilding(state)
-
-    def again(self, state: State) -> Again | None:
-        """What is read again next: not before all is moved that moves."""
-        return None if self.mover.moving(state) else self.rebuilder.again(state)
-
-    def move(self, step: StepInput, state: State, moving: Moving) -> StepOutput:
-        """Move some of it, or rebuild it."""
-        if self.mover.moving(state):
-            self.mover.move(state)
-            out = StepOutput()
-        else:
-            out = self.rebuilder.step(step, state, moving)
-        out.wake_at, out.moving = self.wake_at(state), self.moving(state)
-        return out
-
     def wake_at(self, state: State) -> int | None:
         """When the first timer is due."""
         times = [runner.wake_at(state) for runner in self.timed]
@@ -140,7 +109,8 @@ class StageCircuit:
     def _tables(self, operator: op.Operator) -> dict[str, int]:
         return {table: n for (name, table), n in self.stage.tables.items() if name == operator.id}
 
-    def _first_shard(self) -> int:
+    @property
+    def first_shard(self) -> int:
         """A shard of the task's own, for what belongs to the task rather than to a key. Where a topic's partitions cut
         the keys, every task has all shards."""
         if self.stage.partitioned_by == "topic":

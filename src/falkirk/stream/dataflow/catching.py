@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 
 import polars as pl
 
+from falkirk.blame import MEND, in_brief, raised
 from falkirk.errors import UserCodeError
 from falkirk.stream.dataflow.batch import ORIGIN, TS, WEIGHT, Batch
 from falkirk.stream.dataflow.failures import Failed, worded
-from falkirk.stream.dataflow.frames import frame_if_all_fit, frame_of, misfits
 from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.dataflow.step import StepRun
-from falkirk.stream.definition.blame import MEND, in_brief, raised
 from falkirk.stream.definition.expressions import words
+from falkirk.stream.definition.frames import frame_if_all_fit, frame_of, misfits
 
 T = TypeVar("T")
 

@@ -167,6 +167,15 @@ class Circuit(Protocol):
         """When the first timer in the state is due: asked once, when a task is taken over."""
         ...
 
+    def rewind(self) -> None:
+        """Steps that were run may not count: forget what was noted of them beside the state."""
+        ...
+
+
+class Evolution(Protocol):
+    """What a task does beside its steps when the code of its stage has changed: state of an earlier version is moved,
+    operators are rebuilt, and steps that said something else are corrected."""
+
     def moving(self, state: State) -> bool:
         """Whether there may be state of an earlier version of the flow, which is to be moved or rebuilt before anything is
         read: asked when a task is taken over."""
@@ -188,8 +197,4 @@ class Circuit(Protocol):
     def correct(self, should: Speech, said: Speech, clock: int, state: State) -> Corrected:
         """What makes up for the difference between what steps should have said and what they have said. The state is that
         after all of them. Raises DivergenceError where it cannot be told."""
-        ...
-
-    def rewind(self) -> None:
-        """Steps that were run may not count: forget what was noted of them beside the state."""
         ...

@@ -26,10 +26,10 @@ from falkirk.stream.definition.regimes import Regime
 from falkirk.stream.formats import Key
 
 if TYPE_CHECKING:
+    from falkirk.stream.dataflow.earlier import From, Function
     from falkirk.stream.dataflow.exchange import Exchange
     from falkirk.stream.dataflow.partitioners import Partitioners
     from falkirk.stream.dataflow.step import StepRun
-    from falkirk.stream.definition.earlier import From, Function
 
 RESERVED = "__falkirk"
 """Columns whose names begin so are Falkirk's own."""

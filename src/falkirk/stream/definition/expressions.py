@@ -15,8 +15,8 @@ import narwhals as nw
 import polars as pl
 from narwhals._expression_parsing import ExprKind, ExprNode
 
+from falkirk.blame import did_you_mean
 from falkirk.errors import DefinitionError
-from falkirk.stream.definition.blame import did_you_mean
 
 IntoExpr = nw.Expr | str
 """An expression, or the name of a column."""

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import polars as pl
 
+from falkirk.blame import did_you_mean
 from falkirk.errors import DefinitionError
 from falkirk.state.codec import check_key_type
-from falkirk.stream.definition.blame import did_you_mean
 from falkirk.stream.formats import Format, Key, KeyLike, Registering, key_of
 
 

@@ -5,6 +5,12 @@ A file for itself: a supervisor knows names before it imports what knows flows.
 
 from __future__ import annotations
 
+import re
+
+from falkirk.errors import DefinitionError
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
 PREFIX = "falkirk"
 """What the names of an app's own topics begin with, unless a run says otherwise."""
 
@@ -56,3 +62,13 @@ def shadow_app(app: str) -> str:
 def replays_topic(prefix: str, app: str) -> str:
     """Which dead letters were replayed."""
     return f"{prefix}.{app}.replays"
+
+
+def check_name(name: str, what: str, line: str) -> None:
+    """Raises DefinitionError unless the name can be part of a topic's name."""
+    if not _NAME.fullmatch(name):
+        raise DefinitionError(
+            f"{name!r} is no name for a {what}",
+            where=line,
+            hint="topics are named after it: use up to 100 letters, digits, dots, dashes and underscores",
+        )

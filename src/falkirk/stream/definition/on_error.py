@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from falkirk.blame import user_line
 from falkirk.errors import DefinitionError
-from falkirk.stream.definition.blame import user_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class DeadLetter:
     stop_above: str | float | None = None
 
     def __post_init__(self) -> None:
-        from falkirk.stream.flow.flow import check_name
+        from falkirk.stream.definition.names import check_name
 
         if self.topic is not None:
             check_name(self.topic, "topic", user_line())

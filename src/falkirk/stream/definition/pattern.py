@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from falkirk.blame import user_line
 from falkirk.checkpoint.ids import address, cluster_of, name_of
 from falkirk.errors import DefinitionError
-from falkirk.stream.definition.blame import user_line
 
 
 @dataclass(frozen=True)

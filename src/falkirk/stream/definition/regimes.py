@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar, Literal
 
+from falkirk.blame import user_line
 from falkirk.errors import DefinitionError
-from falkirk.stream.definition.blame import user_line
 from falkirk.stream.definition.regime_plan import BatchPlan, RegimePlan
 
 Duration = str | timedelta

@@ -1,0 +1,12 @@
+"""What a task does beside its steps when the code of its stage has changed.
+
+evolution.py         all of it, for one task
+migrating.py         migrate=: checked when the flow is built
+moving.py            rows of an earlier version, on their way to where they are kept now
+rebuild_plan.py      what runs again to rebuild an operator, and what is read again for it
+rebuilding.py        the rebuild, step by step
+shadow.py            a rebuild beside the running version, as an app of its own (shadow_circuit.py: what it runs)
+correcting.py        what makes up for the difference between recorded steps and what they would write now
+"""
+
+from __future__ import annotations

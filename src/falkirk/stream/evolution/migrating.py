@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from falkirk.errors import DefinitionError
+from falkirk.stream.dataflow.earlier import From, Migrate
 from falkirk.stream.dataflow.operator import Earlier, Operator
-from falkirk.stream.definition.earlier import From, Migrate
 from falkirk.stream.definition.functions import checked_function
 from falkirk.stream.definition.regimes import EagerCheckpoint
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from falkirk.blame import did_you_mean
 from falkirk.errors import ConfigError, StateError
 from falkirk.state import schema
 from falkirk.stream import operators as op
-from falkirk.stream.definition.blame import did_you_mean
 from falkirk.stream.stages.plan import Plan, Stage
 from falkirk.stream.stages.stage import Edge, PhysicalStage
 

@@ -20,7 +20,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,17 +27,14 @@ from falkirk.errors import UserCodeError
 from falkirk.state import schema
 from falkirk.state.codec import encode_key
 from falkirk.stream import operators as op
-from falkirk.stream.dataflow.batch import Batch, Updates, everywhere
+from falkirk.stream.circuit.circuit import Flows, StageCircuit
+from falkirk.stream.dataflow.batch import Updates, everywhere
 from falkirk.stream.dataflow.circuit import Again, Moving, Place, Slice, State, StepInput, StepOutput, Taken
 from falkirk.stream.dataflow.failures import Failures
 from falkirk.stream.dataflow.partitioners import EVERYTHING
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.evolution.rebuild_plan import needed, was_the_same
 from falkirk.stream.stages.kept import MOVED
-from falkirk.stream.stages.stage import Edge
-
-if TYPE_CHECKING:
-    from falkirk.stream.circuit.circuit import StageCircuit
 
 ROWS_A_STEP = 20_000
 BYTES_A_STEP = 16 << 20
@@ -71,8 +67,6 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
     taken: int = 0
     """The offset where a shadow's changelog is read on."""
 
-
-Flows = dict[op.Operator | Edge, Batch | Updates | None]
 
 _mark = msgspec.msgpack.Decoder(Mark).decode
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from falkirk.errors import ConfigError, StateError
-from falkirk.stream.dataflow.circuit import Circuit
+from falkirk.stream.dataflow.circuit import Circuit, Evolution
 from falkirk.stream.dataflow.topics import Input, Layout, Output
 from falkirk.stream.definition.regime_plan import RegimePlan
 from falkirk.stream.evolution.rebuild_plan import Needed
+from falkirk.stream.evolution.shadow_circuit import ShadowCircuit, ShadowEvolution
 from falkirk.stream.stages.stage import PhysicalStage, SharedTable
 
 
@@ -77,9 +78,10 @@ class ShadowStage:
         return replace(self, inputs=inputs)
 
     def circuit(self, partition: int, layout: Layout) -> Circuit:
-        from falkirk.stream.evolution.shadow_circuit import ShadowCircuit
+        return ShadowCircuit(self.stage, self.rebuilt, partition, layout)
 
-        return ShadowCircuit(self, partition, layout)
+    def evolution(self, circuit: Any) -> Evolution:
+        return ShadowEvolution()
 
 
 def shadow_of(stage: PhysicalStage, rebuilt: Collection[str], needed: Needed) -> ShadowStage:

@@ -1,34 +1,49 @@
-"""What a shadow runs: of a stage, that alone from which operators are rebuilt."""
+"""What a shadow runs: of a stage, only that from which operators are rebuilt."""
 
 from __future__ import annotations
 
 from falkirk.stream.circuit.circuit import StageCircuit
-from falkirk.stream.dataflow.circuit import State, StepInput, StepOutput
+from falkirk.stream.dataflow.circuit import Again, Corrected, Moving, Speech, State, StepInput, StepOutput
 from falkirk.stream.dataflow.topics import Layout
 from falkirk.stream.evolution.rebuilding import Rebuilder
-from falkirk.stream.evolution.shadow import ShadowStage
+from falkirk.stream.stages.stage import PhysicalStage
 
 
-class ShadowCircuit(StageCircuit):
-    """See `falkirk.stream.dataflow.circuit.Circuit`. Time is that of the records, and nothing is due but when one comes."""
+class ShadowCircuit:
+    """See `falkirk.stream.dataflow.circuit.Circuit`. Time is that of the records, and no timer is due by itself."""
 
-    def __init__(self, shadow: ShadowStage, partition: int, layout: Layout) -> None:
-        super().__init__(shadow.stage, partition, layout)
-        self.rebuilder = Rebuilder(self, self._first_shard(), shadow.rebuilt)
+    def __init__(self, stage: PhysicalStage, rebuilt: frozenset[str], partition: int, layout: Layout) -> None:
+        self.circuit = StageCircuit(stage, partition, layout)
+        self.rebuilder = Rebuilder(self.circuit, self.circuit.first_shard, rebuilt)
 
     def run(self, step: StepInput, state: State) -> StepOutput:
         """Read on."""
         self.rebuilder.ahead(step, state)
         return StepOutput()
 
-    def tables(self) -> frozenset[str]:
-        """Nothing is said."""
-        return frozenset()
+    def wake_at(self, state: State) -> int | None:
+        """No timer is due."""
+        return None
+
+    def rewind(self) -> None:
+        """See `Circuit.rewind`."""
+        self.circuit.rewind()
+
+
+class ShadowEvolution:
+    """See `falkirk.stream.dataflow.circuit.Evolution`: all state of a shadow is its own, and it writes nothing."""
 
     def moving(self, state: State) -> bool:
-        """It has no state of an earlier version."""
         return False
 
-    def wake_at(self, state: State) -> int | None:
-        """Nothing is due."""
+    def again(self, state: State) -> Again | None:
         return None
+
+    def move(self, step: StepInput, state: State, moving: Moving) -> StepOutput:
+        raise AssertionError("a shadow has nothing to move")
+
+    def tables(self) -> frozenset[str]:
+        return frozenset()
+
+    def correct(self, should: Speech, said: Speech, clock: int, state: State) -> Corrected:
+        raise AssertionError("a shadow has written nothing")

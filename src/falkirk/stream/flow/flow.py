@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import importlib
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, overload
 
 import polars as pl
 
+from falkirk.blame import did_you_mean, user_line
 from falkirk.checkpoint.ids import CLUSTER, address
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
-from falkirk.stream.definition.blame import did_you_mean, user_line
+from falkirk.stream.dataflow.metadata import METADATA
 from falkirk.stream.definition.keys import checked_format, checked_key
-from falkirk.stream.definition.metadata import METADATA
-from falkirk.stream.definition.names import PREFIX
+from falkirk.stream.definition.names import PREFIX, check_name
 from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.definition.pattern import Pattern, TopicLike, Topics, checked_topics
 from falkirk.stream.definition.regimes import EagerCheckpoint, Regime, checked_regime
 from falkirk.stream.flow.alternatives import FLOW, missing
+from falkirk.stream.flow.launcher import launch
 from falkirk.stream.flow.lookups import Table, table_of
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.formats import Format, KeyLike, key_of
 from falkirk.stream.formats.rows import Row, TypedRow
 from falkirk.stream.stages.plan import Plan
-
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 class Flow:
@@ -242,11 +239,11 @@ class Flow:
 
         Raises FalkirkError.
         """
-        _started(self, "run", {"brokers": brokers, **options})
+        launch(self, "run", {"brokers": brokers, **options})
 
     def dev(self, **options: Any) -> None:
         """Run the flow on this machine, on a Kafka that starts by itself, as `falkirk dev` does. See `run`."""
-        _started(self, "dev", options)
+        launch(self, "dev", options)
 
     def plan(self, prefix: str = PREFIX) -> Plan:
         """The stages of the flow and their topics. Internal topics are called `prefix`.NAME.…
@@ -262,21 +259,6 @@ class Flow:
         from falkirk.stream.planner.planner import plan
 
         return plan(self.graph, prefix)
-
-
-def _started(flow: Flow, command: str, options: Mapping[str, Any]) -> None:
-    # By name: the command line is layers above, and nothing else here knows of it.
-    importlib.import_module("falkirk.cli.here").start(flow, command, options)
-
-
-def check_name(name: str, what: str, line: str) -> None:
-    """Raises DefinitionError unless the name can be part of a topic's name."""
-    if not _NAME.fullmatch(name):
-        raise DefinitionError(
-            f"{name!r} is no name for a {what}",
-            where=line,
-            hint="topics are named after it: use up to 100 letters, digits, dots, dashes and underscores",
-        )
 
 
 def _check_time(column: str, schema: pl.Schema, where: str) -> None:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 import polars as pl
 
+from falkirk.blame import user_line
 from falkirk.errors import DefinitionError
 from falkirk.state.codec import check_value_type
 from falkirk.stream import operators as op
 from falkirk.stream.aggregates.bound import AggregateLike, Context
-from falkirk.stream.definition.blame import user_line
-from falkirk.stream.definition.earlier import Migrate
+from falkirk.stream.dataflow.earlier import Migrate
+from falkirk.stream.dataflow.process import FunctionProcess, KeyContext, Process, Rows
 from falkirk.stream.definition.functions import checked_function
 from falkirk.stream.definition.on_error import OnError, checked_on_error
-from falkirk.stream.definition.process import FunctionProcess, KeyContext, Process, Rows
 from falkirk.stream.evolution.migrating import migrated
 from falkirk.stream.flow.alternatives import GROUPED, KEYED, missing
 from falkirk.stream.formats import Key, key_of

@@ -11,8 +11,8 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from falkirk.blame import in_brief, raised_at
 from falkirk.errors import ConfigError, DefinitionError, FalkirkError
-from falkirk.stream.definition.blame import in_brief, raised_at
 from falkirk.stream.flow.flow import Flow
 from falkirk.wording import counted
 

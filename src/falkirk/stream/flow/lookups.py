@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from falkirk.blame import did_you_mean, user_line
 from falkirk.errors import DefinitionError
 from falkirk.state.codec import check_value_type
 from falkirk.stream import operators as op
-from falkirk.stream.definition.blame import did_you_mean, user_line
 from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.keys import columns_of, same_key
 from falkirk.stream.definition.regimes import LazyCheckpoint

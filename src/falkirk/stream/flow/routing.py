@@ -15,9 +15,9 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
+from falkirk.blame import did_you_mean
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
-from falkirk.stream.definition.blame import did_you_mean
 from falkirk.stream.definition.expressions import expressions
 from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.definition.pattern import checked_topics

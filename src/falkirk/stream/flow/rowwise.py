@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 import polars as pl
 
+from falkirk.blame import user_line
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.dataflow.handling import ERRORS
-from falkirk.stream.definition.blame import user_line
 from falkirk.stream.definition.expressions import (
     IntoExpr,
     computed_columns,

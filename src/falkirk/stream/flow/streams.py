@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from falkirk.blame import user_line
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
-from falkirk.stream.definition.blame import user_line
-from falkirk.stream.definition.earlier import Migrate
+from falkirk.stream.dataflow.earlier import Migrate
 from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.keys import checked_key, columns_of, sink_format
 from falkirk.stream.definition.on_error import OnError, checked_on_error
@@ -227,7 +227,7 @@ class Stream(RowWise[RowT_co]):
         >>> app.sinks["sold-us"].rows
         [{'id': 1, 'region': 'us', 'target': 'sold-us'}]
         """
-        from falkirk.stream.flow.flow import check_name
+        from falkirk.stream.definition.names import check_name
 
         line = user_line()
         where = f"sink {name!r} ({line})"

@@ -19,8 +19,8 @@ from typing import TypeAlias
 import orjson
 import polars as pl
 
+from falkirk.blame import user_line
 from falkirk.errors import DefinitionError
-from falkirk.stream.definition.blame import user_line
 from falkirk.stream.formats import fields, ndjson
 from falkirk.stream.formats.base import Decoded
 from falkirk.stream.formats.json import Json

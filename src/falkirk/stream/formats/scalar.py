@@ -17,8 +17,8 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 
+from falkirk.blame import user_line
 from falkirk.errors import DefinitionError
-from falkirk.stream.definition.blame import user_line
 from falkirk.stream.formats.base import Decoded
 from falkirk.stream.formats.rows import Row
 from falkirk.stream.formats.types import type_name

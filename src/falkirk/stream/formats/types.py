@@ -19,8 +19,8 @@ import narwhals as nw
 import polars as pl
 from narwhals.dtypes import DType
 
+from falkirk.blame import user_line
 from falkirk.errors import DefinitionError
-from falkirk.stream.definition.blame import user_line
 from falkirk.stream.formats.rows import SchemaLike
 
 Int8, Int16, Int32, Int64 = nw.Int8, nw.Int16, nw.Int32, nw.Int64

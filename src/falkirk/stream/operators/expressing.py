@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 import polars as pl
 
+from falkirk.blame import MEND, raised
 from falkirk.errors import UserCodeError
 from falkirk.stream.dataflow.batch import Batch
 from falkirk.stream.dataflow.catching import Catching, Misfit, fitting, sifted, where_of
 from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.dataflow.step import StepRun
-from falkirk.stream.definition.blame import MEND, raised
 
 _T = TypeVar("_T")
 

@@ -22,13 +22,13 @@ from falkirk.stream.aggregates.bound import Bound, Context, old
 from falkirk.stream.aggregates.builtin import BoundExtreme, BoundLen
 from falkirk.stream.dataflow.batch import ORIGIN, TS, WEIGHT, Batch, Updates, chosen, everywhere
 from falkirk.stream.dataflow.circuit import State
+from falkirk.stream.dataflow.earlier import From, Function
 from falkirk.stream.dataflow.exchange import Exchange
-from falkirk.stream.dataflow.frames import frame_of
 from falkirk.stream.dataflow.operator import Change, Flowing, Operator, ResultRunner, Runner, TaskContext, joined
 from falkirk.stream.dataflow.partitioners import Partitioners, some_keys
 from falkirk.stream.dataflow.step import StepRun
-from falkirk.stream.definition.earlier import From, Function
 from falkirk.stream.definition.expressions import columns_read, text, words
+from falkirk.stream.definition.frames import frame_of
 from falkirk.stream.formats import Key
 from falkirk.stream.operators.folding import ROWS, Folding
 from falkirk.stream.operators.group_batch import group_exchange

@@ -9,9 +9,9 @@ import polars as pl
 
 from falkirk.errors import DefinitionError
 from falkirk.stream.aggregates.bound import Bound
-from falkirk.stream.dataflow.frames import frame_of
+from falkirk.stream.dataflow.earlier import Function
 from falkirk.stream.dataflow.operator import Pairs
-from falkirk.stream.definition.earlier import Function
+from falkirk.stream.definition.frames import frame_of
 from falkirk.stream.operators.folding import ROWS
 from falkirk.stream.operators.versions import changed
 

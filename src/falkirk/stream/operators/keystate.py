@@ -18,10 +18,10 @@ from falkirk.errors import UserCodeError
 from falkirk.state.codec import decode_keys, decode_values, encode_key, encode_keys, encode_values, prefix_end
 from falkirk.stream.dataflow.catching import Misfit
 from falkirk.stream.dataflow.circuit import State
-from falkirk.stream.dataflow.frames import MISFITS, fits, frame_of
 from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.dataflow.partitioners import some_keys
 from falkirk.stream.definition.expressions import words
+from falkirk.stream.definition.frames import MISFITS, fits, frame_of
 from falkirk.stream.formats.rows import Row
 
 Shards = npt.NDArray[np.uint16]

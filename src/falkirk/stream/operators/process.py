@@ -27,15 +27,15 @@ from falkirk.state.shards import murmur2, shard_of
 from falkirk.stream.dataflow.batch import ORIGIN, TS, Batch, everywhere
 from falkirk.stream.dataflow.catching import Catching, Misfit, made_frame, no_row, where_of
 from falkirk.stream.dataflow.circuit import State
+from falkirk.stream.dataflow.earlier import From, Function
 from falkirk.stream.dataflow.exchange import BucketRun, Exchange, SendsRows, together
-from falkirk.stream.dataflow.frames import misfits
 from falkirk.stream.dataflow.operator import Change, Flowing, Operator, Runner, TaskContext, joined
 from falkirk.stream.dataflow.partitioners import Partitioners
 from falkirk.stream.dataflow.place import Place
+from falkirk.stream.dataflow.process import KeyContext, Process, Rows, Timer, moment
 from falkirk.stream.dataflow.step import StepRun
-from falkirk.stream.definition.earlier import From, Function
 from falkirk.stream.definition.expressions import words
-from falkirk.stream.definition.process import KeyContext, Process, Rows, Timer, moment
+from falkirk.stream.definition.frames import misfits
 from falkirk.stream.formats import Key
 from falkirk.stream.formats.types import schema_of
 from falkirk.stream.operators.keystate import DUE, TIMERS, KeyState, KeyTables

@@ -14,10 +14,10 @@ from falkirk.errors import SourceError
 from falkirk.stream.dataflow.batch import ORIGIN, TS, Batch
 from falkirk.stream.dataflow.circuit import Slice
 from falkirk.stream.dataflow.failures import Failed
+from falkirk.stream.dataflow.metadata import metadata_column
 from falkirk.stream.dataflow.operator import Operator, Runner, TaskContext
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.dataflow.topics import AHEAD
-from falkirk.stream.definition.metadata import metadata_column
 from falkirk.stream.definition.pattern import Topics, in_words
 from falkirk.stream.formats import Format, Key
 

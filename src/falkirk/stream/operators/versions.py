@@ -7,13 +7,13 @@ from typing import Any
 
 import polars as pl
 
+from falkirk.blame import did_you_mean, raised
 from falkirk.errors import DefinitionError, UserCodeError
 from falkirk.state.codec import check_value_type, decode_key
-from falkirk.stream.dataflow.frames import frame_if_all_fit, misfits
+from falkirk.stream.dataflow.earlier import Function
 from falkirk.stream.dataflow.operator import Operator, Pairs
-from falkirk.stream.definition.blame import did_you_mean, raised
-from falkirk.stream.definition.earlier import Function
 from falkirk.stream.definition.expressions import words
+from falkirk.stream.definition.frames import frame_if_all_fit, misfits
 
 
 def check_types(schema: pl.Schema, where: str) -> None:

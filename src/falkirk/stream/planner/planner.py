@@ -15,11 +15,13 @@ from falkirk.errors import DefinitionError
 from falkirk.state.schema import TABLES, evolved
 from falkirk.stream import operators as op
 from falkirk.stream.batch.stage import BatchStage
+from falkirk.stream.circuit.circuit import StageCircuit
 from falkirk.stream.dataflow.handling import handlings, letter_outputs
 from falkirk.stream.dataflow.topics import Input, Output
 from falkirk.stream.definition.names import BACKFILL, epochs_topic
 from falkirk.stream.definition.pattern import Pattern
 from falkirk.stream.definition.regimes import Checkpoint
+from falkirk.stream.evolution.evolution import StageEvolution
 from falkirk.stream.planner.batch import batch_stages
 from falkirk.stream.planner.feedback import check_feedback
 from falkirk.stream.stages.kept import kept_by
@@ -165,7 +167,7 @@ def _stage(
     return PhysicalStage(
         app=graph.name, id=stage_name(members, inputs), operators=operators, sources=sources,
         edges_in=edges_in, edges_out=edges_out, regime=regime.plan(), inputs=tuple(inputs), outputs=tuple(outputs),
-        dead_letters=dead_letters, handled=handled,
+        dead_letters=dead_letters, handled=handled, circuits=StageCircuit, evolutions=StageEvolution,
         keeping=tuple(stateful), state_schema=evolved("", keeps),
         shared=tuple(dict.fromkeys(tables[i] for i in _looked_up(operators))),
     )  # fmt: skip

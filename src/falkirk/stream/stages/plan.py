@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from falkirk.stream.dataflow.circuit import Circuit
+from falkirk.stream.dataflow.circuit import Circuit, Evolution
 from falkirk.stream.dataflow.topics import Input, Layout, Output
 from falkirk.stream.definition.regime_plan import RegimePlan
 
@@ -60,6 +60,10 @@ class Stage(Protocol):
 
     def circuit(self, partition: int, layout: Layout) -> Circuit:
         """The operators, bound to one task."""
+        ...
+
+    def evolution(self, circuit: Any) -> Evolution:
+        """What that task does beside its steps: it moves, rebuilds and corrects state. `circuit`: one of this stage."""
         ...
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from falkirk.state import schema
-from falkirk.stream.dataflow.circuit import Circuit
+from falkirk.stream.dataflow.circuit import Circuit, Evolution
 from falkirk.stream.dataflow.handling import Handling
 from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.dataflow.topics import Input, Layout, Output
@@ -100,6 +100,9 @@ class PhysicalStage:
     """The flow's topic of them; an operator may have another."""
     handled: Mapping[Operator, Handling]
     """What becomes of what fails, in each operator that can go on."""
+    circuits: Callable[[PhysicalStage, int, Layout], Circuit]
+    evolutions: Callable[[Any], Evolution]
+    """How its tasks run, which lies in rooms above this one: the planner says it."""
     shared: tuple[SharedTable, ...] = ()
 
     @property
@@ -128,6 +131,7 @@ class PhysicalStage:
         return replace(self, inputs=inputs)
 
     def circuit(self, partition: int, layout: Layout) -> Circuit:
-        from falkirk.stream.circuit.circuit import StageCircuit
+        return self.circuits(self, partition, layout)
 
-        return StageCircuit(self, partition, layout)
+    def evolution(self, circuit: Any) -> Evolution:
+        return self.evolutions(circuit)

@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 import falkirk as fk
 from falkirk.connectors.spark.batch.histories import table_of
 from falkirk.errors import ConfigError
+from falkirk.stream.access.producing import sources_of
 from falkirk.stream.backfill.history import History, record
 from falkirk.stream.backfill.past import Past
 from falkirk.stream.backfill.stage import backfill_stage
 from falkirk.stream.operators.source import Source
-from falkirk.stream.stages.producing import sources_of
 
 ROWS = {"auction": [7, 8], "price": [10, None], "at": [datetime(2013, 1, 1, 5, tzinfo=UTC)] * 2, "beside": ["x", "y"]}
 

@@ -29,8 +29,8 @@ from typing import Any
 
 import polars as pl
 
+from falkirk.blame import in_brief
 from falkirk.errors import ConfigError, DefinitionError
-from falkirk.stream.definition.blame import in_brief
 from falkirk.stream.formats.types import instance, type_name
 
 MILLIS, MICROS = pl.Datetime("ms", "UTC"), pl.Datetime("us", "UTC")

@@ -11,8 +11,8 @@ from typing import Any
 
 import polars as pl
 
+from falkirk.blame import in_brief
 from falkirk.errors import DefinitionError
-from falkirk.stream.definition.blame import in_brief
 from falkirk.stream.formats.avro import flat
 from falkirk.stream.formats.avro.schemas import AvroSchema, Wanted, fastavro
 from falkirk.stream.formats.types import fits, type_name

@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 
+from falkirk.blame import in_brief
 from falkirk.errors import DefinitionError
-from falkirk.stream.definition.blame import in_brief
 from falkirk.stream.formats.protobuf import columns as kinds
 from falkirk.stream.formats.protobuf.columns import Column, columns_of
 from falkirk.stream.formats.protobuf.schemas import ProtoSchema

@@ -13,7 +13,7 @@ from pathlib import Path
 MEND = "fix it and start again: the app goes on from this record"
 """What to do about a user's function that fails."""
 
-_OURS = str(Path(__file__).resolve().parents[2]) + os.sep
+_OURS = str(Path(__file__).resolve().parent) + os.sep
 _NOT_THEIRS = (
     _OURS,
     "<",

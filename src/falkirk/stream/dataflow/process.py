@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol
 
-from falkirk.stream.definition.earlier import Migrate
+from falkirk.stream.dataflow.earlier import Migrate
 from falkirk.stream.formats.rows import Row, RowT_contra, SchemaLike
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

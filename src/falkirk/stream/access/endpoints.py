@@ -18,6 +18,7 @@ from typing import Any, Literal
 import msgspec
 import polars as pl
 
+from falkirk.blame import did_you_mean
 from falkirk.checkpoint.bundles import parts_made
 from falkirk.checkpoint.publishing import HEADER as EPOCH
 from falkirk.checkpoint.steps import HEADER as STEP
@@ -27,7 +28,6 @@ from falkirk.stream.batch.stage import BatchStage
 from falkirk.stream.dataflow.batch import TS, WEIGHT
 from falkirk.stream.dataflow.packing import unpacked
 from falkirk.stream.dataflow.records import Message
-from falkirk.stream.definition.blame import did_you_mean
 from falkirk.stream.definition.pattern import Pattern, Topics
 from falkirk.stream.formats import Format, Json, Key, Raw
 from falkirk.stream.operators.sink import Sink

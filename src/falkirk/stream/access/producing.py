@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import polars as pl
 
+from falkirk.blame import did_you_mean, in_brief
 from falkirk.checkpoint.ids import name_of
 from falkirk.checkpoint.steps import Maker
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.state.shards import murmur2_of
 from falkirk.stream.dataflow.records import Headers
-from falkirk.stream.definition.blame import did_you_mean, in_brief
 from falkirk.stream.definition.pattern import reads
 from falkirk.stream.formats import Format, Registering
 from falkirk.stream.operators.source import Source

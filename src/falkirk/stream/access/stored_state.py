@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 from obstore.store import ObjectStore
 
+from falkirk.blame import did_you_mean
 from falkirk.errors import ConfigError, StateError
 from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.codec import decode_keys, decode_values, encode_key, encode_keys, prefix_end
@@ -26,7 +27,6 @@ from falkirk.state.schema import difference, lines, moved, rebuilt
 from falkirk.state.shards import SHARDS
 from falkirk.state.store import Identity
 from falkirk.stream.dataflow.operator import Operator
-from falkirk.stream.definition.blame import did_you_mean
 from falkirk.stream.stages.kept import MOVED
 from falkirk.stream.stages.plan import Plan
 from falkirk.stream.stages.stage import PhysicalStage

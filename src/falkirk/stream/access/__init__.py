@@ -1,0 +1,8 @@
+"""Topics and state of a flow, as people read and write them.
+
+endpoints.py       topics, and what their records say
+producing.py       rows as the records that a producer would write
+stored_state.py    state in the checkpoint store: tables of keys and values
+"""
+
+from __future__ import annotations

@@ -1,0 +1,56 @@
+"""What a task does beside its steps when the code of its stage has changed.
+
+    moving      rows that earlier versions of operators kept go to where they are kept now      moving.py
+    rebuilt     state is made again from the inputs, and the difference is written              rebuilding.py
+    corrected   recorded steps would say something else now: what makes up for it is written    correcting.py
+
+A circuit knows nothing of it: it runs steps. Moves and rebuilds are steps that read nothing new.
+"""
+
+from __future__ import annotations
+
+from falkirk.stream.circuit.circuit import StageCircuit
+from falkirk.stream.dataflow.circuit import Again, Corrected, Moving, Speech, State, StepInput, StepOutput
+from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.evolution.correcting import corrected_outputs
+from falkirk.stream.evolution.moving import Mover
+from falkirk.stream.evolution.rebuilding import Rebuilder
+
+
+class StageEvolution:
+    """Of one task: see `falkirk.stream.dataflow.circuit.Evolution`."""
+
+    def __init__(self, circuit: StageCircuit) -> None:
+        self.circuit = circuit
+        self.mover = Mover(circuit.stage, circuit.first_shard)
+        self.rebuilder = Rebuilder(circuit, circuit.first_shard)
+
+    def moving(self, state: State) -> bool:
+        """Whether there may be state of an earlier version of the flow."""
+        return self.mover.moving(state) or self.rebuilder.rebuilding(state)
+
+    def again(self, state: State) -> Again | None:
+        """What is read again next: nothing before all rows are moved."""
+        return None if self.mover.moving(state) else self.rebuilder.again(state)
+
+    def move(self, step: StepInput, state: State, moving: Moving) -> StepOutput:
+        """Move some of it, or rebuild it."""
+        if self.mover.moving(state):
+            self.mover.move(state)
+            out = StepOutput()
+        else:
+            out = self.rebuilder.step(step, state, moving)
+        out.wake_at, out.moving = self.circuit.wake_at(state), self.moving(state)
+        return out
+
+    def tables(self) -> frozenset[str]:
+        """The sinks of grouped results."""
+        return frozenset(o.id for o in self.circuit.stage.operators if o.role == "sink" and o.inputs[0].changes)
+
+    def correct(self, should: Speech, said: Speech, clock: int, state: State) -> Corrected:
+        """What makes up for the difference between what was said and what should have been."""
+        circuit = self.circuit
+        run = StepRun(StepInput(clock, []), state, circuit.failures)
+        corrected = corrected_outputs(circuit.stage, should, said, lambda sink, keys: circuit.visible(run, sink, keys))
+        circuit.failures.rewind()
+        return corrected
