@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 import falkirk as fk
 from falkirk.cli.explain import explain as command
 from falkirk.stream.dataflow.topics import Layout
+from falkirk.stream.flow.drawing import drawing
 from falkirk.stream.flow.explain import explain
 
 FLOW = """
@@ -22,6 +24,22 @@ late.sink("carriers", key="carrier", value=fk.Json())
 lazy = flights.with_regime(fk.LazyCheckpoint(step="100ms", every="10s"))
 lazy.group_by("origin", id="origins").agg(mean=fk.mean("delay")).sink("origins", key="origin", value=fk.Json())
 """
+
+
+def everything() -> fk.Flow:
+    """A flow with two regimes, a broadcast table and a batch part."""
+    flow = fk.Flow("flights", regime=fk.EagerCheckpoint(step="50ms"))
+    columns = {"carrier": fk.String, "dest": fk.String, "delay": fk.Int64}
+    flights = flow.source("flights", key="carrier", value=fk.Json(columns))
+    late = flights.filter(fk.col("delay") > 15)
+    late.group_by("carrier", id="by-carrier").agg(n=fk.len()).sink("carriers", key="carrier", value=fk.Json())
+    lazy = late.with_regime(fk.LazyCheckpoint(), id="late.lazy")
+    lazy.group_by("dest", id="by-dest").agg(n=fk.len()).sink("dests", key="dest", value=fk.Json())
+    table = flow.table("airlines", key="carrier", value=fk.Json({"name": fk.String}), broadcast=True)
+    late.lookup(table).sink("named", value=fk.Json())
+    whole = flights.with_regime(fk.Batch())
+    whole.group_by("dest", id="usual").agg(n=fk.len()).sink("usual", key="dest", value=fk.Json())
+    return flow
 
 
 def test_stages_operators_edges_regimes_topics_and_tasks_are_printed(tmp_path: Path) -> None:
@@ -63,6 +81,56 @@ def test_a_layout_counts_the_tasks_and_unread_columns_are_named() -> None:
     assert "tasks   8: one for each partition of lines" in text
     assert "from earliest, without page" in text
     assert "tasks   4: one for each partition of falkirk.words.edge.count" in text
+
+
+def test_a_drawing_has_every_stage_operator_and_topic_and_the_arrows_between_them() -> None:
+    drawn = drawing(everything(), "falkirk")
+    assert [box.label for box in drawn.boxes] == [
+        "stage by-carrier (eager)",
+        "stage late.lazy (lazy)",
+        "stage by-dest (lazy)",
+        "batch part usual",
+    ]
+    nodes = {node: label for box in drawn.boxes for node, label in box.operators.items()}
+    assert not nodes.keys() & set(drawn.topics.values())
+    labels = {**nodes, **{node: topic for topic, node in drawn.topics.items()}}
+    arrows = [(labels[a.start].split(":")[0], labels[a.end].split(":")[0], a.dashed) for a in drawn.arrows]
+    for arrow in [
+        ("flights", "source flights", False),
+        ("source flights", "filter", False),
+        ("filter", "group_by by-carrier", False),
+        ("group_by by-carrier", "sink carriers", False),
+        ("sink carriers", "carriers", False),
+        ("filter", "falkirk.flights.edge.late.lazy", False),
+        ("falkirk.flights.edge.late.lazy", "with_regime", False),
+        ("airlines", "lookup airlines.on.carrier", True),
+        ("sink usual", "usual", False),
+    ]:
+        assert arrow in arrows, arrow
+    text = explain(everything())
+    topics = set(re.findall(r"topic ([\w.-]+)", text)) - {"falkirk.flights.dead-letters"}
+    assert drawn.topics.keys() == topics
+
+
+def test_a_drawing_is_in_the_syntax_of_its_tool(tmp_path: Path) -> None:
+    path = tmp_path / "app.py"
+    path.write_text(FLOW)
+    shown = {
+        form: CliRunner()
+        .invoke(command, [f"{path}:flow", "--format", form], catch_exceptions=False)
+        .output.splitlines()
+        for form in ("mermaid", "dot")
+    }
+    assert shown["mermaid"][0] == "flowchart LR"
+    for line in shown["mermaid"][1:]:
+        assert re.fullmatch(
+            r'  t\d+\[\("[^"<>]+"\)\]|  subgraph s\d+\["[^"<>]+"\]|    o\d+\["[^"<>]+"\]|  end|  [to]\d+ -\.?->? [to]\d+',
+            line,
+        ), line
+    assert shown["dot"][0] == 'digraph "flights" {'
+    assert shown["dot"].count("  }") == sum("subgraph" in line for line in shown["dot"]) == 3
+    assert shown["dot"][-1] == "}"
+    assert '    o1 [label="filter: delay > 15"]' in shown["dot"]
 
 
 def test_batch_parts_say_when_they_are_computed_and_of_what() -> None:
