@@ -81,7 +81,7 @@ from falkirk.stream.formats.types import UInt64 as UInt64
 
 
 def _launch(flow: Flow, command: str, options: _Mapping[str, _Any]) -> None:
-    from falkirk.cli.here import start
+    from falkirk.cli.script import start
 
     start(flow, command, options)
 

@@ -25,7 +25,7 @@ from falkirk.checkpoint.ids import TopicPartition
 from falkirk.cli.main import falkirk
 from falkirk.connectors.embedded import EmbeddedKafka
 from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.glance import ALL, Glance
+from falkirk.connectors.kafka.peek import ALL, TopicPeek
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.division import LOST
 from falkirk.connectors.spark.ranges import chunks
@@ -135,7 +135,7 @@ class Trial:
         topics = Topics(cluster)
         if not (found := topics.describe([topic])):
             return []
-        with closing(Glance(cluster, topics, found[topic])) as glance:
+        with closing(TopicPeek(cluster, topics, found[topic])) as glance:
             return sorted(glance.first(ALL), key=lambda m: (m.partition() or 0, m.offset() or 0))
 
     def records(self, name: str) -> list[dict[str, Any]]:

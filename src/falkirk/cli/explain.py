@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from falkirk.cli.given import Given
+from falkirk.cli.config_file import Given
 from falkirk.cli.options import config as config_option
 from falkirk.cli.options import prefix_option
 from falkirk.stream.flow.drawing import FORMATS, drawing

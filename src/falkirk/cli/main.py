@@ -54,11 +54,11 @@ SECTIONS: dict[str, dict[str, LazyCommand]] = {
     "Ask something of an app": {
         "epoch": LazyCommand("falkirk.cli.epoch", "epoch", "Ask for an epoch of a batch part, and follow it."),
         "checkpoint": LazyCommand(
-            "falkirk.cli.asking", "checkpoint", "Have every task make a version of its state now."
+            "falkirk.cli.requests", "checkpoint", "Have every task make a version of its state now."
         ),
-        "pause": LazyCommand("falkirk.cli.asking", "pause", "Let an app's workers wait, and keep their tasks."),
-        "resume": LazyCommand("falkirk.cli.asking", "resume", "Let a paused app go on."),
-        "drain": LazyCommand("falkirk.cli.asking", "drain", "Let an app finish what is in its sources, and leave."),
+        "pause": LazyCommand("falkirk.cli.requests", "pause", "Let an app's workers wait, and keep their tasks."),
+        "resume": LazyCommand("falkirk.cli.requests", "resume", "Let a paused app go on."),
+        "drain": LazyCommand("falkirk.cli.requests", "drain", "Let an app finish what is in its sources, and leave."),
         "reset": LazyCommand(
             "falkirk.cli.reset", "reset", "Let an app start from scratch, at other offsets of its sources."
         ),

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from falkirk.checkpoint.ids import CLUSTER
-from falkirk.cli.given import CLIENT, NAMES, USUAL, Given, check_environment, env_name, read
+from falkirk.cli.config_file import CLIENT, NAMES, USUAL, Given, check_environment, env_name, read
 from falkirk.durations import parse_duration, parse_size
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.logs import use

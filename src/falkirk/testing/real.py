@@ -17,7 +17,7 @@ from confluent_kafka import Message, Producer
 from falkirk.checkpoint.ids import Millis, name_of
 from falkirk.connectors.kafka.clients import client
 from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.glance import ALL, Glance
+from falkirk.connectors.kafka.peek import ALL, TopicPeek
 from falkirk.connectors.kafka.topic_settings import FOREVER
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ClusterError, ConfigError
@@ -92,7 +92,7 @@ def _written(plan: Plan, settings: Settings, topics: Topics) -> Result:
     def all_of(topic: str) -> list[Message]:
         if topic not in infos:
             return []
-        with closing(Glance(settings.cluster(), topics, infos[topic])) as glance:
+        with closing(TopicPeek(settings.cluster(), topics, infos[topic])) as glance:
             return sorted(glance.first(ALL), key=lambda m: (m.partition() or 0, m.offset() or 0))
 
     sinks = {name: sink_of(view, all_of(view.topic)) for name, view in views.items()}  # type: ignore[arg-type]

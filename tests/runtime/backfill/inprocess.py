@@ -10,9 +10,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from falkirk.connectors.spark.batch import epoch, tasks
-from falkirk.connectors.spark.batch.results import by_partition
-from falkirk.connectors.spark.batch.work import Published, Work
+from falkirk.connectors.spark.epochs import epoch, tasks
+from falkirk.connectors.spark.epochs.results import by_partition
+from falkirk.connectors.spark.epochs.work import Published, Work
 from falkirk.runtime.epochs.spark import SparkCompute
 from falkirk.stream.backfill import BackfillJob
 from falkirk.stream.batch import PARCELS

@@ -47,7 +47,7 @@ State = Literal["opened", "running", "complete", "abandoned"]
 
 
 class Compute(Protocol):
-    """Computes an epoch and publishes it; `falkirk.connectors.spark.batch` does."""
+    """Computes an epoch and publishes it; `falkirk.connectors.spark.epochs` does."""
 
     @property
     def ui(self) -> str:

@@ -17,7 +17,7 @@ from falkirk.stream.batch import Job
 
 if TYPE_CHECKING:
     from falkirk.connectors.spark.application import Application
-    from falkirk.connectors.spark.batch.watching import Progress
+    from falkirk.connectors.spark.epochs.watching import Progress
 
 
 class SparkCompute:
@@ -35,8 +35,8 @@ class SparkCompute:
         if self._application is None:
             on_progress("Spark starts", 0, 0)
         spark = self._spark()
-        from falkirk.connectors.spark.batch.epoch import run_epoch
-        from falkirk.connectors.spark.batch.work import Ghosts, Publishing, Target
+        from falkirk.connectors.spark.epochs.epoch import run_epoch
+        from falkirk.connectors.spark.epochs.work import Ghosts, Publishing, Target
 
         assert epochs.opened is not None
         keyed = [sink.key is not None for sink in batch.stage.sinks]

@@ -12,7 +12,7 @@ from confluent_kafka import Message
 
 from falkirk import wording
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition, cluster_of
-from falkirk.connectors.kafka.glance import Glance
+from falkirk.connectors.kafka.peek import TopicPeek
 from falkirk.connectors.kafka.rewriting import Rewriter, Rewritten, read_marks
 from falkirk.connectors.kafka.topic_settings import LOG
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
@@ -90,7 +90,7 @@ class DeadLetters:
         """The chosen letters, some at a time; an empty list where there were only others."""
         infos = self.topics.describe(self.where)
         for info in infos.values():
-            with closing(Glance(self.settings.cluster(), self.topics, info)) as glance:
+            with closing(TopicPeek(self.settings.cluster(), self.topics, info)) as glance:
                 for messages in glance.all():
                     letters = [
                         Found(letter, _at(glance, m)) for m in messages if (letter := decoded(m.value())) is not None
@@ -254,7 +254,7 @@ class Replay:
             for a in by_address:
                 if a is not None and a.topic == topic and a.partition < self._infos[topic].partitions:
                     wanted.setdefault(a.partition, []).append(a.offset)
-            with closing(Glance(self.letters.settings.cluster(), self.letters.topics, self._infos[topic])) as glance:
+            with closing(TopicPeek(self.letters.settings.cluster(), self.letters.topics, self._infos[topic])) as glance:
                 for ranges in _rounds(wanted):
                     for message in glance.between(ranges):
                         letter = by_address.get(at := _at(glance, message))
@@ -318,7 +318,7 @@ def counted(letters: DeadLetters, choice: Choice) -> dict[Kind, Count]:
     return dict(sorted(counts.items(), key=lambda pair: -pair[1].letters))
 
 
-def _at(glance: Glance, message: Message) -> Address:
+def _at(glance: TopicPeek, message: Message) -> Address:
     return Address(*glance.place(message), message.offset() or 0)
 
 

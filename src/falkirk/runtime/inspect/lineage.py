@@ -15,7 +15,7 @@ from falkirk.checkpoint.epochs import Epochs, catch_up
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.control import ControlTopic
 from falkirk.connectors.kafka.epochs import KafkaEpochLog
-from falkirk.connectors.kafka.glance import Glance
+from falkirk.connectors.kafka.peek import TopicPeek
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.errors import ClusterError, ConfigError
 from falkirk.runtime.host.settings import Settings
@@ -45,7 +45,7 @@ class LineageReader:
     settings: Settings
     topics: Topics
     _stack: ExitStack = field(default_factory=ExitStack)
-    _glances: dict[str, Glance] = field(default_factory=dict)
+    _glances: dict[str, TopicPeek] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         return self
@@ -82,9 +82,9 @@ class LineageReader:
         bounds = Offset(max(start, first)), Offset(last if end is None else min(end, last))
         return self._glance(place.topic).between({place.partition: bounds}) if bounds[0] < bounds[1] else []
 
-    def _glance(self, topic: str) -> Glance:
+    def _glance(self, topic: str) -> TopicPeek:
         if topic not in self._glances:
-            glance = Glance(self.settings.cluster(), self.topics, self._info(topic))
+            glance = TopicPeek(self.settings.cluster(), self.topics, self._info(topic))
             self._glances[topic] = self._stack.enter_context(closing(glance))
         return self._glances[topic]
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from confluent_kafka import Message
 
-from falkirk.connectors.kafka.glance import ALL, Glance
+from falkirk.connectors.kafka.peek import ALL, TopicPeek
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.settings import Settings
@@ -26,7 +26,7 @@ def peek(
     With `follow`, new records follow without an end, with an empty list whenever none comes; from a start on, that is
     everything. Raises ClusterError.
     """
-    with closing(Glance(settings.cluster(), topics, _topic(view, topics))) as glance:
+    with closing(TopicPeek(settings.cluster(), topics, _topic(view, topics))) as glance:
         offset = start if isinstance(start, int) else 0
         if follow and start != "latest":
             glance.begin(offset)
@@ -50,7 +50,7 @@ def peek_complete(view: View, app: str, settings: Settings, topics: Topics) -> t
     topic = _topic(view, topics)
     epochs = epochs_topic(settings.prefix, app, view.stage)
     number, found = complete_epoch(settings.cluster(), topics, epochs, "latest", view.topic)
-    with closing(Glance(settings.cluster(), topics, topic)) as glance:
+    with closing(TopicPeek(settings.cluster(), topics, topic)) as glance:
         return number, _rows(view, of_epoch(number, glance.between(found.ranges)))
 
 

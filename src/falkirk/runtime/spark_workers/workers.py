@@ -164,7 +164,7 @@ class SparkWorkers:
 
     def _job(self, slot: int, application: Application) -> Failure | None:
         """Run a slot's task, to its end."""
-        from falkirk.connectors.spark.batch.watching import watched
+        from falkirk.connectors.spark.epochs.watching import watched
 
         with application.at_work() as (spark, check):
             context = spark.sparkContext

@@ -17,8 +17,8 @@ import falkirk.spark
 from falkirk.checkpoint.ids import Epoch, Offset
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.connectors.spark.batch.epoch import run_epoch
-from falkirk.connectors.spark.batch.work import Publishing, Target
+from falkirk.connectors.spark.epochs.epoch import run_epoch
+from falkirk.connectors.spark.epochs.work import Publishing, Target
 from falkirk.stream.batch import Piece
 from falkirk.stream.dataflow.records import Records
 

@@ -19,9 +19,9 @@ from tests.connectors.spark.topics import Topic
 from falkirk.checkpoint.ids import Epoch, Offset
 from falkirk.checkpoint.publishing import Outcome
 from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.spark.batch.epoch import run_epoch
-from falkirk.connectors.spark.batch.watching import Progress
-from falkirk.connectors.spark.batch.work import Ghosts, Published, Publishing, Target
+from falkirk.connectors.spark.epochs.epoch import run_epoch
+from falkirk.connectors.spark.epochs.watching import Progress
+from falkirk.connectors.spark.epochs.work import Ghosts, Published, Publishing, Target
 from falkirk.errors import FalkirkError, SourceError, UserCodeError
 from falkirk.stream.batch import Piece
 

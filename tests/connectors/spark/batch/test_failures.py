@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from falkirk.connectors.spark.batch.failures import failure
+from falkirk.connectors.spark.epochs.failures import failure
 from falkirk.errors import ConfigError, FalkirkError, StateError
 
 JAVA = "Job aborted due to stage failure: Task 1 in stage 3.0 failed 4 times, most recent failure: "

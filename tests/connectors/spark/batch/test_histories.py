@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import falkirk as fk
-from falkirk.connectors.spark.batch.histories import table_of
+from falkirk.connectors.spark.epochs.histories import table_of
 from falkirk.errors import ConfigError
 from falkirk.stream.access.producing import sources_of
 from falkirk.stream.backfill.history import History, record

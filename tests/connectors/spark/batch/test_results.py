@@ -17,8 +17,8 @@ from falkirk.checkpoint.digest import digest
 from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.ids import Epoch
 from falkirk.checkpoint.ports import Writes
-from falkirk.connectors.spark.batch.results import Spooled, by_partition, records, slices
-from falkirk.connectors.spark.batch.work import GHOST, MARK, Target
+from falkirk.connectors.spark.epochs.results import Spooled, by_partition, records, slices
+from falkirk.connectors.spark.epochs.work import GHOST, MARK, Target
 from falkirk.state.shards import murmur2_of
 from falkirk.stream.batch import PARCELS
 

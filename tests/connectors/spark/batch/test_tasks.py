@@ -20,8 +20,8 @@ from falkirk.checkpoint.ports import Writes
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.errors import Words
 from falkirk.connectors.spark import ranges
-from falkirk.connectors.spark.batch import results, tasks
-from falkirk.connectors.spark.batch.work import ARROW, Buried, Ghosts, Publishing, Target, Work, table
+from falkirk.connectors.spark.epochs import results, tasks
+from falkirk.connectors.spark.epochs.work import ARROW, Buried, Ghosts, Publishing, Target, Work, table
 from falkirk.connectors.spark.workers import shipped
 
 pytestmark = pytest.mark.kafka
@@ -32,7 +32,7 @@ PUBLISH = """
 import sys
 from pathlib import Path
 import pyarrow as pa
-from falkirk.connectors.spark.batch import tasks
+from falkirk.connectors.spark.epochs import tasks
 work, rows = map(Path, sys.argv[1:])
 print(*tasks.publication(work.read_bytes(), iter(pa.ipc.open_stream(rows))))
 """

@@ -23,9 +23,9 @@ from falkirk.checkpoint.publishing import HEADER, publish
 from falkirk.connectors.kafka.epochs import Waiting, publisher_log
 from falkirk.connectors.kafka.errors import Words
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.connectors.spark.batch.bases import Bases
-from falkirk.connectors.spark.batch.results import Spooled, by_partition, lasts, records
-from falkirk.connectors.spark.batch.work import GHOST, LAST, MARK, Buried, Ghosts, Published, Share, Work, table
+from falkirk.connectors.spark.epochs.bases import Bases
+from falkirk.connectors.spark.epochs.results import Spooled, by_partition, lasts, records
+from falkirk.connectors.spark.epochs.work import GHOST, LAST, MARK, Buried, Ghosts, Published, Share, Work, table
 from falkirk.connectors.spark.ranges import chunks, headers
 from falkirk.errors import SourceError
 from falkirk.state.shards import murmur2, murmur2_partition

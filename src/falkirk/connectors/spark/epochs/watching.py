@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from pyspark import SparkContext
 
-from falkirk.connectors.spark.batch.failures import failure
+from falkirk.connectors.spark.epochs.failures import failure
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from tests.connectors.spark.topics import Topic
 
 import falkirk as fk
-from falkirk.cli.here import target_of
+from falkirk.cli.script import target_of
 from falkirk.errors import ConfigError, DefinitionError
 from falkirk.stream.flow.load import load_flow
 

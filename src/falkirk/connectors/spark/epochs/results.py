@@ -22,7 +22,7 @@ import pyarrow as pa
 from falkirk.checkpoint.ids import Epoch
 from falkirk.checkpoint.ports import Writes
 from falkirk.checkpoint.publishing import HEADER
-from falkirk.connectors.spark.batch.work import MARK, Target
+from falkirk.connectors.spark.epochs.work import MARK, Target
 from falkirk.state.shards import murmur2, murmur2_partition
 
 ROWS = 20_000

@@ -25,7 +25,7 @@ _LITTLE = {"queued.min.messages": 1000, "queued.max.messages.kbytes": 16_384, "f
 """A look needs a few records, not the memory for a hundred thousand of them."""
 
 
-class Glance:
+class TopicPeek:
     """Looks at one topic."""
 
     def __init__(self, cluster: Cluster, topics: Topics, topic: TopicInfo) -> None:

@@ -23,11 +23,11 @@ from pyspark.sql.types import StructType
 from falkirk.checkpoint.ids import Offset
 from falkirk.checkpoint.publishing import Outcome
 from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.spark.batch.histories import table_of
-from falkirk.connectors.spark.batch.tasks import OUTCOME
-from falkirk.connectors.spark.batch.watching import OnProgress, watched
-from falkirk.connectors.spark.batch.work import ARROW, Buried, Ghosts, Published, Publishing, Work
 from falkirk.connectors.spark.division import LEAST
+from falkirk.connectors.spark.epochs.histories import table_of
+from falkirk.connectors.spark.epochs.tasks import OUTCOME
+from falkirk.connectors.spark.epochs.watching import OnProgress, watched
+from falkirk.connectors.spark.epochs.work import ARROW, Buried, Ghosts, Published, Publishing, Work
 from falkirk.connectors.spark.workers import importer, shipped
 from falkirk.stream.backfill import BackfillJob, Turn
 from falkirk.stream.batch import Job, Piece
@@ -103,7 +103,7 @@ def _task(name: str, work: bytes, *more: object) -> Callable[[Batches], Batches]
     imported = importer()
 
     def run(batches: Batches) -> Batches:
-        tasks = imported("falkirk.connectors.spark.batch.tasks")
+        tasks = imported("falkirk.connectors.spark.epochs.tasks")
         with imported("falkirk.connectors.garbage").collected_rarely():
             yield from getattr(tasks, name)(work, *more, batches)
 
