@@ -7,8 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from falkirk import errors
+from falkirk.cli.main import falkirk
+from falkirk.cli.words import PICTURE, WORDS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -41,6 +44,28 @@ def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
         if "://" not in target:
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_the_picture_of_all_words_is_that_of_the_command_line() -> None:
+    text = (ROOT / "docs" / "concepts.md").read_text()
+    assert PICTURE in text
+    for word in WORDS:
+        assert f"**{word}**" in text
+        assert re.search(rf"\b{word}\b", PICTURE), f"the picture lacks {word}"
+    for command in (["--help"], ["explain", "--help"]):
+        shown = CliRunner().invoke(falkirk, command).output
+        assert all(re.search(rf"\b{word}\b", shown) for word in WORDS), command
+
+
+@pytest.mark.parametrize(
+    "document", ["README.md", "docs/dsl.md", "docs/running.md", "docs/batch.md", "docs/testing.md"]
+)
+def test_words_are_defined_before_they_are_used(document: str) -> None:
+    text = re.sub(r"[A-Za-z_.`]*\[[^\]]*\]\((?:docs/)?concepts\.md\)", "LINK", (ROOT / document).read_text())
+    text = re.sub(r"^A flow is split into .*?LINK", "LINK", text, flags=re.DOTALL | re.MULTILINE)
+    used = re.search(rf"\b(?:{'|'.join(WORDS)})s?\b", text)
+    assert used is not None
+    assert text.index("LINK") < used.start(), text[used.start() - 40 : used.end() + 20]
 
 
 def test_exit_codes_are_those_of_the_errors() -> None:

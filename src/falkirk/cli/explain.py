@@ -7,12 +7,13 @@ import click
 from falkirk.cli.config_file import Given
 from falkirk.cli.options import config as config_option
 from falkirk.cli.options import prefix_option
+from falkirk.cli.words import EPILOG
 from falkirk.stream.flow.drawing import FORMATS, drawing
 from falkirk.stream.flow.explain import explain as in_words
 from falkirk.stream.flow.load import load_flow
 
 
-@click.command()
+@click.command(epilog=EPILOG)
 @click.argument("target", metavar="APP:FLOW")
 @prefix_option
 @config_option()

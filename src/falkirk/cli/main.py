@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import click
 
+from falkirk.cli.words import WORDS
 from falkirk.errors import FalkirkError
 from falkirk.runtime.host import logs
 
@@ -92,6 +93,13 @@ class LazyGroup(click.Group):
             close = "".join(difflib.get_close_matches(name, COMMANDS, n=1))
             ctx.fail(f"No such command {name!r}." + (f" Did you mean {close}?" if close else ""))
         return super().resolve_command(ctx, args)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The words that the lines above use."""
+        width = max(map(len, COMMANDS))
+        with formatter.section("Words"):
+            formatter.write_dl([(word.ljust(width), meaning) for word, meaning in WORDS.items()])
+            formatter.write_text("falkirk explain --help shows a picture of all of them.")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))

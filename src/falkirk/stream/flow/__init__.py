@@ -7,6 +7,7 @@ lookups.py         tables, and streams that look them up
 routing.py         a sink of several topics
 alternatives.py    names that other tools have, and what to write instead
 explain.py         a plan in words
+drawing.py         a plan as a drawing: Mermaid, Graphviz
 load.py            finds a flow by its name, such as app.py:flow
 launcher.py        what runs a flow registers itself here
 """
