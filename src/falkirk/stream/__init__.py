@@ -5,14 +5,14 @@ planner       from operators to stages
 backfill      a backfill as a job
 access        topics and state of a flow, as people read and write them
 batch         epochs as jobs of tasks that any engine can run
-evolution     state when the code has changed: moved, rebuilt, corrected
+evolution     moves, rebuilds and corrects state after the code has changed
 circuit       runs the operators of a stage, step by step
 stages        stages: what each reads, writes and keeps
 operators     one file each
-dataflow      what an operator is, and what flows between two
-aggregates    what a grouping keeps
-definition    what users say beside operators: expressions, regimes, names
-formats       what the bytes of keys and values mean
+dataflow      the interface of operators, and the batches between them
+aggregates    the aggregates of a grouping and their state
+definition    expressions, regimes, keys and names in a flow's definition
+formats       encodings of keys and values
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Expressions over a stream: checked when the flow is built, on an empty frame of the stream's schema.
 
-An expression must be row-wise: f(a ++ b) = f(a) ++ f(b) for any rows a and b. A sum or a shift would give another
-result for another division of the same input into steps, so it is refused here; `group_by` is the place for it.
+An expression must be row-wise: f(a ++ b) = f(a) ++ f(b) for any rows a and b. The result of a sum or a shift would depend
+on how the input is divided into steps. So this module rejects it; use `group_by` instead.
 
-This module alone looks into Narwhals' expression nodes.
+Only this module reads Narwhals' expression nodes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _expression(expr: Any, where: str, *, text_is_column: bool) -> nw.Expr:
 
 
 def check(exprs: Sequence[nw.Expr], schema: pl.Schema, where: str) -> None:
-    """Raises DefinitionError unless every expression is row-wise and reads columns that are there."""
+    """Raises DefinitionError unless every expression is row-wise and reads existing columns."""
     for expr in exprs:
         for node in _walk(expr):
             if not node.kind.is_elementwise or node.kind is ExprKind.SERIES:
@@ -71,7 +71,7 @@ def check(exprs: Sequence[nw.Expr], schema: pl.Schema, where: str) -> None:
 def evaluate(
     exprs: Sequence[nw.Expr], schema: pl.Schema, how: Literal["select", "with_columns"], where: str
 ) -> pl.Schema:
-    """The schema that the expressions give. Raises DefinitionError for a wrong type, an unknown column, or no rows."""
+    """The schema of the expressions' results. Raises DefinitionError for a wrong type, an unknown column, or no rows."""
     check(exprs, schema, where)
     empty = nw.from_native(schema.to_frame(), eager_only=True)
     try:
@@ -87,7 +87,7 @@ def evaluate(
 
 
 def native(exprs: Sequence[nw.Expr]) -> list[pl.Expr]:
-    """The expressions as Polars' own. A circuit translates them once, for that costs as much as a small step.
+    """The expressions as Polars expressions. A circuit translates them once, because it takes as long as a small step.
 
     >>> pl.DataFrame({"a": [1]}).select(native([nw.col("a") + 1])).rows()
     [(2,)]
@@ -98,14 +98,14 @@ def native(exprs: Sequence[nw.Expr]) -> list[pl.Expr]:
 
 
 def columns_read(exprs: Sequence[nw.Expr], schema: pl.Schema) -> frozenset[str]:
-    """The columns that expressions may look at: all, where they choose among them by a rule."""
+    """The columns that expressions may read: all columns, if an expression selects them by a rule."""
     if any(node.kind in _ANY_COLUMN for expr in exprs for node in _walk(expr)):
         return frozenset(schema)
     return frozenset(name for expr in exprs for name in _named_columns(expr))
 
 
 def passed_through(exprs: Sequence[nw.Expr], schema: pl.Schema) -> frozenset[str]:
-    """The columns that the expressions hand on under their own name, unchanged."""
+    """The columns that the expressions pass on without a change of name or value."""
     bare = [e for e in exprs if len(e._nodes) == 1 and e._nodes[0].kind in _ANY_COLUMN | {ExprKind.COL}]
     if not bare:
         return frozenset()
@@ -113,7 +113,7 @@ def passed_through(exprs: Sequence[nw.Expr], schema: pl.Schema) -> frozenset[str
 
 
 def bare_column(expr: nw.Expr) -> str | None:
-    """The column that the expression is, if it is no more than that."""
+    """The expression's column, if the expression is only a column."""
     node = expr._nodes[0]
     if len(expr._nodes) > 1 or node.kind is not ExprKind.COL or len(node.kwargs["names"]) > 1:
         return None
@@ -126,7 +126,7 @@ def computed_columns(exprs: Sequence[nw.Expr], schema: pl.Schema) -> frozenset[s
 
 
 def text(expr: nw.Expr) -> str:
-    """An expression as a person would write it.
+    """An expression as readable text.
 
     >>> text((nw.col("price") > 100) & ~nw.col("name").str.contains("x"))
     "(price > 100) & not (name.str.contains('x', literal=False))"
@@ -162,7 +162,7 @@ def _within(written: str) -> str:
 
 
 def words(schema: Mapping[str, pl.DataType]) -> str:
-    """A schema as a person would write it.
+    """A schema as readable text.
 
     >>> words(pl.Schema({"auction": pl.Int64, "name": pl.String}))
     'auction Int64, name String'

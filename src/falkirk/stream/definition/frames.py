@@ -1,4 +1,4 @@
-"""Frames from what users' functions give: dicts, held to a schema."""
+"""Frames from the dicts that users' functions return, checked against a schema."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any
 import polars as pl
 
 MISFITS = (TypeError, ValueError, OverflowError, AttributeError, pl.exceptions.PolarsError)
-"""What Polars raises for values that are not of a column's type."""
+"""The errors that Polars raises for values of a wrong type."""
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], schema: pl.Schema) -> pl.DataFrame:
-    """Rows as a frame; columns that a row leaves out are null. Raises one of MISFITS: text is no number, nor 1.5 an
-    integer.
+    """Rows as a frame. Missing columns are null. Raises one of MISFITS, for example for text or 1.5 in an integer column.
 
     >>> frame_of([{"n": 1}, {}], pl.Schema({"n": pl.Int64})).rows()
     [(1,), (None,)]
@@ -22,7 +21,7 @@ def frame_of(rows: Sequence[Mapping[str, Any]], schema: pl.Schema) -> pl.DataFra
 
 
 def frame_if_all_fit(rows: Sequence[Any], schema: pl.Schema) -> pl.DataFrame | None:
-    """The same of what may be no rows at all; None where one of them does not fit, or has columns of its own.
+    """Rows as a frame, or None if one of them is not a dict, does not fit the schema, or has other columns.
 
     >>> frame_if_all_fit([{"n": 1}, {"m": 2}], pl.Schema({"n": pl.Int64}))
     """
@@ -35,7 +34,7 @@ def frame_if_all_fit(rows: Sequence[Any], schema: pl.Schema) -> pl.DataFrame | N
 
 
 def misfits(rows: Sequence[Any], schema: pl.Schema) -> list[int]:
-    """Which of these are no rows of the schema.
+    """The indexes of the values that are not rows of the schema.
 
     >>> misfits([{"n": 1}, {"n": "1"}, {}, None, {"n": 2}], pl.Schema({"n": pl.Int64}))
     [1, 3]
@@ -54,7 +53,7 @@ def misfits(rows: Sequence[Any], schema: pl.Schema) -> list[int]:
 
 
 def fits(row: Any, schema: pl.Schema) -> bool:
-    """Is this a row of the schema?
+    """Whether the value is a row of the schema.
 
     >>> [fits(row, pl.Schema({"n": pl.Int64})) for row in ({"n": 1}, {"n": "1"}, {"m": 1}, None)]
     [True, False, False, False]

@@ -1,4 +1,4 @@
-"""What may be given as a user's function."""
+"""Checks of users' functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from falkirk.errors import DefinitionError
 
 
 def checked_function(function: Callable[..., Any], where: str) -> None:
-    """Raises DefinitionError where it is none, or is async: a call of that gives a coroutine, and no row."""
+    """Raises DefinitionError if it is not callable, or is async: an async call returns a coroutine and not a row."""
     if not callable(function):
         raise DefinitionError(
             f"{function!r} is no function", where=where, hint="pass the function itself, not its name"

@@ -1,4 +1,4 @@
-"""Keys and formats that a user names, checked."""
+"""Checks of the keys and formats that users name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from falkirk.stream.formats import Format, Key, KeyLike, Registering, key_of
 
 
 def checked_key(spec: KeyLike, schema: pl.Schema, where: str) -> Key:
-    """The key, or DefinitionError if it is of columns that are missing or cannot be written."""
+    """The key. Raises DefinitionError if its columns do not exist or cannot be encoded."""
     key = key_of(spec)
     columns_of(key.columns, schema, where)
     try:
@@ -25,8 +25,8 @@ def checked_key(spec: KeyLike, schema: pl.Schema, where: str) -> Key:
 
 
 def checked_format(value: Any, where: str, json: str = 'fk.Json({"price": fk.Int64})') -> Format:
-    """The format, or DefinitionError if it is none. A class stands for its object: `fk.Text` for `fk.Text()`. `json` is the
-    example for people who gave none."""
+    """The format. Raises DefinitionError for anything else. A class means its instance: `fk.Text` means `fk.Text()`. The
+    error for a missing format shows `json` as an example."""
     made = value() if isinstance(value, type) and hasattr(value, "decode") else value
     if not all(hasattr(made, method) for method in ("schema", "decode", "encode")):
         raise DefinitionError(
@@ -45,11 +45,11 @@ _NAMES = {
     "bytes": "fk.Raw()",
     "raw": "fk.Raw()",
 }
-"""What people mean who give a format's name."""
+"""The formats that users mean when they give a name."""
 
 
 def sink_format(value: Any, topic: str, schema: pl.Schema, where: str) -> Format:
-    """The format of a sink, or DefinitionError if it is none, or cannot write such columns."""
+    """The format of a sink. Raises DefinitionError if it is not a format, or cannot encode these columns."""
     made = checked_format(value, where, "fk.Json()")
     try:
         made = made.for_sink(topic, schema) if isinstance(made, Registering) else made
@@ -60,7 +60,8 @@ def sink_format(value: Any, topic: str, schema: pl.Schema, where: str) -> Format
 
 
 def columns_of(given: Sequence[str | Sequence[str]], schema: pl.Schema, where: str) -> tuple[str, ...]:
-    """Columns to group by, as one flat tuple. Raises DefinitionError if there are none, or one is missing or no key."""
+    """Columns to group by, as one flat tuple. Raises DefinitionError if there are none, or if a column does not exist or
+    cannot be a key."""
     names: list[Any] = [n for g in given for n in (g if isinstance(g, list | tuple) else [g])]
     if not names:
         raise DefinitionError("no column is given", where=where, hint='name one: "auction"')
@@ -78,5 +79,5 @@ def columns_of(given: Sequence[str | Sequence[str]], schema: pl.Schema, where: s
 
 
 def same_key(a: Key, b: Key) -> bool:
-    """Do both write the same bytes for the same row?"""
+    """Whether both keys encode a row to the same bytes."""
     return repr(a) == repr(b)

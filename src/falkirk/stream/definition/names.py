@@ -1,6 +1,6 @@
-"""What an app's own topics are called.
+"""Names of an app's internal topics.
 
-A file for itself: a supervisor knows names before it imports what knows flows.
+They have a file of their own, because a supervisor needs them before it imports flows.
 """
 
 from __future__ import annotations
@@ -12,40 +12,40 @@ from falkirk.errors import DefinitionError
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 PREFIX = "falkirk"
-"""What the names of an app's own topics begin with, unless a run says otherwise."""
+"""The default prefix of internal topics."""
 
 
 def own_topics(prefix: str, app: str) -> str:
-    """What the names of all of the app's own topics begin with."""
+    """The prefix of all internal topics of the app."""
     return f"{prefix}.{app}."
 
 
 def steps_topic(prefix: str, app: str) -> str:
-    """The topic whose partitions are the app's tasks."""
+    """The steps topic. It has one partition for each task of the app."""
     return f"{prefix}.{app}.steps"
 
 
 def control_topic(prefix: str, app: str) -> str:
-    """The topic that holds the layout and what workers report."""
+    """The topic of the layout and the workers' reports."""
     return f"{prefix}.{app}.control"
 
 
 def changelog_topic(prefix: str, app: str, stage: str) -> str:
-    """Where an eager stage logs its state changes."""
+    """The changelog topic of an eager stage."""
     return f"{prefix}.{app}.changelog.{stage}"
 
 
 def epochs_topic(prefix: str, app: str, stage: str) -> str:
-    """Where the epochs of a batch part are recorded, and how far their results are published."""
+    """The topic with the epochs of a batch part, and their progress."""
     return f"{prefix}.{app}.epochs.{stage}"
 
 
 BACKFILL = "backfill"
-"""What a backfill is called among the parts that have epochs."""
+"""The name of the backfill among the parts with epochs."""
 
 
 def backfill_topic(prefix: str, app: str) -> str:
-    """Where the app's backfill is recorded, if it has one."""
+    """The topic with the records of the app's backfill, if it has one."""
     return epochs_topic(prefix, app, BACKFILL)
 
 
@@ -55,12 +55,12 @@ def drivers(app: str) -> str:
 
 
 def shadow_app(app: str) -> str:
-    """What an app is called that rebuilds operators of this one beside it: its topics are among those of this one."""
+    """The name of the shadow app that rebuilds operators of this app beside it. This app's prefix is in its topics too."""
     return f"{app}.rebuild"
 
 
 def replays_topic(prefix: str, app: str) -> str:
-    """Which dead letters were replayed."""
+    """The topic that records replayed dead letters."""
     return f"{prefix}.{app}.replays"
 
 

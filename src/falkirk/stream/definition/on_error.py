@@ -1,4 +1,4 @@
-"""What a user says is to become of what fails."""
+"""The user's choice for records and rows that fail."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from falkirk.errors import DefinitionError
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A failure stops the app, and the error names the record. The app continues there when it is started again.
+    """A failure stops the app, and the error names the record. After a restart the app continues at this record.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("example", on_error=fk.Stop())
@@ -24,7 +24,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A record or row that fails is left out and counted.
+    """Falkirk skips and counts a record or row that fails.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("example")
@@ -39,8 +39,8 @@ class Skip:
 class DeadLetter:
     """A record or row that fails goes to a topic: to `topic`, or to the flow's dead letters.
 
-    If more than the share `stop_above` ("1%", or 0.01) of the last 10,000 fails, the app stops all the same. Raises
-    DefinitionError for a share that is not at least 0 and below 1.
+    The app stops if more than the share `stop_above` ("1%", or 0.01) of the last 10,000 fail. Raises DefinitionError for
+    a share below 0, or of 1 or more.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("example")
@@ -84,11 +84,11 @@ class DeadLetter:
 
 
 OnError = Stop | Skip | DeadLetter
-"""What becomes of what fails."""
+"""The handling of a failure."""
 
 
 def checked_on_error(on_error: Any, where: str) -> OnError | None:
-    """What a user gave. Raises DefinitionError."""
+    """Checks a user's `on_error`. Raises DefinitionError."""
     if on_error is not None and not isinstance(on_error, OnError):
         raise DefinitionError(
             f"on_error={on_error!r} says nothing of errors",

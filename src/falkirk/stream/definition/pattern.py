@@ -1,4 +1,4 @@
-"""Which topics a source reads: one, some that are listed, or those whose names match a pattern."""
+"""The topics of a source: one topic, a list of topics, or a pattern for their names."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from falkirk.errors import DefinitionError
 
 @dataclass(frozen=True)
 class Pattern:
-    """Topics by name, for `flow.source(topic=…)`: the regular expression must match a name in full.
+    """Topics by name, for `flow.source(topic=…)`. The regular expression must match the full name.
 
-    Kafka's own topics, whose names begin with two underscores, never match; nor do topics of apps with the run's
-    prefix, or of another cluster than the source's. Raises DefinitionError for what is not a regular expression.
+    Three kinds of topics never match: Kafka's internal topics (their names begin with two underscores), topics with the
+    run's prefix, and topics of other clusters. Raises DefinitionError for an invalid regular expression.
 
     >>> orders = Pattern("orders-[a-z]+")
     >>> orders.among(["orders-eu", "orders-us", "orders-2", "old-orders-eu", "falkirk.stats.steps"], "falkirk")
@@ -48,7 +48,7 @@ class Pattern:
         return re.compile(self.text)
 
     def within(self, cluster: str) -> Pattern:
-        """The same in another cluster.
+        """The same pattern for another cluster.
 
         >>> str(Pattern("orders-.*").within("sales")), Pattern("a.*").within("sales").matches("sales:ab")
         ('sales:/orders-.*/', True)
@@ -58,7 +58,7 @@ class Pattern:
         return there
 
     def matches(self, topic: str) -> bool:
-        """Whether a topic matches. A topic of another cluster is called CLUSTER:NAME.
+        """Whether a topic matches. The name of a topic in another cluster is CLUSTER:NAME.
 
         >>> Pattern("orders-.*").matches("orders-eu"), Pattern("orders-.*").matches("sales:orders-eu")
         (True, False)
@@ -68,7 +68,7 @@ class Pattern:
         return found and cluster_of(topic) == self.cluster
 
     def among(self, topics: Iterable[str], prefix: str) -> list[str]:
-        """The topics that match, in order of their names. `prefix` is the run's.
+        """The matching topics, ordered by name. `prefix` is the run's prefix.
 
         >>> Pattern("o.*").among(["orders", "old", "new"], "falkirk")
         ['old', 'orders']
@@ -77,7 +77,7 @@ class Pattern:
         return sorted(topic for topic in set(topics) if self.matches(topic) and not name_of(topic).startswith(own))
 
     def __str__(self) -> str:
-        # No topic has a name like this one: what is not resolved yet is taken for none.
+        # No topic has a name like this, so nobody can mistake an unresolved pattern for a topic.
         return address(self.cluster, f"/{self.text}/")
 
 
@@ -86,7 +86,7 @@ Topics: TypeAlias = str | tuple[str, ...] | Pattern
 
 
 def checked_topics(given: Any, where: str) -> Topics:
-    """What a user gave. Raises DefinitionError."""
+    """Checks a user's `topic`. Raises DefinitionError."""
     if isinstance(given, str | Pattern):
         return given
     if isinstance(given, Sequence) and given and all(isinstance(name, str) for name in given):
@@ -101,7 +101,7 @@ def checked_topics(given: Any, where: str) -> Topics:
 
 
 def reads(topics: Topics, name: str) -> bool:
-    """Whether a topic of this name is one of them."""
+    """Whether they include a topic of this name."""
     return (
         topics.matches(name)
         if isinstance(topics, Pattern)
@@ -110,7 +110,7 @@ def reads(topics: Topics, name: str) -> bool:
 
 
 def in_words(topics: Topics) -> str:
-    """For people; of one topic, its name.
+    """The topics as readable text. A single topic is its name.
 
     >>> in_words("a"), in_words(("a", "b")), in_words(Pattern("a.*"))
     ('a', 'a, b', '/a.*/')

@@ -1,5 +1,5 @@
-"""Regimes as a user writes them: what is made durable with each step, and what rolls state forward after a crash; or that
-there are no steps, but epochs."""
+"""Regimes as a user writes them. A checkpoint regime decides what each step makes durable, and how state is rolled forward
+after a crash. The batch regime has epochs and no steps."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def duration(value: Duration, what: str) -> timedelta:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What both checkpoint regimes share."""
+    """The base of both checkpoint regimes."""
 
     kind: ClassVar[Literal["eager", "lazy"]]
     step: Duration = "100ms"
     """The longest that a step stays open: it bounds latency."""
     every: Duration = "10s"
-    """How often state becomes a version: it bounds what is rolled forward after a crash."""
+    """How often state becomes a version. This bounds the work of rolling forward after a crash."""
     max_rows: int = 200_000
     """A step closes when it has read this many records."""
     max_bytes: int = 64 << 20
@@ -72,11 +72,11 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class EagerCheckpoint(Checkpoint):
-    """Each step logs its state changes. Recovery applies the end of the log and runs nothing again.
+    """Each step logs its state changes. Recovery applies the end of the log and runs no step again.
 
-    `step` is how long a step stays open at most, and so bounds latency. `every` is how often state becomes a version,
-    and so bounds what another host has to apply. A step closes at `max_rows` records or `max_bytes` bytes, too. Raises
-    DefinitionError.
+    `step` is the longest time that a step stays open. It bounds latency. `every` is how often state becomes a version.
+    It bounds the number of changes that another host must apply. A step also closes at `max_rows` records or
+    `max_bytes` bytes. Raises DefinitionError.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("example", regime=fk.EagerCheckpoint(step="50ms"))
@@ -89,8 +89,8 @@ class EagerCheckpoint(Checkpoint):
 class LazyCheckpoint(Checkpoint):
     """Steps log no state. Recovery opens the newest version and runs the recorded steps since then again.
 
-    Functions must be deterministic: each step that runs again is compared with what it published. Parameters are those
-    of `fk.EagerCheckpoint`. Raises DefinitionError.
+    Functions must be deterministic: Falkirk compares each step that runs again with its published output. Parameters
+    are those of `fk.EagerCheckpoint`. Raises DefinitionError.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("example", regime=fk.LazyCheckpoint(step="100ms", every="10s"))
@@ -103,10 +103,10 @@ class LazyCheckpoint(Checkpoint):
 class Batch:
     """No steps: Spark computes results from the sources, epoch by epoch, and each epoch is published once.
 
-    `every` opens an epoch after a while ("1h") or after so many new records (1_000_000); None opens one on request
-    only.
-    `history` is what an epoch reads: the "whole" of the topics, so that its results replace those of the epoch before;
-    or what is "new" in them, so that its results are added. Raises DefinitionError.
+    `every` opens an epoch after this time ("1h") or this number of new records (1_000_000). With None, epochs open only
+    on request.
+    `history` is the part of the topics that an epoch reads. With "whole", its results replace the results of the epoch
+    before. With "new", an epoch reads only new records and adds its results. Raises DefinitionError.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("example", regime=fk.Batch(every="1h"))
@@ -144,7 +144,7 @@ Regime = EagerCheckpoint | LazyCheckpoint | Batch
 
 
 def checked_regime(regime: object, where: str) -> Regime:
-    """The regime, if it is one. Raises DefinitionError: a name or a class would be found out only when it runs."""
+    """The regime. Raises DefinitionError for anything else, because a name or a class would fail only when it runs."""
     if isinstance(regime, EagerCheckpoint | LazyCheckpoint | Batch):
         return regime
     raise DefinitionError(

@@ -1,7 +1,7 @@
-"""What other tools call Falkirk's methods: an AttributeError for such a name says what to write instead.
+"""Names that other tools use for Falkirk's methods. An AttributeError for such a name suggests the Falkirk method.
 
-Left is what to write, right are the names by which people look for it: of Polars, pandas, Spark, Flink, Kafka Streams, Quix,
-Bytewax. This module imports nothing, because `falkirk.__getattr__` needs it.
+Falkirk's code is on the left; the names in Polars, pandas, Spark, Flink, Kafka Streams, Quix and Bytewax are on the right.
+This module imports nothing, because `falkirk.__getattr__` needs it.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ Table = Mapping[str, str]
 
 
 def instead(table: Table, name: str, known: Mapping[str, object] | list[str]) -> str:
-    """What to write in place of a name: of this table, or else one that is spelt like it. "" if there is nothing.
+    """A suggestion for an unknown name: from this table, or the known name with the most similar spelling, or "".
 
     >>> instead(GROUPED, "count", [])
     'write .agg(n=fk.len())'
@@ -154,7 +154,7 @@ def instead(table: Table, name: str, known: Mapping[str, object] | list[str]) ->
 
 
 def missing(table: Table) -> Callable[[object, str], object]:
-    """A `__getattr__` for a class, which says what to write in place of a name."""
+    """A `__getattr__` for a class. Its error suggests what to write instead of an unknown name."""
 
     def __getattr__(self: object, name: str) -> object:  # noqa: N807
         what = f"{type(self).__name__} has no attribute {name!r}"

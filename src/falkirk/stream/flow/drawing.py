@@ -2,7 +2,7 @@
 
     topic ──▶ [ stage: source ──▶ operator ──▶ … ──▶ sink ] ──▶ topic
 
-Dead letters are left out: every stage may write some.
+The drawing omits dead letters, because every stage can write them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from falkirk.stream.stages.stage import PhysicalStage
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """From one node to another; dashed to a table's lookups, which see the table as it is."""
+    """An arrow between two nodes. An arrow from a broadcast table to its lookups is dashed."""
 
     start: str
     end: str
@@ -28,7 +28,7 @@ class Arrow:
 
 @dataclass(slots=True)
 class Box:
-    """A stage, or a batch part, and its operators: their labels by node."""
+    """A stage or a batch part, with the labels of its operators by node."""
 
     label: str
     operators: dict[str, str] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Drawing:
     name: str
     boxes: list[Box] = field(default_factory=list)
     topics: dict[str, str] = field(default_factory=dict)
-    """Nodes by topic."""
+    """From topic to node."""
     arrows: list[Arrow] = field(default_factory=list)
     _count: int = 0
 
@@ -71,7 +71,7 @@ class Drawing:
             self._connect(part, nodes)
 
     def _connect(self, stage: PhysicalStage, nodes: Mapping[Operator, str]) -> None:
-        """The topics between stages, and the tables that each worker has."""
+        """The topics between stages, and the broadcast tables."""
         self.arrows += [Arrow(nodes[edge.before], self.topic(edge.topic)) for edge in stage.edges_out]
         self.arrows += [Arrow(self.topic(edge.topic), nodes[edge.after]) for edge in stage.edges_in]
         for table in stage.shared:

@@ -1,4 +1,4 @@
-"""A flow's plan in words, for a terminal."""
+"""A flow's plan as text, for a terminal."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from falkirk.wording import counted
 
 
 def explain(flow: Flow, layout: Layout | None = None, prefix: str = PREFIX) -> str:
-    """Stages, batch parts, operators, edges, regimes, topics and tasks, a line each. With a layout, tasks are counted;
-    `prefix` is that of the run.
+    """Stages, batch parts, operators, edges, regimes, topics and tasks, one line each.
+
+    With a layout, the text has the number of tasks. `prefix` is the run's prefix for internal topics.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("words")

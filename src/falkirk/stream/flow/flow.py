@@ -1,4 +1,4 @@
-"""A flow: the graph that a user defines, and the way to its plan."""
+"""A flow: the graph that a user defines, and its plan."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class Flow:
         dead_letters: str | None = None,
         on_error: OnError | None = None,
     ) -> None:
-        """`name` is the app's: its consumer group and internal topics are named after it. It must be unique.
-        `regime` is that of all operators unless `with_regime` changes it; by default `fk.EagerCheckpoint()`.
-        `dead_letters` is the topic for what fails. `on_error` says what happens to what fails in operators that have
-        no `on_error`: `fk.Stop()`, `fk.Skip()` or `fk.DeadLetter()`. Raises DefinitionError.
+        """`name` is the app's name. Its consumer group and internal topics begin with this name. It must be unique.
+        `regime` applies to all operators unless `with_regime` changes it. The default is `fk.EagerCheckpoint()`.
+        `dead_letters` is the topic for records and rows that fail. `on_error` applies to operators that have no
+        `on_error` themselves: `fk.Stop()`, `fk.Skip()` or `fk.DeadLetter()`. Raises DefinitionError.
         """
         line = user_line()
         check_name(name, "flow", line)
@@ -108,20 +108,20 @@ class Flow:
         """Read one or more topics: one row for each record.
 
         `value` is the format of the records' values, with a schema.
-        `key` names the column by which the topic is keyed and partitioned: grouping by it needs no exchange. With
-        `repartition=True`, rows are first sent to the task of their key, however the topic is partitioned.
-        `topic` is the topic's name, if it is not `name`; or a list of topics; or `fk.Pattern("orders-.*")` for all
-        topics that match, also those that are created while the app runs.
-        `cluster` is the name of the Kafka cluster that has the topic, if it is not the app's; the settings of a run
-        say where it is.
-        `start` is where an app begins that has never run: "earliest", "latest", a datetime with a zone, or a dict of
-        offsets by partition.
-        `metadata` makes columns of a record's `key`, `headers`, `timestamp`, `topic`, `partition` or `offset`; a dict
+        `key` names the column that holds the topic's record key. Grouping by this column needs no exchange. With
+        `repartition=True`, the app first sends each row to the task that owns its key. Use this if the topic is
+        partitioned in another way.
+        `topic` is the topic's name, if it differs from `name`. It can also be a list of topics, or
+        `fk.Pattern("orders-.*")` for all matching topics, including topics created while the app runs.
+        `cluster` is the name of the topic's Kafka cluster, if it differs from the app's cluster. The settings of a run
+        have its address.
+        `start` is where a new app begins to read: "earliest", "latest", a datetime with a zone, or a dict of offsets
+        by partition.
+        `metadata` adds a record's `key`, `headers`, `timestamp`, `topic`, `partition` or `offset` as columns. A dict
         renames them.
-        `time` names a column of the value that is the event's time, a datetime or an integer of milliseconds since
-        1970. Outputs then have this time, and not the record's timestamp.
-        `on_error` says what happens to records that do not decode; by default they become dead letters. Raises
-        DefinitionError.
+        `time` names a column of the value that holds the event time: a datetime or an integer of milliseconds since
+        1970. Outputs then have this time as their timestamp, and not the record's timestamp.
+        `on_error` applies to records that do not decode. By default they become dead letters. Raises DefinitionError.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("example")
@@ -176,13 +176,13 @@ class Flow:
         broadcast: bool = False,
         on_error: OnError | None = None,
     ) -> Table:
-        """The last row of each key, for streams to look up: of a topic, or of a grouped stream of this flow.
+        """A table: the last row of each key, for lookups from streams. It reads a topic or a grouped stream.
 
-        Of a topic, a record replaces the row of its key, and a tombstone removes it. The columns of `key` are read
-        from the records' keys: as text, unless `key` is an `fk.Key` with a format. Their type is the one that `value`
-        gives them, or String. With `broadcast=True` every worker has the whole topic, and lookups need no exchange.
-        `topic`, `cluster` and `on_error` are as for `source`. Of a grouped stream, `key` is the columns that it is
-        grouped by. Raises DefinitionError.
+        In a topic, a record replaces the row of its key, and a tombstone removes it. The columns of `key` come from
+        the records' keys: as text, unless `key` is an `fk.Key` with a format. They have the type that `value` gives
+        them, or String. With `broadcast=True` every worker has the whole topic, and lookups need no exchange.
+        `topic`, `cluster` and `on_error` are as for `source`. For a grouped stream, `key` is the columns of its
+        `group_by`. Raises DefinitionError.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("named")
@@ -225,14 +225,14 @@ class Flow:
         return Table(self.graph, self.graph.add(source), spelt)
 
     def run(self, brokers: str | None = None, **options: Any) -> None:
-        """Run the flow on a Kafka cluster, as `falkirk run` does: until Ctrl-C; or, with `until="end"`, until
-        everything that was in the sources at the start is processed.
+        """Run the flow on a Kafka cluster, as `falkirk run` does. It runs until Ctrl-C. With `until="end"`, it
+        processes everything that is in the sources at the start, and then returns.
 
-        Options are those of `falkirk run`, with underscores: `workers=4`, `state_dir="state"`, `until="end"`,
-        `set={"security.protocol": "SASL_SSL"}`. Options that you leave out come from falkirk.toml and the environment.
+        The options are those of `falkirk run`, with underscores: `workers=4`, `state_dir="state"`, `until="end"`,
+        `set={"security.protocol": "SASL_SSL"}`. Other options come from falkirk.toml and the environment.
 
-        Workers are processes, which load the flow from its file. So the flow must be a global of a script or a module,
-        and a script must not run it while it is loaded:
+        Each worker is a process that loads the flow from its file. So the flow must be a global variable of a script
+        or a module, and importing the script must not run the flow:
 
             if __name__ == "__main__":
                 flow.run("broker-1:9092", workers=4)
@@ -242,11 +242,11 @@ class Flow:
         launch(self, "run", {"brokers": brokers, **options})
 
     def dev(self, **options: Any) -> None:
-        """Run the flow on this machine, on a Kafka that starts by itself, as `falkirk dev` does. See `run`."""
+        """Run the flow on this machine with an embedded Kafka, as `falkirk dev` does. See `run`."""
         launch(self, "dev", options)
 
     def plan(self, prefix: str = PREFIX) -> Plan:
-        """The stages of the flow and their topics. Internal topics are called `prefix`.NAME.…
+        """The stages of the flow and their topics. Internal topics are named `prefix`.NAME.…
 
         Raises DefinitionError, for example if the flow has no sinks.
 
@@ -262,7 +262,7 @@ class Flow:
 
 
 def _check_time(column: str, schema: pl.Schema, where: str) -> None:
-    """Raises DefinitionError unless the column can say when something happened."""
+    """Raises DefinitionError unless the column can hold an event time."""
     if column not in schema:
         raise DefinitionError(f"the value has no column {column!r}", where=where, hint=did_you_mean(column, schema))
     if not (isinstance(schema[column], pl.Datetime) or schema[column].is_integer()):
@@ -274,7 +274,7 @@ def _check_time(column: str, schema: pl.Schema, where: str) -> None:
 
 
 def in_cluster(cluster: str, topics: Topics, where: str) -> Topics:
-    """The addresses of topics that are read. Raises DefinitionError."""
+    """The addresses of a source's topics. Raises DefinitionError."""
     if cluster and not CLUSTER.fullmatch(cluster):
         raise DefinitionError(
             f"{cluster!r} is no name for a cluster",

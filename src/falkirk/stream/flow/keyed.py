@@ -1,4 +1,4 @@
-"""What can follow `group_by` and `key_by`: the operators with state."""
+"""The operators with state: they follow `group_by` and `key_by`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Grouped:
-    """Rows grouped by columns. `.agg(…)` makes a stream of them.
+    """Rows grouped by columns. `.agg(…)` returns a stream of results.
 
     >>> import falkirk as fk
     >>> bids = fk.Flow("example").source("bids", key="auction", value=fk.Json({"auction": int}))
@@ -54,9 +54,9 @@ class Grouped:
         self._migrate = migrate
 
     def agg(self, **aggregates: AggregateLike) -> Stream[Row]:
-        """One row for each group: its columns and these aggregates, by name.
+        """One row for each group: the group's columns, and these aggregates by name.
 
-        The result is a table that changes: a group's new row replaces its old one, for the operators behind it too.
+        The result is a table that changes: a group's new row replaces its old row, also for the operators that follow.
         Raises DefinitionError.
 
         >>> import falkirk as fk
@@ -100,7 +100,7 @@ class Grouped:
 
 
 class Keyed(Generic[RowT_co]):
-    """Rows by key. `.process(…)` makes a stream of them.
+    """Rows by key. `.process(…)` returns a stream of results.
 
     >>> import falkirk as fk
     >>> bids = fk.Flow("example").source("bids", key="auction", value=fk.Json({"auction": int}))
@@ -155,10 +155,10 @@ class Keyed(Generic[RowT_co]):
         """Give each key's rows, in order, to an `fk.Process` or a function `(row, key) -> rows`, with state and
         timers.
 
-        A row is a dict, `key` is an `fk.KeyContext`. The result is None, one dict, or any number of dicts. `state`,
-        `tables`, `returns`, `version` and `migrate` are those of `fk.Process`, and replace its own. `id` names the
-        state. `on_error` says what happens to rows and timers for which the code fails: what such a call wrote, set or
-        returned is undone. Raises DefinitionError.
+        A row is a dict, and `key` is an `fk.KeyContext`. The function returns None, one dict, or any number of dicts.
+        `state`, `tables`, `returns`, `version` and `migrate` override the attributes of the `fk.Process`. `id` names
+        the state. `on_error` applies to rows and timers for which the code fails. Falkirk then discards the state,
+        timers and rows of the failed call. Raises DefinitionError.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("example")
@@ -213,7 +213,8 @@ class Keyed(Generic[RowT_co]):
 
 
 def _placed(before: op.Operator, columns: tuple[str, ...], name: str) -> tuple[Key, str]:
-    """By what the operator's tasks are cut, and its root: its input's, if that brings all rows of a group together."""
+    """The columns that place rows in the operator's tasks, and its root. They are the input's columns and root, if the
+    input already brings all rows of a group to one task."""
     if before.partitioned is not None and set(before.partitioned.columns) <= set(columns):
         return before.partitioned, before.root
     return key_of(list(columns) if len(columns) > 1 else columns[0]), name

@@ -1,4 +1,4 @@
-"""`flow.run()` and `flow.dev()`: what runs a flow lies in rooms above this one, and registers itself here."""
+"""`flow.run()` and `flow.dev()`. The code that runs a flow is in rooms above this one, and registers itself here."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 Launcher = Callable[[Any, str, Mapping[str, Any]], None]
-"""Runs a flow by a command ("run" or "dev") with its options, until it ends."""
+"""Runs a flow with a command ("run" or "dev") and its options, and returns when the run has ended."""
 
 _launchers: list[Launcher] = []
 
 
 def register(launcher: Launcher) -> None:
-    """Run flows by this from now on. `import falkirk` does it."""
+    """Register the function that runs flows. `import falkirk` does this."""
     _launchers[:] = [launcher]
 
 
 def launch(flow: Any, command: str, options: Mapping[str, Any]) -> None:
-    """Run a flow. Raises FalkirkError, also for its options."""
+    """Run a flow. Raises FalkirkError, also for wrong options."""
     _launchers[0](flow, command, options)

@@ -17,7 +17,7 @@ from falkirk.stream.flow.flow import Flow
 from falkirk.wording import counted
 
 _under_way: list[str] = []
-"""The targets that are being loaded just now."""
+"""The targets that are being loaded at the moment."""
 
 
 def loading() -> str:
@@ -26,8 +26,8 @@ def loading() -> str:
 
 
 def load_flow(target: str) -> Flow:
-    """The flow that `target` names; without ":name", the module's only flow. Raises ConfigError, and DefinitionError
-    where the module cannot be imported.
+    """The flow that `target` names. Without ":name", the module's only flow. Raises ConfigError, and DefinitionError if
+    the module cannot be imported.
 
     >>> load_flow("nowhere:flow")
     Traceback (most recent call last):
@@ -56,7 +56,7 @@ def load_flow(target: str) -> Flow:
 
 
 def file_of(place: str) -> Path:
-    """The file that a name means, if there is one; else it is a module's.
+    """The path of the file that a name means. If the file does not exist, the name means a module.
 
     >>> file_of("folder/app.py"), file_of("package.app")
     (PosixPath('folder/app.py'), PosixPath('package/app.py'))
@@ -86,7 +86,7 @@ def _module(place: str) -> ModuleType:
 
 @contextmanager
 def _words(place: str, command: str) -> Iterator[None]:
-    """What goes wrong in a user's module as a DefinitionError; what is not found at all stays what it is."""
+    """Raises a DefinitionError for an error in a user's module. The error for a missing module does not change."""
     try:
         yield
     except FalkirkError:
@@ -102,15 +102,15 @@ def _words(place: str, command: str) -> Iterator[None]:
 
 
 class _AsItIs(SourceFileLoader):
-    """Compiles the file each time. Kept bytecode counts as that of any file of its size and second, and a run may be started
-    again right after an edit."""
+    """Compiles the file each time. Python finds cached bytecode by the file's size and its time in seconds. Someone may edit
+    a file and run it again within one second, so cached bytecode can be out of date."""
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _from_file(path: Path) -> ModuleType:
-    """Import a file, with its folder importable as it would be for a script."""
+    """Import a file. Its folder is on the import path, as for a script."""
     folder = str(path.parent.resolve())
     if folder not in sys.path:
         sys.path.insert(0, folder)

@@ -40,12 +40,12 @@ class Table:
 
     @property
     def schema(self) -> pl.Schema:
-        """The columns, with those of the key: by name, their Polars types."""
+        """The Polars type of each column by name, including the key's columns."""
         return self._op.schema
 
     @property
     def errors(self) -> Stream[Row]:
-        """The records of the table's topic that do not decode, as a stream: see `Stream.errors`."""
+        """A stream of the records in the table's topic that do not decode. See `Stream.errors`."""
         from falkirk.stream.flow.rowwise import errors_of
 
         return errors_of(self._graph, self._op, user_line())
@@ -55,7 +55,7 @@ class Table:
 
 
 def table_of(graph: op.Graph, operator: op.Operator, key: Key, where: str) -> Table:
-    """A grouped result as a table. Raises DefinitionError unless the key tells its rows apart, and no less would."""
+    """A grouped result as a table. Raises DefinitionError unless the key is exactly the columns that identify a row."""
     if operator.unique is None or set(key.columns) != operator.unique:
         apart = (
             "and nothing is known to" if operator.unique is None else f"which {', '.join(sorted(operator.unique))} does"
@@ -171,7 +171,7 @@ def _check_types(mine: pl.Schema, on: Key, theirs: pl.Schema, key: Key, where: s
 def _added(
     mine: pl.Schema, theirs: pl.Schema, key: Key, columns: Sequence[str] | Mapping[str, str] | None, where: str
 ) -> dict[str, str]:
-    """The table's columns that the result gets: by default all but the key's."""
+    """The table's columns in the result. The default is all columns except the key's."""
     if columns is None:
         columns = [c for c in theirs if c not in key.columns]
     chosen = dict(columns) if isinstance(columns, Mapping) else {c: c for c in columns}

@@ -1,11 +1,11 @@
-"""A sink of several topics: an operator that knows them all, and behind it a filter and an ordinary sink for each.
+"""A sink of several topics: one operator that knows all topics, then a filter and an ordinary sink for each topic.
 
     rows ──▶ route ──┬─▶ filter by == "a" ─▶ sink a
                      └─▶ filter by == "b" ─▶ sink b
-               └─▶ what names neither fails here
+               └─▶ a row that names another topic fails here
 
-So each is an output of its own in everything that is recorded of a step. A row of a table that names another topic than
-before is taken back in the one and comes in the other: a tombstone there, and a record here.
+So each topic is a separate output in a step record. When a row of a table changes its topic, the old topic gets a tombstone
+and the new topic gets a record.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def routed(
         "line": line, "schema": before.schema, "changes": before.changes, "partitioned": before.partitioned,
         "root": before.root, "regime": before.regime,
     }  # fmt: skip
-    # Within one topic the column that names it tells no rows apart.
+    # Within one topic, the column with the topic's name has the same value in all rows. It cannot identify a row.
     unique = None if before.unique is None else before.unique - {by}
     chosen = checked_on_error(on_error, where)
     route = op.Route(id=name, inputs=(before,), unique=before.unique, by=by, topics=several, on_error=chosen, **same)

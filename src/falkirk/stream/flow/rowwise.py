@@ -1,6 +1,6 @@
 """The operators of a stream that look at one row at a time, and `.errors`.
 
-f(a ++ b) = f(a) ++ f(b) for each of them: how rows are cut into steps does not matter.
+f(a ++ b) = f(a) ++ f(b) for each of them: the result does not depend on how the rows are divided into steps.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 
 class RowWise(Generic[RowT_co]):
-    """What `Stream` has of these operators."""
+    """The methods of `Stream` for these operators."""
 
     def __init__(self, graph: op.Graph, operator: op.Operator) -> None:
         self._graph, self._op = graph, operator
 
     @property
     def schema(self) -> pl.Schema:
-        """The columns: by name, their Polars types."""
+        """The Polars type of each column by name."""
         return self._op.schema
 
     def __repr__(self) -> str:
@@ -48,8 +48,8 @@ class RowWise(Generic[RowT_co]):
     def filter(self, *predicates: IntoExpr) -> Stream[RowT_co]:
         """Keep the rows for which all predicates are true; null is not true.
 
-        A predicate is a row-wise Boolean expression, or the name of a Boolean column. Raises DefinitionError for any
-        other.
+        A predicate is a row-wise Boolean expression, or the name of a Boolean column. Raises DefinitionError for
+        anything else.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("example")
@@ -61,7 +61,7 @@ class RowWise(Generic[RowT_co]):
         line = user_line()
         where = f"filter ({line})"
         exprs = expressions(predicates, {}, where)
-        for expr in exprs:  # one at a time: two predicates of one column give columns of one name
+        for expr in exprs:  # One at a time: two predicates on one column would give two columns with the same name.
             for name, dtype in evaluate([expr], self.schema, "select", where).items():
                 if dtype != pl.Boolean():
                     raise DefinitionError(
@@ -72,8 +72,8 @@ class RowWise(Generic[RowT_co]):
         return self._then(op.Filter, line, predicates=exprs)
 
     def branch(self, *predicates: IntoExpr) -> tuple[Stream[RowT_co], ...]:
-        """Split the stream: one stream for each predicate. A row goes to the first whose predicate is true, or to
-        none.
+        """Split the stream: one stream for each predicate. A row goes to the stream of the first predicate that is
+        true. If no predicate is true, the row is dropped.
 
         Predicates are as for `filter`. Raises DefinitionError.
 
@@ -111,7 +111,7 @@ class RowWise(Generic[RowT_co]):
         return self._then(op.Select, line, schema, passed_through(given, self.schema), exprs=given)
 
     def with_columns(self, *exprs: IntoExpr, **named: Any) -> Stream[Row]:
-        """Add columns, or replace those of the same name, as in Polars. Raises DefinitionError as `select` does.
+        """Add columns, or replace columns with the same name, as in Polars. Raises DefinitionError as `select` does.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("example")
@@ -144,10 +144,10 @@ class RowWise(Generic[RowT_co]):
     ) -> Stream[Any]:
         """Call a Python function for each row: it gets a dict and returns a dict.
 
-        `returns` is the schema of the returned rows, if it is not that of the stream: a dict of types, a dataclass or
-        a TypedDict.
-        `on_error` says what happens to rows for which the function fails: `fk.Stop()`, `fk.Skip()` or
-        `fk.DeadLetter()`. Raises DefinitionError.
+        `returns` is the schema of the returned rows, if it differs from the stream's schema: a dict of types, a
+        dataclass or a TypedDict.
+        `on_error` applies to rows for which the function fails: `fk.Stop()`, `fk.Skip()` or `fk.DeadLetter()`. Raises
+        DefinitionError.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("example")
@@ -189,8 +189,8 @@ class RowWise(Generic[RowT_co]):
         """Call a Python function for each row: it gets a dict and returns any number of dicts, in a list or as a
         generator.
 
-        `returns` and `on_error` are as for `map`. A row for which the function fails midway gives no rows. Raises
-        DefinitionError.
+        `returns` and `on_error` are as for `map`. If the function fails midway through a row, it gives no rows for
+        that row. Raises DefinitionError.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("example")
@@ -223,10 +223,11 @@ class RowWise(Generic[RowT_co]):
     ) -> Stream[Any]:
         """Call a Python function for each step: it gets the step's rows as a Polars frame and returns a frame.
 
-        The result must not depend on how rows are cut into frames: f(a ++ b) = f(a) ++ f(b). `returns` and `on_error`
-        are as for `map`. If the function returns as many rows as it got, each keeps its timestamp; otherwise each gets
-        the greatest. If `on_error` lets the flow continue and a frame fails, its halves are tried, and their halves,
-        down to the rows that fail. Raises DefinitionError.
+        The result must not depend on how rows are divided into frames: f(a ++ b) = f(a) ++ f(b). `returns` and
+        `on_error` are as for `map`. If the function returns as many rows as it got, each row keeps its timestamp.
+        Otherwise every row gets the greatest timestamp. If a frame fails and `on_error` lets the flow continue, Falkirk
+        tries each half of the frame, then the halves of a failed half, until it finds the rows that fail. Raises
+        DefinitionError.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("example")
@@ -239,8 +240,8 @@ class RowWise(Generic[RowT_co]):
 
     @property
     def errors(self) -> Stream[Row]:
-        """The failures of this operator, as a stream of the same steps. It replaces dead letters where it is used,
-        unless `on_error=fk.DeadLetter()` asks for them too. Raises DefinitionError where nothing can fail.
+        """The failures of this operator, as a stream in the same steps. If you use it, it replaces the dead letters,
+        unless `on_error=fk.DeadLetter()` asks for both. Raises DefinitionError if nothing can fail in this operator.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("example")
@@ -253,7 +254,7 @@ class RowWise(Generic[RowT_co]):
             and isinstance(source := before.inputs[0], op.Source)
             and not source.checked
         ):
-            before = source  # the exchange that repartition=True puts behind it
+            before = source  # the exchange that repartition=True adds after it
         return errors_of(self._graph, before, line)
 
     def _function(
@@ -274,7 +275,7 @@ class RowWise(Generic[RowT_co]):
         kept: frozenset[str] | None = None,
         **more: Any,
     ) -> Stream[Any]:
-        """The next operator in the same task. `kept` are the columns that it hands on unchanged; None: all."""
+        """The next operator in the same task. `kept` are the columns that it does not change; None: all."""
         partitioned, unique = self._op.partitioned, self._op.unique
         if kept is not None:
             partitioned = partitioned if partitioned is not None and set(partitioned.columns) <= kept else None
@@ -294,7 +295,7 @@ class RowWise(Generic[RowT_co]):
 
 
 def errors_of(graph: op.Graph, before: op.Operator, line: str) -> Stream[Row]:
-    """The stream of what fails in an operator. Raises DefinitionError where nothing can that the app goes on after."""
+    """The stream of an operator's failures. Raises DefinitionError if the app cannot continue after any failure of it."""
     where = f"errors of {before.kind} {before.id!r} ({line})"
     if not before.can_fail:
         raise DefinitionError(

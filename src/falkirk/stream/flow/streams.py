@@ -23,7 +23,7 @@ from falkirk.stream.formats.rows import Row, RowT_co
 
 
 class Stream(RowWise[RowT_co]):
-    """A stream of rows, as one operator gives them. Each method returns a new stream and does not change this one.
+    """The stream of rows that one operator emits. Each method returns a new stream and does not change this one.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("example")
@@ -38,7 +38,7 @@ class Stream(RowWise[RowT_co]):
         __getattr__ = missing(STREAM)
 
     def concat(self, *others: Stream, id: str | None = None) -> Stream[RowT_co]:  # noqa: A002
-        """The rows of this stream and of others with the same columns, in the same order and of the same types.
+        """The rows of this stream and of others with the same columns, in the same order and with the same types.
 
         `id` names the operator. Raises DefinitionError.
 
@@ -84,8 +84,8 @@ class Stream(RowWise[RowT_co]):
     def repartition(self, by: KeyLike, *, id: str | None = None) -> Stream[RowT_co]:  # noqa: A002
         """Send each row, through an internal topic, to the task that owns its key.
 
-        `by` is a column, a list of columns or an `fk.Key`. `group_by`, `key_by` and `lookup` do this by themselves
-        where it is needed. Raises DefinitionError.
+        `by` is a column, a list of columns or an `fk.Key`. `group_by`, `key_by` and `lookup` do this automatically
+        where they need it. Raises DefinitionError.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("example")
@@ -103,8 +103,8 @@ class Stream(RowWise[RowT_co]):
     def with_regime(self, regime: Regime, *, id: str | None = None) -> Stream[RowT_co]:  # noqa: A002
         """Use another fault-tolerance regime from here on: `fk.EagerCheckpoint`, `fk.LazyCheckpoint`, `fk.Batch`.
 
-        Unless this stream is a source, its rows pass through an internal topic. A batch part is computed from the
-        sources, with all operators before it. Raises DefinitionError for a stream after a batch part.
+        Unless this stream is a source, its rows pass through an internal topic. A batch part starts from the sources
+        and includes all operators before this point. Raises DefinitionError for a stream after a batch part.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("example")
@@ -135,9 +135,9 @@ class Stream(RowWise[RowT_co]):
     ) -> Grouped:
         """Group rows by columns, for `.agg(…)`, which says what to keep for each group.
 
-        `id` names the state, across versions of your code; by default it is made from the columns. Raise `version` if
-        the meaning of the state changes; `migrate` says how to go on with the state of an earlier version (see
-        `fk.From`). Raises DefinitionError.
+        `id` names the state, across versions of your code. By default it is made from the columns. Raise `version` if
+        the meaning of the state changes. `migrate` converts the state of earlier versions (see `fk.From`). Raises
+        DefinitionError.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("example")
@@ -159,12 +159,12 @@ class Stream(RowWise[RowT_co]):
         id: str | None = None,  # noqa: A002
         version: int = 1,
     ) -> Stream[Row]:
-        """Add columns of a table to each row: of the table's row with the same key, when the step reads it.
+        """Add columns of a table to each row: from the row that the table has for the same key during this step.
 
-        `on` names the columns of this stream that hold the key, if the table's have other names. `columns` are the
-        table's columns to add, by default all but its key; a dict renames them. If the table has no row, they are
-        null; with `how="inner"` the row is dropped. `version` is as for `group_by`. A later change of the table does
-        not change earlier output. Raises DefinitionError.
+        `on` names this stream's key columns, if the table has other names for them. `columns` are the table's columns
+        to add, by default all except its key. A dict renames them. If the table has no row, the columns are null; with
+        `how="inner"` the row is dropped. `version` is as for `group_by`. A later change of the table does not change
+        earlier output. Raises DefinitionError.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("example")
@@ -180,7 +180,7 @@ class Stream(RowWise[RowT_co]):
         return Stream(self._graph, self._graph.add(made, exchange=True))
 
     def key_by(self, *columns: str | Sequence[str]) -> Keyed[RowT_co]:
-        """Give the rows of each key, in order, to a Python object or function with state: `.process(…)`.
+        """Pass the rows of each key, in order, to a Python object or function with state: `.process(…)`.
 
         Raises DefinitionError for columns that do not exist or cannot be a key.
 
@@ -207,15 +207,15 @@ class Stream(RowWise[RowT_co]):
     ) -> None:
         """Write rows to a topic: one record for each row.
 
-        `topic` is the topic's name, if it is not `name`. A grouped result writes one record for each key that changed
-        in a step, and a tombstone for a group that is gone; it needs a `key`, and the key must tell its rows apart.
+        `topic` is the topic's name, if it differs from `name`. A grouped result writes one record for each key that
+        changed in a step, and a tombstone for a removed group. It needs a `key`, and the key must identify its rows.
 
-        If `topic` is a list, `topic_by` is the column that names the topic of each row. Each topic is then a sink of
-        its own, with the topic's name. `on_error` says what happens to rows that name no topic of the list, or that a
-        topic does not accept.
+        If `topic` is a list, `topic_by` is the column with the topic name of each row. Each topic is then a separate
+        sink with the topic's name. `on_error` applies to rows whose topic is not in the list, and to rows that a topic
+        does not accept.
 
-        A flow whose output comes back to this sink is refused, because its rows would circulate forever.
-        `feedback=True` allows it: the flow must then make sure that fewer and fewer rows come back. Raises
+        Falkirk rejects a flow if this sink's output returns to the sink, because its rows would circulate forever.
+        `feedback=True` allows it. The flow must then make sure that fewer and fewer rows come back. Raises
         DefinitionError.
 
         >>> import falkirk as fk
