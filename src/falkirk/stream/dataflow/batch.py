@@ -1,4 +1,4 @@
-"""What flows between the operators of a circuit in one step.
+"""The batches between the operators of a circuit in one step.
 
 Batch      rows with a timestamp each, and, where the edge is not append-only, a weight of +1 or −1: a Z-set
 Updates    what a grouped result changed: row by row, the old version and the new one
@@ -28,7 +28,7 @@ ORIGIN = "__falkirk_origin"
 
 @dataclass(slots=True)
 class Batch:
-    """Rows, and beside them what the user does not see: timestamps, weights, origins. Both of one height."""
+    """Rows, and metadata that the user does not see: timestamps, weights, origins. Both have the same height."""
 
     rows: pl.DataFrame
     meta: pl.DataFrame

@@ -1,6 +1,6 @@
-"""Rows for which a user's code fails: the app stops there, or they are left to the step's failures and the others go on.
+"""Rows for which a user's code fails. The app stops, or the step counts them as failures and continues with the others.
 
-A row of a grouped result that is taken back fails as it did when it came: it has no letter of its own.
+A retracted row of a grouped result fails in the same way as when it was added. It does not get another dead letter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Misfit(Exception):
-    """What a user's function gave is not what it should be."""
+    """A user's function returned a wrong value."""
 
     def __init__(self, what: str, hint: str) -> None:
         super().__init__(what)
@@ -31,7 +31,7 @@ class Misfit(Exception):
 
 
 def no_row(made: Any, schema: pl.Schema) -> Misfit:
-    """That a function gave what is no row of the schema."""
+    """The error for a function whose result is not a row of the schema."""
     return Misfit(
         f"the function gave {made!r}, which is no row of {words(schema)}",
         "return dicts with these columns, or name others with returns={…}",
@@ -61,13 +61,13 @@ class Catching:
     def note(
         self, place: int, error: Exception, origin: int | None, time: int, row: Callable[[], Mapping[str, Any]]
     ) -> None:
-        """Something failed, and the app goes on. Of what is noted twice of one place, the first counts."""
+        """Something failed, and the app continues. If one place fails twice, the first failure counts."""
         reason = worded(error.what if isinstance(error, Misfit) else in_brief(error))
         known = self.run.failures.known(self.run, origin) is not None
         self.failed.setdefault(place, Failed(place, reason, origin, time, None if known else row()))
 
     def close(self, given: int) -> None:
-        """That is all of it, of so many rows. Raises UserCodeError where too many failed."""
+        """End the operator's part of the step, with its number of rows. Raises UserCodeError if too many failed."""
         if self.goes_on:
             failed = [f for _, f in sorted(self.failed.items()) if f is not _TAKEN_BACK]
             self.run.failures.take(self.run, self.operator, given, failed)
@@ -83,8 +83,9 @@ _TAKEN_BACK = Failed(-1, "", None, 0)
 
 
 def fitting(catching: Catching, made: Sequence[Any], origins: Sequence[int]) -> tuple[pl.DataFrame, Sequence[int]]:
-    """What a function gave as a frame of the operator's schema, and of which row of the batch each is: the `origins`, if all
-    of it fits. A row of which one does not fit gives none. Raises UserCodeError if the app is to stop."""
+    """A function's results as a frame of the operator's schema, and the row of the batch that each result comes from. These
+    are the `origins`, if all results fit. If one result of a row does not fit, all results of this row are dropped. Raises
+    UserCodeError if the app must stop."""
     schema = catching.operator.schema
     if (frame := frame_if_all_fit(made, schema)) is not None:
         return frame, origins
@@ -95,8 +96,8 @@ def fitting(catching: Catching, made: Sequence[Any], origins: Sequence[int]) -> 
 
 
 def made_frame(operator: Operator, made: Sequence[Any], wheres: Sequence[Callable[[], str]]) -> pl.DataFrame:
-    """Dicts as a frame of the operator's schema. Raises UserCodeError, from a Misfit, with where the one is that does not
-    fit."""
+    """Dicts as a frame of the operator's schema. For a dict that does not fit, raises UserCodeError from a Misfit, with the
+    dict's place."""
     schema = operator.schema
     if (frame := frame_if_all_fit(made, schema)) is not None:
         return frame
@@ -106,7 +107,7 @@ def made_frame(operator: Operator, made: Sequence[Any], wheres: Sequence[Callabl
 
 
 def sifted(catching: Catching, rows: pl.DataFrame, function: Callable[[pl.DataFrame], T]) -> list[tuple[range, T]]:
-    """What a function of a frame gives, piece by piece, without the rows for which it fails: where a frame fails, its halves
+    """The results of a function of a frame, piece by piece, without the rows for which it fails. If a frame fails, its halves
     are tried."""
     found: list[tuple[range, T]] = []
     waiting = [range(rows.height)]
@@ -124,6 +125,6 @@ def sifted(catching: Catching, rows: pl.DataFrame, function: Callable[[pl.DataFr
 
 
 def where_of(operator: Operator, run: StepRun, batch: Batch, rows: Sequence[int]) -> str:
-    """For errors: the operator, and where these rows come from, if that is known."""
+    """For errors: the operator, and the origin of these rows if it is known."""
     span = run.span(batch, rows)
     return f"{operator.where}, {span}" if span else operator.where

@@ -1,4 +1,4 @@
-"""What a stage does with one step's input: the seam between the dataflow and the protocol.
+"""The interface between the dataflow and the checkpoint protocol: how a stage processes the input of one step.
 
 A circuit is a function: the same slices, clock and state give the same outputs and changes, byte for byte, on any
 host. It does no I/O. It reads state and stages changes through the `State` handed to it; nothing reaches the store
@@ -28,16 +28,16 @@ class Slice:
 
 
 class SharedRows(Protocol):
-    """A broadcast table at some moment."""
+    """A broadcast table at one moment."""
 
     def find(self, keys: Sequence[bytes]) -> tuple[pl.DataFrame, list[int | None]]:
-        """The rows that there are under these keys, and for each key which of them is its own."""
+        """The existing rows of these keys, and for each key the index of its row."""
         ...
 
 
 @dataclass(slots=True)
 class StepInput:
-    """Everything that a step is a function of, but for the state. Slices come in (input, partition) order."""
+    """All input of a step except the state: a step is a function of both. Slices are in (input, partition) order."""
 
     clock: int
     """Milliseconds; the only time that operators may read."""
@@ -52,36 +52,36 @@ Place = tuple[str, int]
 
 @dataclass(slots=True)
 class Again:
-    """What is read again for operators that are rebuilt."""
+    """The input to read again for operators that are rebuilt."""
 
     inputs: frozenset[str]
     """Ids of inputs of the stage."""
     reached: Mapping[Place, int]
-    """Where each partition is read on; at its beginning where it is not named."""
+    """The next offset of each partition. A partition that is missing here starts at its beginning."""
     taken: int | None = None
-    """Where a shadow's changelog is read on, if there is a shadow; None: nothing of it is wanted any more."""
+    """The next offset of the shadow's changelog, if there is a shadow. None: no more of it is needed."""
 
 
 class Taken(NamedTuple):
-    """What a chunk of a shadow's changelog holds."""
+    """The content of one chunk of a shadow's changelog."""
 
     rows: Mapping[bytes, bytes | None]
     next: int | None
-    """Where the next chunk begins; None: there is no other."""
+    """The offset of the next chunk. None: this is the last chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """How far what is read again has come with a step."""
+    """The progress of reading again after a step."""
 
     since: int
-    """The clock of the last step that read what was new: what was due by then has been done."""
+    """The clock of the last step that read new input. Timers due by then have fired."""
     reached: Mapping[Place, int]
-    """Where each partition is read on."""
+    """The next offset of each partition."""
     whole: bool
-    """Whether all is read that the task had read."""
+    """Whether everything that the task had read is read again."""
     taken: Taken | None = None
-    """What is taken of a shadow, where nothing is read."""
+    """The shadow's chunk to take over, if nothing is read."""
 
 
 @dataclass(slots=True)
@@ -95,9 +95,9 @@ class Emitted:
     values: Sequence[bytes | None]
     timestamps: Sequence[int]
     headers: Sequence[list[tuple[str, bytes]]] | None = None
-    """The record's own headers, where it has any; provenance is added when it is sent."""
+    """The record's own headers, if it has any. Sending adds the provenance headers."""
     bundles: bool = False
-    """Whether its records may share one with those of other tasks: they are read by Falkirk alone, and have no keys."""
+    """Whether several tasks' values may share one record. Only Falkirk reads such records, and they have no keys."""
 
 
 @dataclass(slots=True)
@@ -107,17 +107,17 @@ class StepOutput:
     emitted: list[Emitted] = field(default_factory=list)
     rows: int = 0
     dead: int = 0
-    """Dead letters among what is emitted."""
+    """The number of emitted dead letters."""
     skipped: int = 0
-    """What failed and was left out."""
+    """The number of failures that were skipped."""
     wake_at: int | None = None
-    """Milliseconds: when the next timer is due; a step without input is run then."""
+    """Milliseconds: when the next timer is due. A step without input runs then."""
     moving: bool = False
-    """Of a move: whether there may be more to do."""
+    """For a move: whether there may be more to do."""
 
 
 class Said(NamedTuple):
-    """A record of an output: one that was read back, or one that should be there."""
+    """A record of an output: a published record that was read back, or a record that should be there."""
 
     partition: int
     key: bytes | None
@@ -125,26 +125,26 @@ class Said(NamedTuple):
     timestamp: int
     headers: list[tuple[str, bytes]] | None = None
     hidden: bool = False
-    """Whether another than the task has written a record of the key since."""
+    """Whether another writer has since written a record with this key."""
 
 
 Speech = Mapping[str, Sequence[Said]]
-"""The records of several steps, in their order, by the output's name."""
+"""The records of several steps, in order, by output name."""
 
 
 class Corrected(NamedTuple):
-    """What is to be emitted so that what was said comes to what should have been."""
+    """The records to emit so that the published output becomes the correct output."""
 
     emitted: list[Emitted]
     left: Mapping[str, int]
-    """By output: records, or rows of an edge, that were said wrongly, and cannot be taken back."""
+    """By output: the number of published records, or rows of an edge, that are wrong and cannot be retracted."""
 
 
 class State(Protocol):
-    """A task's state as its circuit sees it: the store, and over it what earlier steps and this one have staged."""
+    """A task's state for its circuit: the store, overlaid with the staged changes of earlier steps and of this step."""
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Values under full keys (see `falkirk.state.codec`), in the order asked."""
+        """Values under full keys (see `falkirk.state.codec`), in the order of `keys`."""
         ...
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -160,41 +160,41 @@ class Circuit(Protocol):
     """The operators of one stage, bound to one task."""
 
     def run(self, step: StepInput, state: State) -> StepOutput:
-        """Run one step. Raises UserCodeError or SourceError; nothing is staged for good then."""
+        """Run one step. Raises UserCodeError or SourceError; the staged changes are then discarded."""
         ...
 
     def wake_at(self, state: State) -> int | None:
-        """When the first timer in the state is due: asked once, when a task is taken over."""
+        """When the first timer in the state is due. Called once, at the take-over of the task."""
         ...
 
     def rewind(self) -> None:
-        """Steps that were run may not count: forget what was noted of them beside the state."""
+        """Steps that ran may not commit: drop everything that is remembered about them outside the state."""
         ...
 
 
 class Evolution(Protocol):
-    """What a task does beside its steps when the code of its stage has changed: state of an earlier version is moved,
-    operators are rebuilt, and steps that said something else are corrected."""
+    """A task's extra work when the code of its stage has changed. It moves state of an earlier version, rebuilds operators,
+    and corrects the output of steps that would now give other output."""
 
     def moving(self, state: State) -> bool:
-        """Whether there may be state of an earlier version of the flow, which is to be moved or rebuilt before anything is
-        read: asked when a task is taken over."""
+        """Whether there may be state of an earlier version of the flow. It must be moved or rebuilt before the task reads
+        anything. Called at the take-over of the task."""
         ...
 
     def again(self, state: State) -> Again | None:
-        """What the next move reads again; None: nothing."""
+        """The input that the next move reads again; None: no input."""
         ...
 
     def move(self, step: StepInput, state: State, moving: Moving) -> StepOutput:
-        """In a step of its own, which reads nothing new, move some of it; or rebuild it from slices that were read before.
-        Raises UserCodeError and StateError."""
+        """Move part of the state, or rebuild it from slices that were read before. This is a separate step that reads no
+        new input. Raises UserCodeError and StateError."""
         ...
 
     def tables(self) -> frozenset[str]:
-        """The outputs of which each key's last record is what counts."""
+        """The outputs where only the last record of each key counts."""
         ...
 
     def correct(self, should: Speech, said: Speech, clock: int, state: State) -> Corrected:
-        """What makes up for the difference between what steps should have said and what they have said. The state is that
-        after all of them. Raises DivergenceError where it cannot be told."""
+        """The correction for the difference between the output that steps should have published and the output that they
+        did publish. The state is the state after these steps. Raises DivergenceError if the correction is unknown."""
         ...

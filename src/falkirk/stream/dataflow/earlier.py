@@ -1,4 +1,4 @@
-"""`migrate=`: what an operator kept in earlier versions of it, and how rows of that become rows of today's.
+"""`migrate=`: an operator's state in earlier versions, and how its rows become rows of the current version.
 
 version=3, migrate=[fk.From(1, …, by=f), fk.From(2, …, by=g)]        row of version 1 ─f─▶ row of 2 ─g─▶ row of 3
 """
@@ -18,19 +18,19 @@ Function = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class From:
-    """An earlier version of an operator's state, and how its rows become rows of the next version.
+    """An earlier version of an operator's state, and a function from its rows to rows of the next version.
 
     >>> def in_cents(row):
     ...     return {"cents": round(row["euros"] * 100)}
     >>> before = From(1, state={"euros": float}, by=in_cents)
 
-    Of a process: `state` and `tables` are its schemas then. `by` is a function from a row of `state` (a dict) to one
-    of the next version, or a dict of such functions by table. A table with the same columns needs none, and one that
-    no longer exists is dropped.
+    For a process: `state` and `tables` are the schemas of that version. `by` is a function from a row of `state` (a
+    dict) to a row of the next version, or a dict of such functions by table. A table with the same columns needs no
+    function. A table that no longer exists is dropped.
 
-    Of a group: `agg` are its aggregates then, for example `From(1, agg={"n": fk.len()})`. Those that did not change
-    keep their state. `by` gets the parts of the earlier aggregates (`n.rows`) and returns those of the new ones;
-    without it, new ones begin empty. An aggregate that changed, for example its type, needs `by`.
+    For a group: `agg` are the aggregates of that version, for example `From(1, agg={"n": fk.len()})`. Unchanged
+    aggregates keep their state. `by` gets the parts of the earlier aggregates (`n.rows`) and returns the parts of the
+    new ones. Without it, new aggregates begin empty. A changed aggregate, for example of another type, needs `by`.
     """
 
     version: int
@@ -41,4 +41,4 @@ class From:
 
 
 Migrate = From | Sequence[From]
-"""What `migrate=` takes: each leads to the next, and the last to today's."""
+"""The value of `migrate=`: each version leads to the next, and the last to the current version."""

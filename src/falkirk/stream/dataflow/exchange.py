@@ -1,4 +1,4 @@
-"""What brings the rows of a key together: the batch form of an operator that looks at more rows than one.
+"""Exchanges bring the rows of a key together. This is the batch form of an operator that needs several rows at once.
 
 task of a piece or bucket                              task of a bucket
 rows ──sent──▶ pile ──condensed──▶ parcels ──sort──▶ received ──▶ rows
@@ -23,33 +23,33 @@ MOST = 200_000
 
 
 class Exchange(Protocol):
-    """One operator's."""
+    """The exchange of one operator."""
 
     key: Key
     """Rows that must meet have equal bytes."""
 
     def sent(self, run: StepRun, batch: Batch, port: int) -> pl.DataFrame:
-        """What of the rows goes to the buckets of their keys; one schema, whatever the rows. `port` is the number of the
-        operator's input, where that makes a difference. Raises UserCodeError."""
+        """The part of the rows that is sent to the buckets of their keys. The schema does not depend on the rows. `port` is
+        the number of the operator's input, for operators that need it. Raises UserCodeError."""
         ...
 
     def condensed(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """What was sent as one frame, and in fewer rows where that is the same to the receiver. Raises UserCodeError."""
+        """The sent rows as one frame. It may have fewer rows, if the receiver gets the same result. Raises UserCodeError."""
         ...
 
     def received(self, run: BucketRun, parcels: Iterator[tuple[Place, pl.DataFrame]]) -> Iterator[Batch]:
-        """What the operator makes of all that was sent to one bucket, in the order of places: rows that only come, in a
-        number that memory can hold. Raises UserCodeError."""
+        """The operator's result for everything that was sent to one bucket, in the order of places. No row is a
+        retraction, and the rows fit into memory. Raises UserCodeError."""
         ...
 
 
 def together(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Frames of one schema as one that is contiguous."""
+    """Frames of one schema as one contiguous frame."""
     return pl.concat(frames, rechunk=True) if len(frames) > 1 else frames[0]
 
 
 class SendsRows:
-    """An exchange of rows as they are: there is nothing to condense."""
+    """An exchange of unchanged rows: it condenses nothing."""
 
     def condensed(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
         return together(frames)
@@ -64,17 +64,17 @@ class Pile:
         self.rows = 0
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Put one more on top."""
+        """Add a frame."""
         self.frames.append(frame)
         self.rows += frame.height
 
     def condense(self) -> None:
-        """Make it as small as it can be."""
+        """Condense the pile as far as possible."""
         frame = self.exchange.condensed(self.frames)
         self.frames, self.rows = [frame], frame.height
 
     def take(self) -> pl.DataFrame:
-        """All of it, condensed; the pile is empty then."""
+        """Remove and return all rows, condensed."""
         self.condense()
         (frame,) = self.frames
         self.frames, self.rows = [], 0
@@ -83,18 +83,19 @@ class Pile:
 
 @dataclass(slots=True)
 class BucketRun(StepRun):
-    """The run of one bucket. Its rows know of no record, but of the piece that they come from: origins number `places`."""
+    """The run of one bucket. Its rows do not know their records, but they know their pieces: origins are indexes into
+    `places`."""
 
     topics: Sequence[str] = ()
     """By number of the source."""
     places: list[Place] = field(default_factory=list)
 
     def record(self, origin: int | None) -> tuple[Slice, int] | None:
-        """It is not known."""
+        """Not known."""
         return None
 
     def address(self, origin: int) -> str:
-        """Where a row comes from; "" if it was made of several records."""
+        """The origin of a row; "" if it comes from several records."""
         place = self.places[origin]
         if place.level:
             return ""

@@ -1,14 +1,14 @@
-"""What becomes of records and rows that fail, while a step runs: in its transaction, or it is nothing.
+"""The handling of records and rows that fail while a step runs. Dead letters are part of the step's transaction.
 
-A dead letter is JSON. Of what does not decode, and of rows of which the record is known:
+A dead letter is JSON. For a record that does not decode, and for a row with a known record:
 
     app, stage, source · topic, partition, offset, timestamp · reason · key, payload (base64)
-    operator                                                      where a function failed
+    operator                                                      if a function failed
 
-Of rows that came over an edge, or of a group or a timer, `row` is what the operator was given, and there is no payload.
+For a row that came over an edge, and for a group or a timer, `row` is the operator's input, and there is no payload.
 
-A letter is part of what a step publishes: run again, the step must give the same bytes. So no line of code is named in it,
-and no address in memory.
+A dead letter is part of a step's output: if the step runs again, it must give the same bytes. So a dead letter never contains
+a line number of code or a memory address.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.dataflow.topics import Accepts
 
 WINDOW = 10_000
-"""Of so many records or rows the share is taken that may fail."""
+"""`stop_above` is a share of this number of records or rows."""
 
 _LONGEST = 500
-"""Characters of a reason: the letter must fit into its topic."""
+"""Characters of a reason: the dead letter must fit into its topic."""
 
 
 class Failed(NamedTuple):
     """A record or a row that failed."""
 
     place: int
-    """Among those that the operator was given."""
+    """The index in the operator's input."""
     reason: str
     origin: int | None
-    """The number of its record in the step, if it is of one."""
+    """The number of its record in the step, if it comes from one record."""
     time: int
     row: Mapping[str, Any] | None = None
-    """What the operator was given, where it is no record."""
+    """The operator's input, if it is not a record."""
 
 
 class Failures:
-    """What becomes of failures in one task."""
+    """The handling of failures in one task."""
 
     def __init__(
         self,
@@ -66,9 +66,8 @@ class Failures:
         shares: bool = True,
         accepts: Mapping[str, Accepts] = MappingProxyType({}),
     ) -> None:
-        """`bury_from` says, by topic and partition, at which offset the burying of what does not decode begins: what is
-        before it has been buried. Unless `shares`, it does not matter how many fail. `accepts`: what
-        topics accept."""
+        """`bury_from` is an offset by topic and partition: undecodable records before it already have dead letters, so only
+        later ones get new dead letters. If not `shares`, any number may fail. `accepts`: which records topics accept."""
         self.app, self.stage, self.handled, self.partitions = app, stage, handled, partitions
         self.dead_letters, self.bury_from = dead_letters, bury_from or {}
         self.sources = {o.id for o in handled if o.role == "source"}
@@ -76,18 +75,18 @@ class Failures:
         self.rewind()
 
     def rewind(self) -> None:
-        """Forget what failed lately: what was counted may be read again."""
+        """Forget the recent failures: the task may read their records again."""
         limits = {o: h.share for o, h in self.handled.items() if h.share is not None and self.shares}
         self.windows = {o: Window(share) for o, share in limits.items()}
 
     def stops(self, operator: Operator) -> bool:
-        """Whether whatever fails in an operator stops the app."""
+        """Whether any failure of an operator stops the app."""
         handling = self.handled.get(operator)
         return handling is None or handling.stops
 
     def take(self, run: StepRun, operator: Operator, given: int, failed: Sequence[Failed]) -> None:
-        """Some of what an operator was `given` failed, in the order of places. Raises UserCodeError or SourceError where that
-        is to stop the app."""
+        """Part of the operator's input (`given`) failed; failures are in the order of places. Raises UserCodeError or
+        SourceError if this must stop the app."""
         handling = self.handled[operator]
         if (window := self.windows.get(operator)) is not None:
             self._watch(run, operator, window, given, failed)
@@ -101,7 +100,7 @@ class Failures:
             run.skipped += len(failed)
 
     def known(self, run: StepRun, origin: int | None) -> tuple[Slice, int] | None:
-        """The record of a source that this number is of, and its place in its slice."""
+        """The source record with this number, and its place in its slice."""
         found = None if origin is None else run.record(origin)
         return found if found is not None and found[0].input in self.sources else None
 
@@ -131,7 +130,7 @@ class Failures:
             else:
                 piece, at = record
                 before = self.bury_from.get((piece.topic, piece.partition), 0)
-                # What a function fails on depends on its code, which may be another by now: that is buried each time.
+                # A function's failures depend on its code, which may have changed: they get a dead letter each time.
                 if operator.role == "source" and piece.records.offsets[at] < before:
                     continue
                 partition, key = piece.partition % count, piece.records.keys[at]
@@ -192,12 +191,12 @@ class Failures:
 
 
 class Window:
-    """How many of the last records or rows failed.
+    """Counts the failures among the last records or rows.
 
     bad(i) = failures among i − WINDOW < j ≤ i;  too many  ⇔  bad(i) > most = ⌊share · WINDOW⌋ at any failure i
 
-    It does not depend on how they are cut into steps, and one that has forgotten what was before never finds too many where
-    one that remembers does not: a step that is run again does not stop where it did not.
+    The count does not depend on the division into steps. A window that has forgotten earlier failures counts at most as many
+    as a window that remembers them. So a step that runs again does not stop if its first run did not stop.
 
     >>> window = Window(0.0002)
     >>> window.take(5_000, [0, 4_999]), window.take(5_002, [5_001]), window.take(9, [0])
@@ -210,7 +209,7 @@ class Window:
         self.bad: deque[int] = deque()
 
     def take(self, given: int, places: Sequence[int]) -> tuple[int, int]:
-        """Some of those that follow failed. How many of how many, where that is too many; else zeros."""
+        """Count the next rows and their failures. Returns failures and rows if there are too many failures, else zeros."""
         for place in places:
             at = self.seen + place
             self.bad.append(at)
@@ -223,7 +222,7 @@ class Window:
 
 
 def worded(reason: str) -> str:
-    """A reason that is the same in every process, and short.
+    """A short reason that is the same in every process.
 
     >>> worded("bad operand type: <object object at 0x7f3a5c1e4d50>")
     'bad operand type: <object object at 0x…>'

@@ -14,22 +14,22 @@ _O = TypeVar("_O", bound=Operator)
 
 
 class Graph:
-    """All operators of a flow in the order in which they were defined: inputs come before those who read them."""
+    """All operators of a flow in the order of definition: inputs come before their readers."""
 
     def __init__(
         self, name: str, line: str, regime: Regime, dead_letters: str | None, on_error: OnError | None
     ) -> None:
         self.name, self.line, self.regime = name, line, regime
         self.dead_letters = dead_letters
-        """The topic that the user chose; None: one named as the app's other topics are."""
+        """The topic that the user chose; None: the default name, like the app's other internal topics."""
         self.on_error = on_error
-        """What becomes of what fails, where an operator does not say so."""
+        """The handling of failures in operators without their own `on_error`."""
         self.operators: list[Operator] = []
         self._names: dict[tuple[str, str], Operator] = {}
 
     def add(self, operator: _O, *, exchange: bool = False) -> _O:
-        """Add an operator. Raises DefinitionError if its id is taken: sources, sinks, and what has state or a topic of
-        its own are known by their ids from one version of the code to the next."""
+        """Add an operator. Raises DefinitionError if its id is taken. Ids identify sources, sinks, and operators with state
+        or topics from one version of the code to the next."""
         if exchange or operator.stateful or operator.role != "operator":
             space = operator.role
             other = self._names.setdefault((space, operator.id), operator)
@@ -48,7 +48,7 @@ class Graph:
         return operator
 
     def upstream(self, ends: Iterable[Operator]) -> list[Operator]:
-        """These operators and all that they depend on, in the order of definition."""
+        """These operators and everything that they depend on, in the order of definition."""
         found: set[Operator] = set()
         waiting = list(ends)
         while waiting:
@@ -64,8 +64,8 @@ class Graph:
 
 
 def connected(operators: Sequence[Operator], together: Callable[[Operator, Operator], bool]) -> list[list[Operator]]:
-    """Operators, given in the order of definition, in groups that keep it: an operator is in one with an input of its that
-    is `together` with it."""
+    """Groups of operators. Operators and groups are in the order of definition. An operator shares a group with each of its
+    inputs that is `together` with it."""
     group_of: dict[Operator, list[Operator]] = {o: [o] for o in operators}
     for after in operators:
         for before in after.inputs:

@@ -1,11 +1,11 @@
-"""What becomes of what fails: a record that does not decode, a row for which a user's function raises.
+"""The handling of failures: a record that does not decode, or a row for which a user's function raises.
 
-Stop()         the app stops, and goes on from that record when it is started again
-Skip()         it is left out, and counted
-DeadLetter()   it goes to a topic, with its address and the reason, in the transaction of the step that met it
+Stop()         the app stops; after a restart it continues from that record
+Skip()         the app skips it and counts it
+DeadLetter()   a topic gets it with its address and the reason, in the same transaction as the step
 
-chosen(o) = o's on_error=, else o's `.errors` where it is used, else the flow's on_error=,
-            else DeadLetter() for what does not decode and Stop() for functions
+chosen(o) = o's on_error=, else o's `.errors` if it is used, else the flow's on_error=,
+            else DeadLetter() for records that do not decode and Stop() for functions
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from falkirk.stream.dataflow.topics import Output
 from falkirk.stream.definition.on_error import DeadLetter, OnError, Stop
 
 DEAD_LETTERS = "dead letters"
-"""The id of that output: no name that a user may give has a space."""
+"""The id of that output. A user's name cannot contain a space."""
 
 ERRORS = pl.Schema(
     {
@@ -30,29 +30,29 @@ ERRORS = pl.Schema(
         "timestamp": pl.Datetime("ms", "UTC"), "key": pl.Binary(), "payload": pl.Binary(), "row": pl.String(),
     }
 )  # fmt: skip
-"""The columns of a stream of errors. Where no record of a source is known, `row` is what failed, as JSON, and `key` and
+"""The columns of a stream of errors. If the source record is not known, `row` is the failed row as JSON, and `key` and
 `payload` are null."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """What becomes of what fails in one operator of a stage. If nothing of this is true of it, it is left out."""
+    """The handling of failures in one operator of a stage. With none of these set, failures are skipped."""
 
     stops: bool = False
     letters: str | None = None
     """The topic of its dead letters."""
     share: float | None = None
-    """More than this, and the app stops."""
+    """If more than this share fails, the app stops."""
     errors: bool = False
     """Whether its stream of errors is used."""
 
 
 def handlings(graph: Graph, operators: Sequence[Operator], dead_letters: str) -> dict[Operator, Handling]:
-    """For each operator of a stage that can fail. Raises DefinitionError."""
+    """The handling for each operator of a stage that can fail. Raises DefinitionError."""
     here = {o.inputs[0] for o in operators if o.gives_errors}
     useful = graph.upstream(o for o in graph.operators if o.stateful or o.role == "sink")
     anywhere = {o.inputs[0] for o in useful if o.gives_errors}
-    # A stage that computes an operator too, but not its stream of errors, goes on as the other does.
+    # If another stage computes the operator too, but not its stream of errors, it also continues after failures.
     defaults = {o: DeadLetter() if o in anywhere else graph.on_error for o in operators}
     return {
         o: _handling(o, defaults[o], dead_letters, errors=o in here) for o in operators if o.can_fail or o.can_refuse
@@ -73,11 +73,11 @@ def _handling(operator: Operator, default: OnError | None, dead_letters: str, *,
 
 
 def letter_outputs(handled: Mapping[Operator, Handling], dead_letters: str) -> list[Output]:
-    """The topics of dead letters: one output each, for a step numbers each output's records from 0."""
+    """The topics of dead letters. Each is one output, because a step numbers each output's records from 0."""
     topics = dict.fromkeys(h.letters for h in handled.values() if h.letters is not None)
     return [Output(letter_output(topic, dead_letters), topic, "dead_letters") for topic in topics]
 
 
 def letter_output(topic: str, dead_letters: str) -> str:
-    """The id of the output that a topic of dead letters is."""
+    """The output id for a topic of dead letters."""
     return DEAD_LETTERS if topic == dead_letters else f"{DEAD_LETTERS} {topic}"

@@ -1,4 +1,4 @@
-"""What of a record, besides its value, can become a column."""
+"""The metadata of a record that can become columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ METADATA: Mapping[str, pl.DataType] = {
 
 
 def metadata_column(what: str, piece: Slice) -> pl.Series:
-    """One of METADATA, a value a record."""
+    """One item of METADATA, one value per record."""
     records = piece.records
     match what:
         case "topic":

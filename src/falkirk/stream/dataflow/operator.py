@@ -1,4 +1,4 @@
-"""What an operator is: everything that others ask of one. Nobody asks for its type.
+"""The interface of an operator. No other code checks an operator's type.
 
     flow        its inputs, schema, id                      what the user wrote, checked
     planner     keys, reads, words, state_words             edges, columns to decode, fingerprints
@@ -6,7 +6,7 @@
     batch       exchange                                    how rows of a key meet when there is no state
     upgrades    tables, table_schemas, was, …               how state of an earlier version is read
 
-Operators are values compared by identity: the same object met twice is the same edge of the graph.
+Operators are compared by identity: the same object in two places is one node of the graph.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from falkirk.stream.dataflow.step import StepRun
 
 RESERVED = "__falkirk"
-"""Columns whose names begin so are Falkirk's own."""
+"""The prefix of Falkirk's internal columns."""
 
 Flowing = Batch | Updates
-"""What an operator gives in a step: rows, or what a grouped result changed."""
+"""An operator's output in a step: rows, or the changes of a grouped result."""
 Pairs = Sequence[tuple[bytes, bytes]]
 Change = Callable[[pl.DataFrame, Pairs], pl.DataFrame]
 """Rows of a table in one version, and their keys and values as stored, to rows in the next version."""
@@ -43,20 +43,20 @@ Change = Callable[[pl.DataFrame, Pairs], pl.DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """Where a runner runs: a task of a stage, or a bucket of a batch job."""
+    """The place where a runner runs: a task of a stage, or a bucket of a batch job."""
 
     tables: Mapping[str, int] = field(default_factory=dict)
     """The numbers of the operator's tables in keys of state."""
     first_shard: int = 0
-    """A shard of the task's own, for what belongs to the task and not to a key."""
+    """A shard of this task, for data that belongs to the task and not to a key."""
     partitioners: Partitioners | None = None
-    """The check of where the sources' keys lie; None where an exchange has put them there."""
+    """The check of the partitions of the sources' keys; None if an exchange has placed them."""
     partitions: Mapping[str, int] = field(default_factory=dict)
     """How many partitions a topic has."""
     accepts: Mapping[str, Accepts] = field(default_factory=dict)
-    """Which records a topic accepts, as far as its broker has been asked."""
+    """Which records a topic accepts, if its broker has answered."""
     batch: bool = False
-    """In a batch rows only come: nothing is ever taken back."""
+    """In a batch, rows are never retracted."""
 
 
 class Runner(ABC):
@@ -64,32 +64,32 @@ class Runner(ABC):
 
     @abstractmethod
     def step(self, run: StepRun, *inputs: Flowing | None) -> Flowing | None:
-        """What it gives in this step. `inputs`: one for each port, None where nothing came. Raises UserCodeError."""
+        """Its output in this step. `inputs`: one for each port, None if nothing came. Raises UserCodeError."""
 
     def wake_at(self, state: State) -> int | None:
-        """When time alone makes it run (milliseconds); None: only rows do."""
+        """When it must run even without rows (milliseconds); None: never."""
         return None
 
 
 class ResultRunner(Runner):
-    """Of an operator whose result is in its state."""
+    """The runner of an operator that has its result in its state."""
 
     @abstractmethod
     def visible(self, state: State, sink: Operator, key: Key | None, keys: Sequence[bytes | None]) -> Batch | None:
-        """The rows that these keys of a sink have now; None where it cannot be told from the state."""
+        """The current rows of these keys of a sink; None if the state does not determine them."""
 
     @abstractmethod
     def differences(
         self, run: StepRun, full: Sequence[bytes], before: list[bytes | None], after: list[bytes | None]
     ) -> Updates:
-        """From some rows of state to others, by their keys in state: what of them is seen behind the operator."""
+        """The change that later operators see between two sets of state rows, given by their keys in state."""
 
 
 class RowWise(Runner):
     """A function of a batch of rows: f(a ++ b) = f(a) ++ f(b)."""
 
     def __init__(self, function: Callable[[StepRun, Batch], Batch], *, weighted: bool) -> None:
-        """`weighted`: rows of its inputs can be taken back."""
+        """`weighted`: its inputs can have retractions."""
         self.function, self.weighted = function, weighted
 
     def step(self, run: StepRun, *inputs: Flowing | None) -> Flowing | None:
@@ -98,7 +98,7 @@ class RowWise(Runner):
 
 
 def joined(inputs: Sequence[Flowing | None], *, weighted: bool) -> Batch | None:
-    """All of it as one batch, with weights where any of it could have them; None if there is nothing."""
+    """All changes as one batch, with weights if any change could have them; None if there is nothing."""
     batches = [f.zset() if isinstance(f, Updates) else f for f in inputs if f is not None]
     batches = [b for b in batches if len(b)]
     return concatenated(batches, weighted=weighted) if batches else None
@@ -123,43 +123,43 @@ class Operator(ABC):
     row_wise: ClassVar[bool] = False
     """A function of each batch of rows, the same in the stream and in a batch."""
     can_fail: ClassVar[bool] = False
-    """Can it go on without a record or a row that fails? Then it has a stream of errors."""
+    """Whether it can continue without a failed record or row. Then it has a stream of errors."""
     can_refuse: ClassVar[bool] = False
-    """Can it go on without rows that it refuses, though it has no stream of errors?"""
+    """Whether it can continue without rows that it rejects, although it has no stream of errors."""
     changes_regime: ClassVar[bool] = False
-    """Does a new regime begin here? Right after a source, its stage reads the topic itself."""
+    """Whether a new regime begins here. If it follows a source directly, its stage reads the topic itself."""
     gives_errors: ClassVar[bool] = False
-    """Are its rows what failed in its input?"""
+    """Whether its rows are the failures of its input."""
     timed: ClassVar[bool] = False
-    """Does time alone make it run?"""
+    """Whether it can run without input, because time has passed."""
     keeps_result: ClassVar[bool] = False
-    """Is its result in its state, so that what it said before can be compared with what it says now? (`ResultRunner`)"""
+    """Whether its result is in its state, so that earlier and current results can be compared. (`ResultRunner`)"""
     reruns: ClassVar[bool] = False
-    """Can its output be computed again from its input, with its state as it is?"""
+    """Whether its output can be computed again from its input and its current state."""
     table_ports: ClassVar[frozenset[int]] = frozenset()
-    """The inputs of which the last row of each key counts."""
+    """The inputs where only the last row of each key counts."""
     main_table: ClassVar[str] = "state"
-    """Its table that is meant where none is named."""
+    """Its default table, for users who name none."""
 
     id: str
     line: str
     """`file:line` of the user's call."""
     inputs: tuple[Operator, ...]
     schema: pl.Schema
-    """The columns that it gives."""
+    """The columns of its output."""
     changes: bool = False
-    """Can a row that it gave be taken back? False: its output is append-only, and carries no weights."""
+    """Whether it can retract rows. False: its output is append-only, and has no weights."""
     unique: frozenset[str] | None = None
-    """Columns that tell the rows of a grouped result apart; None when that is not known."""
+    """Columns that identify the rows of a grouped result; None if they are not known."""
     partitioned: Key | None = None
-    """What decides which task has a row: rows of one key are all in one task. None when that is not known."""
+    """The key that decides which task has a row: all rows of one key are in one task. None if it is not known."""
     root: str
-    """Operators with the same root run in tasks that are cut the same way; between two roots lies an edge."""
+    """Operators with the same root are partitioned in the same way. Between operators with two roots there is an edge."""
     regime: Regime
     on_error: OnError | None = None
-    """What becomes of what fails here, where the user said so."""
+    """The user's handling of failures here, if there is one."""
     earlier: tuple[Earlier, ...] = ()
-    """What it was in versions whose state it goes on with, each before the one that came after it."""
+    """The operator in earlier versions, oldest first. It continues with their state."""
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.id!r}>"
@@ -171,44 +171,44 @@ class Operator(ABC):
 
     @property
     def batch(self) -> bool:
-        """Is it run epoch by epoch, and not step by step?"""
+        """Whether it runs in epochs and not in steps."""
         return self.regime.kind == "batch"
 
     @property
     def state_columns(self) -> Sequence[str]:
-        """The columns of its first input by which its state is found."""
+        """The columns of its first input that are the key of its state."""
         return ()
 
     def weighted(self, task: TaskContext) -> bool:
-        """Whether rows that it gets there carry weights."""
+        """Whether the rows of this input have weights."""
         return not task.batch and any(before.changes for before in self.inputs)
 
     # -- what the planner asks -----------------------------------------------------------------------------------------
 
     def keys(self, port: int) -> Key | None:
-        """The key by which rows of this input find their task; None: the task with the sender's number."""
+        """The key that places rows of this input in tasks; None: the task with the sender's number."""
         return self.partitioned
 
     def reads(self, port: int, needed: Set[str]) -> Set[str]:
-        """The columns of this input that it reads itself, or hands on to those who need `needed` of what it gives."""
+        """The columns of this input that it reads or passes on, if its readers need the columns `needed`."""
         return set(self.inputs[port].schema)
 
     def looks_up(self, port: int) -> Set[str] | None:
-        """The columns that it looks up in a broadcast table; None: rows of this input flow."""
+        """The columns that it looks up in a broadcast table; None: this input is a stream of rows."""
         return None
 
     @property
     def words(self) -> str:
-        """What it does, in a line."""
+        """A description in one line."""
         return f"{self.kind} {self.id}"
 
     @property
     def exact_words(self) -> str:
-        """What another result would follow from, beside `words`, though nobody wants to read it."""
+        """Details that change the result and are not in `words`, because nobody wants to read them."""
         return self.state_words()
 
     def described(self, *, exactly: bool = False) -> str:
-        """What it does, for people who look at a plan, and `exactly` for fingerprints."""
+        """A description for people who read a plan; `exactly`: with all details, for fingerprints."""
         words = self.words
         if self.on_error is not None:
             words += f"; what fails: {self.on_error!r}"
@@ -218,16 +218,16 @@ class Operator(ABC):
 
     @abstractmethod
     def runner(self, task: TaskContext) -> Runner:
-        """It, ready to run in one task."""
+        """The operator's runner in one task."""
 
     def exchange(self) -> Exchange | None:
-        """What brings its rows together in a batch; None: it is row-wise, and runs there as in a step."""
+        """Its exchange in a batch; None: it is row-wise, and runs as in a step."""
         return None
 
     # -- what upgrades ask ---------------------------------------------------------------------------------------------
 
     def state_words(self) -> str:
-        """Its state in one line: what must not change while its state is kept."""
+        """Its state in one line. This must not change while the state is kept."""
         return ""
 
     def tables(self) -> Sequence[str]:
@@ -235,28 +235,28 @@ class Operator(ABC):
         return [*self.table_schemas()]
 
     def table_schemas(self) -> Mapping[str, pl.Schema]:
-        """The columns of the rows of its tables, where people may read them."""
+        """The columns of its tables that people may read."""
         return {}
 
     def rebuilt_from(self) -> Sequence[Operator]:
-        """The inputs from which its state follows."""
+        """The inputs that determine its state."""
         return self.inputs
 
     def rerun_from(self) -> Sequence[Operator]:
-        """The inputs from which its output follows, with its state as it is."""
+        """The inputs that determine its output, given its current state."""
         return self.inputs
 
     def was(self, one: From, where: str) -> Operator:
-        """It, as it was in an earlier version. Raises DefinitionError."""
+        """The operator in an earlier version. Raises DefinitionError."""
         raise NotImplementedError
 
     def check_earlier(self, was: Any, by: Mapping[str, Function], where: str) -> None:  # noqa: B027
         """Check that state of the version `was` leads to this one. Raises DefinitionError."""
 
     def carries(self, was: Any, table: str) -> bool:
-        """Whether a table of the version before goes on as one of this, of the same things."""
+        """Whether a table of the version before continues as the same table in this version."""
         return table in self.tables()
 
     def change(self, was: Any, function: Function | None, table: str) -> Change | None:
-        """What happens to the rows of a table of the version before; None: nothing."""
+        """The conversion of a table of the version before; None: its rows do not change."""
         return None

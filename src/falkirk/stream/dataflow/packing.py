@@ -1,4 +1,4 @@
-"""Rows as bytes, on their way from one task to another.
+"""Rows as bytes, to send them from one task to another.
 
     few rows of plain columns     2 (one byte) · MessagePack (columns, rows)      `columns` is MessagePack itself
     anything else                 1 (one byte) · Arrow IPC stream
@@ -85,14 +85,14 @@ class Packer:
 
 
 def unpacked(value: bytes | None, where: str) -> pl.DataFrame:
-    """The rows of a batch. Raises StateError for what is none."""
+    """The rows of a batch. Raises StateError for other bytes."""
     ((frame,), _) = unpacked_all([value], lambda _: where)
     return frame
 
 
 def rows_of(value: bytes | None) -> int:
-    """How many rows a batch has, from its head, in some microseconds. What is no batch counts as one: who reads it says what
-    is wrong.
+    """The number of rows in a batch, from its head, in a few microseconds. Bytes that are not a batch count as one row: their
+    reader reports the error.
 
     >>> packer = Packer(pl.DataFrame({"k": range(33), TS: 1}))
     >>> [rows_of(batch) for n in (32, 33) for batch, _ in packer.pack(0, n)], rows_of(b"?"), rows_of(None)
@@ -112,7 +112,7 @@ def rows_of(value: bytes | None) -> int:
 def unpacked_all(values: Sequence[bytes | None], where: Callable[[int], str]) -> tuple[list[pl.DataFrame], list[int]]:
     """The rows of batches, in their order, and how many there are in each. Neighbours that are alike share a frame.
 
-    Raises StateError for what is no batch; `where` says where the batch of a number is.
+    Raises StateError for bytes that are not a batch; `where` gives the origin of a batch by its number.
     """
     frames: list[pl.DataFrame] = []
     heights: list[int] = []

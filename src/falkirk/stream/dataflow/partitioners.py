@@ -1,8 +1,8 @@
-"""Does the topic's partitioner put keys where the flow believes it does?
+"""Checks that the topic's partitioner puts keys into the partitions that the flow expects.
 
     ∃ one of murmur2, crc32:  ∀ keys k seen by the task of partition p:  partitioner(k, n) = p
 
-Without that, rows of one key lie in two tasks, and each would keep its own count of them.
+Otherwise two tasks would have rows of one key, and each would keep its own count.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REPARTITION = (
 EVERYTHING = b"", b"\xff\xff"
 """The bounds of a scan of all state."""
 SOME = 256
-"""So many keys of the state are looked at: each agrees with the wrong partitioner by chance once in n."""
+"""The number of keys of the state to check. Each agrees with the wrong partitioner by chance with probability 1/n."""
 
 
 def some_keys(state: State, tables: Set[int]) -> list[bytes]:
@@ -45,8 +45,8 @@ class Partitioners:
         self._recalled = False
 
     def recall(self, known: Callable[[], Sequence[bytes | None]]) -> None:
-        """Take in, once, keys of state that an earlier run made. Without them a source whose writers have gone over from
-        one partitioner to the other between two runs would be believed, and its keys would be in two tasks each."""
+        """Check keys of state that an earlier run made, once. Otherwise nobody would notice that a source's writers changed
+        to the other partitioner between two runs, and each key would be in two tasks."""
         if self._recalled or self.partitions == 1:
             return
         self._recalled = True
@@ -56,8 +56,8 @@ class Partitioners:
     def check(
         self, keys: Sequence[bytes | None], hashes: Hashes, which: pl.Series, row_of: Callable[[int], str]
     ) -> None:
-        """Raises SourceError where no one partitioner puts the keys here. Only keys with `which` are looked at: state
-        that exists was checked when it was made. `row_of` says where in the input a key is."""
+        """Raises SourceError if no single partitioner puts the keys here. Only keys with `which` are checked: existing state
+        was checked when it was made. `row_of` gives the place of a key in the input."""
         if self.partitions == 1:
             return
         rows = which.arg_true().to_numpy()
@@ -69,13 +69,13 @@ class Partitioners:
         if any(by.all() for by in agree):
             self.murmur2, self.crc32 = (bool(by.all()) for by in agree)
             return
-        # The partitioner that most keys agree with is the likely one, and a key that it does not explain the odd one out.
+        # The likely partitioner is the one that most keys agree with. Report a key that does not agree with it.
         odd = int(np.flatnonzero(~max(agree, key=np.count_nonzero))[0])
         raise self._misplaced(spelt[odd], row_of(int(rows[odd])))
 
     def _agree(self, keys: list[bytes], hashes: Hashes) -> tuple[Mask, Mask]:
-        """Key by key, whether murmur2 puts it here, and whether crc32 does; False for what is ruled out already."""
-        # One of the two is soon ruled out, and then it is not computed again.
+        """For each key, whether murmur2 puts it here, and whether crc32 does. False for a partitioner that is ruled out."""
+        # One of the two is soon ruled out. Its hash is then not computed any more.
         nowhere = np.zeros(len(keys), np.bool_)
         by_murmur2 = murmur2_partition(hashes, self.partitions) == self.partition if self.murmur2 else nowhere
         by_crc32 = crc32_partition(crc32(keys), self.partitions) == self.partition if self.crc32 else nowhere

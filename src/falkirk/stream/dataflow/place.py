@@ -1,4 +1,4 @@
-"""Where rows come from, as bytes that sort as they come."""
+"""The origin of rows in a batch, as bytes that sort in the order of reading."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NUMBER = struct.Struct(">I")
 
 
 class Place(NamedTuple):
-    """Where rows come from: a piece (level 0), or a bucket of an earlier level.
+    """The origin of rows: a piece (level 0), or a bucket of an earlier level.
 
     >>> place = Place(0, 1, 7, 250_000)
     >>> Place.of(place.orders(0, 2)[1]) == place
@@ -30,7 +30,7 @@ class Place(NamedTuple):
     """First offset, or 0."""
 
     def orders(self, first: int, count: int) -> list[bytes]:
-        """The `order` of what comes from here, numbered from `first`: bytes sort as the numbers do."""
+        """The `order` of the rows from this place, numbered from `first`. The bytes sort like the numbers."""
         start = _PLACE.pack(*self)
         return [start + number for number in np.arange(first, first + count, dtype=">u4").view("V4").tolist()]
 

@@ -37,7 +37,7 @@ def moment(millis: int) -> datetime:
 
 
 class KeyedState(Protocol):
-    """What the context of one key asks of the step. Times are milliseconds since 1970."""
+    """The step's interface for the context of one key. Times are milliseconds since 1970."""
 
     clock: int
 
@@ -48,7 +48,7 @@ class KeyedState(Protocol):
 
 
 class KeyContext:
-    """What a process may do for the key of a row or timer: read and write the key's state, and set its timers.
+    """The state and timers of the key of a row or timer: a process reads, writes and sets them here.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("example")
@@ -96,8 +96,8 @@ class KeyContext:
         return self._state.get(table)
 
     def put(self, row: Row, table: str = "state") -> None:
-        """Replace the key's row in a table. Columns that are left out become null. A row that does not fit the table's
-        schema is a failure of the process.
+        """Replace the key's row in a table. Missing columns become null. A row that does not fit the table's schema is a
+        failure of the process.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("example")
@@ -129,8 +129,8 @@ class KeyContext:
         self._state.put(table, None)
 
     def set_timer(self, at: datetime | timedelta, name: str = "timer") -> None:
-        """Call `on_timer` at a time (a datetime with a zone) or after a while (a timedelta). A timer of the same name
-        moves.
+        """Call `on_timer` at a time (a datetime with a zone) or after a delay (a timedelta). It replaces a timer of the
+        same name.
 
         It fires in the first step whose clock has reached the time, before that step's rows; if the time is past, in
         the next step. Raises ValueError for a datetime without a zone, and TypeError for anything else that is not a
@@ -200,9 +200,9 @@ class Process(Generic[RowT_contra]):
     [{'user': 'ann', 'n': 1}, {'user': 'ann', 'n': 2}]
 
     `state` is the schema of the table `state`; `tables` has the schemas of more tables. `returns` is the schema of the
-    rows that come out, if it is not that of the rows that come in. Raise `version` if the meaning of the state
-    changes; `migrate` then says how to go on with the earlier state (`fk.From`). Keep nothing that changes in the
-    object itself: it is not part of the state.
+    output rows, if it differs from the input's schema. Raise `version` if the meaning of the state changes; `migrate`
+    then converts the earlier state (`fk.From`). Do not keep changing values in the object itself: they are not part of
+    the state.
 
     For type checkers, `fk.Process[Order]` takes rows that the TypedDict `Order` describes.
     """
@@ -229,8 +229,7 @@ class Process(Generic[RowT_contra]):
         raise NotImplementedError
 
     def on_timer(self, timer: Timer, key: KeyContext) -> Rows:
-        """Called for each timer of the key that is due when a step begins: before the step's rows, in the order of
-        time.
+        """Called for each timer of the key that is due when a step begins: before the step's rows, ordered by time.
 
         It returns what `on_row` returns. Raises NotImplementedError if the subclass sets timers and does not define
         it.

@@ -1,4 +1,4 @@
-"""What a record of an output says of its making."""
+"""The provenance of an output record."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from falkirk.checkpoint.steps import maker
 
 
 class HasHeaders(Protocol):
-    """A record as a client hands it over: `confluent_kafka.Message`, for one."""
+    """A client's record, for example a `confluent_kafka.Message`."""
 
     def headers(self) -> Mapping[str, Any] | Sequence[tuple[str, Any]] | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What made a record: a step of a task, or an epoch of a batch part or a backfill. `fk.provenance(record)` reads
-    it.
+    """The origin of a record: a step of a task, or an epoch of a batch part or a backfill. `fk.provenance(record)`
+    reads it.
 
     >>> provenance([("falkirk", b"stats/0 17 3")]).step
     17
@@ -32,13 +32,13 @@ class Provenance:
     step: int | None = None
     """The task's steps are numbered 0, 1, 2…"""
     sequence: int | None = None
-    """The record's number among those that the step wrote to its partition: 0, 1, 2… without gap."""
+    """The record's number among the records that the step wrote to this partition: 0, 1, 2… without gaps."""
     epoch: int | None = None
-    """Of a batch part or a backfill: task, step and sequence are None then."""
+    """The epoch of a batch part or a backfill. Task, step and sequence are then None."""
 
 
 def provenance(record: HasHeaders | Iterable[tuple[str, Any]] | None) -> Provenance | None:
-    """What made a record, by its headers: a message of confluent-kafka, or a list of headers. None: Falkirk did not write it.
+    """The provenance in the headers of a confluent-kafka message, or in a list of headers. None: Falkirk did not write it.
 
     >>> provenance([("falkirk", b"stats/0 17 3")])
     Provenance(task='stats/0', step=17, sequence=3, epoch=None)
@@ -56,7 +56,7 @@ def provenance(record: HasHeaders | Iterable[tuple[str, Any]] | None) -> Provena
 
 
 def provenances(record: HasHeaders | Iterable[tuple[str, Any]] | None) -> list[Provenance]:
-    """What made the parts of a record. Only records of edges have several, one for each task that wrote to it.
+    """The provenance of each part of a record. Only records of edges have several parts, one for each task that wrote.
 
     >>> [p.task for p in provenances([("falkirk-bundle", b"by.k/0 7 0\\nby.k/1 5 0")])]
     ['by.k/0', 'by.k/1']

@@ -1,8 +1,8 @@
-"""What is read of a topic, in columns.
+"""Records of a topic, in columns.
 
-A client's messages are objects of some hundred bytes each. Kept until their step closes, a hundred thousand of them have
-left the processor's cache when they are looked at again, and once more when they are freed: that is a fifth of all that a
-record costs. So what a step needs is taken out of them at once.
+A client's messages are objects of a few hundred bytes each. If a hundred thousand of them were kept until their step closes,
+they would have left the processor's cache by then, and again when they are freed. That costs a fifth of the time for each
+record. So this module copies the needed fields out of the messages at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Headers = list[tuple[str, bytes]]
 
 
 class Message(Protocol):
-    """One record as a client hands it over; `confluent_kafka.Message` is one."""
+    """A client's record, for example a `confluent_kafka.Message`."""
 
     def key(self) -> bytes | None: ...
     def value(self) -> bytes | None: ...
@@ -30,7 +30,7 @@ class Message(Protocol):
 
 @dataclass(slots=True)
 class Records:
-    """Records of one partition, in the order of offsets. `headers` is None where nobody asks for them.
+    """Records of one partition, in the order of offsets. `headers` is None if nobody needs them.
 
     >>> from falkirk.testing.memory import Record
     >>> records = Records.of([Record(0, 7, b"k", b"v", 1_000), Record(0, 9, None, b"w", 1_001)])
@@ -53,11 +53,11 @@ class Records:
         return records
 
     def extend(self, messages: Sequence[Message]) -> None:
-        """Take in messages that follow."""
+        """Add the messages that follow."""
         if not messages:
             return
         first, last = messages[0].offset(), messages[-1].offset()
-        # Offsets rise: as many as there are between the first and the last, they are those.
+        # Offsets rise. If their number equals the size of the range, they are exactly the range.
         whole = last - first + 1 == len(messages)
         self.offsets += range(first, last + 1) if whole else [m.offset() for m in messages]
         self.keys += [m.key() for m in messages]
@@ -67,7 +67,7 @@ class Records:
             self.headers += [m.headers() or [] for m in messages]
 
     def followed_by(self, records: Records) -> Records:
-        """These, and then others of the same partition; taken in here, unless there were none."""
+        """These records, then others of the same partition. Changes this object, unless it was empty."""
         if not len(self):
             return records
         self.offsets += records.offsets
@@ -79,7 +79,7 @@ class Records:
         return self
 
     def between(self, start: int, end: int) -> Records:
-        """Those from one place to another.
+        """The records from one index to another.
 
         >>> Records([7, 9, 10], [None] * 3, [None] * 3, [1, 2, 3]).between(1, 3).offsets
         [9, 10]

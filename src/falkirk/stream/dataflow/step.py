@@ -1,4 +1,4 @@
-"""What the operators of a circuit share while one step runs."""
+"""The context that the operators of a circuit share while one step runs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class StepRun:
     failures: Failures
     emitted: list[Emitted] = field(default_factory=list)
     errors: dict[Operator, Batch] = field(default_factory=dict)
-    """What failed, of the operators whose streams of errors are used."""
+    """The failures of operators with a used stream of errors."""
     dead: int = 0
     skipped: int = 0
-    """What failed and was left out."""
+    """The number of failures that were skipped."""
     starts: list[int] = field(init=False)
     """The number of each slice's first record."""
 
@@ -36,12 +36,12 @@ class StepRun:
         self.starts = list(accumulate((len(s.records) for s in self.step.slices), initial=0))
 
     def slices(self, name: str) -> list[tuple[int, Slice]]:
-        """The slices of one input that hold anything, each with the number of its first record."""
+        """The slices of one input that are not empty, each with the number of its first record."""
         found = zip(self.starts, self.step.slices, strict=False)
         return [(start, s) for start, s in found if s.input == name and len(s.records)]
 
     def bury(self, letters: Emitted) -> None:
-        """Emit dead letters. Those of one topic are one output: a step numbers each output's records from 0."""
+        """Emit dead letters. Each topic is one output: a step numbers each output's records from 0."""
         self.dead += len(letters.values)
         before = next((e for e in self.emitted if e.output == letters.output), None)
         if before is None:
@@ -53,24 +53,24 @@ class StepRun:
         before.timestamps = [*before.timestamps, *letters.timestamps]
 
     def record(self, origin: int | None) -> tuple[Slice, int] | None:
-        """The record of this number: its slice, and its place there."""
+        """The record with this number: its slice, and its place there."""
         if origin is None:
             return None
         i = bisect_right(self.starts, origin) - 1
         return self.step.slices[i], origin - self.starts[i]
 
     def address(self, origin: int) -> str:
-        """Where a record is: topic, partition, offset."""
+        """The address of a record: topic, partition, offset."""
         found = self.record(origin)
         assert found is not None
         piece, at = found
         return f"topic {piece.topic}, partition {piece.partition}, offset {piece.records.offsets[at]}"
 
     def span(self, batch: Batch, rows: Sequence[int]) -> str:
-        """The address of one row, or from the first to the last of several; "" where it is not known."""
+        """The address of one row, or from the first to the last of several; "" if it is not known."""
         if ORIGIN not in batch.meta.columns or not rows:
             return ""
         ends = [batch.meta[ORIGIN][rows[0]], batch.meta[ORIGIN][rows[-1]]]
-        # What a timer gave comes from no record.
+        # The rows of a timer have no record.
         addresses = [self.address(origin) for origin in ends if origin is not None]
         return " to ".join(dict.fromkeys(filter(None, addresses)))

@@ -1,4 +1,4 @@
-"""The topics of a stage: what it reads and writes, and what must be known of them."""
+"""The input and output topics of a stage, and their properties."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Literal
 from falkirk.stream.definition.pattern import Pattern
 
 AHEAD = 50 * 60_000
-"""Milliseconds by which a time may be after the step's clock. Brokers refuse a record, and its transaction with it, that is
-dated more than an hour after their own clocks (message.timestamp.after.max.ms), which may be some minutes off.
+"""Milliseconds by which a time may be after the step's clock. Brokers reject a record whose timestamp is more than an hour
+after their own clocks (message.timestamp.after.max.ms), and its transaction. Their clocks may be some minutes off.
 
-A record whose `time=` is further ahead fails. One whose timestamp is, which its producer chose, does not: what is written for
-it is dated this much ahead."""
+If a record's `time=` is further ahead, the record fails. If the producer's timestamp is further ahead, the record does not
+fail: its outputs get a timestamp that is this much ahead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A topic that a stage reads. A source of several topics is as many inputs of one id, in the order of topics."""
+    """A topic that a stage reads. A source of several topics has one input for each, with one id, in the order of topics."""
 
     id: str
     topic: str
@@ -28,15 +28,15 @@ class Input:
     headers: bool = False
     """Whether the stage asks for its records' headers."""
     table: bool = False
-    """Whether it is looked up in: a task that is taken over reads it to its end before it reads what looks it up."""
+    """Whether it is a lookup table. After a take-over, a task first reads it to its end, then the stream that looks it up."""
     among: tuple[str, ...] | Pattern | None = None
-    """The topics of its source, where those may be several: others may join them when the app has run for long."""
+    """The topics of its source, if there can be several. More topics can appear while the app runs."""
     loose: bool = False
-    """Whether no key of it need meet another: its partitions go round the stage's tasks, however many there are."""
+    """Whether rows of one key need not be in one task. Its partitions then go to the stage's tasks round-robin."""
 
     @property
     def resolved(self) -> bool:
-        """Whether it is a topic: if not, it stands for those that match a pattern, and no cluster has been asked."""
+        """Whether it is a topic. If not, it is a pattern whose topics are not known yet."""
         return not isinstance(self.among, Pattern) or self.topic != str(self.among)
 
 
@@ -51,18 +51,18 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Accepts:
-    """Which records a topic accepts. Its broker refuses others, and the whole transaction with them."""
+    """Which records a topic accepts. The broker rejects any other record, and its whole transaction."""
 
     keyless: bool = True
-    """Whether records without a key: a compacted topic accepts none."""
+    """Whether it accepts records without a key. A compacted topic does not."""
     after: int | None = None
     """Milliseconds by which a record's timestamp may be after the broker's clock; None: any."""
     before: int | None = None
     """Milliseconds by which it may be before."""
 
     def dates(self, clock: int) -> tuple[int, int]:
-        """The first and the last timestamp that is written there at this time (milliseconds): a sixth of each bound is left,
-        for clocks differ. Whatever the topic accepts, none is further ahead than AHEAD.
+        """The first and the last timestamp to write to the topic at this time (milliseconds). They keep a distance of a sixth
+        of each bound, because clocks differ. No timestamp is further ahead than AHEAD.
 
         >>> Accepts(before=60_000).dates(clock=1_000_000)
         (950000, 4000000)
@@ -73,9 +73,9 @@ class Accepts:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a circuit must know of topics to write to them."""
+    """The properties of topics that a circuit needs to write to them."""
 
     partitions: Mapping[str, int]
-    """How many each has."""
+    """The number of partitions of each topic."""
     accepts: Mapping[str, Accepts] = field(default_factory=dict)
-    """What each accepts, as far as a broker has been asked."""
+    """Which records each topic accepts, if a broker has answered."""

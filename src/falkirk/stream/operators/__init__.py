@@ -1,6 +1,6 @@
-"""Operators, one file each: what it is, how it runs in a step, and how its rows meet in a batch.
+"""Operators, one file each: its definition, its runner for steps, and its exchange for batches.
 
-`falkirk.stream.dataflow.operator` says what others ask of an operator.
+The interface is in `falkirk.stream.dataflow.operator`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What failed in the operator that is its input."""
+"""The failures of the operator that is its input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from falkirk.stream.dataflow.step import StepRun
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Errors(Operator):
-    """What failed in the operator that is its input."""
+    """The failures of the operator that is its input."""
 
     kind: ClassVar[str] = "errors"
     gives_errors: ClassVar[bool] = True
@@ -25,7 +25,7 @@ class Errors(Operator):
 
 
 class ErrorsRunner(Runner):
-    """What has failed in this step. Its input runs before it."""
+    """The failures of this step. Its input runs before it."""
 
     def __init__(self, errors: Errors) -> None:
         self.of = errors.inputs[0]

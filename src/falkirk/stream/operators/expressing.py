@@ -1,4 +1,4 @@
-"""Row-wise operators: expressions and users' functions over the rows of a batch, and whose fault it is if they fail."""
+"""Row-wise operators: expressions and users' functions over the rows of a batch, and the rows for which they fail."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def columns(operator: Operator, evaluate: Callable[[pl.DataFrame], pl.DataFrame]
 def expressed(
     operator: Operator, run: StepRun, batch: Batch, evaluate: Callable[[pl.DataFrame], pl.DataFrame]
 ) -> tuple[pl.DataFrame, Batch]:
-    """What expressions give, a row for each row, and the rows that it is of. Raises UserCodeError."""
+    """The results of expressions, one row for each row, and the input rows that did not fail. Raises UserCodeError."""
     catching = Catching(operator, run, batch)
     if not catching.goes_on:
         return evaluated(operator, run, batch, evaluate), batch
@@ -45,7 +45,7 @@ def expressed(
 
 
 def evaluated(operator: Operator, run: StepRun, batch: Batch, evaluate: Callable[[pl.DataFrame], _T]) -> _T:
-    """What a function of the whole frame gives. Raises UserCodeError with the address of the row that it fails on."""
+    """The result of a function of the whole frame. Raises UserCodeError with the address of the row that it fails on."""
     try:
         return evaluate(batch.rows)
     except Misfit as error:
@@ -57,14 +57,14 @@ def evaluated(operator: Operator, run: StepRun, batch: Batch, evaluate: Callable
 
 
 def made_batch(catching: Catching, batch: Batch, made: Sequence[Any], origins: Sequence[int]) -> Batch:
-    """The rows that a user's function made, each of the row at its place in `origins`."""
+    """The rows that a user's function made. Each comes from the input row with the same place in `origins`."""
     frame, kept = fitting(catching, made, origins)
     catching.close(len(batch))
     return Batch(frame, batch.meta if isinstance(kept, range) else batch.meta[list(kept)])
 
 
 def _culprits(function: Callable[[pl.DataFrame], Any], rows: pl.DataFrame) -> Sequence[int]:
-    """The rows that make the function raise: one, if one alone does; all, if only together they do."""
+    """The rows that make the function raise: one row, if it fails alone; all rows, if they fail only together."""
     low, high = 0, rows.height
     while high - low > 1:
         middle = (low + high) // 2

@@ -34,7 +34,7 @@ def flat_mapped(operator: FlatMap, run: StepRun, batch: Batch) -> Batch:
     origins: list[int] = []
     for i, row in enumerate(batch.rows.iter_rows(named=True)):
         try:
-            # Generators run while they are read: that belongs to the call too.
+            # A generator runs while its results are read. So reading them is part of the call.
             several = _listed(operator.function(row))
         except Exception as error:  # noqa: BLE001
             catching.row(i, error)

@@ -1,4 +1,4 @@
-"""What a grouping computes, as operations on columns: wherever its state lies.
+"""The computation of a grouping, as operations on columns. It does not depend on where the state is.
 
 rows ──▶ partials, a row a group in order of first appearance ──▶ merged with the states before ──▶ results
 """
@@ -34,18 +34,18 @@ class Folding:
         self.folded = [*partials, pl.col(TS).max()]
 
     def arguments(self, run: StepRun, batch: Batch) -> pl.DataFrame:
-        """The rows, and beside them what of the aggregates' arguments has to be computed."""
+        """The rows, with additional columns for the aggregates' arguments that are expressions."""
         frame = batch.rows.hstack(batch.meta)
         if self.computed:
             frame = frame.hstack(evaluated(self.group, run, batch, lambda rows: rows.select(self.computed)))
         return frame
 
     def partials(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """One row a group: its columns, the partials, and the greatest timestamp."""
+        """One row per group: its columns, the partials, and the greatest timestamp."""
         return frame.group_by(self.columns, maintain_order=True).agg(self.folded)
 
     def merged(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """States, from partials and the states before. Raises GroupError."""
+        """New states from partials and the states before. Raises GroupError."""
         return frame.select(
             **{old(b.name, part): merged for b in self.bounds for part, merged in b.merge(frame).items()}
         )
@@ -59,7 +59,7 @@ class Folding:
 
     @contextmanager
     def blaming(self, keys: pl.DataFrame, rows_of: Callable[[int], str] = lambda group: "") -> Iterator[None]:
-        """Turns a GroupError into a UserCodeError that names the group, and where its rows are."""
+        """Turns a GroupError into a UserCodeError with the group's name and the origin of its rows."""
         try:
             yield
         except GroupError as error:

@@ -51,7 +51,7 @@ class Group(Operator):
 
     @property
     def bounds(self) -> Sequence[Bound]:
-        """What is kept for each group. Where rows can be taken back, their number: a group without rows is gone."""
+        """The state of each group. With retractions it includes the number of rows: a group without rows is gone."""
         if not self.inputs[0].changes:
             return list(self.aggregates.values())
         count = BoundLen(Context(ROWS, self.inputs[0].schema, True, self.where), arguments={}, words="rows")
@@ -59,7 +59,7 @@ class Group(Operator):
 
     @property
     def multisets(self) -> Sequence[BoundExtreme]:
-        """The aggregates that need every value of a group, for the next best when the best is taken back."""
+        """The aggregates that need every value of a group, for the next best after a retraction of the best."""
         return [b for b in self.aggregates.values() if isinstance(b, BoundExtreme) and b.retract]
 
     @property
@@ -139,14 +139,14 @@ class GroupRunner(ResultRunner):
         self.multisets = [Multiset(b, group.columns, tables[b.name], group.where) for b in group.multisets]
 
     def step(self, run: StepRun, *inputs: Flowing | None) -> Updates | None:
-        """Fold the rows into the groups' state, and say what changed."""
+        """Fold the rows into the groups' state, and return the changes."""
         batch = joined(inputs, weighted=self.retracts)
         if batch is None:
             return None
         columns = self.folding.columns
         frame = self.folding.arguments(run, batch)
         grouped = self.folding.partials(frame)
-        # A select would go through the query engine for what is but a choice of columns.
+        # A select would start the query engine only to choose columns.
         series = grouped.get_columns()
         keys, partials, meta = (
             pl.DataFrame(s) for s in (series[: len(columns)], series[len(columns) : -1], series[-1:])
@@ -186,7 +186,7 @@ class GroupRunner(ResultRunner):
         )
 
     def visible(self, state: State, sink: Operator, key: Key | None, keys: Sequence[bytes | None]) -> Batch | None:
-        """The rows that these keys of a sink have now; None where the sink is not keyed by the groups."""
+        """The current rows of these keys of a sink; None if the sink's key is not the group's columns."""
         group = self.group
         columns = frozenset(group.columns)
         if key is None or sink.inputs[0].unique != columns or set(key.columns) != columns:
@@ -206,7 +206,7 @@ class GroupRunner(ResultRunner):
     def differences(
         self, run: StepRun, full: Sequence[bytes], before: list[bytes | None], after: list[bytes | None]
     ) -> Updates:
-        """From some groups' states to others, by their keys in state: what of them is seen behind the grouping."""
+        """The change that later operators see between two sets of group states, given by their keys in state."""
         keys = decode_keys(pl.Schema({c: self.group.schema[c] for c in self.group.columns}), list(full))
         spelling = self.group.partitioned
         assert spelling is not None
@@ -227,14 +227,14 @@ class GroupRunner(ResultRunner):
         )
 
     def _states(self, found: list[bytes | None]) -> tuple[pl.DataFrame, pl.Series]:
-        """A row of state a group, null where there is none; and whether there is one."""
+        """One row of state per group, null if there is none; and whether there is one."""
         if None not in found:
             return decode_values(self.schema, cast("list[bytes]", found)), everywhere(True, len(found))
         there = pl.Series([v is not None for v in found])
         return decode_values(self.schema, [self.no_state if v is None else v for v in found]), there
 
     def _rows(self, run: StepRun, batch: Batch, keys: pl.DataFrame, group: int) -> str:
-        """Where the rows of one group lie that this step brings, from the first to the last."""
+        """The addresses of one group's rows in this step, from the first to the last."""
         columns = self.folding.columns
         here = batch.rows.select(columns).with_row_index(ORIGIN)
         found = here.join(keys[group : group + 1], on=columns, nulls_equal=True, maintain_order="left")

@@ -1,9 +1,9 @@
-"""`group_by(…).agg(…)` in a batch: one row a group, when all of its rows have been seen.
+"""`group_by(…).agg(…)` in a batch: one row per group, after all of its rows.
 
 state(g) = merge(partial(rows of g in piece 1), partial(rows of g in piece 2), …)        by halves, in the order of pieces
 
-Where an aggregate's states cannot be merged, as is so with those that users make, rows are sent, and folded one pile after
-another:  state(g) ← merge(state(g), partial(rows of g in the pile)).
+The states of some aggregates cannot be merged, for example of users' aggregates. Then the exchange sends rows and folds them
+pile by pile:  state(g) ← merge(state(g), partial(rows of g in the pile)).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _ROW, _BEFORE = "__falkirk_row", ".before"
 
 
 def group_exchange(group: Operator, columns: Sequence[str], bounds: Sequence[Bound]) -> PartialExchange | RowExchange:
-    """The cheaper of the two that can be."""
+    """The cheaper possible exchange."""
     return (PartialExchange if all(b.folds for b in bounds) else RowExchange)(group, columns, bounds)
 
 
 class _GroupExchange:
-    """What both share. No row is ever taken back, whatever the grouping is of: it sees final rows only.
+    """The base of both exchanges. There are no retractions here: a batch has only final rows.
 
-    Frames have the group's columns first and the greatest timestamp last; what is between is named as Falkirk's own alone
-    are, and known by its place, for a group's columns may have any other name.
+    Frames have the group's columns first and the greatest timestamp last. The columns between them have internal names,
+    because a group's columns can have any other name. They are found by their position.
     """
 
     def __init__(self, group: Operator, columns: Sequence[str], bounds: Sequence[Bound]) -> None:
@@ -46,7 +46,7 @@ class _GroupExchange:
         """States, named as partials."""
 
     def merged(self, partials: pl.DataFrame, before: Sequence[pl.Series] | None = None) -> pl.DataFrame:
-        """States from partials and, if there are any, the states before: a column each."""
+        """New states from partials and, if there are any, the states before: one column each."""
         columns, middle, latest = self._parts(partials)
         if before is None:
             before = [nulls(dtype, partials.height) for dtype in self.types.values()]
@@ -65,19 +65,19 @@ class _GroupExchange:
         return Batch(keys.hstack(results), latest.to_frame())
 
     def _parts(self, frame: pl.DataFrame) -> tuple[list[pl.Series], list[pl.Series], pl.Series]:
-        """The group's columns, those that are Falkirk's, and the timestamps."""
+        """The group's columns, the internal columns, and the timestamps."""
         series = frame.get_columns()
         return series[: len(self.columns)], series[len(self.columns) : -1], series[-1]
 
 
 class PartialExchange(_GroupExchange):
-    """Sends one row a group."""
+    """Sends one row per group."""
 
     def sent(self, run: StepRun, batch: Batch, port: int) -> pl.DataFrame:
         return self.folding.partials(self.folding.arguments(run, batch))
 
     def condensed(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """One row a group: neighbours are merged, as long as there are any."""
+        """One row per group: merges neighbouring rows of one group until there are none."""
         whole = together(frames)
         rows = whole.with_row_index(_ROW).group_by(self.columns, maintain_order=True).agg(_ROW)[_ROW]
         if len(rows) == whole.height:
@@ -101,7 +101,7 @@ class PartialExchange(_GroupExchange):
         yield self.finished(self.merged(pile.take()))
 
     def _halved(self, left: pl.DataFrame, right: pl.DataFrame, paired: pl.Series) -> pl.DataFrame:
-        """Where a row has a neighbour, it is the state and the neighbour the partial; else it is a partial alone."""
+        """If a row has a neighbour, the row is the state and the neighbour is the partial. Otherwise it is only a partial."""
         columns, states, latest = self._parts(left)
         _, others, later = self._parts(right)
         partials = [b.zip_with(paired, a) for a, b in zip(states, others, strict=True)]
@@ -111,7 +111,7 @@ class PartialExchange(_GroupExchange):
 
 
 class RowExchange(SendsRows, _GroupExchange):
-    """Sends the columns that are grouped by and aggregated."""
+    """Sends the group's columns and the aggregated columns."""
 
     def __init__(self, group: Operator, columns: Sequence[str], bounds: Sequence[Bound]) -> None:
         super().__init__(group, columns, bounds)

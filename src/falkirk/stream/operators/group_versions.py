@@ -1,4 +1,4 @@
-"""Groups of an earlier version: what of their state goes on, and what becomes of the rest."""
+"""Groups of an earlier version: which part of their state is kept, and how the rest is converted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GROUPS = ""
 
 
 def check_earlier_group(was: Group, now: Group, by: Mapping[str, Function], where: str) -> None:
-    """Check that groups of `was` can go on as those of `now`. Raises DefinitionError."""
+    """Check that groups of `was` can continue as groups of `now`. Raises DefinitionError."""
     if by.keys() - {GROUPS}:
         raise DefinitionError("`by` of a group is one function", where=where, hint="by=function")
     kept = {b.name for b in kept_aggregates(was, now)}
@@ -43,7 +43,7 @@ def check_earlier_group(was: Group, now: Group, by: Mapping[str, Function], wher
 
 
 def regrouped(was: Group, now: Group, function: Function | None, rows: pl.DataFrame, of: Pairs) -> pl.DataFrame:
-    """Aggregates that are the same keep their parts; the others have what the function says, or nothing."""
+    """Unchanged aggregates keep their parts. The others get their parts from the function, or start empty."""
     kept = [column for b in kept_aggregates(was, now) for column in b.states()]
     columns = now.state_schema
     others = pl.Schema({c: t for c, t in columns.items() if c not in kept})
@@ -55,6 +55,6 @@ def regrouped(was: Group, now: Group, function: Function | None, rows: pl.DataFr
 
 
 def kept_aggregates(was: Group, now: Group) -> list[Bound]:
-    """Those of `now` whose parts are what they were."""
+    """The aggregates of `now` with the same parts as before."""
     before = {b.name: b for b in was.bounds}
     return [b for b in now.bounds if (old := before.get(b.name)) and (old.words, old.states()) == (b.words, b.states())]

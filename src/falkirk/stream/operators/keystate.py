@@ -1,4 +1,4 @@
-"""The state and timers of the keys that a step meets: read in one call a table, written in one call a table.
+"""The state and timers of the keys in a step: one call per table reads them, and one call per table writes them.
 
 .timers    key → its timers            the truth, which moves with the key's shard
 .due       (time, key, name) → ∅       the order of time, under the task's first shard: one scan finds what is due
@@ -32,7 +32,7 @@ TIMERS, DUE = ".timers", ".due"
 
 
 class Saved(NamedTuple):
-    """What was known of a key."""
+    """A key's earlier state."""
 
     rows: dict[str, Row | None]
     put_by: dict[str, Callable[[], str]]
@@ -40,17 +40,17 @@ class Saved(NamedTuple):
 
 
 class KeyState:
-    """One key's rows and timers during a step: what was read, and over it what was put."""
+    """One key's rows and timers during a step: the stored values, overlaid with the step's writes."""
 
     def __init__(self, clock: int, schemas: Mapping[str, pl.Schema]) -> None:
         self.clock, self.schemas = clock, schemas
         self.rows: dict[str, Row | None] = {}
         self.put_by: dict[str, Callable[[], str]] = {}
-        """The tables that were put, each with where the last call to do so was."""
+        """The tables with writes, and the place of the last call that wrote to each."""
         self.timers: dict[str, int] = {}
         self.timers_read: dict[str, int] = {}
         self.where: Callable[[], str] = str
-        """Of the call under way."""
+        """The place of the current call."""
 
     def get(self, table: str) -> Row | None:
         row = self._row(table)
@@ -67,15 +67,15 @@ class KeyState:
         self.put_by[table] = self.where
 
     def saved(self) -> Saved:
-        """What is known of the key now."""
+        """The key's current state."""
         return Saved(dict(self.rows), dict(self.put_by), dict(self.timers))
 
     def restore(self, saved: Saved) -> None:
-        """What was known of it then, again."""
+        """Restore the earlier state."""
         self.rows, self.put_by, self.timers = dict(saved.rows), dict(saved.put_by), dict(saved.timers)
 
     def check(self, table: str) -> None:
-        """Raises Misfit if the row of a table does not fit it."""
+        """Raises Misfit if the row of a table does not fit the table's schema."""
         row = self.rows[table]
         if row is not None and not fits(row, self.schemas[table]):
             raise no_row_of(table, row, self.schemas[table])
@@ -116,7 +116,7 @@ class KeyTables:
         return None
 
     def full_keys(self, table: str, shards: Shards, keys: pl.DataFrame) -> list[bytes]:
-        """Keys in state, one a row of `keys`."""
+        """Keys in state, one for each row of `keys`."""
         return encode_keys(self.numbers[table], shards, keys.get_columns())
 
     def known(self, state: State) -> pl.DataFrame:
@@ -125,7 +125,7 @@ class KeyTables:
         return decode_keys(self.keys, some_keys(state, ours))
 
     def read(self, state: State, clock: int, shards: Shards, keys: pl.DataFrame) -> list[KeyState]:
-        """What is known of each key."""
+        """The state of each key."""
         known = [KeyState(clock, self.operator.table_schemas()) for _ in range(keys.height)]
         for table, schema in self.operator.table_schemas().items():
             found = state.get(self.full_keys(table, shards, keys))
@@ -139,8 +139,7 @@ class KeyTables:
         return known
 
     def write(self, state: State, known: Sequence[KeyState], shards: Shards, keys: pl.DataFrame) -> None:
-        """Stage what changed. Raises UserCodeError, from a Misfit, for a row that does not fit its table; nothing is staged
-        then."""
+        """Stage the changes. If a row does not fit its table, stages nothing and raises UserCodeError from a Misfit."""
         puts: list[tuple[list[bytes], list[bytes | None]]] = []
         for table, schema in self.operator.table_schemas().items():
             put = [i for i, of_key in enumerate(known) if table in of_key.put_by]
@@ -193,5 +192,5 @@ class KeyTables:
 
 
 def no_row_of(table: str, row: Any, schema: pl.Schema) -> Misfit:
-    """That a row does not fit a table."""
+    """The error for a row that does not fit a table."""
     return Misfit(f"{row!r} is no row of table {table!r}, whose columns are {words(schema)}", "")

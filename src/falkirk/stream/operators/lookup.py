@@ -1,10 +1,10 @@
-"""`stream.lookup(table)`, incrementally: what the table says is kept by key, and each row is joined with what is kept.
+"""`stream.lookup(table)`, incrementally: state has the table's row of each key, and joins it with each row of the stream.
 
     kept'[k]   = the last row of k that the step brings, if it brings any, else kept[k]
     output     = { (row, kept'[key of row]) }
 
-The table's rows are taken first, so that a lookup sees the table as of its step. In a batch it is the same runner, over a
-state in memory: the table as of the division is known before the first row is joined.
+A step takes the table's rows first, so that a lookup sees the table as of this step. A batch uses the same runner with state
+in memory: the table as of the division is complete before the first row is joined.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class Lookup(Operator):
     on: Key
     """Of the stream."""
     key: Key
-    """Of the table: equal values are written as `on` writes them."""
+    """Of the table. It encodes equal values to the same bytes as `on`."""
     columns: Mapping[str, str]
-    """The table's columns that are added, and what they are called then."""
+    """The columns to add, and their names in the result."""
     how: Literal["left", "inner"]
     version: int
 
     @property
     def kept(self) -> pl.Schema:
-        """What is kept of a table's row: that it is there, if nothing else."""
+        """The kept columns of a table's row. If there are none, state still records that the row exists."""
         kept = self.columns or self.key.columns[:1]
         return pl.Schema({c: self.inputs[1].schema[c] for c in kept})
 
@@ -97,7 +97,7 @@ class Lookup(Operator):
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class SharedLookup(Lookup):
-    """A lookup in a broadcast table, which is no state of the task's."""
+    """A lookup in a broadcast table, which is not part of the task's state."""
 
     stateful: ClassVar[bool] = False
 
@@ -109,7 +109,7 @@ class SharedLookup(Lookup):
 
 
 class Joining(Runner):
-    """Rows, joined with what is found by their keys."""
+    """Rows, joined with the table's rows of their keys."""
 
     def __init__(self, lookup: Lookup) -> None:
         self.lookup = lookup
@@ -122,7 +122,7 @@ class Joining(Runner):
         return self.joined(run, rows) if rows is not None and len(rows) else None
 
     def joined(self, run: StepRun, batch: Batch) -> Batch:
-        """The rows, each with what is kept of its key."""
+        """The rows, each with the kept row of its key."""
         keys = self.lookup.on.encode(batch.rows)
         numbers: dict[bytes, int] = {}
         rows: list[int] = []
@@ -140,7 +140,7 @@ class Joining(Runner):
     def _find(
         self, run: StepRun, keys: Sequence[bytes], batch: Batch, rows: Sequence[int]
     ) -> tuple[pl.DataFrame, list[int | None]]:
-        """The rows that there are under some keys, and which is whose. `rows` says where in the batch each key is."""
+        """The existing rows of some keys, and the key of each. `rows` has the position of each key in the batch."""
 
 
 class LookupRunner(Joining):
@@ -152,14 +152,14 @@ class LookupRunner(Joining):
         self.table = tables[LOOKED_UP]
 
     def step(self, run: StepRun, *inputs: Flowing | None) -> Batch | None:
-        """Keep what the table says, then join the rows."""
+        """Keep the table's rows, then join the stream's rows."""
         rows, table = inputs
         if table is not None and len(table):
             self.keep(run, table.zset() if isinstance(table, Updates) else table)
         return super().step(run, rows)
 
     def keep(self, run: StepRun, table: Batch) -> None:
-        """Take the rows of the table in: of each key, the last."""
+        """Store the table's rows: the last one of each key."""
         keys = self.lookup.key.encode(table.rows)
         last = {key: i for i, key in enumerate(keys) if key is not None}
         if not last:

@@ -31,7 +31,7 @@ class MapBatches(Operator):
 
 
 def batch_mapped(operator: MapBatches, run: StepRun, batch: Batch) -> Batch:
-    """A user's function of the whole frame: of rows that come, and of rows that are taken back, apart."""
+    """A user's function of the whole frame. It is called for added rows and for retracted rows separately."""
     if WEIGHT not in batch.meta.columns:
         return _batch_mapped(operator, run, batch)
     signs = [batch.filter(batch.meta[WEIGHT] < 0), batch.filter(batch.meta[WEIGHT] > 0)]
@@ -60,8 +60,8 @@ def _batch_mapped(operator: MapBatches, run: StepRun, batch: Batch) -> Batch:
 
 
 def _with_meta(rows: pl.DataFrame, meta: pl.DataFrame) -> Batch:
-    """The rows that came of some: each has what the one in its place had; or all have the greatest timestamp, and it is not
-    known which record each is of, unless there was one alone."""
+    """The function's output rows with metadata. If there are as many output rows as input rows, each has the metadata of the
+    row in its place. Otherwise all have the greatest timestamp, and their records are known only if there was one."""
     if rows.height == meta.height:
         return Batch(rows, meta)
     last = meta[-1:].with_columns(pl.lit(meta[TS].max()).alias(TS))

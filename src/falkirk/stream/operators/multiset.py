@@ -1,9 +1,9 @@
-"""Every value of each group, counted and in order: what min and max need when rows can be taken back.
+"""All values of each group, in order, with their counts: min and max need them if the input has retractions.
 
     key    shard · table · group · value        the best value first: for max, the value's bytes are complemented
-    value  the value, and how many rows have it
+    value  the value, and the number of rows that have it
 
-Encodings of values carry their own ends, none is a prefix of another, and so complements sort exactly the other way.
+No encoding of a value is a prefix of another. So complements sort exactly in the opposite order.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _COMPLEMENT = bytes(range(255, -1, -1))
 
 
 def check_counts(counts: pl.Series, counted: pl.DataFrame, where: str) -> None:
-    """What is counted was there as often as it was taken back:  Σ weights ≥ 0.  Raises UserCodeError with the first of
-    `counted`, one row a count, for which that is not so."""
+    """Checks that nothing is retracted more often than it was added:  Σ weights ≥ 0.  Raises UserCodeError with the first row
+    of `counted` with a negative count; it has one row per count."""
     if counts.len() and counts.min() < 0:  # type: ignore[operator]
         raise UserCodeError(
             f"a row of {counted.row((counts < 0).arg_true()[0], named=True)} is taken back that never came",
@@ -53,8 +53,8 @@ class Multiset:
     ) -> pl.Series:
         """The best value of each group after this step's rows, as a partial. Writes the counts.
 
-        The best before stands unless its last row went; then the best that came, if it is better than what may be
-        left; only else is the table asked.
+        The best value before remains, unless its last row was retracted. Then the best added value takes its place, if it is
+        better than all remaining values can be. Only otherwise this reads the table.
         """
         name = self.bound.name
         groups = keys.with_row_index("group")
@@ -76,7 +76,7 @@ class Multiset:
             .join(gone, left_on=["group", "was"], right_on=["group", "value"], how="left", maintain_order="left")
             .with_columns(best=self.bound.better("was", "came"))
         )
-        # The best before is gone: what came takes its place only if it is better than that was.
+        # The best value before is gone. An added value takes its place only if it is better than that value was.
         unsure = table["gone"].fill_null(False) & (table["came"].is_null() | table["best"].ne_missing(table["came"]))
         best = table["best"].to_list()
         for i in unsure.arg_true().to_list():
@@ -98,7 +98,7 @@ class Multiset:
     def _tails(self, values: pl.Series) -> list[bytes]:
         """The last part of keys: the values' bytes."""
         if values.dtype.is_float() and self.bound.greatest:
-            # NaN sorts last among floats, but comes first in no maximum: as null it is below all, and so the last.
+            # NaN sorts last among floats, but must never be a maximum. As null it sorts below all values, so it comes last.
             values = values.fill_nan(None)
         head = len(encode_key(self.table, 0, []))
         tails = [key[head:] for key in encode_keys(self.table, np.zeros(len(values), np.uint16), [values])]

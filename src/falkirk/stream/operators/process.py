@@ -1,15 +1,15 @@
-"""`key_by(…).process(…)`: rows and timers of each key, one after another, through a user's Python object.
+"""`key_by(…).process(…)`: passes the rows and timers of each key, one after another, to a user's Python object.
 
-1. due timers (≤ clock) are read from an index in the order of time
-2. state and timers of all keys that have a row or a due timer are read, in one call a table
-3. timers fire, in (time, key) order; then rows are seen, in theirs
-4. what changed is written, in one call a table
+1. read the due timers (≤ clock) from an index that is ordered by time
+2. read state and timers of all keys that have a row or a due timer, in one call per table
+3. fire the timers in (time, key) order, then process the rows in their order
+4. write the changes, in one call per table
 
-In a batch it is the same runner, over a state in memory that is empty when a bucket begins. Its clock is the epoch's. Rows
-are seen first, in the order of their places. Then timers fire that the clock has passed, and those that they set, as in a
-stream whose steps go on without rows.
+A batch uses the same runner with state in memory, which is empty at the start of a bucket. The clock is the epoch's clock.
+Rows come first, in the order of their places. Then all timers up to the clock fire, and the timers that they set, as in a
+stream that continues with steps without rows.
 
-    call fails, and the app goes on  ⇒  state, timers and rows are what they were before the call
+    a call fails, and the app continues  ⇒  state, timers and rows are the same as before the call
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from falkirk.stream.operators.keystate import DUE, TIMERS, KeyState, KeyTables
 from falkirk.stream.operators.versions import changed, check_earlier_tables, check_types
 
 _AT_ONCE = 20_000
-"""Rows of one run in a batch: it reads and writes the state of their keys once."""
+"""Rows of one run in a batch. Each run reads and writes the state of its keys once."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Processing(Operator):
-    """A Python object that sees the rows of a key one after another, with state and timers."""
+    """A Python object that gets the rows of a key one after another, with state and timers."""
 
     kind: ClassVar[str] = "process"
     stateful: ClassVar[bool] = True
@@ -55,7 +55,7 @@ class Processing(Operator):
     timed: ClassVar[bool] = True
     columns: tuple[str, ...]
     key: Key
-    """Its tasks are cut by it; what comes out may have other columns."""
+    """The key that partitions its tasks. The output may have other columns."""
     process: Process
     own_tables: Mapping[str, pl.Schema]
     version: int
@@ -119,11 +119,11 @@ class ProcessRunner(Runner):
         return self.tables.wake_at(state)
 
     def step(self, run: StepRun, *inputs: Flowing | None) -> Batch | None:
-        """Fire what is due, then see the rows."""
+        """Fire the due timers, then process the rows."""
         return self.run(run, joined(inputs, weighted=False))
 
     def run(self, run: StepRun, batch: Batch | None, *, fires: bool = True) -> Batch | None:
-        """Fire what is due, then see the rows; what both gave, in that order. Unless it `fires`, what is due waits."""
+        """Fire the due timers (only if `fires`), then process the rows. Returns the results of both, in this order."""
         columns = list(self.operator.columns)
         due = self.tables.due(run.state, run.step.clock) if fires else self.tables.due_keys.to_frame()
         rows = self.tables.keys.to_frame() if batch is None else batch.rows.select(columns)
@@ -137,7 +137,7 @@ class ProcessRunner(Runner):
             row_of = lambda i: "" if batch is None or i < due.height else run.span(batch, [i - due.height])  # noqa: E731
             self.partitioners.check(spelt, hashes, everywhere(True, len(spelt)), row_of)
         shards = shard_of(hashes)
-        # Bytes tell keys apart as state does; as values, a NaN would not equal itself.
+        # Compare keys by their bytes, as state does. As a value, a NaN would not equal itself.
         numbers: dict[bytes, int] = {}
         key_of = [numbers.setdefault(k, len(numbers)) for k in self.tables.full_keys(TIMERS, shards, met)]
         _, first = np.unique(key_of, return_index=True)
@@ -165,8 +165,8 @@ class ProcessRunner(Runner):
         try:
             return called(careful=False)
         except UserCodeError as error:
-            # What was put or given does not fit. It is seen for all rows at once, and what came after has met it: so all of
-            # it is done again, looking at each call. Too many failures are no such thing.
+            # A write or a result does not fit. The check covers all rows at once, and later calls have already seen the bad
+            # row. So run all calls again, and check each one. (Too many failures is another error.)
             if not isinstance(error.__cause__, Misfit):
                 raise
         for of_key, before in zip(known, read, strict=True):
@@ -175,10 +175,10 @@ class ProcessRunner(Runner):
 
 
 class _Out:
-    """The user's calls of one step, and what they gave."""
+    """The user's calls of one step, and their results."""
 
     def __init__(self, operator: Processing, run: StepRun, batch: Batch | None, *, careful: bool) -> None:
-        """If `careful`, what a call puts and gives is looked at before the next call."""
+        """If `careful`, the writes and results of a call are checked before the next call."""
         self.operator, self.run, self.source, self.careful = operator, run, batch, careful
         self.catching = Catching(operator, run, batch)
         self.calls = 0
@@ -220,7 +220,7 @@ class _Out:
         )
 
     def batch(self) -> Batch | None:
-        """All rows that came out. Raises UserCodeError for one that does not fit."""
+        """All output rows. Raises UserCodeError for a row that does not fit."""
         if not self.rows:
             return None
         meta = {TS: pl.Series(self.times, dtype=pl.Int64), ORIGIN: pl.Series(self.origins, dtype=pl.UInt32)}
@@ -235,13 +235,13 @@ class _Out:
         origin: int | None,
         given: Callable[[], Mapping[str, Any]],
     ) -> None:
-        """One call: all of what it does, or, where it fails and the app goes on, nothing."""
+        """One call. If it fails and the app continues, it has no effect."""
         state.where = where
         before = state.saved() if self.catching.goes_on else None
         self.calls += 1
         try:
             made = call()
-            # A generator runs while it is read.
+            # A generator runs while its results are read.
             rows = [] if made is None else [made] if isinstance(made, Mapping) else list(made)
             if self.careful:
                 self._check(state, where, rows)
@@ -257,7 +257,7 @@ class _Out:
         self.wheres += [where] * len(rows)
 
     def _check(self, state: KeyState, where: Callable[[], str], rows: Sequence[Any]) -> None:
-        """Raises Misfit for what a call put or gave that does not fit."""
+        """Raises Misfit if a row that a call wrote or returned does not fit."""
         if wrong := misfits(rows, self.operator.schema):
             raise no_row(rows[wrong[0]], self.operator.schema)
         for table, last in state.put_by.items():
@@ -280,11 +280,11 @@ class ProcessExchange(SendsRows):
 
     def received(self, run: BucketRun, parcels: Iterator[tuple[Place, pl.DataFrame]]) -> Iterator[Batch]:
         for batch in self._batches(run, parcels):
-            # Firing between them would make results depend on how rows are cut into parcels.
+            # Firing timers between them would make results depend on how rows are divided into parcels.
             if (out := self.runner.run(run, batch, fires=False)) is not None:
                 yield out
         last = -1
-        # A timer that sets itself for the clock again is due for ever: it waits once no other is before it.
+        # A timer that sets itself for the current clock is always due. Stop when only such timers are left.
         while (due := self.runner.wake_at(run.state)) is not None and last < due <= run.step.clock:
             last = due
             if (out := self.runner.run(run, None)) is not None:

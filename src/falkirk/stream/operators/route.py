@@ -1,4 +1,4 @@
-"""Rows that say to which topic of a sink they go. For each topic a filter and an ordinary sink come after it."""
+"""Rows that name their topic in a sink of several topics. A filter and an ordinary sink for each topic follow it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROUTE = "fix the row, or list the topic in the sink's topic=[…]; to go on with
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Route(Operator):
-    """Rows that say to which topic of a sink they go. For each topic a filter and an ordinary sink come after it."""
+    """Rows that name their topic in a sink of several topics. A filter and an ordinary sink for each topic follow it."""
 
     kind: ClassVar[str] = "sink"
     row_wise: ClassVar[bool] = True

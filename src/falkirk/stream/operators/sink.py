@@ -1,14 +1,14 @@
 """From rows to records of a topic.
 
-    append-only rows     one record a row; keys place them as Java's producers do, records without a key go round
-    updates of a table   one record for each key whose visible row changed, a tombstone for a row that is gone
+    append-only rows     one record per row; partitioned by key as in Java's producers, round-robin without a key
+    updates of a table   one record for each key with a changed visible row, a tombstone for a removed row
 
-A null key of a table cannot go round, or its records would be out of order: it has partition 0.
+Records of a table with a null key have partition 0. Round-robin would put them out of order.
 
-In a batch a row is a record, placed by what it says:
+In a batch each row is one record. Its content determines its partition:
 
-    keyed       partition murmur2(key) mod P, as Java's producers place it; a null key is in partition 0
-    not keyed   partition murmur2(value) mod P, for a round would depend on where it begins
+    keyed       partition murmur2(key) mod P, as in Java's producers; a null key has partition 0
+    not keyed   partition murmur2(value) mod P, because round-robin would depend on its start
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Sink(Operator):
     key: Key | None
     value: Format
     feedback: bool = False
-    """May a source of the flow read the topic?"""
+    """Whether a source of the flow may read the topic."""
 
     @property
     def exact_words(self) -> str:
@@ -60,7 +60,7 @@ class Sink(Operator):
         return SinkRunner(self, task.partitions.get(self.topic, 1), task.accepts.get(self.topic))
 
     def exchange(self) -> Exchange | None:
-        """Where the flow does not say by itself that a key has one row, rows are brought together by key and counted."""
+        """If the flow does not guarantee one row per key, the exchange brings rows together by key and counts them."""
         return SinkExchange(self) if self.changes and self.unique is None else None
 
 
@@ -78,13 +78,13 @@ class Written(NamedTuple):
 
 
 def written(sink: Sink, batch: Batch) -> Written:
-    """Append-only rows: one record a row."""
+    """Append-only rows: one record per row."""
     keys = [None] * len(batch) if sink.key is None else sink.key.encode(batch.rows)
     return Written(keys, sink.value.encode(batch.rows), batch.meta[TS])
 
 
 def check_once(sink: Sink, keys: pl.DataFrame, rows: pl.Series) -> None:
-    """Raises UserCodeError if a key has more rows than one: `rows` is how many each has."""
+    """Raises UserCodeError if a key has more than one row. `rows` is the number of rows of each key."""
     if len(rows) and rows.max() > 1:  # type: ignore[operator]
         raise UserCodeError(
             f"two rows have the key {keys.row((rows > 1).arg_true()[0], named=True)}",
@@ -94,8 +94,8 @@ def check_once(sink: Sink, keys: pl.DataFrame, rows: pl.Series) -> None:
 
 
 def refused(topic: str, accepts: Accepts, records: Written, clock: int) -> dict[int, Misfit]:
-    """Which records the topic does not accept at this time (milliseconds), and why. The broker would refuse all of their
-    transaction, each time that it is tried."""
+    """The records that the topic does not accept at this time (milliseconds), with the reasons. The broker would reject their
+    whole transaction at each attempt."""
     found: dict[int, Misfit] = {}
     if not accepts.keyless and None in records.keys:
         why = Misfit(f"its key is null, and topic {topic!r} is compacted: it accepts no record without a key", KEYLESS)
@@ -115,8 +115,8 @@ def refused(topic: str, accepts: Accepts, records: Written, clock: int) -> dict[
 def accepted(
     sink: Sink, accepts: Accepts, run: StepRun, batch: Batch, records: Written
 ) -> tuple[Written, list[bool] | None]:
-    """The records of a batch's rows that the sink's topic accepts, and for which rows there is one (None: for all). The other
-    rows fail. Raises UserCodeError if the app is to stop there."""
+    """The records of a batch that the sink's topic accepts, and a mask of their rows (None: all rows). The other rows fail.
+    Raises UserCodeError if the app must stop."""
     records = records._replace(timestamps=records.timestamps.clip(upper_bound=run.step.clock + AHEAD))
     catching = Catching(sink, run, batch)
     bad = refused(sink.topic, accepts, records, run.step.clock)
@@ -149,7 +149,7 @@ class SinkRunner(Runner):
 
     def _append(self, run: StepRun, batch: Batch) -> None:
         records = written(self.sink, batch)
-        # Where the round begins depends on the clock, so that steps of a row each do not fill one partition alone.
+        # The first partition depends on the clock. Otherwise steps of one row each would fill only one partition.
         places = (np.arange(len(batch)) + run.step.clock) % self.partitions
         self._emit(run, batch, records, self._placed(records.keys, None, places))
 
@@ -157,7 +157,7 @@ class SinkRunner(Runner):
         key = self.sink.key
         assert key is not None
         if set(key.columns) != set(updates.columns):
-            # A key of more columns changes when they do: the record of the old key must go.
+            # The key can have more columns than the group. If they change, the old key needs a tombstone.
             return self._net(run, updates.zset())
         keys, hashes = (updates.key_bytes, updates.hashes) if same_key(key, updates.key) else (None, None)
         rows, here, times = updates.new, updates.has, updates.meta[TS]
@@ -170,14 +170,14 @@ class SinkRunner(Runner):
             keys = key.encode(rows)
         values: Sequence[bytes | None] = self.sink.value.encode(rows if here.all() else rows.filter(here))
         if not here.all():
-            # A row that is gone is all nulls, which a format may not be able to write.
+            # A removed row is all nulls. Some formats cannot encode it.
             left = iter(values)
             values = [next(left) if alive else None for alive in here]
         places = self._placed(keys, hashes, np.zeros(len(keys), np.int64))
         return self._emit(run, Batch(rows, times.to_frame()), Written(keys, values, times), places)
 
     def _net(self, run: StepRun, batch: Batch) -> None:
-        """A Z-set as updates: for each key, the row that came is what is visible now; if none came, it is gone."""
+        """A Z-set as updates: the added row of a key is now visible. A key without an added row is gone."""
         key = self.sink.key
         assert key is not None
         names = batch.rows.columns
@@ -212,7 +212,7 @@ class SinkRunner(Runner):
     def _placed(
         self, keys: Sequence[bytes | None], hashes: Hashes | None, nulls: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
-        """A partition a record: by the key's hash, or by `nulls` where there is no key."""
+        """One partition per record: by the key's hash, or from `nulls` for records without a key."""
         if hashes is None:
             hashes = murmur2([k or b"" for k in keys])
         places = murmur2_partition(hashes, self.partitions)
@@ -221,7 +221,7 @@ class SinkRunner(Runner):
         return places
 
     def _emit(self, run: StepRun, batch: Batch, records: Written, places: npt.NDArray[np.int64]) -> None:
-        """Emit a record for each row of the batch, but for those that the topic does not accept."""
+        """Emit a record for each row of the batch, except for records that the topic does not accept."""
         if self.accepts is not None:
             records, good = accepted(self.sink, self.accepts, run, batch, records)
             places = places if good is None else places[good]

@@ -32,32 +32,32 @@ class Source(Operator):
     role: ClassVar[Literal["source", "operator", "sink"]] = "source"
     can_fail: ClassVar[bool] = True
     latest_per_key: ClassVar[bool] = False
-    """Does only the last record of each key count?"""
+    """Whether only the last record of each key counts."""
     topics: Topics
     key: Key | None
     value: Format
     start: str | int | Mapping[int, int]
     metadata: Mapping[str, str]
-    """What of a record's metadata becomes a column: name of the column → `key`, `headers`, `timestamp`…"""
+    """Metadata columns: name of the column → `key`, `headers`, `timestamp`…"""
     checked: bool
-    """Must records have the key that their column spells? Not if they are brought to their key's task anyway."""
+    """Whether a record's key must match its column. Not if an exchange sends each row to the task of its key."""
     time: str | None = None
-    """The column of the value that says when it happened; None: the record's timestamp does."""
+    """The column of the value with the event time; None: the record's timestamp is the event time."""
 
     @property
     def topic(self) -> str:
-        """Its name, where it is one alone; else words for people."""
+        """Its name, if it is a single topic; otherwise readable text."""
         return in_words(self.topics)
 
     @property
     def own_columns(self) -> Set[str]:
-        """The columns that it looks at itself."""
+        """The columns that it needs itself."""
         keys = self.key.columns if self.checked and self.key is not None else ()
         return {*keys, *filter(None, [self.time])}
 
     @property
     def value_columns(self) -> Sequence[str]:
-        """The columns that are read from values."""
+        """The columns that come from values."""
         return list(self.schema)
 
     @property
@@ -66,7 +66,7 @@ class Source(Operator):
         return f"{self.topic}, {self.key!r}, {self.value!r}, {self.start}, {dict(self.metadata)}{time}"
 
     def reader(self, value: Format) -> SourceReader:
-        """What decodes it, with a format that gives the columns that are needed."""
+        """Its decoder, with a format for the needed columns."""
         return SourceReader(self, value)
 
     def runner(self, task: TaskContext) -> Runner:
@@ -80,7 +80,7 @@ class SourceReader:
         self.source, self.value = source, value
 
     def read(self, run: StepRun) -> Batch | None:
-        """The rows of the source's slices. What does not decode is left to the run's failures."""
+        """The rows of the source's slices. Records that do not decode become failures of the run."""
         slices = run.slices(self.source.id)
         if not slices:
             return None
@@ -108,7 +108,7 @@ class SourceReader:
     def _check_keys(
         self, slices: list[tuple[int, Slice]], rows: pl.DataFrame, good: list[int] | None, total: int
     ) -> None:
-        """The first record of each slice must have the key that its column spells."""
+        """Check that the key of each slice's first record matches its column."""
         key = self.source.key
         assert key is not None
         firsts = _firsts(slices)
@@ -128,7 +128,7 @@ class SourceReader:
                 )
 
     def _good(self, run: StepRun, slices: list[tuple[int, Slice]], bad: Sequence[tuple[int, str]]) -> list[int] | None:
-        """The indexes of the records that decode; None: all. Raises SourceError where one that does not stops the app."""
+        """The indexes of the records that decode; None: all. Raises SourceError if a bad record must stop the app."""
         total = sum(len(s.records) for _, s in slices)
         firsts, failed = _firsts(slices), []
         for i, reason in bad:
@@ -152,10 +152,10 @@ class SourceReader:
 def timed(
     rows: pl.DataFrame, bad: Sequence[tuple[int, str]], column: str, clock: int
 ) -> tuple[pl.DataFrame, list[tuple[int, str]], pl.Series]:
-    """The rows whose column says when they happened, as a record can say it, and in milliseconds; and, beside the records
-    that were `bad`, those of the other rows.
+    """The rows with a valid event time, and these times in milliseconds. Also the `bad` records, with the records of the
+    other rows.
 
-        0 < time ≤ clock + AHEAD        the client takes 0 for now, and brokers refuse what is dated long after them
+        0 < time ≤ clock + AHEAD        for the client, 0 means now; brokers reject timestamps far in the future
     """
     given = rows[column]
     millis = millis_of(given)

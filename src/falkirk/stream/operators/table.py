@@ -1,4 +1,4 @@
-"""From the records of a table's topic to rows, each with a weight: +1 is the key's row from here on, −1 that it has none."""
+"""From the records of a table's topic to rows with weights: +1 is the key's new row, −1 means that the key has no row."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from falkirk.stream.operators.source import Source, SourceReader, joined
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class TableSource(Source):
-    """A topic of which the last record of each key counts: a row, or a tombstone, which takes the row away."""
+    """A topic where only the last record of each key counts: a row, or a tombstone that removes the row."""
 
     kind: ClassVar[str] = "table"
     latest_per_key: ClassVar[bool] = True
     key: Key
     broadcast: bool
-    """Is all of it at hand in every task, wherever the topic's keys lie?"""
+    """Whether every task has the whole table, regardless of the topic's partitions."""
 
     @property
     def value_columns(self) -> Sequence[str]:
@@ -40,8 +40,8 @@ class TableReader(SourceReader):
     source: TableSource
 
     def read(self, run: StepRun) -> Batch | None:
-        """A row a record, the key's columns from the key; of a tombstone, they are all there is. Where a record's key
-        or value does not decode, that is left to the run's failures, and the key's row stays as it was."""
+        """One row per record, with the key's columns from the key. A tombstone has only the key's columns. A record whose key
+        or value does not decode becomes a failure of the run, and the key's row does not change."""
         slices = run.slices(self.source.id)
         if not slices:
             return None
@@ -75,6 +75,6 @@ class TableReader(SourceReader):
 
 
 def _places(count: int, missing: set[int]) -> pl.Series:
-    """For each record, which row of what was decoded is its own; null for those that are missing there."""
+    """For each record, the index of its decoded row; null for a record without one."""
     rows = iter(range(count))
     return pl.Series([None if i in missing else next(rows) for i in range(count)], dtype=pl.UInt32)

@@ -1,4 +1,4 @@
-"""State of an earlier version: rows through a user's function, checked."""
+"""State of an earlier version: converts rows with a user's function, and checks the results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_types(schema: pl.Schema, where: str) -> None:
 def check_earlier_tables(
     was: Mapping[str, pl.Schema], now: Mapping[str, pl.Schema], by: Mapping[str, Function], where: str
 ) -> None:
-    """Check that tables of the version before can go on. Raises DefinitionError."""
+    """Check that tables of the version before can continue. Raises DefinitionError."""
     both = was.keys() & now.keys()
     if unknown := sorted(by.keys() - both):
         raise DefinitionError(
@@ -44,7 +44,7 @@ def check_earlier_tables(
 def changed(
     was: Operator, function: Function, schema: pl.Schema, hidden: Sequence[str], rows: pl.DataFrame, of: Pairs
 ) -> pl.DataFrame:
-    """What a user's function makes of each row. Raises UserCodeError."""
+    """A user's function, applied to each row. Raises UserCodeError."""
     made: list[Any] = []
     for i, row in enumerate(rows.drop(hidden).iter_rows(named=True)):
         try:

@@ -1,4 +1,4 @@
-"""From here on, another regime."""
+"""Another regime for the operators that follow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskCont
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class WithRegime(Operator):
-    """From here on, another regime."""
+    """Another regime for the operators that follow."""
 
     kind: ClassVar[str] = "with_regime"
     row_wise: ClassVar[bool] = True
