@@ -92,7 +92,7 @@ def test_topics_are_printed_or_made(stand: Stand) -> None:
     stand.assert_exact()
     _, after = told(topics, stand)
     assert all(t["exists"] for t in after["topics"])
-    with pytest.raises(ConfigError, match="whose rights"):
+    with pytest.raises(ConfigError, match="the name of the app's user"):
         told(topics, stand, "--acls")
 
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import click
 import pytest
@@ -48,6 +50,37 @@ def test_a_misspelt_command_gets_a_suggestion(typed: str, said: str) -> None:
     assert answer.exit_code == 2
     assert said in answer.output
     assert "Try 'falkirk --help'" in answer.output
+
+
+def all_commands(context: click.Context, group: click.Group) -> Iterator[tuple[str, click.Command]]:
+    """Those of subgroups too, by their full names."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield name, command
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {below}", found) for below, found in all_commands(context, command))
+
+
+VERB = re.compile(
+    r"(Clear|Compare|Compute|Count|Delete|Download|List|Pause|Print|Process|Rebuild|Resume|Run|Save|Show|Start|Stop|Write)\b"
+)
+NOT_PLAIN = re.compile(
+    r"\b(anew|mend|whence|say how|let an?|be one|may be given|an object a|goes? on|no terminal)\b", re.IGNORECASE
+)
+
+
+def test_every_help_begins_with_what_the_command_does_and_is_plain() -> None:
+    context = click.Context(cli.falkirk)
+    for name, lazy in cli.COMMANDS.items():
+        assert VERB.match(lazy.help), name
+        assert len(lazy.help) <= 66, f"{name}: longer than a line of `falkirk --help`"
+    for name, command in all_commands(context, cli.falkirk):
+        shown = command.get_help(click.Context(command, info_name=name))
+        assert command.help is not None
+        assert VERB.match(command.help), name
+        assert not (found := NOT_PLAIN.search(shown)), f"{name}: {found}"
+        assert all(getattr(option, "help", "") for option in command.params if isinstance(option, click.Option)), name
 
 
 def test_an_error_is_told_without_a_trace_and_sets_the_exit_code(

@@ -138,11 +138,11 @@ def test_an_app_is_paused_killed_resumed_and_drained_and_its_state_is_looked_at(
     settled(running, desk, state="stopped", lag=0)
 
     # Now there is nobody to ask.
-    desk.refused(2, f"app '{name}' has no workers that could drain it", of=desk.give("drain", name))
+    desk.refused(2, f"app '{name}' has no workers", of=desk.give("drain", name))
     answer = desk.give("checkpoint", name, "--timeout", "600ms")
     desk.refused(1, "has not made a version of every task", "waiting for workers: there are none", of=answer)
     assert standing(Cluster(running.brokers), control_topic("falkirk", name)).checkpoint is None
-    assert "it has no workers now, and those that start will wait" in desk.give("pause", name)[1]
+    assert "it has no workers now. Workers that start will wait" in desk.give("pause", name)[1]
     assert settled(running, desk, state="stopped")["paused"] is not None
     assert f"{name}: resumed; it has no workers now" in desk.give("resume", name)[1]
 
@@ -199,7 +199,7 @@ def test_a_deleted_app_begins_anew_and_takes_nothing_of_the_old_on_another_host(
     desk.refused(2, "is not deleted: its name was not given", of=answer)
     assert f"topic     falkirk.{stand.name}.steps" in answer[1]
     letters = f"falkirk.{stand.name}.dead-letters"
-    assert f"and this stays (but with --sinks): {letters}, {stand.prefix}stats" in answer[1]
+    assert f"and this stays, without --sinks: {letters}, {stand.prefix}stats" in answer[1]
     code, said = desk.give("delete", stand.name, "--checkpoints", versions, stateful=True, answer=f"{stand.name}\n")
     assert (code, f"{stand.name}: deleted" in said) == (0, True), said
     assert topics_of(stand) == {f"{stand.prefix}bids", f"{stand.prefix}stats", letters}
@@ -235,13 +235,13 @@ def test_a_sink_that_the_flow_reads_too_is_never_deleted_and_is_said_to_stay(sta
 
     letters, stays = (
         f"falkirk.{stand.name}.dead-letters",
-        "and this stays in any case, for the flow reads what it writes",
+        "and this stays in any case, because the flow also reads it",
     )
     code, said = desk.give("delete", stand.name, stateful=True, answer="other\n")
-    assert (code, f"{stays} there: {stats}\n" in said) == (2, True), said
-    assert f"and this stays (but with --sinks): {letters}, {stand.prefix}often\n" in said
+    assert (code, f"{stays}: {stats}\n" in said) == (2, True), said
+    assert f"and this stays, without --sinks: {letters}, {stand.prefix}often\n" in said
     code, said = desk.give("delete", stand.name, "--sinks", "--yes", stateful=True)
-    assert (code, f"{stays} there: {stats}\n" in said) == (0, True), said
+    assert (code, f"{stays}: {stats}\n" in said) == (0, True), said
     assert "but with --sinks" not in said
     assert f"  topic     {stand.prefix}often\n" in said
     assert f"  topic     {stats}\n" not in said

@@ -60,7 +60,7 @@ def test_a_record_of_a_sink_leads_back_to_the_records_of_its_key(kafka: str, tmp
         (f"{bids.name}:0:0", "no app of Falkirk wrote"),
         (f"{counts}:0:99999", "there is no record"),
         (f"{counts}:7:0", "has no partition 7"),
-        (counts, "is no TOPIC:PARTITION:OFFSET"),
+        (counts, "is not TOPIC:PARTITION:OFFSET"),
     ]:
         with pytest.raises(ConfigError, match=words):
             said("why", wrong)

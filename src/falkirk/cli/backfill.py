@@ -43,24 +43,25 @@ from falkirk.wording import counted
     "histories",
     multiple=True,
     metavar="SOURCE=FORMAT:PATH",
-    help="A table of Spark's (parquet:PATH, table:NAME …) that stands for a source's records below its start=.",
+    help="A Spark table (parquet:PATH, table:NAME …) to read in place of the source's records before its start=.",
 )
-@click.option("--abandon", is_flag=True, help="Give an open backfill up.")
+@click.option("--abandon", is_flag=True, help="Abandon an open backfill.")
 def backfill(target: str, histories: tuple[str, ...], abandon: bool, **options: Any) -> None:
-    """Let Spark compute the state and the results of a flow that has not run yet, from all that its sources hold now.
+    """Compute the state and the results of a new flow with Spark, from all records that its sources hold now.
 
-    falkirk run goes on from there, as if the flow had been streaming from the start. It needs the same checkpoint store
-    (--checkpoints, or else the same state directory). Killed at any moment, the command is run again and finishes what it
-    began; while it is not finished, workers refuse to start.
+    falkirk run continues from there, as if the flow had streamed from the start. It needs the same checkpoint store
+    (--checkpoints, or else the same state directory). If the command is killed, run it again: it finishes what it began.
+    Workers refuse to start until it has finished.
 
     \b
     falkirk backfill app:flow --brokers broker-1:9092 --checkpoints s3://bucket/app
     falkirk run      app:flow --brokers broker-1:9092 --checkpoints s3://bucket/app
 
-    What Kafka holds no more may come from a table with the columns of the source (--history bids=parquet:s3a://lake/bids):
-    its rows count before all records of the source, in the order of their timestamps.
+    Records that Kafka no longer holds can come from a Spark table with the columns of the source
+    (--history bids=parquet:s3a://lake/bids). Its rows come before all records of the source, in the order of their
+    timestamps.
 
-    The exit code is 0 when the backfill is complete (with --abandon: given up), 1 when it was stopped before.
+    The exit code is 0 if the backfill is complete (with --abandon: abandoned), 1 if it was stopped before.
     """
     settings = settings_from(workers=1, **options)
     setup_logging(settings.log_level, settings.log_format)
@@ -125,7 +126,7 @@ def _drive(app: App, settings: Settings, topics: Topics, histories: Sequence[His
     finally:
         compute.close()
     if driver.abandoned:
-        click.echo(f"{app.name}: the backfill is given up; what it had published stays in the sinks")
+        click.echo(f"{app.name}: the backfill is abandoned; what it has published stays in the sinks")
         return 0 if abandon else 1
     if not driver.done:
         return 1

@@ -19,16 +19,16 @@ from falkirk.stream.flow.load import load_flow
 @run_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, as described above.")
 def check_command(target: str, as_json: bool, **options: Any) -> None:
-    """Try all that a flow needs: brokers, topics, records, rights, disk, checkpoint store, Spark. Nothing is made.
+    """Run preflight checks: brokers, topics, records, permissions, disk, checkpoint store, Spark. Changes nothing.
 
     \b
     falkirk check app:flow --brokers broker-1:9092 --state-dir /var/lib/app --checkpoints s3://bucket/app
 
     \b
     --json prints a list of objects.
-      what, ok, words     what was tried, and what came of it
-      hint                what to do about it, where it is not ok
-    The exit code is 0 if all is well, 1 if not.
+      what, ok, words     what was checked, and the result
+      hint                what to do, if it failed
+    The exit code is 0 if all checks pass, 1 if not.
     """
     settings = settings_from(workers=1, **options)
     plan = load_flow(target).plan(settings.prefix)

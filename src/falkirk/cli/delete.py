@@ -19,23 +19,23 @@ from falkirk.wording import counted
 @click.command()
 @click.argument("app")
 @state_options
-@click.option("--sinks", is_flag=True, help="Delete the topics that the app has published to, too: its sinks and its dead "
+@click.option("--sinks", is_flag=True, help="Also delete the topics that the app writes for others: its sinks and dead "
               "letters.")  # fmt: skip
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(app: str, sinks: bool, yes: bool, **options: Any) -> None:
-    """Delete APP, which must not be running: its topics, its consumer group, its copied versions, and its folder in the
-    state directory of this host.
+    """Delete APP: its topics, its consumer group, its versions in the checkpoint store, and its folder in the state
+    directory of this host. APP must not be running.
 
-    It shows what it would delete, and asks for the app's name. Sources are never touched, nor is a sink that the flow reads,
-    too. Killed at any moment, it is run again and finishes what it began; until then nobody can run the app. A new app of the
-    same name can start at once: it does not use what this one has left in the state directories of other hosts. Run the
-    command there to remove that.
+    The command shows what it will delete, and asks for the app's name. It never deletes sources, nor a sink that the flow
+    also reads. If it is killed, run it again: it finishes what it began, and until then the app cannot run. A new app of the
+    same name can start at once. It does not use what this one has left in the state directories of other hosts; to remove
+    that, run the command there.
 
     \b
     falkirk delete auction-stats --brokers broker-1:9092 --checkpoints s3://bucket/app
     falkirk delete auction-stats --brokers broker-1:9092 --state-dir /var/lib/app --sinks --yes
 
-    The exit code is 0 when all is deleted; 2: there is no such app, or it is running.
+    The exit code is 0 if everything is deleted, 2 if there is no such app, or if it is running.
     """
     settings = state_settings(**options)
     topics = Topics(settings.cluster())
@@ -49,14 +49,14 @@ def delete(app: str, sinks: bool, yes: bool, **options: Any) -> None:
 
 
 def _show(found: Belongings, control: str, *, sinks: bool) -> None:
-    click.echo(f"{found.app}: this is deleted, for good:")
+    click.echo(f"{found.app}: this will be deleted for good:")
     for name in sorted([*found.topics, *([control] if found.groups else []), *(found.published if sinks else ())]):
         click.echo(f"  topic     {name}")
     say_state(found)
     if found.published and not sinks:
-        click.echo(f"and this stays (but with --sinks): {', '.join(sorted(found.published))}")
+        click.echo(f"and this stays, without --sinks: {', '.join(sorted(found.published))}")
     if found.read_back:
-        click.echo(f"and this stays in any case, for the flow reads what it writes there: {', '.join(found.read_back)}")
+        click.echo(f"and this stays in any case, because the flow also reads it: {', '.join(found.read_back)}")
 
 
 def say_state(found: Belongings) -> None:

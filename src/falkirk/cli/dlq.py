@@ -30,11 +30,11 @@ from falkirk.stream.flow.load import load_flow
 Command = Callable[..., Any]
 
 _CHOICE = [
-    click.option("--stage", help="Of this stage."),
-    click.option("--reason", metavar="TEXT", help="Of which this is a part of the reason."),
-    click.option("--topic", help="Of records of this topic."),
-    click.option("--partition", type=click.IntRange(0), help="Of its partition."),
-    click.option("--offset", "offsets", metavar="N|N-M", help="Of an offset there, or of those from N to M."),
+    click.option("--stage", help="Only letters of this stage."),
+    click.option("--reason", metavar="TEXT", help="Only letters whose reason contains this text."),
+    click.option("--topic", help="Only letters of records of this topic."),
+    click.option("--partition", type=click.IntRange(0), help="Only of this partition of the topic."),
+    click.option("--offset", "offsets", metavar="N|N-M", help="Only of this offset, or of the offsets from N to M."),
 ]
 
 
@@ -47,33 +47,33 @@ def choice_options(command: Command) -> Command:
 
 @click.group()
 def dlq() -> None:
-    """List, show or replay the dead letters of an app: what failed, and was put aside.
+    """List, show or replay the dead letters of an app: records that failed and were set aside.
 
     \b
     falkirk dlq list auction-stats --brokers broker-1:9092
     falkirk dlq show auction-stats --reason "cannot read" -n 3 --brokers broker-1:9092
     falkirk dlq replay auction-stats --stage stats --dry-run --brokers broker-1:9092
 
-    APP is the app's name, or its flow as a run has it (app:flow).
+    APP is the app's name, or its flow (app:flow).
     """
 
 
-@dlq.command(name="list", short_help="Count them: by stage, operator, topic and reason.")
+@dlq.command(name="list", short_help="Count dead letters by stage, operator, topic and reason.")
 @click.argument("app")
 @choice_options
 @cluster_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 def list_command(app: str, as_json: bool, **options: Any) -> None:
-    """Count the dead letters of APP by stage, operator, topic and reason, those first of which there are most.
+    """Count the dead letters of APP by stage, operator, topic and reason, the most frequent first.
 
     \b
     falkirk dlq list auction-stats --brokers broker-1:9092
 
     \b
-    --json prints an object a line:
-      stage, operator, topic, reason    … stands for what differs from letter to letter
-      letters, replayed, failed_again   how many there are; of which the records were replayed; that are of records which
-                                        had been replayed when they failed
+    --json prints one object per line:
+      stage, operator, topic, reason    … stands for the part that differs from letter to letter
+      letters, replayed, failed_again   the number of letters; of those whose record was replayed; of those whose record
+                                        failed again after a replay
       first, last                       timestamps of their records
     """
     letters, choice = _letters(app, options), _choice(options)
@@ -97,25 +97,25 @@ def list_command(app: str, as_json: bool, **options: Any) -> None:
         screen.print(Text(f"{wording.counted(letters.foreign, 'other record')} in {', '.join(letters.where)}", "dim"))
 
 
-@dlq.command(short_help="Show them: address, reason, payload.")
+@dlq.command(short_help="Show dead letters: address, reason, payload.")
 @click.argument("app")
 @choice_options
 @cluster_options
-@click.option("-n", "count", type=click.IntRange(0), default=10, show_default=True, help="The last so many; 0: all.")
+@click.option("-n", "count", type=click.IntRange(0), default=10, show_default=True, help="Show the last N; 0: all.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines, as where the output is no terminal.")
 def show(app: str, count: int, as_json: bool, **options: Any) -> None:
-    """Show dead letters of APP: where the record is, why it is here, and what it holds.
+    """Show dead letters of APP: where the record is, why it failed, and what it holds.
 
     \b
     falkirk dlq show auction-stats --topic bids --partition 3 --offset 17-20 --brokers broker-1:9092
 
     \b
-    --json prints an object a line: what does not apply is null.
+    --json prints one object per line. Fields that do not apply are null.
       stage, operator, reason
       source, topic, partition, offset, timestamp     of the record
-      key, payload      bytes that are no text are {"base64": …}
-      row               what the operator was given, where the record is not known
-      replayed          where the record was written again: topic, partition, offset; null: it was not
+      key, payload      bytes that are not UTF-8 are {"base64": …}
+      row               the operator's input row, if the record is not known
+      replayed          where the record was written again: topic, partition, offset; null if it was not
       attempt           how often the record had been replayed when it failed
       letter            where the letter is: topic, partition, offset
     """
@@ -133,26 +133,28 @@ def show(app: str, count: int, as_json: bool, **options: Any) -> None:
     sys.stdout.flush()
 
 
-@dlq.command(short_help="Write their records again, each once.")
+@dlq.command(short_help="Write the records of dead letters again, exactly once.")
 @click.argument("app")
 @choice_options
 @cluster_options
-@click.option("--to", metavar="TOPIC", help="Write them there, by key.  [default: to the partition they came from]")
-@click.option("--again", is_flag=True, help="Also those that were replayed and failed again.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option(
+    "--to", metavar="TOPIC", help="Write the records to this topic, by key.  [default: to the partition they came from]"
+)
+@click.option("--again", is_flag=True, help="Also replay records that failed again after a replay.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 def replay(app: str, to: str | None, again: bool, dry_run: bool, **options: Any) -> None:
-    """Write the records of dead letters of APP again, each exactly once: fix the flow or the producer first.
+    """Write the records of dead letters of APP again, each exactly once. Fix the flow or the producer first.
 
     \b
     falkirk dlq replay auction-stats --reason "cannot read" --dry-run --brokers broker-1:9092
     falkirk dlq replay auction-stats --reason "cannot read" --brokers broker-1:9092
 
-    Key, value, timestamp and headers are those of the record (headers, while the record is still in its topic), and a header
-    falkirk-replayed says how often it was replayed. Several letters of one record are one replay. All of an app reads
-    the record once more: a stage that could use it the first time has it twice then. If that is not wanted, use --to.
+    Key, value and timestamp are those of the record; so are the headers, if the record is still in its topic. A header
+    falkirk-replayed counts the replays. Several letters of one record are replayed once. Every stage that reads the topic
+    reads the record again: a stage that did not fail the first time then has it twice. To avoid that, use --to.
 
-    It can be stopped, killed and started again: what is written is not written twice. A record that fails again has a new
-    letter, which a replay leaves alone unless --again is given.
+    You can stop, kill and restart the command: no record is written twice. A record that fails again has a new letter, which
+    later replays skip unless --again is given.
     """
     letters, choice = _letters(app, options), _choice(options)
     plan = letters.plan(choice, again=again)

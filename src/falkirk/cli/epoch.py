@@ -23,20 +23,20 @@ LOOK = 0.5
 @click.argument("app")
 @click.argument("stage")
 @cluster_options
-@click.option("--abandon", is_flag=True, help="End the open epoch without its being complete.")
-@click.option("--detach", is_flag=True, help="Ask, and do not wait for it.")
+@click.option("--abandon", is_flag=True, help="End the open epoch before it is complete.")
+@click.option("--detach", is_flag=True, help="Do not wait for the epoch.")
 def epoch(app: str, stage: str, abandon: bool, detach: bool, **options: Any) -> None:
-    """Ask for an epoch of STAGE, a batch part of APP, and follow it until it is complete.
+    """Start an epoch of STAGE, a batch part of APP, and follow it until it is complete.
 
-    It reads what is in its sources when it is opened. If an epoch is open, another one follows it. Ctrl-C ends the
-    following, not the epoch. The app has to run somewhere: its driver does the work.
+    The epoch reads what is in its sources when it is opened. If another epoch is open, the new one starts after it. Ctrl-C
+    stops following, but not the epoch. The app must be running somewhere: its driver does the work.
 
     \b
     falkirk epoch shop baselines --brokers broker-1:9092
     falkirk epoch shop baselines --brokers broker-1:9092 --abandon
 
-    An epoch that is abandoned publishes nothing more. What it had published stays, until the next one replaces it.
-    The exit code is 0 when the epoch is complete (with --abandon: abandoned), 1 when it ended otherwise.
+    An abandoned epoch publishes nothing more. What it has published stays until the next epoch replaces it.
+    The exit code is 0 if the epoch is complete (with --abandon: abandoned), 1 if it ended in another way.
     """
     settings = cluster_settings(**options)
     topics = Topics(settings.cluster())
@@ -45,7 +45,9 @@ def epoch(app: str, stage: str, abandon: bool, detach: bool, **options: Any) -> 
         before = part.ask("abandon" if abandon else "open")
         if not driven(app, topics):
             click.secho(
-                f"nobody drives {app} just now: it is done when the app runs again (falkirk run)", fg="yellow", err=True
+                f"no driver of {app} is running: the epoch waits until the app runs again (falkirk run)",
+                fg="yellow",
+                err=True,
             )
         if detach:
             return
@@ -88,10 +90,10 @@ def _follow(part: BatchPart, epoch: int) -> EpochStatus:
 @click.command()
 @run_options
 def driver(target: str, **options: Any) -> None:
-    """Drive the batch parts of an app, without workers: for a pod, which is started again when it ends.
+    """Run only the driver of an app's batch parts, without workers, for example in a pod that is restarted when it ends.
 
-    One driver is elected among all that run; falkirk run has one of its own. SIGTERM leaves: the epoch that is open goes on
-    with the next driver.
+    Of all running drivers, one is elected; falkirk run has a driver, too. SIGTERM stops this driver; the next driver
+    continues an open epoch.
 
     \b
     falkirk driver app:flow --brokers broker-1:9092 --spark spark://master:7077

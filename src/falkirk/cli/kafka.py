@@ -28,21 +28,23 @@ def _with_data_dir(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Path(path_type=Path),
         default=_default_data_dir,
         show_default="one for each user",
-        help="Where its data, its log and its settings are.",
+        help="Directory for its data, log and settings.",
     )(command)
 
 
 @click.group()
 def kafka() -> None:
-    """Start, stop or look at the embedded Kafka: one real node on this machine, for development."""
+    """Start, stop or inspect the embedded Kafka: one real Kafka node on this machine, for development."""
 
 
-@kafka.command(short_help="Start it in the background.")
+@kafka.command(short_help="Start Kafka in the background.")
 @_with_data_dir
-@click.option("--port", type=click.IntRange(1, 65535), help=f"By default the last one, and {_USUAL_PORT} at first.")
-@click.option("--heap", default="512m", show_default=True, help="The JVM's heap, as in -Xmx.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), help=f"Port of Kafka.  [default: that of the last start, or {_USUAL_PORT}]"
+)
+@click.option("--heap", default="512m", show_default=True, help="Heap of the JVM, as in -Xmx.")
 def start(data_dir: Path, port: int | None, heap: str) -> None:
-    """Start it in the background, wait until it answers, and print its address."""
+    """Start Kafka in the background, wait until it answers, and print its address."""
     port_to_use = port or EmbeddedKafka(data_dir).last_port or _USUAL_PORT
     node = EmbeddedKafka(data_dir, port_to_use, heap=heap, detached=True)
     if (running := node.running()) is not None:
@@ -62,7 +64,7 @@ def start(data_dir: Path, port: int | None, heap: str) -> None:
 @kafka.command()
 @_with_data_dir
 def stop(data_dir: Path) -> None:
-    """End it cleanly. Its data stays."""
+    """Stop Kafka cleanly. Its data stays."""
     node = EmbeddedKafka(data_dir)
     was_running = node.running() is not None
     node.stop()
@@ -73,7 +75,7 @@ def stop(data_dir: Path) -> None:
 @_with_data_dir
 @click.pass_context
 def status(ctx: click.Context, data_dir: Path) -> None:
-    """Say whether it runs, and where. The exit code is 0 if it runs and 3 if not."""
+    """Show whether Kafka runs, and where. The exit code is 0 if it runs, and 3 if not."""
     found = EmbeddedKafka(data_dir).status()
     for line in _status_lines(found):
         click.echo(line)
@@ -81,9 +83,9 @@ def status(ctx: click.Context, data_dir: Path) -> None:
         ctx.exit(_NOT_RUNNING)
 
 
-@kafka.command(short_help="Download it now, for later.")
+@kafka.command(short_help="Download Kafka now, for later.")
 def fetch() -> None:
-    """Download Kafka's jars now (once for each user), so that `start` needs no network, and has nothing to prepare."""
+    """Download Kafka's jars now, once for each user, so that `start` needs no network later."""
     click.echo(f"Kafka's jars are in {fetch_jars()}", err=True)
     prepared_jvm(Console(stderr=True))
 

@@ -28,42 +28,48 @@ class LazyCommand:
 
 SECTIONS: dict[str, dict[str, LazyCommand]] = {
     "Before a run": {
-        "explain": LazyCommand("falkirk.cli.explain", "explain", "Show what a flow will do, before it does anything."),
-        "plan": LazyCommand("falkirk.cli.plan", "plan", "Show what a changed flow does to its app."),
-        "check": LazyCommand("falkirk.cli.check", "check_command", "Try all that a flow needs, before it runs."),
-        "topics": LazyCommand("falkirk.cli.topics", "topics", "Print or make the topics and rights that a flow needs."),
-        "send": LazyCommand("falkirk.cli.send", "send_command", "Write rows to a topic that a flow reads, to try it."),
-        "kafka": LazyCommand("falkirk.cli.kafka", "kafka", "Start, stop or look at the embedded Kafka."),
+        "explain": LazyCommand(
+            "falkirk.cli.explain", "explain", "Show the stages, topics and tasks of a flow. Needs no cluster."
+        ),
+        "plan": LazyCommand("falkirk.cli.plan", "plan", "Compare a changed flow with its app."),
+        "check": LazyCommand("falkirk.cli.check", "check_command", "Run preflight checks."),
+        "topics": LazyCommand(
+            "falkirk.cli.topics", "topics", "Print or create the topics and permissions that a flow needs."
+        ),
+        "send": LazyCommand("falkirk.cli.send", "send_command", "Write rows to a topic that a flow reads."),
+        "kafka": LazyCommand("falkirk.cli.kafka", "kafka", "Start, stop or inspect the embedded Kafka."),
     },
     "Run a flow": {
-        "dev": LazyCommand("falkirk.cli.run", "dev", "Run a flow here, on a Kafka that starts by itself."),
+        "dev": LazyCommand("falkirk.cli.run", "dev", "Run a flow on this machine, with an embedded Kafka."),
         "run": LazyCommand("falkirk.cli.run", "run", "Run a flow on a Kafka cluster."),
-        "worker": LazyCommand("falkirk.cli.run", "worker", "Be one worker of an app, without a supervisor: for a pod."),
+        "worker": LazyCommand("falkirk.cli.run", "worker", "Run a single worker (for example in a pod)."),
         "rebuild": LazyCommand(
-            "falkirk.cli.run", "rebuild", "Rebuild operators beside the version of a flow that runs."
+            "falkirk.cli.run", "rebuild", "Rebuild state of changed operators while the old version runs."
         ),
-        "driver": LazyCommand("falkirk.cli.epoch", "driver", "Drive an app's batch parts, without workers: for a pod."),
-        "backfill": LazyCommand("falkirk.cli.backfill", "backfill", "Let Spark compute what a new flow begins with."),
+        "driver": LazyCommand(
+            "falkirk.cli.epoch", "driver", "Run only the driver of batch parts (for example in a pod)."
+        ),
+        "backfill": LazyCommand(
+            "falkirk.cli.backfill", "backfill", "Compute the initial state of a new flow with Spark."
+        ),
     },
-    "Look at an app": {
-        "status": LazyCommand("falkirk.cli.status", "status", "Say how an app is, from any host."),
-        "peek": LazyCommand("falkirk.cli.peek", "peek_command", "Show records of a flow's topics, decoded."),
-        "state": LazyCommand("falkirk.cli.state", "state", "Look at what an app's operators keep for their keys."),
-        "why": LazyCommand("falkirk.cli.why", "why_command", "Say which input is behind a record of an output."),
-        "dlq": LazyCommand("falkirk.cli.dlq", "dlq", "List, show or replay dead letters: what failed."),
+    "Inspect an app": {
+        "status": LazyCommand("falkirk.cli.status", "status", "Show an app's status."),
+        "peek": LazyCommand("falkirk.cli.peek", "peek_command", "Show decoded records of a flow's topics."),
+        "state": LazyCommand("falkirk.cli.state", "state", "Show the state that operators keep for their keys."),
+        "why": LazyCommand("falkirk.cli.why", "why_command", "Show which input records an output record comes from."),
+        "dlq": LazyCommand("falkirk.cli.dlq", "dlq", "List, show or replay dead letters (records that failed)."),
     },
-    "Ask something of an app": {
-        "epoch": LazyCommand("falkirk.cli.epoch", "epoch", "Ask for an epoch of a batch part, and follow it."),
-        "checkpoint": LazyCommand(
-            "falkirk.cli.requests", "checkpoint", "Have every task make a version of its state now."
+    "Control an app": {
+        "epoch": LazyCommand("falkirk.cli.epoch", "epoch", "Start an epoch of a batch part, and follow it."),
+        "checkpoint": LazyCommand("falkirk.cli.requests", "checkpoint", "Save a version of every task's state now."),
+        "pause": LazyCommand("falkirk.cli.requests", "pause", "Pause an app."),
+        "resume": LazyCommand("falkirk.cli.requests", "resume", "Resume a paused app."),
+        "drain": LazyCommand("falkirk.cli.requests", "drain", "Process what is in the sources now, then stop the app."),
+        "reset": LazyCommand("falkirk.cli.reset", "reset", "Clear an app's state, and choose where its sources start."),
+        "delete": LazyCommand(
+            "falkirk.cli.delete", "delete", "Delete an app: its topics, its consumer group, its state."
         ),
-        "pause": LazyCommand("falkirk.cli.requests", "pause", "Let an app's workers wait, and keep their tasks."),
-        "resume": LazyCommand("falkirk.cli.requests", "resume", "Let a paused app go on."),
-        "drain": LazyCommand("falkirk.cli.requests", "drain", "Let an app finish what is in its sources, and leave."),
-        "reset": LazyCommand(
-            "falkirk.cli.reset", "reset", "Let an app start from scratch, at other offsets of its sources."
-        ),
-        "delete": LazyCommand("falkirk.cli.delete", "delete", "Delete an app: its topics, its group, its state."),
     },
 }
 """As `falkirk --help` shows them."""
@@ -111,7 +117,11 @@ class LazyGroup(click.Group):
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="falkirk", message="falkirk %(version)s")
 def falkirk() -> None:
-    """Exactly-once stream processing on Kafka."""
+    """Exactly-once stream processing on Kafka.
+
+    To begin: falkirk dev app:flow runs a flow on this machine. `app:flow` is a module or a file (folder/app.py:flow), and the
+    name of the flow in it.
+    """
 
 
 def main() -> None:

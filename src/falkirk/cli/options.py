@@ -78,8 +78,9 @@ def config(usual: Path | None = USUAL) -> Decorator:
     default = f"  [default: {usual}, if it is there]" if usual is not None else ""
     return click.option(
         "--config", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), envvar="FALKIRK_CONFIG",
-        is_eager=True, callback=_configured(usual), help="A file of settings: workers = 4 for --workers 4, and tables "
-        f"[kafka], [spark] and [cluster.NAME]. The environment (FALKIRK_WORKERS=4) and options come before it.{default}",
+        is_eager=True, callback=_configured(usual), help="Settings file: options by their long names (workers = 4), and "
+        "tables [kafka], [spark] and [cluster.NAME]. Environment variables (FALKIRK_WORKERS=4) and options on the command "
+        f"line override it.{default}",
     )  # fmt: skip
 
 
@@ -107,61 +108,61 @@ def _log_format(_: click.Context, __: click.Parameter, form: str) -> str:
 
 
 prefix_option = setting("--prefix", default=PREFIX, show_default=True, callback=_prefix,
-                        help="The app's own topics are called PREFIX.APP.…")  # fmt: skip
+                        help="Prefix of the names of the app's own topics: PREFIX.APP.…")  # fmt: skip
 """The names of the app's own topics."""
 
 replication_option = setting("--replication", type=int, default=-1, help="Replication factor of the topics that the app "
-                             "makes.  [default: the broker's]")  # fmt: skip
+                             "creates.  [default: the broker's]")  # fmt: skip
 workers_option = setting("--workers", type=click.IntRange(1, 256), default=1, show_default=True,
-                         help="Worker processes on this host, or on Spark.")  # fmt: skip
+                         help="Number of worker processes on this host, or on Spark.")  # fmt: skip
 slot_option = setting("--slot", type=click.IntRange(0, 255), default=0, show_default=True,
-                      help="Which worker of its state directory this is.")  # fmt: skip
+                      help="Number of this worker among those of its state directory.")  # fmt: skip
 until_option = setting(
-    "--until", type=click.Choice(["end"]), help="Stop when all that is in the sources now is processed."
+    "--until", type=click.Choice(["end"]), help="Stop when all records that are in the sources now are processed."
 )
-http_option = setting("--http", metavar="[HOST:]PORT", default="", help="Answer /metrics (for Prometheus), /live and "
-                      "/ready there; on loopback, if no host is given.  [default: nowhere]")  # fmt: skip
-traces_option = setting("--traces", metavar="URL", default="", callback=_traces, help="Send a span for each step to an "
-                        "OpenTelemetry collector, by OTLP over HTTP: http://collector:4318.  [default: what "
-                        "OTEL_EXPORTER_OTLP_ENDPOINT says, or nowhere]")  # fmt: skip
-place_option = setting("--on", "place", type=click.Choice(["spark"]), help="Where the workers live: on Spark's executors, "
-                       "one a slot.  [default: on this host]")  # fmt: skip
+http_option = setting("--http", metavar="[HOST:]PORT", default="", help="Serve /metrics (Prometheus), /live and /ready "
+                      "at this address; without a host, on loopback.  [default: off]")  # fmt: skip
+traces_option = setting("--traces", metavar="URL", default="", callback=_traces, help="Send a span for each step to "
+                        "this OpenTelemetry collector, by OTLP over HTTP: http://collector:4318.  [default: the value of "
+                        "OTEL_EXPORTER_OTLP_ENDPOINT, or off]")  # fmt: skip
+place_option = setting("--on", "place", type=click.Choice(["spark"]), help="Run the workers on Spark's executors, one per "
+                       "task slot.  [default: on this host]")  # fmt: skip
 
 _CLUSTER: list[Decorator] = [
-    setting("--brokers", "--bootstrap-server", metavar="HOST:PORT,…", help="Kafka's addresses."),
+    setting("--brokers", "--bootstrap-server", metavar="HOST:PORT,…", help="Addresses of Kafka brokers."),
     prefix_option,
-    click.option("--set", "client", metavar="KEY=VALUE", multiple=True, help="A librdkafka setting, e.g. "
-                 "security.protocol=SASL_SSL. May be given several times. Others see command lines: secrets are better in "
-                 f"the environment ({CLIENT}SASL_PASSWORD), or in a file that the settings name."),
-    click.option("--cluster", "clusters", metavar="NAME=HOST:PORT,…", multiple=True, help="Where another cluster is that the "
-                 'flow reads from, as source("bids", cluster="sales"): --cluster sales=sales-1:9092. May be given several '
-                 "times. Its security, in the settings: [cluster.sales.kafka]."),
+    click.option("--set", "client", metavar="KEY=VALUE", multiple=True, help="A librdkafka setting, for example "
+                 "security.protocol=SASL_SSL. Can be repeated. Other users of the host can see command lines: put secrets "
+                 f"into the environment ({CLIENT}SASL_PASSWORD), or into a file that the settings name."),
+    click.option("--cluster", "clusters", metavar="NAME=HOST:PORT,…", multiple=True, help="Address of another cluster "
+                 'that the flow reads from: --cluster sales=sales-1:9092 for source("bids", cluster="sales"). Can be '
+                 "repeated. Its security settings belong into the table [cluster.sales.kafka] of the settings file."),
 ]  # fmt: skip
 
 _STATE: list[Decorator] = [
     setting("--state-dir", type=click.Path(file_okay=False, path_type=Path), default=Path(".falkirk"),
-            show_default=True, help="Where stores and the worker's identity are kept."),
-    setting("--checkpoints", metavar="URL", default="", help="Where versions are copied to: file://, s3://, gs://, "
-            "az://.  [default: a folder in the state directory]"),
+            show_default=True, help="Directory for state and the worker's identity."),
+    setting("--checkpoints", metavar="URL", default="", help="URL that versions of the state are copied to: "
+            "file://, s3://, gs://, az://.  [default: a folder in the state directory]"),
 ]  # fmt: skip
 
 rebuild_option = click.option(
-    "--rebuild", metavar="ID", multiple=True, help="An operator that has changed, whose state is rebuilt from what its "
-    "inputs still have. May be given several times; once that is done it has no effect."
+    "--rebuild", metavar="ID", multiple=True, help="Rebuild the state of this changed operator from the records that its "
+    "inputs still have. Can be repeated. Once the state is rebuilt, the option has no effect."
 )  # fmt: skip
 
 _WORK: list[Decorator] = [
     setting("--session-timeout", metavar="DURATION", default="10s", show_default=True,
-            help="How long a worker may be silent before others take its tasks."),
+            help="How long a worker may be silent before other workers take its tasks."),
     setting("--clock-bound", metavar="DURATION", default="1m", show_default=True,
-            help="By how much this host's clock may differ from the broker's. One that differs by more takes no tasks."),
+            help="How far this host's clock may differ from the broker's. Beyond that, its workers take no tasks."),
     replication_option,
     setting("--memory", metavar="SIZE", default="256MiB", show_default=True,
-            help="Block cache and write buffers of each worker's stores."),
+            help="Memory of each worker for block cache and write buffers of its state."),
     setting("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning",
-            show_default=True),
+            show_default=True, help="The least severe messages that are logged."),
     setting("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, callback=_log_format,
-            help="What is written on standard error; json: an object a line."),
+            help="Format of standard error. json: one JSON object per line."),
 ]  # fmt: skip
 
 KEPT = "10m"
@@ -176,14 +177,15 @@ def _run(keep: str = "") -> list[Decorator]:
         *_STATE,
         rebuild_option,
         setting("--keep-steps", metavar="DURATION", default=keep, help="How long to keep step records that no task needs any "
-                f"more, so that falkirk why can look back.  [default: {keep or 'not at all'}]"),
+                f"more. falkirk why reads them.  [default: {keep or 'not at all'}]"),
         setting("--on-divergence", type=click.Choice(["stop", "correct"]), default="stop", show_default=True,
-                help="What to do where recorded steps of a lazy task, run again after a crash, give another output than "
-                "they published, for the code is another now: end with an error, or publish the difference and go on."),
+                help="What to do if changed code, which runs recorded steps of a lazy task again after a crash, gives "
+                "other output than these steps published. stop: end with an error. correct: publish the difference and "
+                "continue."),
         setting("--spark", metavar="MASTER", default="local[*]", show_default=True,
-                help="Spark's master, for batch parts and --on spark."),
+                help="Spark master, for batch parts and --on spark."),
         click.option("--spark-set", "spark_settings", metavar="KEY=VALUE", multiple=True, envvar="FALKIRK_SPARK_SET",
-                     help="A setting of Spark's. May be given several times."),
+                     help="A Spark setting. Can be repeated."),
         *_WORK,
     ]  # fmt: skip
 
@@ -305,8 +307,8 @@ def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
         key, equals, value = pair.partition("=")
         if not equals:  # not repeated: it may hold a secret
             raise ConfigError(
-                f"{option} is given what is no KEY=VALUE",
-                where=f"the {number}. of {len(given)}",
+                f"the value of {option} is not KEY=VALUE",
+                where=f"number {number} of {len(given)}",
                 hint=f"for instance {option} {EXAMPLES[option]}",
             )
         pairs[key] = value

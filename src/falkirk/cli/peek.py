@@ -25,42 +25,43 @@ from falkirk.stream.flow.load import load_flow
 @click.argument("target", metavar="APP:FLOW|TOPIC")
 @click.argument("name", required=False)
 @cluster_options
-@click.option("--from", "start", metavar="earliest|latest|OFFSET", help="Where to begin, in each partition; latest: with "
-              "the last records that are there.  [default: latest]")  # fmt: skip
-@click.option("-n", "count", type=click.IntRange(0), default=10, show_default=True, help="How many of the records that "
-              "are there; 0: all.")  # fmt: skip
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
-@click.option("--complete", is_flag=True, help="Of a batch part's sink: the newest epoch that is complete, and no record "
-              "of another.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, as where the output is no terminal.")
+@click.option("--from", "start", metavar="earliest|latest|OFFSET", help="Where to start in each partition. latest: with "
+              "the last records.  [default: latest]")  # fmt: skip
+@click.option("-n", "count", type=click.IntRange(0), default=10, show_default=True, help="How many existing records to "
+              "show; 0: all.")  # fmt: skip
+@click.option("-f", "--follow", is_flag=True, help="Continue with new records, until Ctrl-C.")
+@click.option("--complete", is_flag=True, help="For a sink of a batch part: show only records of the newest complete "
+              "epoch.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, as it does if the output is not a terminal.")
 def peek_command(
     target: str, name: str | None, start: str | None, count: int, follow: bool, complete: bool, as_json: bool,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Show records of NAME, a source, table, sink or edge of a flow, decoded by the flow's own formats; or of any TOPIC.
+    """Show records of a flow's source, table, sink or edge NAME, decoded with the flow's formats; or raw records of a TOPIC.
 
-    Without NAME it lists what there is to look at. It reads what is committed, and leaves no trace on the cluster. If several
-    have one name, it shows the sink; for the others give table:NAME, source:NAME or edge:NAME.
+    Without NAME it lists the names. It reads committed records, and leaves no trace on the cluster. If several things have
+    the same name, it shows the sink; for the others give table:NAME, source:NAME or edge:NAME.
 
     \b
     falkirk peek app:flow
     falkirk peek app:flow auction-stats --brokers broker-1:9092 --follow
-    falkirk peek app:flow baselines --complete -n 0 --json
-    falkirk peek bids --from earliest -n 3
+    falkirk peek app:flow baselines --brokers broker-1:9092 --complete -n 0 --json
+    falkirk peek bids --brokers broker-1:9092 --from earliest -n 3
 
     \b
-    --json prints an object a record (of an edge: a row). What does not apply is left out.
+    --json prints one object per record (for an edge: per row). Fields that do not apply are left out.
       partition, offset, timestamp
-      key, value                bytes that are no text are {"base64": …}; a value of null is a tombstone
-      task, step, sequence      which step wrote it; epoch: which epoch of a batch part
-      weight                    -1: a row that an edge takes back
-      unreadable                why it could not be decoded; key and value are as they are then
+      key, value                bytes that are not UTF-8 are {"base64": …}; a value of null is a tombstone
+      task, step, sequence      the step that wrote it
+      epoch                     the epoch of a batch part that wrote it
+      weight                    -1: the edge retracts this row
+      unreadable                why it could not be decoded; key and value are then shown as text or base64
     """
     screen = Console(highlight=False)
     as_json = as_json or not screen.is_terminal
     is_topic = name is None and not target.endswith(".py") and not {":", "/"} & set(target)
     if complete and (follow or start is not None):
-        raise ConfigError("--complete says itself what is shown", hint="leave out --follow and --from")
+        raise ConfigError("--complete cannot be combined with --follow or --from", hint="leave them out")
     if is_topic:
         view, app = View(target, "topic", target), ""
     else:
@@ -100,7 +101,9 @@ def _start(text: str | None) -> Start:
         return "latest"
     if text == "earliest" or text.isdigit():
         return "earliest" if text == "earliest" else int(text)
-    raise ConfigError(f"{text!r} is no place in a topic", where="--from", hint="give earliest, latest or an offset")
+    raise ConfigError(
+        f"{text!r} is not a position in a topic", where="--from", hint="give earliest, latest or an offset"
+    )
 
 
 def _list(views: Sequence[View], screen: Console, *, as_json: bool) -> None:

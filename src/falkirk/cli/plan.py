@@ -27,29 +27,28 @@ SIGN: dict[Fate, tuple[str, str]] = {
 @cluster_options
 @replication_option
 @rebuild_option
-@click.option("--apply", is_flag=True, help="Record the change, and make the topics that are missing.")
-@click.option("--drop", "losing", metavar="ID", multiple=True, help="An operator whose state need not be kept. May be "
-              "given several times.")  # fmt: skip
+@click.option("--apply", is_flag=True, help="Record the change, and create missing topics.")
+@click.option("--drop", "losing", metavar="ID", multiple=True, help="Allow that the state of this operator is deleted. "
+              "Can be repeated.")  # fmt: skip
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON: the same, and `refused`, which is null if it would run."
+    "--json", "as_json", is_flag=True, help="Print JSON. `refused` is null if falkirk run would accept the flow."
 )
 def plan(target: str, apply: bool, losing: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Hold APP:FLOW against what is recorded of the app: what is kept (=), new (+), migrated (→), rebuilt (↻) and dropped
-    (−). Changes nothing.
+    """Compare APP:FLOW with its app, and show what is kept (=), new (+), migrated (→), rebuilt (↻) and dropped (−). Changes
+    nothing, without --apply.
 
-    `falkirk run` makes by itself all changes that lose nothing. What keeps its id, version and schema goes on with its
-    state, and with another schema if its migrate= says how: a task moves its rows before it reads on. A new operator in an
-    existing stage begins empty, with what is read from then on; a new stage begins where its sources' start= says.
-    A change that would lose state is refused, unless you allow it with --drop; with --rebuild the state is rebuilt instead,
-    from what the inputs still have:
+    `falkirk run` itself makes all changes that lose no state. An operator with the same id, version and schema keeps its
+    state; with another schema, its migrate= converts the state first. A new operator in an existing stage starts with empty
+    state and sees records from then on. A new stage starts where start= of its sources says. A change that would lose state
+    is refused. --drop allows it; --rebuild rebuilds the state from the records that the inputs still have:
 
     \b
     falkirk plan app:flow --brokers broker-1:9092
     falkirk plan app:flow --brokers broker-1:9092 --rebuild totals
     falkirk plan app:flow --brokers broker-1:9092 --apply --drop daily-totals
 
-    Workers of the old flow end once a new stage is there, and no task goes back to them: start them again with the new
-    one. The exit code is 0 if `falkirk run` would accept the flow, else that of its error.
+    When a new stage is recorded, workers of the old flow end and get no tasks any more: restart them with the new flow. The
+    exit code is 0 if `falkirk run` would accept the flow, else the code of its error.
     """
     settings = cluster_settings(**options)
     topics = Topics(settings.cluster())

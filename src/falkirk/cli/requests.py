@@ -29,15 +29,17 @@ def _timeout(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 @cluster_options
 @_timeout("60s")
 def pause(app: str, timeout: str, **options: Any) -> None:
-    """Pause APP: its workers open no more steps, and wait until falkirk resume.
+    """Pause APP: its workers run no steps until falkirk resume.
 
-    What is under way is committed. The workers keep their tasks and their places in the group, timers wait, and lag grows. A
-    worker that starts while APP is paused is paused too, and so is all of an app that is not running. Batch parts go on.
+    Steps that have begun are committed. The workers keep their tasks and stay in the group; timers wait, and lag grows. A
+    worker that starts while APP is paused is paused, too. You can also pause an app that is not running. Batch parts
+    continue.
 
     \b
     falkirk pause auction-stats --brokers broker-1:9092
 
-    The exit code is 0 when all workers are paused (or there are none); 1: some have not said so in time. The pause stands.
+    The exit code is 0 if all workers are paused (or there are none), 1 if some have not answered in time. The pause stays in
+    force.
     """
     asked, seconds = _app(app, options), _seconds(timeout)
     if (word := asked.paused()) is not None:
@@ -45,17 +47,15 @@ def pause(app: str, timeout: str, **options: Any) -> None:
     else:
         word = asked.ask("pause")
     if not asked.workers():
-        click.echo(f"{app}: paused; it has no workers now, and those that start will wait until falkirk resume {app}")
+        click.echo(f"{app}: paused; it has no workers now. Workers that start will wait until falkirk resume {app}")
         return
     if left := follow(lambda: asked.still(word), seconds, _say):
         raise FalkirkError(
             f"not all workers of app {app!r} are known to be paused after {seconds:.0f} s",
             where=left,
-            hint=f"the pause stands, and they follow it when they hear of it; falkirk resume {app} takes it back",
+            hint=f"the pause stays in force, and reaches them later; falkirk resume {app} ends it",
         )
-    click.echo(
-        f"{app}: paused, {counted(len(asked.workers()), 'worker')} waiting; falkirk resume {app} lets them go on"
-    )
+    click.echo(f"{app}: paused, {counted(len(asked.workers()), 'worker')} waiting; falkirk resume {app} resumes them")
 
 
 @click.command()
@@ -63,12 +63,12 @@ def pause(app: str, timeout: str, **options: Any) -> None:
 @cluster_options
 @_timeout("60s")
 def resume(app: str, timeout: str, **options: Any) -> None:
-    """Let APP go on after falkirk pause, from where it stopped.
+    """Resume APP after falkirk pause, from where it stopped.
 
     \b
     falkirk resume auction-stats --brokers broker-1:9092
 
-    The exit code is 0 when all workers work again (or there are none); 1: some have not said so in time.
+    The exit code is 0 if all workers run again (or there are none), 1 if some have not answered in time.
     """
     asked, seconds = _app(app, options), _seconds(timeout)
     if asked.paused() is None:
@@ -82,7 +82,7 @@ def resume(app: str, timeout: str, **options: Any) -> None:
         raise FalkirkError(
             f"not all workers of app {app!r} are known to work again after {seconds:.0f} s",
             where=left,
-            hint=f"they go on when they hear of it; falkirk status {app} tells",
+            hint=f"they resume when the request reaches them; falkirk status {app} shows it",
         )
     click.echo(f"{app}: resumed, {counted(len(asked.workers()), 'worker')} running")
 
@@ -92,20 +92,20 @@ def resume(app: str, timeout: str, **options: Any) -> None:
 @cluster_options
 @_timeout("2m")
 def checkpoint(app: str, timeout: str, **options: Any) -> None:
-    """Have every task of APP make a version of its state now, copied to the checkpoint store.
+    """Save a version of the state of every task of APP now, in the checkpoint store.
 
-    Before maintenance, say: what follows a crash after it begins there. It works while APP is paused, too: then nothing
-    follows the versions. Tasks without state have none.
+    Use it before maintenance, for example: recovery then starts from these versions. It also works while APP is paused; then
+    no step follows the versions. Tasks without state have no versions.
 
     \b
     falkirk checkpoint auction-stats --brokers broker-1:9092
 
-    The exit code is 0 when all versions are in the checkpoint store; 1: not in time, or nobody runs APP. It is asked no more
-    then, but versions that were begun are finished.
+    The exit code is 0 if all versions are in the checkpoint store, 1 if not in time, or if APP has no workers. The request
+    then ends, but versions that have begun are finished.
     """
     asked = _app(app, options)
     if not any(stage.stateful for stage in asked.layout.stages):
-        click.echo(f"{app}: keeps no state, so there is nothing to make versions of")
+        click.echo(f"{app}: keeps no state, so it has no versions")
         return
     made = request_progress.checkpoint(asked, _seconds(timeout), _say)
     shown = table("task", "step:9", "version:9", "worker")
@@ -119,22 +119,23 @@ def checkpoint(app: str, timeout: str, **options: Any) -> None:
 @cluster_options
 @_timeout("10m")
 def drain(app: str, timeout: str, **options: Any) -> None:
-    """Let the workers of APP process what is in its sources now, and leave.
+    """Process what is in the sources of APP now, then stop its workers.
 
-    Like falkirk run --until end, for an app that is running: when all of that is committed, every falkirk run and falkirk
-    worker leaves cleanly, with exit code 0. What is started later runs as usual. An epoch of a batch part that is open
-    stays so, for the next driver.
+    Like falkirk run --until end, but for an app that is running. When all of it is committed, every falkirk run and falkirk
+    worker stops with exit code 0. Workers that start later run as usual. An open epoch of a batch part stays open, for the
+    next driver.
 
     \b
     falkirk drain auction-stats --brokers broker-1:9092
 
-    The exit code is 0 when all have left; 1: not in time (they go on, and leave when they are done); 2: nobody runs APP, or
-    it is paused.
+    The exit code is 0 if all workers have stopped, 1 if not in time (they continue, and stop when they are done), 2 if APP
+    has no workers, or is paused.
     """
     asked, seconds = _app(app, options), _seconds(timeout)
     if not (before := asked.workers()):
         raise ConfigError(
-            f"app {app!r} has no workers that could drain it", hint="falkirk run app:flow --until end does"
+            f"app {app!r} has no workers",
+            hint="falkirk run app:flow --until end starts some, and stops when all is processed",
         )
     if (who := asked.paused()) is not None:
         raise ConfigError(f"app {app!r} is {paused_words(who)[0]}", hint=f"falkirk resume {app} first")
@@ -154,10 +155,10 @@ def drain(app: str, timeout: str, **options: Any) -> None:
         raise FalkirkError(
             f"app {app!r} is not drained after {seconds:.0f} s",
             where=still,
-            hint=f"its workers go on, and leave when they are done; falkirk status {app} tells how far they are",
+            hint=f"its workers continue, and stop when they are done; falkirk status {app} shows how far they are",
         )
     joined = asked.workers()
-    words = f"; started since, and at work: {', '.join(sorted(joined))}" if joined else ""
+    words = f"; started since, and running: {', '.join(sorted(joined))}" if joined else ""
     click.echo(f"{app}: drained, {counted(len(before), 'worker')} stopped{words}")
 
 

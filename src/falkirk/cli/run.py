@@ -48,10 +48,10 @@ SHORT = 5.0
 @http_option
 @traces_option
 def run(target: str, workers: int, until: str | None, place: str | None, **options: Any) -> None:
-    """Run a flow on a Kafka cluster, with WORKERS processes on this host; or on Spark's executors.
+    """Run a flow on a Kafka cluster, with worker processes on this host, or on Spark's executors.
 
-    Start it on as many hosts as you like: tasks spread over all of them, and move when hosts join, leave or die. Workers
-    that die are replaced at once. Ctrl-C or SIGTERM leaves cleanly, so that nothing is run again.
+    Run it on as many hosts as you like. The tasks spread over all of them, and move when hosts join, leave or die. A worker
+    that dies is replaced at once. Ctrl-C or SIGTERM stops cleanly: no step has to run again.
 
     \b
     falkirk run app:flow --brokers broker-1:9092 --workers 4 --state-dir /var/lib/app
@@ -72,10 +72,10 @@ def run(target: str, workers: int, until: str | None, place: str | None, **optio
 @http_option
 @traces_option
 def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
-    """Run a flow on this machine; a real embedded Kafka starts by itself and ends with it.
+    """Run a flow on this machine, with an embedded Kafka that starts and stops with it.
 
-    Topics that the flow reads are made if they are not there. That Kafka stands for other clusters too from which the flow
-    reads, unless --cluster says where they are.
+    Missing source topics are created. If the flow reads from other clusters, the embedded Kafka stands in for each one that
+    has no --cluster option.
 
     \b
     falkirk dev app:flow
@@ -101,11 +101,12 @@ def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
 @click.command()
 @rebuild_options
 def rebuild(target: str, ids: tuple[str, ...], **options: Any) -> None:
-    """Rebuild operators of a changed flow from what its inputs still have, beside the version that runs.
+    """Rebuild the state of changed operators from the records that their inputs still have, while the old version runs.
 
-    The operators IDs of the flow as it is now read all that the app has read, in processes of their own, and say nothing.
-    When they have come to where the app was, this ends; begun again, it goes on. Then stop the app, and start the new
-    version with --rebuild: it takes over what was made, reads the little that is left, and tells what is another.
+    Separate processes run the changed operators ID… on everything that the app has read. They publish nothing. The command
+    ends when they have reached the app's position. If it is stopped, start it again: it continues. Then stop the app, and
+    start the new version with --rebuild: it takes the rebuilt state over, processes the few records that are left, and
+    publishes the results that differ.
 
     \b
     falkirk rebuild app:flow totals --brokers broker-1:9092 --workers 4
@@ -120,10 +121,10 @@ def rebuild(target: str, ids: tuple[str, ...], **options: Any) -> None:
 @http_option
 @traces_option
 def worker(target: str, slot: int, **options: Any) -> None:
-    """Be one worker of an app, without a supervisor: for a pod, which is started again when it ends.
+    """Run a single worker without a supervisor, for example in a pod that is restarted when it ends.
 
-    Give it a state directory that outlives the pod, for its identity and its stores are there: then it has its tasks back
-    at once. SIGTERM leaves cleanly. What is wrong goes to standard error, with the exit code that names its kind.
+    Give it a state directory that outlives the pod. It holds the worker's identity and state, so that a restarted worker
+    gets its tasks back at once. SIGTERM stops cleanly. Errors go to standard error; the exit code tells their kind.
 
     \b
     falkirk worker app:flow --brokers broker-1:9092 --state-dir /var/lib/app

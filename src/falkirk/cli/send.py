@@ -26,13 +26,14 @@ MOST = 5_000
 @click.argument("name", metavar="[SOURCE]", required=False)
 @cluster_options
 def send_command(target: str, name: str | None, **options: Any) -> None:
-    """Write rows to the topic that SOURCE reads, a JSON object a line of standard input, in the flow's own formats.
+    """Write rows to the topic that SOURCE reads. Each line of standard input is one JSON object; it is written in the
+    source's own format.
 
-    Keys, partitions, timestamps and schemas become what the flow expects: to try it, or to fill a table. Lines are sent as
-    they come. SOURCE may be left out where the flow has but one; of a source of several topics, name the topic.
+    Use it to try a flow, or to fill a table. Keys, partitions, timestamps and schemas are those that the flow expects. Lines
+    are sent as they come. SOURCE can be left out if the flow has only one. If a source has several topics, give the topic.
 
     \b
-    echo '{"auction": 7, "price": 120}' | falkirk send app:flow bids
+    echo '{"auction": 7, "price": 120}' | falkirk send app:flow bids --brokers broker-1:9092
     falkirk send app:flow bids --brokers broker-1:9092 < bids.jsonl
     """
     settings = cluster_settings(**options)
@@ -40,7 +41,7 @@ def send_command(target: str, name: str | None, **options: Any) -> None:
     sender = Sender(plan, name, settings, Topics(settings.cluster()))
     shown, told = sys.stderr.isatty(), time.monotonic()
     if sys.stdin.isatty():
-        click.echo(f"a JSON object a line, for {sender.topic}; Ctrl-D ends", err=True)
+        click.echo(f"one JSON object per line, for {sender.topic}; Ctrl-D ends", err=True)
     try:
         for lines in as_they_come(sys.stdin.buffer):
             sender.send(lines)

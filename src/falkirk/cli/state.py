@@ -23,11 +23,11 @@ from falkirk.stream.flow.load import load_flow
 
 @click.group()
 def state() -> None:
-    """Look at what an app's operators keep for their keys: of groups, the parts of their aggregates; of processes, the tables
-    that they declare.
+    """Show the state that operators keep for their keys: for group_by, the parts of its aggregates; for a process, the tables
+    that it declares.
 
-    It is read from the newest versions in the checkpoint store; of eager stages, from their changelogs too, and so as of the
-    last committed step. Nothing is asked of workers, and the app need not run.
+    The state comes from the newest versions in the checkpoint store. For eager stages the changelog is applied, so the state
+    is that of the last committed step. The app need not be running.
     """
 
 
@@ -36,15 +36,15 @@ def state() -> None:
 @click.argument("operator", metavar="OPERATOR[/TABLE]")
 @click.argument("key")
 @state_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, as where the output is no terminal.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, as it does if the output is not a terminal.")
 def get(target: str, operator: str, key: str, as_json: bool, **options: Any) -> None:
-    """Show what OPERATOR keeps for KEY; of a key of several columns, a JSON array of them.
+    """Show what OPERATOR keeps for KEY. If the key has several columns, give a JSON array.
 
     \b
     falkirk state get app:flow stats 17 --brokers broker-1:9092 --checkpoints s3://bucket/app
     falkirk state get app:flow routes '["JFK","LAX"]' --brokers broker-1:9092 --state-dir /var/lib/app
 
-    The exit code is 0; 1: nothing is kept for KEY.
+    The exit code is 0, or 1 if there is no state for KEY.
     """
     states = _states(target, operator, options)
     wanted = key_of(states.table, _texts(key, states.table))
@@ -62,23 +62,25 @@ def get(target: str, operator: str, key: str, as_json: bool, **options: Any) -> 
 @click.argument("target", metavar="APP:FLOW")
 @click.argument("operator", metavar="OPERATOR[/TABLE]")
 @state_options
-@click.option("--task", type=click.IntRange(0), help="Of this one of the stage's tasks alone.")
-@click.option("--as-of", type=click.IntRange(0), metavar="STEP", help="By versions that are not later than this step.")
-@click.option("-n", "count", type=click.IntRange(0), default=10, show_default=True, help="How many rows; 0: all.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, as where the output is no terminal.")
+@click.option("--task", type=click.IntRange(0), help="Only this task of the stage.")
+@click.option("--as-of", type=click.IntRange(0), metavar="STEP", help="Only use versions up to this step.")
+@click.option(
+    "-n", "count", type=click.IntRange(0), default=10, show_default=True, help="How many rows to show; 0: all."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, as it does if the output is not a terminal.")
 def scan(
     target: str, operator: str, task: int | None, as_of: int | None, count: int, as_json: bool, **options: Any
 ) -> None:  # fmt: skip
-    """Show rows that OPERATOR keeps, task by task.
+    """Show the rows that OPERATOR keeps, task by task.
 
     \b
     falkirk state scan app:flow stats --brokers broker-1:9092 --checkpoints s3://bucket/app
     falkirk state scan app:flow stats --task 3 -n 0 --json --brokers broker-1:9092 --state-dir /var/lib/app
 
     \b
-    JSON lines are an object a row.
-      key, value     objects, by column; of a group, an object for each aggregate, with its parts
-      task, step     which task keeps it, and as of which step; of an eager stage that is at work, or a later one
+    JSON lines have one object per row.
+      key, value     objects, by column; for group_by, an object for each aggregate, with its parts
+      task, step     the task that keeps it, and the step of that state; a running eager task may be further
     """
     states = _states(target, operator, options)
     if task is not None and task >= states.tasks:

@@ -23,32 +23,32 @@ COLOURS = {"running": "green", "recovering": "yellow", "paused": "yellow", "stop
 @cluster_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, as described above.")
 def status(app: str, as_json: bool, **options: Any) -> None:
-    """Say how APP is: its tasks, who has them, how far they are behind, and its workers. Asks only the cluster.
+    """Show APP's status: its tasks, their owners and lag, and its workers. Reads it from the cluster, on any host.
 
     \b
     falkirk status auction-stats --brokers broker-1:9092
 
     \b
-    --json prints one object. A value that is not known is null.
+    --json prints one object. Unknown values are null.
       app, group, falkirk     names; the version of Falkirk that recorded the layout
       state                   "running", "recovering", "paused" or "stopped" (no workers)
-      paused                  by, at (milliseconds since 1970): who has paused it, if somebody has
+      paused                  by, at (milliseconds since 1970): who paused it, if it is paused
       layout                  the layout's number
-      lag                     records that are left, in all
+      lag                     records that are not processed yet, in all
       stages[]                stage, regime, stateful, tasks, running, lag, records_per_s
       tasks[]                 task, owner, host, phase, step, step_age_s, version, version_behind_s, lag,
-                              inputs[]: topic, partition, position, lag; done (0 to 1, of a phase that has an end:
-                              "rolling", "copying", "rebuilding"); waits (what for and since when, in phase "waiting")
+                              inputs[]: topic, partition, position, lag; done (0 to 1, in the phases "rolling", "copying"
+                              and "rebuilding"); waits (what for and since when, in the phase "waiting")
       workers[]               worker, host, pid, member (of the group), tasks, records_per_s, step_ms, commit_ms,
-                              commits_per_s, reported_s_ago, clock_ahead_ms (of its host, against the broker's; at least),
-                              waits (what its transactions wait for; "" as a rule)
-      silent[]                clusters beside the app's own that do not answer; lag is without what is left there
-      held[]                  partitions of sources in which a transaction is open: topic, partition, stable (the last
-                              stable offset, up to which they can be read), end, since_s, words
-      batches[]               stage, epoch, state ("none", "open", "complete", "abandoned"), opened_s_ago, records (that it
-                              reads), rows (published), published and partitions (result partitions), complete (the
-                              newest epoch that is), driver, spark_ui (the address of Spark's page, while it runs)
-    The exit code is 0 whatever the state; 2: there is no such app; 3: the app's cluster does not answer.
+                              commits_per_s, reported_s_ago, clock_ahead_ms (how far its clock is ahead of the broker's,
+                              at least), waits (what its transactions wait for; usually "")
+      silent[]                other clusters that do not answer; lag does not count their records
+      held[]                  source partitions with an open transaction: topic, partition, stable (the last stable
+                              offset: records after it cannot be read yet), end, since_s, words
+      batches[]               stage, epoch, state ("none", "open", "complete", "abandoned"), opened_s_ago, records (to read),
+                              rows (published), published and partitions (of the result), complete (the newest complete
+                              epoch), driver, spark_ui (the address of Spark's UI, while it runs)
+    The exit code is 0 for any state, 2 if there is no such app, 3 if the app's cluster does not answer.
     """
     settings = cluster_settings(**options)
     found = read_status(app, settings, Topics(settings.cluster()))

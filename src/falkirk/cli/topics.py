@@ -30,10 +30,10 @@ from falkirk.wording import counted
 @cluster_options
 @replication_option
 @rebuild_option
-@click.option("--acls", is_flag=True, help="The rights that the app's user needs, too.")
-@click.option("--user", metavar="NAME", help="The app's user, for --acls: a name, or a principal (User:CN=app).")
-@click.option("--backfill", is_flag=True, help="The topic of a backfill, too.")
-@click.option("--create", is_flag=True, help="Create what is missing, with the rights of this command's own user.")
+@click.option("--acls", is_flag=True, help="Also print or grant the permissions that the app's user needs.")
+@click.option("--user", metavar="NAME", help="With --acls: the app's user, as a name or a principal (User:CN=app).")
+@click.option("--backfill", is_flag=True, help="Also the topic of a backfill.")
+@click.option("--create", is_flag=True, help="Create what is missing, with the permissions of this command's own user.")
 @click.option("--sources", is_flag=True, help="Also the missing topics that the flow reads: its sources and tables.")
 @click.option(
     "--partitions",
@@ -63,11 +63,11 @@ def topics(
 
     \b
     --json prints one object.
-      topics[]    name, role, partitions, exists, config (of those that are to be made)
-      acls[]      resource, name, prefixed, operations, reason, cluster (of those in another); with --acls
+      topics[]    name, role, partitions, exists, config (of missing ones)
+      acls[]      resource, name, prefixed, operations, reason, cluster (if it is another one); with --acls
     """
     if acls and not user:
-        raise ConfigError("whose rights are they?", where="--acls", hint="name the app's user with --user NAME")
+        raise ConfigError("--acls needs the name of the app's user", where="--acls", hint="add --user NAME")
     plan = load_flow(target).plan(options["prefix"])
     settings = cluster_settings(**options)
     cluster = Topics(settings.cluster())

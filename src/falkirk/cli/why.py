@@ -29,24 +29,27 @@ KEEP = "run the app with --keep-steps 1h: then steps stay on record for an hour 
 @click.command(name="why")
 @click.argument("place", metavar="TOPIC:PARTITION:OFFSET")
 @cluster_options
-@click.option("--app", help="The app that wrote it, where several write the topic.  [default: found by the header]")
-@click.option("--records", is_flag=True, help="Show the records of the sources that it comes from, too: those that have its "
+@click.option(
+    "--app", help="The app that wrote the record, if several apps write to the topic.  [default: found by the header]"
+)
+@click.option("--records", is_flag=True, help="Also show the source records in these ranges that have the record's "
               "key.")  # fmt: skip
-@click.option("--all-keys", is_flag=True, help="With --records: whatever their key is.")
-@click.option("-n", "count", type=click.IntRange(0), default=10, show_default=True, help="With --records: how many of each "
-              "range, at most; 0: all.")  # fmt: skip
-@click.option("--flow", "target", metavar="APP:FLOW", help="The flow, to decode records by its formats.")
+@click.option("--all-keys", is_flag=True, help="With --records: show records with any key.")
+@click.option("-n", "count", type=click.IntRange(0), default=10, show_default=True, help="With --records: at most so many of "
+              "each range; 0: all.")  # fmt: skip
+@click.option("--flow", "target", metavar="APP:FLOW", help="Decode records with the formats of this flow.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def why_command(
     place: str, app: str | None, records: bool, all_keys: bool, count: int, target: str | None, as_json: bool,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Say why a record of an output is there: the step that wrote it, and the ranges of the inputs that it read.
+    """Show which input records an output record comes from: the step that wrote it, and the offset ranges that it read.
 
-    Through the exchanges of the app it goes back to the sources. Step records and edges are deleted once versions
-    of the app's state are behind them, after about 20 seconds: run the app with --keep-steps 1h to look back an hour
-    (falkirk dev keeps 10 minutes). Without them the answer is the task and the step. Of a grouped result,
-    the ranges are what changed it last; its state holds what was before.
+    If the step read an edge, the steps before it follow, back to the sources. For a grouped result, the ranges are those of
+    its last change.
+
+    Step records and edges are deleted about 20 seconds after they were written. Run the app with --keep-steps 1h to look
+    back an hour; falkirk dev keeps them for 10 minutes. If they are deleted, the answer is only the task and the step.
 
     \b
     falkirk why auction-stats:0:1234 --brokers broker-1:9092
@@ -55,14 +58,14 @@ def why_command(
     \b
     --json prints an object with
       app, topic, partition, offset, key, timestamp
-      task, step, sequence      or epoch; where several tasks share a record of an edge, parts[]: these and made, of each
+      task, step, sequence      or epoch; if several tasks share a record of an edge: parts[], with these and made for each
       made                      clock, owner, rows, dead, and reads[]: topic, partition, start, end (exclusive), kind
-                                ("source", "edge"), and of an edge by[]: the steps that wrote it, like made;
-                                known, upto: where the step's record is gone, the steps that are known, and what the
-                                task had read by the first of them
-      sources[]                 the ranges of the sources, taken together: topic, partition, start, end
-      hint                      where step records are gone: what to do
-      records[]                 with --records: topic, and what falkirk peek --json prints of each
+                                ("source", "edge"); for an edge by[]: the steps that wrote it, like made;
+                                known, upto: if the step record is deleted, the first and last step that remain, and what
+                                the task had read by the first of them
+      sources[]                 the ranges of all sources: topic, partition, start, end
+      hint                      if step records are deleted: what to do
+      records[]                 with --records: topic, and the fields of falkirk peek --json
     """
     settings = cluster_settings(**options)
     at, offset = _place(place)
@@ -91,7 +94,7 @@ def why_command(
 def _place(text: str) -> tuple[TopicPartition, int]:
     topic, *numbers = text.rsplit(":", 2)
     if len(numbers) != 2 or not all(n.isdigit() for n in numbers):
-        raise ConfigError(f"{text!r} is no TOPIC:PARTITION:OFFSET", hint="for instance auction-stats:0:1234")
+        raise ConfigError(f"{text!r} is not TOPIC:PARTITION:OFFSET", hint="for example auction-stats:0:1234")
     return TopicPartition(topic, int(numbers[0])), int(numbers[1])
 
 

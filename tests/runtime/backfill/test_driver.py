@@ -98,7 +98,7 @@ def test_one_that_is_given_up_leaves_no_state_behind(stand: Backfills) -> None:
 
     def give_up(what: str) -> None:
         stand.engine.told = lambda _: None
-        assert "is given up" in stand.run("backfill", "filled", "--abandon", home="elsewhere")
+        assert "is abandoned" in stand.run("backfill", "filled", "--abandon", home="elsewhere")
 
     stand.engine.told = give_up
     assert stand.fill("filled").abandoned, "by another's doing, while it ran: it opens none anew"
@@ -106,7 +106,7 @@ def test_one_that_is_given_up_leaves_no_state_behind(stand: Backfills) -> None:
     stand.engine.told = die
     with pytest.raises(Died):
         stand.fill("filled")
-    assert "is given up" in stand.run("backfill", "filled", "--abandon")
+    assert "is abandoned" in stand.run("backfill", "filled", "--abandon")
     assert "is not open" in stand.run("backfill", "filled", "--abandon", code=2)
     stand.run("run", "filled", "--until", "end")
     stand.run("run", "streamed", "--until", "end")
