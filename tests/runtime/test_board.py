@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from falkirk.checkpoint.ids import InputPartition, TaskId, TopicPartition
+from falkirk.checkpoint.regimes import Eager
 from falkirk.checkpoint.tasks import Task
 from falkirk.connectors.kafka.lag import Left
 from falkirk.runtime.app.app import App, BoundInput, BoundTask
@@ -29,7 +30,7 @@ class Stage:
     id, stateful, partitioned_by, fingerprint, state_schema = "stats", True, "topic", "f00", "stats"
     inputs = (Input("bids", "bids", "source"),)
     outputs: tuple[Output, ...] = ()
-    regime = RegimePlan("eager", timedelta(seconds=0.1), timedelta(seconds=10), 1, 1)
+    regime = RegimePlan("eager", timedelta(seconds=0.1), timedelta(seconds=10), 1, 1, Eager)
 
     def circuit(self, partition: int, layout: Layout) -> Circuit:
         raise NotImplementedError

@@ -24,8 +24,8 @@ class Hosts:
 
     def __init__(self, app: App, settings: Settings, topics: Topics) -> None:
         self._app, self._topics = app, topics
-        lazy = [s.id for s in app.plan.stages if s.regime.kind == "lazy" and s.stateful]
-        self.bound_here = [] if settings.checkpoints else lazy
+        unlogged = [s.id for s in app.plan.stages if s.stateful and not s.regime.recovery.logs_changes]
+        self.bound_here = [] if settings.checkpoints else unlogged
         """Stages whose tasks cannot leave this host."""
         self._ours = f"{app.group}.{word(Path(settings.state_dir))}-"
         self._told = False

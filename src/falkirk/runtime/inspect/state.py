@@ -87,8 +87,9 @@ class States:
         self._settings, self._layout = settings, known.layout
         self._store = connect(settings.checkpoint_url())
         self._first, self.tasks = place_of(known.layout, self.table.stage)
-        regime = next(s.regime for s in known.layout.stages if s.id == self.table.stage)
-        self._changelog = changelog_topic(settings.prefix, plan.app, self.table.stage) if regime == "eager" else None
+        recovery = next(s.recovery for s in known.layout.stages if s.id == self.table.stage)
+        changelog = changelog_topic(settings.prefix, plan.app, self.table.stage)
+        self._changelog = changelog if recovery.logs_changes else None
 
     @contextmanager
     def open(self, task: int, as_of: int | None = None) -> Iterator[TaskState]:

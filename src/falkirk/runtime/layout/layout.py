@@ -29,6 +29,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from falkirk.checkpoint.regimes import RECORDED, Recovery
 from falkirk.connectors.kafka.control import LAYOUT, ControlTopic
 from falkirk.errors import StateError
 from falkirk.state.shards import SHARDS
@@ -90,6 +91,11 @@ class StageRecord(msgspec.Struct, frozen=True):
     """The number of the layout that last migrated or rebuilt operators of it; 0: none did."""
     shadow: ShadowRecord | None = None
     """What the operators of the last rebuild begin with, if they were rebuilt beside the previous version."""
+
+    @property
+    def recovery(self) -> type[Recovery]:
+        """What its regime means."""
+        return RECORDED[self.regime]
 
 
 class LayoutRecord(msgspec.Struct, frozen=True):

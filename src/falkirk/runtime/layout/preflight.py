@@ -149,7 +149,7 @@ def roles_of(plan: Plan, settings: Settings) -> dict[str, layout.Role]:
 
 def has_changelog(stage: Stage) -> bool:
     """Whether the stage logs its state changes."""
-    return stage.regime.kind == "eager" and stage.stateful
+    return stage.regime.recovery.logs_changes and stage.stateful
 
 
 def room_for(configs: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
@@ -241,7 +241,7 @@ def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) ->
                 hint="partitions are numbered from 0",
             )
     check_tables(plan, found, topics)
-    again = [(part, i) for part, i in sources if part.regime.kind in ("lazy", "batch")]
+    again = [(part, i) for part, i in sources if part.regime.recovery.rereads]
     configs = topics.configs(i.topic for _, i in again)
     for part, i in again:
         if "compact" in configs[i.topic].get("cleanup.policy", ""):
@@ -249,9 +249,9 @@ def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) ->
                 f"the {part.regime.kind} regime cannot read topic {i.topic!r}: it is compacted, so a division read again "
                 "would differ",
                 where=f"source {i.id}, read by stage {part.id}",
-                hint="use the eager regime for this part, or put .repartition(...) before it: the edge it makes is a log"
-                if part.regime.kind == "lazy"
-                else "use the eager regime for this part, or read a topic that keeps every record",
+                hint="use the eager regime for this part, or read a topic that keeps every record"
+                if part.regime.recovery.in_epochs
+                else "use the eager regime for this part, or put .repartition(...) before it: the edge it makes is a log",
             )
 
 

@@ -75,7 +75,7 @@ def check_ended(was: StageRecord, now: StageRecord, last: Sequence[Records]) -> 
     clean = all(
         records and isinstance(records[-1][1], Released) for records, step in zip(last, steps, strict=True) if step
     )
-    if now.regime == "lazy" and not clean:
+    if now.recovery.replays and not clean:
         raise StateError(
             f"stage {was.id!r} is lazy and still runs, or has not ended cleanly: steps of the flow of before may have to be "
             "run again, which the new one cannot",

@@ -172,7 +172,7 @@ class Operator(ABC):
     @property
     def batch(self) -> bool:
         """Whether it runs in epochs and not in steps."""
-        return self.regime.kind == "batch"
+        return self.regime.recovery.in_epochs
 
     @property
     def state_columns(self) -> Sequence[str]:

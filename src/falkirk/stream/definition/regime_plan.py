@@ -6,25 +6,31 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar, Literal
 
+from falkirk.checkpoint.regimes import Batch, Recovery
+
 
 @dataclass(frozen=True, slots=True)
 class RegimePlan:
-    """A regime, resolved."""
+    """A regime of steps, resolved."""
 
-    kind: Literal["eager", "lazy"]
+    kind: str
+    """Its name, for people."""
     step: timedelta
     """The longest that a step stays open."""
     every: timedelta
     """How often a version is made."""
     max_rows: int
     max_bytes: int
+    recovery: type[Recovery]
+    """What it means."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
     """The batch regime, resolved."""
 
-    kind: ClassVar[Literal["batch"]] = "batch"
+    kind: ClassVar[str] = "batch"
+    recovery: ClassVar[type[Recovery]] = Batch
     every: timedelta | int | None
     """An epoch opens after this time, or this number of new records; None: on demand."""
     history: Literal["whole", "new"]

@@ -1,14 +1,19 @@
 """Regimes as a user writes them. A checkpoint regime decides what each step makes durable, and how state is rolled forward
-after a crash. The batch regime has epochs and no steps."""
+after a crash. The batch regime has epochs and no steps.
+
+What a regime means is its `recovery`. No other code asks which regime it is, so another regime is a subclass.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from falkirk.blame import user_line
+from falkirk.checkpoint import regimes
+from falkirk.checkpoint.regimes import Recovery
 from falkirk.errors import DefinitionError
 from falkirk.stream.definition.regime_plan import BatchPlan, RegimePlan
 
@@ -37,11 +42,23 @@ def duration(value: Duration, what: str) -> timedelta:
     return time
 
 
+class Regime:
+    """What every regime answers."""
+
+    kind: ClassVar[str]
+    """Its name, for people."""
+    recovery: ClassVar[type[Recovery]]
+    """What it means: what survives a crash, and how."""
+
+    def plan(self) -> Any:
+        """The regime, resolved: a BatchPlan or a RegimePlan."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(Regime):
     """The base of both checkpoint regimes."""
 
-    kind: ClassVar[Literal["eager", "lazy"]]
     step: Duration = "100ms"
     """The longest that a step stays open: it bounds latency."""
     every: Duration = "10s"
@@ -66,8 +83,9 @@ class Checkpoint:
         datetime.timedelta(seconds=60)
         """
         return RegimePlan(
-            self.kind, duration(self.step, "step"), duration(self.every, "every"), self.max_rows, self.max_bytes
-        )
+            self.kind, duration(self.step, "step"), duration(self.every, "every"), self.max_rows, self.max_bytes,
+            self.recovery,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -82,7 +100,8 @@ class EagerCheckpoint(Checkpoint):
     >>> flow = fk.Flow("example", regime=fk.EagerCheckpoint(step="50ms"))
     """
 
-    kind: ClassVar[Literal["eager", "lazy"]] = "eager"
+    kind: ClassVar[str] = "eager"
+    recovery: ClassVar[type[Recovery]] = regimes.Eager
 
 
 @dataclass(frozen=True)
@@ -96,11 +115,12 @@ class LazyCheckpoint(Checkpoint):
     >>> flow = fk.Flow("example", regime=fk.LazyCheckpoint(step="100ms", every="10s"))
     """
 
-    kind: ClassVar[Literal["eager", "lazy"]] = "lazy"
+    kind: ClassVar[str] = "lazy"
+    recovery: ClassVar[type[Recovery]] = regimes.Lazy
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(Regime):
     """No steps: Spark computes results from the sources, epoch by epoch, and each epoch is published once.
 
     `every` opens an epoch after this time ("1h") or this number of new records (1_000_000). With None, epochs open only
@@ -112,7 +132,8 @@ class Batch:
     >>> flow = fk.Flow("example", regime=fk.Batch(every="1h"))
     """
 
-    kind: ClassVar[Literal["batch"]] = "batch"
+    kind: ClassVar[str] = "batch"
+    recovery: ClassVar[type[Recovery]] = regimes.Batch
     every: Duration | int | None = None
     history: Literal["whole", "new"] = "whole"
 
@@ -140,12 +161,9 @@ class Batch:
         )
 
 
-Regime = EagerCheckpoint | LazyCheckpoint | Batch
-
-
 def checked_regime(regime: object, where: str) -> Regime:
     """The regime. Raises DefinitionError for anything else, because a name or a class would fail only when it runs."""
-    if isinstance(regime, EagerCheckpoint | LazyCheckpoint | Batch):
+    if isinstance(regime, Regime):
         return regime
     raise DefinitionError(
         f"{regime!r} is no regime", where=where, hint="use fk.EagerCheckpoint(), fk.LazyCheckpoint() or fk.Batch()"

@@ -14,7 +14,6 @@ from falkirk.errors import DefinitionError
 from falkirk.stream.dataflow.earlier import From, Migrate
 from falkirk.stream.dataflow.operator import Earlier, Operator
 from falkirk.stream.definition.functions import checked_function
-from falkirk.stream.definition.regimes import EagerCheckpoint
 
 _O = TypeVar("_O", bound=Operator)
 
@@ -27,7 +26,7 @@ def migrated(now: _O, migrate: Migrate) -> _O:
     where = f"migrate= of {now.where}"
     if wrong := [one for one in given if not isinstance(one, From)]:
         raise DefinitionError(f"{wrong[0]!r} is no earlier version", where=where, hint="migrate=fk.From(1, …, by=…)")
-    if not isinstance(now.regime, EagerCheckpoint):
+    if not now.regime.recovery.logs_changes:
         raise DefinitionError(
             f"state of the {now.regime.kind} regime cannot be migrated: only an eager stage logs what becomes of it",
             where=where,

@@ -95,7 +95,7 @@ def shadow_of(stage: PhysicalStage, rebuilt: Collection[str], needed: Needed) ->
                 hint=f"rebuild it in place, while its stage waits: falkirk run APP:FLOW --rebuild {min(rebuilt)}",
             )
 
-    check(stage.regime.kind == "eager", "a lazy stage has no changelog that its state could be taken from")
+    check(stage.regime.recovery.logs_changes, "a lazy stage has no changelog that its state could be taken from")
     check(
         not any(o.reruns for o in needed.operators),
         "what it is made of is looked up in the app's tables",

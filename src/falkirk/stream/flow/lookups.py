@@ -13,7 +13,6 @@ from falkirk.state.codec import check_value_type
 from falkirk.stream import operators as op
 from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.keys import columns_of, same_key
-from falkirk.stream.definition.regimes import LazyCheckpoint
 from falkirk.stream.flow.alternatives import TABLE, missing
 from falkirk.stream.formats import Key
 from falkirk.stream.formats.rows import Row
@@ -120,7 +119,7 @@ def _schema(before: op.Operator, known: op.Operator, added: Mapping[str, str]) -
 
 
 def _check_broadcast(before: op.Operator, where: str) -> None:
-    if isinstance(before.regime, LazyCheckpoint):
+    if before.regime.recovery.replays:
         raise DefinitionError(
             "a lazy step is run again after a crash, and a broadcast table is further by then",
             where=where,

@@ -12,7 +12,7 @@ from falkirk.stream.dataflow.earlier import Migrate
 from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.keys import checked_key, columns_of, sink_format
 from falkirk.stream.definition.on_error import OnError, checked_on_error
-from falkirk.stream.definition.regimes import Batch, Regime, checked_regime
+from falkirk.stream.definition.regimes import Regime, checked_regime
 from falkirk.stream.flow.alternatives import STREAM, missing
 from falkirk.stream.flow.keyed import Grouped, Keyed
 from falkirk.stream.flow.lookups import Table, lookup
@@ -116,7 +116,7 @@ class Stream(RowWise[RowT_co]):
         """
         line = user_line()
         checked_regime(regime, f"with_regime ({line})")
-        if self._op.batch and not isinstance(regime, Batch) and not isinstance(self._op, op.Source):
+        if self._op.batch and not regime.recovery.in_epochs and not isinstance(self._op, op.Source):
             raise DefinitionError(
                 "what is batch does not stream again",
                 where=f"with_regime ({line})",

@@ -12,7 +12,7 @@ from falkirk.stream.batch.stage import BatchStage
 from falkirk.stream.dataflow.handling import handlings, letter_outputs
 from falkirk.stream.dataflow.topics import Output
 from falkirk.stream.definition.pattern import Pattern
-from falkirk.stream.definition.regimes import Batch
+from falkirk.stream.definition.regime_plan import BatchPlan
 from falkirk.stream.stages.projection import columns_needed, projected
 from falkirk.stream.stages.stage import source_inputs, stage_name
 
@@ -45,8 +45,7 @@ def _check_ends(graph: op.Graph) -> None:
 
 
 def _stage(graph: op.Graph, dead_letters: str, part: list[op.Operator]) -> BatchStage:
-    regime = part[0].regime
-    assert isinstance(regime, Batch)
+    regime: BatchPlan = part[0].regime.plan()
     sinks = [o for o in part if isinstance(o, op.Sink)]
     members = graph.upstream(sinks)
     if errors := [o for o in members if o.gives_errors]:
@@ -74,7 +73,7 @@ def _stage(graph: op.Graph, dead_letters: str, part: list[op.Operator]) -> Batch
     operators = tuple(o for o in members if o.role != "source")
     handled = handlings(graph, [*sources, *operators], dead_letters)
     return BatchStage(
-        app=graph.name, id=stage_name(part, inputs), regime=regime.plan(),
+        app=graph.name, id=stage_name(part, inputs), regime=regime,
         operators=operators, sources=sources, inputs=tuple(inputs),
         outputs=(*(Output(o.id, o.topic, "sink") for o in sinks), *letter_outputs(handled, dead_letters)),
         dead_letters=dead_letters, handled=handled,

@@ -20,7 +20,6 @@ from falkirk.stream.dataflow.handling import handlings, letter_outputs
 from falkirk.stream.dataflow.topics import Input, Output
 from falkirk.stream.definition.names import BACKFILL, epochs_topic
 from falkirk.stream.definition.pattern import Pattern
-from falkirk.stream.definition.regimes import Checkpoint
 from falkirk.stream.evolution.evolution import StageEvolution
 from falkirk.stream.planner.batch import batch_stages
 from falkirk.stream.planner.feedback import check_feedback
@@ -163,7 +162,6 @@ def _stage(
             hint="cut the stage in two with repartition(…)",
         )
     regime = (operators or tuple(members))[0].regime
-    assert isinstance(regime, Checkpoint)
     return PhysicalStage(
         app=graph.name, id=stage_name(members, inputs), operators=operators, sources=sources,
         edges_in=edges_in, edges_out=edges_out, regime=regime.plan(), inputs=tuple(inputs), outputs=tuple(outputs),
