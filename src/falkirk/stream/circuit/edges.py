@@ -21,7 +21,7 @@ import polars as pl
 from falkirk.checkpoint.bundles import parts_of
 from falkirk.errors import StateError
 from falkirk.state.shards import murmur2, shard_of, task_of
-from falkirk.stream.dataflow.batch import ORIGIN, Batch
+from falkirk.stream.dataflow.batch import ORIGIN, WEIGHT, Batch
 from falkirk.stream.dataflow.circuit import Emitted
 from falkirk.stream.dataflow.packing import Packer, rows_of, unpacked_all
 from falkirk.stream.dataflow.step import StepRun
@@ -36,7 +36,7 @@ class EdgeWriter:
 
     def run(self, run: StepRun, batch: Batch) -> None:
         """Emit the rows, each to its destination, in their order."""
-        frame = batch.rows.select(self.edge.columns).hstack(batch.meta.select(pl.exclude(ORIGIN)))
+        frame = batch.rows.select(self.edge.columns).hstack(_small(batch.meta.select(pl.exclude(ORIGIN))))
         sent = [(task, data, latest) for task, data, latest in self._packed(frame)]
         run.emitted.append(
             Emitted(
@@ -83,7 +83,17 @@ class EdgeReader:
             return None
         whole = pl.concat(frames, rechunk=True)
         origins = pl.Series(ORIGIN, np.repeat(np.array(numbers, np.uint32), heights))
-        return Batch(whole.select(self.columns), whole.select(pl.exclude(self.columns)).with_columns(origins))
+        meta = whole.select(pl.exclude(self.columns)).with_columns(origins)
+        if WEIGHT in meta.columns:
+            meta = meta.with_columns(pl.col(WEIGHT).cast(pl.Int64))
+        return Batch(whole.select(self.columns), meta)
+
+
+def _small(meta: pl.DataFrame) -> pl.DataFrame:
+    """Weights as bytes, where they fit: nearly all of them are 1 or −1."""
+    if WEIGHT not in meta.columns or not meta[WEIGHT].is_between(-128, 127).all():
+        return meta
+    return meta.with_columns(pl.col(WEIGHT).cast(pl.Int8))
 
 
 def rows_in(value: bytes | None) -> int:

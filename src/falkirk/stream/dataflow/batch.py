@@ -1,6 +1,6 @@
 """The batches between the operators of a circuit in one step.
 
-Batch      rows with a timestamp each, and, where the edge is not append-only, a weight of +1 or −1: a Z-set
+Batch      rows with a timestamp each, and, where the edge is not append-only, a weight: a Z-set
 Updates    what a grouped result changed: row by row, the old version and the new one
 
 Updates as a Z-set:  Σ (old row, −1) + Σ (new row, +1), without the rows that stayed as they were
@@ -21,7 +21,7 @@ from falkirk.stream.formats import Key
 TS = "__falkirk_ts"
 """Milliseconds: the greatest timestamp among the input records that a row comes from in this step."""
 WEIGHT = "__falkirk_weight"
-"""+1 or −1."""
+"""How often the row comes; negative: how often it is taken back. Int64, and never 0."""
 ORIGIN = "__falkirk_origin"
 """Which of the step's messages the row comes from, for errors; missing where it comes from several, as in groups."""
 
@@ -78,7 +78,7 @@ class Updates:
         """The same as a Z-set: old rows leave, then new rows come."""
         changed = self.changed()
         gone, come = changed & self.had, changed & self.has
-        minus, plus = pl.lit(-1, pl.Int8).alias(WEIGHT), pl.lit(1, pl.Int8).alias(WEIGHT)
+        minus, plus = pl.lit(-1, pl.Int64).alias(WEIGHT), pl.lit(1, pl.Int64).alias(WEIGHT)
         return Batch(
             pl.concat([chosen(self.old, gone), chosen(self.new, come)], rechunk=True),
             pl.concat(
@@ -113,7 +113,7 @@ def concatenated(batches: Sequence[Batch], *, weighted: bool) -> Batch:
     """All rows, the first batch's first. With `weighted`, those of append-only batches weigh +1."""
     if len(batches) == 1 and not weighted:
         return batches[0]
-    come = pl.lit(1, pl.Int8).alias(WEIGHT)
+    come = pl.lit(1, pl.Int64).alias(WEIGHT)
     metas = [b.meta.with_columns(come) if weighted and WEIGHT not in b.meta.columns else b.meta for b in batches]
     if len(batches) == 1:
         return Batch(batches[0].rows, metas[0])

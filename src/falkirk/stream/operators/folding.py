@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import polars as pl
 
 from falkirk.errors import UserCodeError
@@ -28,8 +29,9 @@ class Folding:
     def __init__(self, group: Operator, columns: Sequence[str], bounds: Sequence[Bound], *, weighted: bool) -> None:
         self.group, self.bounds = group, bounds
         self.columns = list(columns)
+        self.weighted, self.folds = weighted, all(b.folds for b in bounds)
         self.computed = native([e.alias(name) for b in bounds for name, e in b.computed.items()])
-        weight = pl.col(WEIGHT).cast(pl.Int64) if weighted else None
+        weight = pl.col(WEIGHT) if weighted else None
         partials = [e.alias(new(b.name, part)) for b in bounds for part, e in b.partial(weight).items()]
         self.folded = [*partials, pl.col(TS).max()]
 
@@ -42,6 +44,8 @@ class Folding:
 
     def partials(self, frame: pl.DataFrame) -> pl.DataFrame:
         """One row per group: its columns, the partials, and the greatest timestamp."""
+        if self.weighted and not self.folds:
+            frame = _one_by_one(frame)
         return frame.group_by(self.columns, maintain_order=True).agg(self.folded)
 
     def merged(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -66,3 +70,11 @@ class Folding:
             group = f"{self.group.where}, group {keys.row(error.row, named=True)}"
             where = ", ".join(filter(None, [group, rows_of(error.row)]))
             raise UserCodeError(error.what, where=where, hint=error.hint) from error
+
+
+def _one_by_one(frame: pl.DataFrame) -> pl.DataFrame:
+    """Each row as often as it comes or is taken back, with a weight of 1 or −1: users' aggregates see rows, not weights."""
+    times = frame[WEIGHT].abs()
+    if not len(times) or times.max() == 1:
+        return frame
+    return frame[np.repeat(np.arange(frame.height), times.to_numpy())].with_columns(pl.col(WEIGHT).sign())

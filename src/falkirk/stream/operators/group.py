@@ -200,7 +200,7 @@ class GroupRunner(ResultRunner):
         states, had = self._states(state.get(encode_keys(self.table, shards, frame.get_columns())))
         rows = chosen(frame.hstack(self.folding.results(states)), had)
         return Batch(
-            rows, pl.DataFrame({TS: [0] * rows.height, WEIGHT: [1] * rows.height}, {TS: pl.Int64, WEIGHT: pl.Int8})
+            rows, pl.DataFrame({TS: [0] * rows.height, WEIGHT: [1] * rows.height}, {TS: pl.Int64, WEIGHT: pl.Int64})
         )
 
     def differences(

@@ -227,7 +227,7 @@ class LookupExchange(SendsRows):
             _SPELT: pl.Series(spelt, dtype=pl.Binary),
             _OF_TABLE: everywhere(of_table, len(batch)),
             TS: batch.meta[TS],
-            WEIGHT: batch.meta[WEIGHT] if WEIGHT in batch.meta.columns else nulls(pl.Int8(), len(batch)),
+            WEIGHT: batch.meta[WEIGHT] if WEIGHT in batch.meta.columns else nulls(pl.Int64(), len(batch)),
         }
         given = {new: batch.rows[c] for c, new in self.kept.items()} if of_table else batch.rows.to_dict()
         types = {**self.rows, **self.types}

@@ -62,7 +62,7 @@ class Multiset:
             frame.select(*self.columns, value=self.bound.argument(), weight=WEIGHT)
             .filter(pl.col("value").is_not_null())
             .group_by(*self.columns, "value", maintain_order=True)
-            .agg(pl.col("weight").cast(pl.Int64).sum())
+            .agg(pl.col("weight").sum())
             .filter(pl.col("weight") != 0)
             .join(groups, on=self.columns, how="left", nulls_equal=True, maintain_order="left")
         )

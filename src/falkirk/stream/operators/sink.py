@@ -182,7 +182,7 @@ class SinkRunner(Runner):
         assert key is not None
         names = batch.rows.columns
         rows = (
-            batch.rows.hstack(batch.meta.select(TS, pl.col(WEIGHT).cast(pl.Int64)))
+            batch.rows.hstack(batch.meta.select(TS, WEIGHT))
             .group_by(names, maintain_order=True)
             .agg(pl.col(WEIGHT).sum(), pl.col(TS).max())
             .filter(pl.col(WEIGHT) != 0)

@@ -66,7 +66,7 @@ class TableReader(SourceReader):
         meta = [
             times[good],
             pl.Series(ORIGIN, numbers, dtype=pl.UInt32)[good],
-            pl.Series(WEIGHT, weights, dtype=pl.Int8),
+            pl.Series(WEIGHT, weights, dtype=pl.Int64),
         ]
         rows = named.frame.select(pl.all().gather(key_row[good]))
         read = [c for c in decoded.frame.columns if c not in rows.columns]
