@@ -9,6 +9,7 @@ from falkirk.errors import DefinitionError
 from falkirk.stream.dataflow.operator import RESERVED, Operator
 from falkirk.stream.definition.on_error import OnError
 from falkirk.stream.definition.regimes import Regime
+from falkirk.stream.formats import Key, key_of
 
 _O = TypeVar("_O", bound=Operator)
 
@@ -74,3 +75,11 @@ def connected(operators: Sequence[Operator], together: Callable[[Operator, Opera
                 group_of.update(dict.fromkeys(right, left))
     order = {operator: i for i, operator in enumerate(operators)}
     return [sorted(group, key=order.__getitem__) for group in {id(g): g for g in group_of.values()}.values()]
+
+
+def placed(before: Operator, columns: tuple[str, ...], name: str) -> tuple[Key, str]:
+    """The columns that place rows in the operator's tasks, and its root. They are the input's columns and root, if the
+    input already brings all rows of a group to one task."""
+    if before.partitioned is not None and set(before.partitioned.columns) <= set(columns):
+        return before.partitioned, before.root
+    return key_of(list(columns) if len(columns) > 1 else columns[0]), name

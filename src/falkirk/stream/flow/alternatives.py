@@ -56,8 +56,8 @@ STREAM = {
     ".concat(other)": "union merge union_all unionAll unionByName vstack append",
     ".branch(predicate, …)": "split side_output partition",
     '.repartition("id")': "through shuffle rebalance partition_by partitionBy redistribute rekey re_key selectKey",
-    '.group_by("id").agg(last=fk.max("at")), one row a key': (
-        "distinct unique drop_duplicates dropDuplicates dedup deduplicate"
+    '.unique() for equal rows, or .group_by("id").agg(last=fk.max("at")) for one row a key': (
+        "distinct drop_duplicates dropDuplicates dedup deduplicate"
     ),
     'fk.min and fk.max of a group: .group_by("id").agg(top=fk.max("price")). A stream has no end by which it '
     "could be sorted": "sort order_by orderBy sort_values top_k nlargest",

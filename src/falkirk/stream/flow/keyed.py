@@ -13,12 +13,12 @@ from falkirk.state.codec import check_value_type
 from falkirk.stream import operators as op
 from falkirk.stream.aggregates.bound import AggregateLike, Context
 from falkirk.stream.dataflow.earlier import Migrate
+from falkirk.stream.dataflow.graph import placed
 from falkirk.stream.dataflow.process import FunctionProcess, KeyContext, Process, Rows
 from falkirk.stream.definition.functions import checked_function
 from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.evolution.migrating import migrated
 from falkirk.stream.flow.alternatives import GROUPED, KEYED, missing
-from falkirk.stream.formats import Key, key_of
 from falkirk.stream.formats.rows import Row, RowT_co, SchemaLike, TypedRow, Untyped
 from falkirk.stream.formats.types import schema_of
 
@@ -89,7 +89,7 @@ class Grouped:
             bound[name] = aggregate.bind(Context(name, before.schema, before.changes, where))
             for column, dtype in bound[name].states().items():
                 check_value_type(dtype, where=f"state {column} of {where}")
-        key, root = _placed(before, self._columns, self._id)
+        key, root = placed(before, self._columns, self._id)
         group = op.Group(
             id=self._id, line=self._line, inputs=(before,), changes=True, unique=frozenset(self._columns),
             schema=pl.Schema({**columns, **{name: b.returns for name, b in bound.items()}}),
@@ -203,18 +203,10 @@ class Keyed(Generic[RowT_co]):
             for column, dtype in schema.items():
                 check_value_type(dtype, where=f"column {column!r} of table {table!r} of {where}")
         out = returns if returns is not None else taken.returns
-        key, root = _placed(before, self._columns, name)
+        key, root = placed(before, self._columns, name)
         made = op.Processing(
             id=name, line=line, inputs=(before,), schema=before.schema if out is None else schema_of(out), root=root,
             regime=before.regime, columns=self._columns, key=key, process=taken, own_tables=typed,
             version=taken.version if version is None else version, on_error=checked_on_error(on_error, where),
         )  # fmt: skip
         return Stream(self._graph, self._graph.add(migrated(made, migrate or taken.migrate), exchange=True))
-
-
-def _placed(before: op.Operator, columns: tuple[str, ...], name: str) -> tuple[Key, str]:
-    """The columns that place rows in the operator's tasks, and its root. They are the input's columns and root, if the
-    input already brings all rows of a group to one task."""
-    if before.partitioned is not None and set(before.partitioned.columns) <= set(columns):
-        return before.partitioned, before.root
-    return key_of(list(columns) if len(columns) > 1 else columns[0]), name

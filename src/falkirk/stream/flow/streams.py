@@ -16,10 +16,12 @@ from falkirk.stream.definition.regimes import Regime, checked_regime
 from falkirk.stream.flow.alternatives import STREAM, missing
 from falkirk.stream.flow.keyed import Grouped, Keyed
 from falkirk.stream.flow.lookups import Table, lookup
+from falkirk.stream.flow.method import method
 from falkirk.stream.flow.routing import routed
 from falkirk.stream.flow.rowwise import RowWise
 from falkirk.stream.formats import Format, Key, KeyLike
 from falkirk.stream.formats.rows import Row, RowT_co
+from falkirk.stream.operators.unique import unique
 
 
 class Stream(RowWise[RowT_co]):
@@ -80,6 +82,8 @@ class Stream(RowWise[RowT_co]):
             root=self._op.root if together else name, regime=self._op.regime,
         )  # fmt: skip
         return Stream(self._graph, self._graph.add(concat, exchange=not together))
+
+    unique = method(unique)
 
     def repartition(self, by: KeyLike, *, id: str | None = None) -> Stream[RowT_co]:  # noqa: A002
         """Send each row, through an internal topic, to the task that owns its key.

@@ -1,0 +1,31 @@
+"""Operators as methods of a stream: `unique = method(unique)` in the class is all that an operator needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+from falkirk.blame import user_line
+from falkirk.stream.dataflow.operator import Operator
+
+if TYPE_CHECKING:
+    from falkirk.stream.flow.streams import Stream
+
+P = ParamSpec("P")
+RowT = TypeVar("RowT")
+
+
+def method(
+    make: Callable[Concatenate[Operator, str, P], Operator],
+) -> Callable[Concatenate[Stream[RowT], P], Stream[RowT]]:
+    """A method that adds an operator behind a stream. `make` is given the stream's operator, the user's line, and what the
+    user gives; rows keep their type."""
+
+    @wraps(make)
+    def added(stream: Stream[RowT], /, *args: P.args, **options: P.kwargs) -> Stream[RowT]:
+        before = stream._op
+        operator = make(before, user_line(), *args, **options)
+        return type(stream)(stream._graph, stream._graph.add(operator, exchange=operator.root != before.root))
+
+    return added
