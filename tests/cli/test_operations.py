@@ -242,7 +242,7 @@ def test_a_sink_that_the_flow_reads_too_is_never_deleted_and_is_said_to_stay(sta
     assert f"and this stays, without --sinks: {letters}, {stand.prefix}often\n" in said
     code, said = desk.give("delete", stand.name, "--sinks", "--yes", stateful=True)
     assert (code, f"{stays}: {stats}\n" in said) == (0, True), said
-    assert "but with --sinks" not in said
+    assert "without --sinks" not in said
     assert f"  topic     {stand.prefix}often\n" in said
     assert f"  topic     {stats}\n" not in said
     assert topics_of(stand) == {f"{stand.prefix}bids", stats}

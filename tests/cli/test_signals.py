@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.cli.test_app import Running
 
-LATE = "leaves: last steps, last versions"
+LATE = "stops: it commits the last steps"
 """What a run says that works already."""
 EARLY = "told to stop before it began"
 

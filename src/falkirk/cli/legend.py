@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _BOTH = """
-  records/s   records processed per second, from the first to the last step of the last 5 seconds
+  records/s   records processed per second, from the first to the last step of the last 10 seconds
   lag         records in the inputs that are not processed yet
   step        the number of the last committed step
   step ms     mean time to compute a step

@@ -171,7 +171,10 @@ def _supervise(
     progress = None if end is None else end.progress
     watch = Watch(app, settings, settings.workers, live=live, progress=progress, elsewhere=there)
     stop = stop_on_signals(
-        lambda: watch.tell(Line(f"{app.name} leaves: last steps, last versions; again to end at once")), begun
+        lambda: watch.tell(
+            Line(f"{app.name} stops: it commits the last steps and saves the last versions; Ctrl-C again stops at once")
+        ),
+        begun,
     )
     following = Following(lambda: end) if end is not None else None
     draining = Draining(app, settings, topics, lambda words: watch.tell(Line(words)))

@@ -54,6 +54,7 @@ class SparkCompute:
             min(self._app.limits[topic] for topic in [*(t.topic for t in targets), batch.epochs]),
         )
         with spark.at_work() as (session, check):
+            on_progress("Spark has started", 0, 0)
 
             def told(progress: Progress) -> None:
                 check()

@@ -18,8 +18,8 @@ from falkirk.runtime.messages.events import Ended, Started
 from falkirk.runtime.messages.protocol import EpochReport, Report, Request, TaskReport, answers, merged
 from falkirk.wording import counted
 
-WINDOW = 5.0
-"""Seconds over which rates are averaged."""
+WINDOW = 10.0
+"""Seconds over which rates are averaged: longer than the time between two lines of the log, so that each burst is in one."""
 
 RUNNING = Phase.RUNNING.value
 
