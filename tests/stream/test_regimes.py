@@ -1,0 +1,171 @@
+"""A regime is one object: a regime made up here runs, and no other code asks which regime it is."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import ClassVar
+
+import polars as pl
+import pytest
+
+import falkirk as fk
+from falkirk.checkpoint.regimes import Lazy, Recovery
+from falkirk.errors import DefinitionError, DivergenceError
+from falkirk.runtime.layout.compatibility import stage_records
+from falkirk.stream.definition.regimes import Checkpoint, Duration, Regime
+from falkirk.stream.flow.explain import explain
+
+BID = fk.Json({"auction": int, "price": int})
+ROWS = [{"auction": i % 7, "price": i * 37 % 101} for i in range(60)]
+
+
+@dataclass(frozen=True)
+class Hasty(fk.EagerCheckpoint):
+    """Eager, with another name and pace."""
+
+    kind: ClassVar[str] = "hasty"
+    step: Duration = "5ms"
+    every: Duration = "1s"
+
+
+@dataclass(frozen=True)
+class Leisurely(Checkpoint):
+    """Lazy, and no subclass of that."""
+
+    kind: ClassVar[str] = "leisurely"
+    recovery: ClassVar[type[Recovery]] = Lazy
+    step: Duration = "10s"
+
+
+def auctions(regime: Regime) -> fk.Flow:
+    flow = fk.Flow("auctions", regime=regime)
+    bids = flow.source("bids", key="auction", value=BID)
+    bids.group_by("auction", id="tops").agg(top=fk.max("price")).sink("tops", key="auction", value=fk.Json())
+    return flow
+
+
+@pytest.mark.parametrize("regime", [Hasty(), Leisurely()], ids=["hasty", "leisurely"])
+def test_a_regime_that_is_made_up_here_loses_nothing_in_crashes(regime: Checkpoint) -> None:
+    result = fk.testing.run(auctions(regime), {"bids": ROWS}, crash_at=[1, 3, 6], partitions=2)
+    tops = pl.DataFrame(ROWS).group_by("auction").agg(top=pl.col("price").max())
+    assert {key: row["top"] for key, row in result.sinks["tops"].table.items()} == dict(tops.iter_rows())
+
+
+def test_its_name_and_its_pace_are_its_own() -> None:
+    (stage,) = auctions(Hasty()).plan().stages
+    assert (stage.regime.kind, stage.regime.step) == ("hasty", timedelta(milliseconds=5))
+    assert "stage tops: hasty, steps of up to 5ms, a version every 1s" in explain(auctions(Hasty()))
+
+
+def test_state_goes_on_from_one_regime_to_another_with_the_same_recovery() -> None:
+    """The layout records the recovery, because state depends on that alone."""
+
+    def recorded(regime: Regime) -> str:
+        (record,) = stage_records(auctions(regime).plan().stages, {"tops": 1})
+        return record.regime
+
+    assert recorded(Hasty()) == recorded(fk.EagerCheckpoint()) == "eager"
+    assert recorded(Leisurely()) == recorded(fk.LazyCheckpoint()) == "lazy"
+
+
+def test_what_is_asked_of_a_lazy_part_is_asked_of_every_regime_that_runs_steps_again() -> None:
+    flow, seen = fk.Flow("counted", regime=Leisurely()), iter(range(10_000))
+    by_auction = flow.source("bids", key="auction", value=BID).key_by("auction")
+    numbered = by_auction.process(lambda row, key: {**row, "price": next(seen)}, id="number")
+    numbered.sink("numbered", key="auction", value=fk.Json())
+    with pytest.raises(DivergenceError, match="run again, gives another output"):
+        fk.testing.run(flow, {"bids": ROWS}, crash_at=[4])
+
+    bids = fk.Flow("moved", regime=Leisurely()).source("bids", key="auction", value=BID)
+    earlier = fk.From(1, {"top": fk.Int64}, by=lambda row: row)
+    with pytest.raises(DefinitionError, match="state of the leisurely regime cannot be migrated"):
+        bids.group_by("auction", id="tops", version=2, migrate=earlier).agg(top=fk.max("price"))
+
+
+# -- nobody asks which regime it is ------------------------------------------------------------------------------------
+
+SOURCE = Path(fk.__file__).parent
+THEIR_OWN = {SOURCE / "stream/definition/regimes.py", SOURCE / "stream/definition/regime_plan.py"}
+THEIR_OWN |= set((SOURCE / "checkpoint/regimes").glob("*.py"))
+KINDS = {"eager", "lazy", "batch"}
+CLASSES = {"EagerCheckpoint", "LazyCheckpoint", "Checkpoint", "RegimePlan", "BatchPlan", "Eager", "Lazy"}
+
+
+def questions(code: ast.AST) -> Iterator[ast.AST]:
+    """Where the code asks which regime it is."""
+    for node in ast.walk(code):
+        match node:
+            case ast.Compare() if any(_is_kind(part) for part in _parts(node)):
+                yield node
+            case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[thing, types]):
+                if _words(thing) & {"regime", "recovery"} or _words(types) & CLASSES:
+                    yield node
+            case ast.Match(subject=subject) if _words(subject) & {"regime", "recovery"}:
+                yield node
+            case ast.Subscript(value=ast.Dict(keys=keys)) if any(_is_kind(key) for key in keys if key):
+                yield node
+
+
+def _parts(node: ast.Compare) -> Iterator[ast.expr]:
+    for side in (node.left, *node.comparators):
+        yield from side.elts if isinstance(side, ast.Tuple | ast.List | ast.Set) else [side]
+
+
+def _is_kind(node: ast.expr) -> bool:
+    """A regime's name or class, or a word for one."""
+    match node:
+        case ast.Constant(value=str(word)):
+            return word in KINDS
+        case ast.Attribute(value=of, attr="kind" | "name"):
+            return _words(of) & {"regime", "recovery"} != set()
+        case ast.Call(func=ast.Name(id="type"), args=[of]):
+            return _words(of) & {"regime", "recovery"} != set()
+        case ast.Name(id=word) | ast.Attribute(attr=word):
+            return word in CLASSES
+    return False
+
+
+def _words(node: ast.AST) -> set[str]:
+    """All names in an expression."""
+    nodes = list(ast.walk(node))
+    return {n.id for n in nodes if isinstance(n, ast.Name)} | {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+
+
+def test_no_module_outside_the_regimes_asks_which_one_it_is() -> None:
+    modules = [path for path in SOURCE.rglob("*.py") if path not in THEIR_OWN]
+    assert len(modules) > 300
+    found = [
+        f"{path.relative_to(SOURCE)}:{getattr(node, 'lineno', 0)}: {ast.unparse(node)}"
+        for path in modules
+        for node in questions(ast.parse(path.read_text()))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'stage.regime.kind == "eager"',
+        'word in ("lazy", "batch")',
+        "part.regime.kind != other.regime.kind",
+        "stage.regime.recovery is Lazy",
+        "stage.regime.recovery is regimes.Lazy",
+        "type(now.regime) == X",
+        "isinstance(before.regime, Batch)",
+        "isinstance(thing, X | LazyCheckpoint)",
+        "issubclass(stage.regime.recovery, X)",
+        '{"eager": 1, "lazy": 2}[word]',
+        "match stage.regime:\n    case X(): pass",
+    ],
+)
+def test_a_question_after_the_regime_is_found(line: str) -> None:
+    assert len(list(questions(ast.parse(line)))) == 1
+
+
+@pytest.mark.parametrize("line", ["stage.regime.recovery.replays", "before.regime == after.regime", 'f"{regime.kind}"'])
+def test_what_a_regime_means_and_what_it_is_called_may_be_asked(line: str) -> None:
+    assert not list(questions(ast.parse(line)))
