@@ -28,8 +28,10 @@ def running(partition: int, kind: Literal["source", "edge"] = "source") -> Runni
         owned.enter(phase)
     place = InputPartition("", "bids", "id", partition)
     bound = BoundInput(Input("bids", "bids", kind), TopicPartition("bids", partition), place)
-    circuit: Any = SimpleNamespace(wake_at=lambda state: None, moving=lambda state: False, rewind=lambda: None)
-    return RunningTask(BoundTask(task, SimpleNamespace(id="stats"), (bound,)), owned, circuit)  # type: ignore[arg-type]
+    circuit: Any = SimpleNamespace(wake_at=lambda state: None, rewind=lambda: None)
+    evolution = SimpleNamespace(moving=lambda state: False)
+    stage: Any = SimpleNamespace(id="stats", evolution=lambda circuit: evolution)
+    return RunningTask(BoundTask(task, stage, (bound,)), owned, circuit)
 
 
 def worker_of(*tasks: RunningTask, traces: Traces) -> Worker:
