@@ -10,7 +10,7 @@ import pytest
 
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerId, Step, TopicPartition
 from falkirk.checkpoint.reading import Records
-from falkirk.checkpoint.records import Move, Released, StepRecord
+from falkirk.checkpoint.records import Move, Named, Released, StepRecord
 from falkirk.errors import SourceError, StateError
 from falkirk.runtime.layout.layout import StageRecord, Start, TopicRecord
 from falkirk.runtime.rebuild.beginnings import beginnings
@@ -74,10 +74,18 @@ def last(layout: int, move: Move | None = None, *, released: bool = True) -> Rec
 
 def test_nothing_is_rebuilt_of_what_is_being_moved_or_has_not_ended() -> None:
     lazy, eager = stage("lazy", 0), stage("eager", 3)
-    check_ended(eager, eager, [last(3), last(4, Move(left=False), released=False), []])
+    check_ended(eager, eager, [last(3), last(4, Move(left=False), released=False), []], running=False)
     for under_way in (last(2), last(3, Move(left=True))):
         with pytest.raises(StateError, match="layout 3 is to migrate or rebuild in stage 'stats' is not done yet"):
-            check_ended(eager, eager, [last(3), under_way])
-    check_ended(lazy, lazy, [last(1), []])
+            check_ended(eager, eager, [last(3), under_way], running=False)
+    check_ended(lazy, lazy, [last(1), []], running=False)
     with pytest.raises(StateError, match="is lazy and still runs"):
-        check_ended(lazy, lazy, [last(1), last(1, released=False)])
+        check_ended(lazy, lazy, [last(1), last(1, released=False)], running=False)
+
+
+def test_a_name_behind_the_release_counts_while_a_worker_runs() -> None:
+    lazy = stage("lazy", 0)
+    named = [*last(1), (Offset(9), Named(Nonce("m"), OwnerId("other"), "host"))]
+    check_ended(lazy, lazy, [named], running=False)
+    with pytest.raises(StateError, match="is lazy and still runs"):
+        check_ended(lazy, lazy, [named], running=True)

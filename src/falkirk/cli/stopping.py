@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -36,6 +37,14 @@ def listen() -> None:
         raise Told
 
     _answer(on_signal)
+    report = sys.unraisablehook
+
+    def without_told(unraisable: sys.UnraisableHookArgs) -> None:
+        """A callback from C has swallowed Told, which is known to be set: nobody wants to read of it."""
+        if unraisable.exc_type is not Told:
+            report(unraisable)
+
+    sys.unraisablehook = without_told
 
 
 def stop_on_signals(leaving: Callable[[], None] = lambda: None, stop: threading.Event | None = None) -> threading.Event:

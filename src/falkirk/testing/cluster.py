@@ -132,7 +132,7 @@ class Cluster:
             place += was.tasks
             for stage, record in here:
                 if check_stage(was, record, stage) is not None:
-                    check_ended(was, record, [self._records(p) for p in places])
+                    check_ended(was, record, [self._records(p) for p in places], running=False)
 
     def _records(self, place: TopicPartition) -> list[tuple[Offset, TaskRecord]]:
         return [(Offset(m.offset()), decode(m.value() or b"")) for m in self.read(place, 0)]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from falkirk.checkpoint.ids import InputPartition, TopicPartition
 from falkirk.checkpoint.reading import Records
-from falkirk.checkpoint.records import Released
+from falkirk.checkpoint.records import Named, Released
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import StateError
 from falkirk.runtime.host.settings import Settings
@@ -47,7 +47,7 @@ def check_rebuilds(found: Preflight, settings: Settings, topics: Topics) -> None
                 hint="give the flow another name, and backfill that",
             )
         partitions = [TopicPartition(steps, n) for n in numbers[was.id]]
-        check_ended(was, now, last_records(settings, partitions))
+        check_ended(was, now, last_records(settings, partitions), running=bool(topics.group(found.plan.app).members))
         inputs = {
             InputPartition.at(TopicPartition(i.topic, p), known.topics[i.topic].id): i
             for i in stage.inputs
@@ -62,8 +62,9 @@ def check_stage(was: StageRecord, now: StageRecord, stage: Stage) -> Needed | No
     return check_rebuilt(stage, schema.change(was.state, now.state).rebuilt)
 
 
-def check_ended(was: StageRecord, now: StageRecord, last: Sequence[Records]) -> None:
-    """In the tasks with these last records, nothing is in progress that a rebuild would begin from. Raises StateError."""
+def check_ended(was: StageRecord, now: StageRecord, last: Sequence[Records], *, running: bool) -> None:
+    """In the tasks with these last records, nothing is in progress that a rebuild would begin from. Raises StateError.
+    `running`: the app has workers."""
     steps = [last_step(records) for records in last]
     if left := [str(p) for p, step in enumerate(steps) if step is not None and is_moving(was, step)]:
         raise StateError(
@@ -72,9 +73,7 @@ def check_ended(was: StageRecord, now: StageRecord, last: Sequence[Records]) -> 
             where="--rebuild",
             hint="run the flow that the app ran last until it is: falkirk status shows when",
         )
-    clean = all(
-        records and isinstance(records[-1][1], Released) for records, step in zip(last, steps, strict=True) if step
-    )
+    clean = all(ended(records, running=running) for records, step in zip(last, steps, strict=True) if step)
     if now.recovery.replays and not clean:
         raise StateError(
             f"stage {was.id!r} is lazy and still runs, or has not ended cleanly: steps of the flow of before may have to be "
@@ -82,3 +81,11 @@ def check_ended(was: StageRecord, now: StageRecord, last: Sequence[Records]) -> 
             where="--rebuild",
             hint="run the flow of before, and end it with Ctrl-C, SIGTERM or falkirk drain; then rebuild",
         )
+
+
+def ended(records: Records, *, running: bool) -> bool:
+    """Whether the worker that ran a task released it after its last step. While no worker runs, a name behind that is of one
+    that was about to take the task over and left: it ran nothing."""
+    if running:
+        return isinstance(records[-1][1], Released)
+    return isinstance(next((r for _, r in reversed(records) if not isinstance(r, Named)), None), Released)
