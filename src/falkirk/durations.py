@@ -21,7 +21,7 @@ _BYTES = {**_DECIMAL, **_BINARY, "B": 1}
 def parse_duration(value: DurationLike, *, where: str = "") -> timedelta:
     """A timedelta from a number and its unit: us, ms, s, m, h or d. A timedelta stays as it is.
 
-    Raises ConfigError for what is no duration, or none greater than zero; `where` names the setting.
+    Raises ConfigError for a text that is not a duration greater than zero; `where` names the setting.
 
     >>> parse_duration("1.5s")
     datetime.timedelta(seconds=1, microseconds=500000)

@@ -45,11 +45,11 @@ class Wrong(fk.Aggregate):
     ("how", "says"),
     [
         ("add", "Wrong.add(None, [3]) raised ValueError: no threes ("),
-        ("other columns", "Wrong gave {'m': 1}, which is no state of n Int64"),
-        ("other type", "Wrong gave {'n': 'three'}, which is no state of n Int64"),
-        ("no dict", "Wrong gave 3, which is no state of n Int64"),
+        ("other columns", "Wrong gave {'m': 1}, which is not a valid state of n Int64"),
+        ("other type", "Wrong gave {'n': 'three'}, which is not a valid state of n Int64"),
+        ("no dict", "Wrong gave 3, which is not a valid state of n Int64"),
         ("result", "Wrong.result({'n': 3}) raised KeyError: 'three'"),
-        ("no int", "Wrong.result gave 'three', which is no Int64"),
+        ("no int", "Wrong.result gave 'three', which is not of type Int64"),
     ],
 )
 def test_it_is_told_which_rows_it_failed_on(how: str, says: str) -> None:

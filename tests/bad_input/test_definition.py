@@ -39,10 +39,14 @@ def refused(tmp_path: Path, text: str, name: str = "app.py:flow") -> DefinitionE
         ('bids.filter(fk.col("pirce") > 1)', "there is no column 'pirce'", "did you mean 'price'?"),
         ('bids.filter(fk.col("name") > 1)', "cannot compare string with numeric type", "name String"),
         ('bids.with_columns(x=fk.col("price").str.len_chars())', "expected `String`", "price Int64"),
-        ('flow.source("asks", value=fk.Json({"a": fk.Int64})).with_regime("lazy")', "'lazy' is no regime", "LazyCheckpoint"),
-        ('fk.Flow("b", regime="lazy")', "'lazy' is no regime", "fk.LazyCheckpoint()"),
-        ('fk.Flow("b", regime=fk.LazyCheckpoint)', "is no regime", "fk.LazyCheckpoint()"),
-        ('fk.EagerCheckpoint(step="10x")', "step='10x' is no duration", "100ms"),
+        (
+            'flow.source("asks", value=fk.Json({"a": fk.Int64})).with_regime("lazy")',
+            "'lazy' is not a regime",
+            "LazyCheckpoint",
+        ),
+        ('fk.Flow("b", regime="lazy")', "'lazy' is not a regime", "fk.LazyCheckpoint()"),
+        ('fk.Flow("b", regime=fk.LazyCheckpoint)', "is not a regime", "fk.LazyCheckpoint()"),
+        ('fk.EagerCheckpoint(step="10x")', "step='10x' is not a duration", "100ms"),
         ('fk.EagerCheckpoint(max_rows=0)', "max_rows=0", ""),
         ('fk.EagerCheckpoint(steps="1s")', "TypeError: EagerCheckpoint.__init__() got an unexpected", "fix it"),
         ('{}["a"]', "app.py cannot be imported: KeyError: 'a'", "python "),
@@ -59,7 +63,7 @@ def test_what_is_wrong_in_a_flow_is_said_with_its_line(tmp_path: Path, line: str
 
 def test_a_flow_that_does_nothing_is_named_by_the_line_where_it_begins(tmp_path: Path) -> None:
     error = refused(tmp_path, HEAD)
-    assert error.what == "the flow does nothing"
+    assert error.what == "the flow has no sink and no other effect"
     assert "app.py:2" in error.where
 
 

@@ -42,7 +42,7 @@ def test_every_error_names_the_record_and_the_mended_run_goes_on_from_it(stand: 
     stand.bids(50)
     shown = stand.cli(flow(MISSHAPEN))
     shown.assert_says(
-        5, "which is no row of id Int64, auction Int64", stand.place(60), "return dicts with these columns"
+        5, "which is not a valid row of id Int64, auction Int64", stand.place(60), "return dicts with these columns"
     )
 
     big = {"id": 100, "auction": 3, "bidder": 1, "price": 7, "note": "x" * 5000}
@@ -132,9 +132,7 @@ def test_too_much_that_does_not_decode_stops_the_run_and_nothing_is_lost(stand: 
     stand.topic()
     stand.bids(20)
     stand.put(b"1", b"{broken")
-    with pytest.raises(
-        SourceError, match=r"1 of the last \d+ failed, and stop_above= allows for 0 of 10,000.*not JSON"
-    ):
+    with pytest.raises(SourceError, match=r"1 of the last \d+ failed, and stop_above= allows 0 of 10,000.*not JSON"):
         stand.run(stand.flow(on_error=fk.DeadLetter(stop_above="0%")))
     letters = f"falkirk.{stand.name}.dead-letters"
     assert list(stand.read(letters)) == []
@@ -147,7 +145,7 @@ def test_too_much_that_does_not_decode_stops_the_run_and_nothing_is_lost(stand: 
 def test_a_null_key_a_key_of_another_spelling_and_one_in_anothers_place(stand: Stand) -> None:
     stand.topic()
     stand.bids(50)
-    with pytest.raises(SourceError, match=r"column auction spells b'.x00") as caught:
+    with pytest.raises(SourceError, match=r"column auction encodes to b'.x00") as caught:
         stand.go_on(flow_file(source='key=fk.Key("auction", fk.Int64BE)', name="-spelt"))
     assert f"source '{stand.prefix}bids'" in caught.value.where
     assert caught.value.hint.startswith("name the key's format")

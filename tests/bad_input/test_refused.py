@@ -86,7 +86,7 @@ def test_a_refusal_that_nobody_has_words_for_ends_the_app_too(stand: Stand, monk
         stand.configure(f"{stand.prefix}out", cleanup_policy="compact")
         time.sleep(0.5)
         put(stand, 2, None)
-        with pytest.raises(ClusterError, match=f"refused a transaction {aborts.REFUSALS} times running") as caught:
+        with pytest.raises(ClusterError, match=f"rejected a transaction {aborts.REFUSALS} times in a row") as caught:
             worker.run(lambda: False)
     assert f"ProduceRequest for {stand.prefix}out [0]" in caught.value.what
     assert f"writes to {stand.prefix}out" in caught.value.where

@@ -87,7 +87,7 @@ def test_two_flows_of_one_name_and_a_flow_whose_state_changed(stand: Stand) -> N
     another = flow_file().replace('id="stats"', 'id="others"')
     stand.cli(another, "--state-dir", str(stand.folder / "elsewhere")).assert_says(
         7,
-        f"another flow ran under the name '{stand.name}'",
+        f"a different flow has already used the name '{stand.name}'",
         "its stages: stats; this flow's: others",
         "a name of its own",
     )

@@ -54,11 +54,11 @@ def test_a_topic_that_is_made_anew_while_the_app_runs(stand: Stand) -> None:
     stand.topic()
     stand.sent = 0
     stand.bids(70)
-    made_anew = f"topic '{source}' was deleted and recreated: its offsets mean other records now"
+    made_anew = f"topic '{source}' was deleted and recreated: its offsets now mean other records"
     shown = going.end()
     shown.assert_says(4, source, "another name")
     # Which of these it meets first is a matter of when it looks.
-    assert any(says in shown.error for says in (made_anew, f"topic '{source}' is gone", "has ended before offset "))
+    assert any(says in shown.error for says in (made_anew, f"topic '{source}' is gone", "ends before offset "))
     with pytest.raises(SourceError, match=made_anew):
         stand.run(stand.flow())
     stand.go_on(anew())

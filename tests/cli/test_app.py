@@ -183,7 +183,7 @@ def test_a_second_supervisor_on_a_state_directory_is_told_so_at_once(app: Runnin
     code, _, err = app.call("run", "app.py:flow")
     assert code == 9
     assert f"error: app '{app.name}' runs already, with pid {first.pid}" in err
-    assert "to do: end that one first, or give this one a state directory of its own" in err
+    assert "to do: stop that one first, or give this one a separate state directory" in err
     assert app.status()["state"] == "running"
     first.send_signal(signal.SIGTERM)
     assert first.wait(60) == 0

@@ -185,8 +185,8 @@ def test_a_kafka_of_this_machine_has_no_settings_of_another(folder: Path) -> Non
         ("worker = 2", "there is no setting 'worker'", "falkirk.toml", "did you mean 'workers'"),
         ("workers = 0", "0 is not in the range", "the settings file, workers", "--help"),
         ("workers = {a = 1}", "neither text, number", "falkirk.toml, workers", "{env ="),
-        ("brokers = a:1", "the settings are no TOML", "falkirk.toml", "in quotes"),
-        ("kafka = 1", "'kafka' is no table", "falkirk.toml", "[kafka]"),
+        ("brokers = a:1", "the settings are not valid TOML", "falkirk.toml", "in quotes"),
+        ("kafka = 1", "'kafka' is not a table", "falkirk.toml", "[kafka]"),
         ('[kafka]\nbootstrap.servers = "a:1"', "brokers' addresses", "[kafka] bootstrap.servers", "brokers ="),
         (
             'brokers = "a:1"\n[kafka]\nsasl.password = {env = "NOWHERE"}',
@@ -194,11 +194,11 @@ def test_a_kafka_of_this_machine_has_no_settings_of_another(folder: Path) -> Non
             "falkirk.toml, [kafka] sasl.password",
             "set NOWHERE",
         ),
-        ("cluster = 1", "'cluster' is no table", "falkirk.toml", "[cluster.NAME]"),
-        ('[cluster]\nsales = "a:1"', "'cluster' is no table of tables", "falkirk.toml", "[cluster.NAME]"),
-        ("[cluster.Sales]", "'Sales' is no name for a cluster", "[cluster.Sales]", "small letters"),
+        ("cluster = 1", "'cluster' is not a table", "falkirk.toml", "[cluster.NAME]"),
+        ('[cluster]\nsales = "a:1"', "'cluster' is not a table of tables", "falkirk.toml", "[cluster.NAME]"),
+        ("[cluster.Sales]", "'Sales' is not a valid cluster name", "[cluster.Sales]", "small letters"),
         ('[cluster.sales]\nbroker = "a:1"', "no setting 'broker'", "[cluster.sales]", "did you mean 'brokers'"),
-        ('[cluster.sales]\nkafka = "a:1"', "'kafka' is no table", "[cluster.sales]", "[cluster.sales.kafka]"),
+        ('[cluster.sales]\nkafka = "a:1"', "'kafka' is not a table", "[cluster.sales]", "[cluster.sales.kafka]"),
         (
             '[cluster.sales.kafka]\nbootstrap.servers = "a:1"',
             "brokers' addresses",
@@ -240,7 +240,7 @@ def test_a_mistake_in_the_environment_is_said_with_its_place() -> None:
         settings("--brokers", "a:1", environment={"FALKIRK_CLUSTER_SALES_BROKER": "b:1"})
     assert "FALKIRK_CLUSTER_NAME_BROKERS" in caught.value.hint
     settings("--brokers", "a:1", environment={"FALKIRK_CLUSTER_SALES_PORT_9092_TCP": "tcp://10.0.0.7"})
-    with pytest.raises(ConfigError, match="'Sales' is no name for a cluster"):
+    with pytest.raises(ConfigError, match="'Sales' is not a valid cluster name"):
         settings("--brokers", "a:1", "--cluster", "Sales=b:1")
 
 

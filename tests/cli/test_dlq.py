@@ -183,5 +183,5 @@ def test_of_two_replays_the_later_one_goes_on(bench: Bench, monkeypatch: pytest.
     assert Replay(letters, Choice(), copies, False, lambda _: None).run() == 5
     placed = {(m.key(), m.partition()) for m in bench.messages(copies)}
     assert len(placed) == 5
-    with pytest.raises(ConfigError, match="is no offset"):
+    with pytest.raises(ConfigError, match="is not an offset"):
         bench.dlq("list", "--offset", "x")

@@ -257,7 +257,7 @@ def test_an_app_is_reset_to_offsets_with_empty_state(stand: Stand) -> None:
     for wrong, words in [
         ((f"{bids}:7=0",), f"reads no partition 7 of a topic '{bids}'"),
         ((f"{bids}:0=1000",), "and 1000 is none of them"),
-        (("tomorrow",), "'tomorrow' is no place in a topic"),
+        (("tomorrow",), "'tomorrow' is not a valid position in a topic"),
         (("2026-01-01T00:00:00",), "does not say in which time zone"),
         (("earliest", "latest"), "--to is given twice for all sources"),
     ]:
@@ -284,7 +284,7 @@ def test_an_app_is_reset_to_offsets_with_empty_state(stand: Stand) -> None:
     another = fk.Flow(stand.name)
     bids_by = another.source(bids, key="auction", value=fk.Json({"auction": fk.Int64}))
     bids_by.group_by("auction", id="others").agg(n=fk.len()).sink(f"{bids}-n", key="auction", value=fk.Json())
-    with pytest.raises(StateError, match="another flow ran under the name"):
+    with pytest.raises(StateError, match="a different flow has already used the name"):
         stand.app(another)
     code, said = desk.give("reset", stand.name, "--yes", stateful=True)
     assert code == 0, said

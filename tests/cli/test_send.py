@@ -88,14 +88,14 @@ def test_rows_are_keyed_placed_and_timed_as_the_flow_reads_them(asked: Request, 
 
 def test_the_first_line_that_is_no_row_is_named_and_those_before_it_are_sent(asked: Request) -> None:
     lines = [json.dumps(bid) for bid in BIDS[:3]]
-    with pytest.raises(ConfigError, match=r"line 3 is no row of 'bids': .*colour") as caught:
+    with pytest.raises(ConfigError, match=r"line 3 is not a valid row of 'bids': .*colour") as caught:
         asked("send", "bids", lines="\n".join([*lines[:2], '{"auction": 1, "colour": "red"}', lines[2]]))
     assert "auction Int64" in caught.value.hint
     assert len(asked("peek", "bids", "-n", "0", "--json").splitlines()) == 2
 
 
 def test_what_cannot_be_sent_to_is_said(asked: Request, topic_prefix: str) -> None:
-    with pytest.raises(ConfigError, match="reads nothing called 'bid'"):
+    with pytest.raises(ConfigError, match="has no source or table called 'bid'"):
         asked("send", "bid", lines="{}")
     two = f'flow.source("{topic_prefix}asks", value=fk.Text()).sink("{topic_prefix}copies", value=fk.Text())'
     with pytest.raises(ConfigError, match="reads from several") as caught:

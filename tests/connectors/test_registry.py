@@ -88,7 +88,7 @@ def test_the_subject_follows_a_strategy(server: RegistryServer, subject: str, ex
 
 
 def test_a_subject_is_a_pattern_of_what_is_known() -> None:
-    with pytest.raises(DefinitionError, match="is no pattern"):
+    with pytest.raises(DefinitionError, match="is not a valid pattern"):
         Avro(registry=fk.Registry("http://localhost:1"), subject="{tpoic}")
 
 

@@ -51,10 +51,10 @@ def test_a_step_that_is_refused_again_and_again_stops_the_app_with_what_and_wher
     assert waits == sorted(waits)
     assert sum(waits) > 55
     with pytest.raises(
-        ClusterError, match=rf"refused a transaction {REFUSALS} times running, .*: the broker's words"
+        ClusterError, match=rf"rejected a transaction {REFUSALS} times in a row, .*: the broker's words"
     ) as e:
         aborts.aborted([step(0, Why.REFUSED, "the broker's words")])
-    assert aborts.waits().startswith(f"transactions have failed {REFUSALS} times running, for ")
+    assert aborts.waits().startswith(f"transactions have failed {REFUSALS} times in a row, for ")
     for word in ("task stats/0, step 7", "bids[0]", "writes to out"):
         assert word in e.value.where
 
@@ -70,7 +70,7 @@ def test_what_is_not_said_against_the_records_never_stops_it_and_is_heard_of(
     assert waits[0] == 0
     assert max(waits) <= 1.1
     assert len(caplog.records) >= 900 / EVERY
-    assert "1000 times running" in caplog.text or "times running, for" in caplog.text
+    assert "1000 times in a row" in caplog.text or "times in a row, for" in caplog.text
 
 
 def test_a_rebalance_is_no_news(caplog: pytest.LogCaptureFixture) -> None:

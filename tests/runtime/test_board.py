@@ -94,7 +94,7 @@ def test_a_worker_that_dies_and_one_that_takes_its_place_are_told_with_the_time_
     board: Board, time: Time
 ) -> None:
     board.take(Started(0, 100))
-    assert report(board, running(0, 5, 5), running(1, 5, 5)) == "worker 0 (pid 100) runs 2 tasks"
+    assert report(board, running(0, 5, 5), running(1, 5, 5)) == "worker 0 (pid 100) now runs 2 tasks"
     assert report(board, running(0, 6, 6), running(1, 5, 5)) is None
     told = board.take(Ended(0, 100, "was killed by signal 9"))
     assert told == "worker 0 (pid 100) was killed by signal 9; a spare takes its place"
@@ -115,8 +115,8 @@ def test_a_worker_elsewhere_that_is_missed_later_has_been_away_since_it_was_hear
     board.take(Started(0, 100))
     report(board, running(0, 5, 5), running(1, 5, 5))
     time.now = 20.0
-    assert board.take(Ended(0, 100, "is silent", "Spark is to run it again", 12.0)) == (
-        "worker 0 (pid 100) is silent; Spark is to run it again"
+    assert board.take(Ended(0, 100, "is silent", "Spark must run it again", 12.0)) == (
+        "worker 0 (pid 100) is silent; Spark must run it again"
     )
     assert [s.running for s in board.stages()] == [0]
     board.take(Started(0, 101))
@@ -134,7 +134,7 @@ def test_a_spare_that_dies_is_not_taken_for_a_worker(board: Board) -> None:
 def test_tasks_that_come_and_go_without_a_death_are_told(board: Board) -> None:
     board.take(Started(0, 100))
     report(board, running(0, 5, 5), running(1, 5, 5))
-    assert report(board, running(0, 5, 5)) == "worker 0 (pid 100) runs 1 task, before 2"
+    assert report(board, running(0, 5, 5)) == "worker 0 (pid 100) now runs 1 task (was 2)"
 
 
 def test_rates_are_averaged_over_a_window_and_lags_add_up(board: Board) -> None:
@@ -175,7 +175,7 @@ def test_a_run_until_the_end_says_what_it_waits_for_while_spark_works(board: Boa
     board.app = replace(board.app, batches=BATCHES)
     assert "Spark" not in line(board, (10, 20))
     assert "100 % of 20 input records" in line(board, (20, 20))
-    assert "waits for Spark: the first epoch of usual (its driver starts)" in line(board, (20, 20))
+    assert "waits for Spark: the first epoch of usual (its driver is starting)" in line(board, (20, 20))
     board.take(EpochReport("usual", 3, "running", "Spark starts"))
     assert "waits for Spark: epoch 3 of usual: Spark starts" in line(board, (20, 20))
     assert "waits for Spark: epoch 3 of usual: Spark starts" in text(board, (20, 20))

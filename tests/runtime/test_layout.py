@@ -186,7 +186,7 @@ def test_a_steps_topic_that_grew_is_another_runs_doing() -> None:
         ),
         ([stage(inputs=("asks",))], SourceError, "it read bids, and does not now; it reads asks, and did not"),
         ([stage(regime="lazy")], StateError, "the regime of stage 'stats' has changed from eager to lazy"),
-        ([stage(id="other")], StateError, "another flow ran under the name 'app'"),
+        ([stage(id="other")], StateError, "a different flow has already used the name 'app'"),
     ],
 )
 def test_a_stage_that_cannot_go_on_is_refused(now: list[StageRecord], error: type[FalkirkError], words: str) -> None:
@@ -213,7 +213,7 @@ def test_a_lazy_stage_keeps_its_outputs_and_a_stage_without_state_need_not_keep_
 
 def test_a_layout_of_a_later_format_is_refused_and_so_is_what_is_none() -> None:
     later = msgspec.json.encode(msgspec.structs.replace(KNOWN, format=2))
-    with pytest.raises(StateError, match="has format 2, and this Falkirk reads format 1"):
+    with pytest.raises(StateError, match="has format 2, but this Falkirk reads format 1"):
         layout.decode_layout(later)
     with pytest.raises(StateError, match="cannot be read"):
         layout.decode_layout(b"{}")
@@ -348,7 +348,7 @@ def test_a_source_that_grew_or_was_made_anew_and_another_flow_of_the_name_are_re
         bids.group_by("price", id="prices").agg(n=fk.len()).sink(f"{prefix}prices", key="price", value=fk.Json())
 
     cluster.flow(counts)
-    with pytest.raises(StateError, match="another flow ran under the name"):
+    with pytest.raises(StateError, match="a different flow has already used the name"):
         cluster.flow(another)
     assert not cluster.topics.describe([f"{cluster.prefix}prices"])
 

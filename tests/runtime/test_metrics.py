@@ -246,7 +246,7 @@ def test_an_address_that_cannot_be_listened_at_is_said(http: Http, metrics: Metr
     with pytest.raises(ConfigError, match=f"cannot listen at {taken}: Address already in use"):
         Http(taken, metrics)
     for wrong in ("host", "host:", "1:70000", ":-1"):
-        with pytest.raises(ConfigError, match="is no address"):
+        with pytest.raises(ConfigError, match="is not a valid address"):
             Http(wrong, metrics)
     with pytest.raises(ConfigError, match="cannot listen at no such host:1: "):
         Http("no such host:1", metrics)

@@ -143,12 +143,12 @@ def test_a_lazy_task_without_a_store_waits_and_says_what_for(
     with s3.behaving(outage):
         waiting = Waiting(lambda go_on: at(opened(here, go_on=go_on)))
         until(lambda: here.waits(LAZY.id))
-        assert (here.waits(LAZY.id) or "").startswith("the checkpoint store, away since 20")
+        assert (here.waits(LAZY.id) or "").startswith("the checkpoint store, unavailable since 20")
         assert waiting.waits
     assert waiting.ends() == 7
     assert here.waits(LAZY.id) is None
     assert "task lazy/0 waits for the checkpoint store" in caplog.text
-    assert "the checkpoint store is away since" in caplog.text
+    assert "the checkpoint store is unavailable since" in caplog.text
     assert "answers again" in caplog.text
 
 

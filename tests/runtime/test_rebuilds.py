@@ -51,7 +51,7 @@ def test_a_source_is_read_from_where_the_app_began() -> None:
         (SOURCE, topics(8), (7,), "the app began at offset 7, and topic 'bids' begins at 8"),
         (SOURCE, topics(1), (), "the app began at offset 0"),
         (SOURCE, topics(0, policy="compact,delete"), (0,), "is compacted"),
-        (Input("bids", "bids", "source", start="latest"), topics(0), (0,), "not on record where the app began"),
+        (Input("bids", "bids", "source", start="latest"), topics(0), (0,), "no record of where the app began"),
         (Input("bids", "bids", "source", start={0: 20}), topics(21), (), "began at offset 20"),
         (Input("bids", "bids", "source", start=1_700_000_000_000), topics(12, since=12), (0,), "began at offset 0"),
         (Input("bids", "bids", "edge"), topics(5), (), "began at offset 0"),

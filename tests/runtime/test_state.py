@@ -92,7 +92,9 @@ def test_a_key_that_is_none_of_the_state_s_is_said(kept: tuple[Table, TaskState,
     table, _, _ = kept
     with pytest.raises(ConfigError, match="a key of this state has 2 columns, and 1 given"):
         key_of(table, ["2026-11-01"])
-    with pytest.raises(ConfigError, match="'soon' is no Date\n  where: the key's columns: day: Date, shop: String"):
+    with pytest.raises(
+        ConfigError, match="'soon' is not a valid Date\n  where: the key's columns: day: Date, shop: String"
+    ):
         key_of(table, ["soon", "north"])
 
 
@@ -117,7 +119,7 @@ def test_keys_are_given_as_text(kind: pl.DataType, text: str | None, value: obje
 
 def test_a_boolean_is_true_or_false() -> None:
     table = Table("app", "s", "", "", 1, pl.Schema({"k": pl.Boolean()}), pl.Schema({}), parts=False)
-    with pytest.raises(ConfigError, match="'1' is no Boolean"):
+    with pytest.raises(ConfigError, match="'1' is not a valid Boolean"):
         key_of(table, ["1"])
 
 

@@ -74,7 +74,7 @@ def test_the_first_works_though_the_second_cannot_start(supervisor: Supervisor) 
     supervisor.run(lambda: next(turns), told.append)
     assert told[0] == Started(0, one.process.pid)
     assert isinstance(told[1], Line)
-    assert "is tried again: the flow cannot be loaded" in told[1].text
+    assert "retrying: the flow cannot be loaded" in told[1].text
 
 
 def test_there_is_a_spare_once_all_workers_have_worked_for_long_enough(

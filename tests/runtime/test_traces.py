@@ -355,7 +355,7 @@ def test_without_opentelemetry_a_worker_that_is_to_send_spans_is_refused_and_one
 def test_what_is_no_url_of_a_collector_is_refused_before_anything_is_loaded() -> None:
     done = CliRunner().invoke(run, ["nothing:flow", "--brokers", "127.0.0.1:1", "--traces", "collector:4317"])
     assert isinstance(done.exception, ConfigError)
-    assert "'collector:4317' is no URL\n  where: --traces\n" in str(done.exception)
+    assert "'collector:4317' is not a URL\n  where: --traces\n" in str(done.exception)
 
 
 def test_what_opentelemetry_cannot_use_is_said(environment: pytest.MonkeyPatch) -> None:

@@ -180,9 +180,9 @@ def test_explain_says_which_cluster_a_source_is_in() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"cluster": "sales-1:9092"}, "'sales-1:9092' is no name for a cluster"),
+        ({"cluster": "sales-1:9092"}, "'sales-1:9092' is not a valid cluster name"),
         ({"cluster": "Sales"}, "small letters"),
-        ({"topic": ["a", "sales:bids"]}, "no topic can be called 'sales:bids'"),
+        ({"topic": ["a", "sales:bids"]}, "a topic cannot be named 'sales:bids'"),
         ({"topic": "sales:bids"}, 'to read one of another cluster: cluster="NAME"'),
     ],
 )

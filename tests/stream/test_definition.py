@@ -50,12 +50,16 @@ WRONG: list[tuple[str, Build, str]] = [
     ),
     ("wrong method", lambda f, s: s.with_columns(x=fk.col("price").str.len_chars()), "expected `String`"),
     ("predicate that is no predicate", lambda f, s: s.filter(fk.col("price") + 1), "is Int64"),
-    ("aggregate among rows", lambda f, s: s.select(fk.col("price").sum()), "price.sum() is not row-wise: sum looks at"),
+    (
+        "aggregate among rows",
+        lambda f, s: s.select(fk.col("price").sum()),
+        "price.sum() is not row-wise: sum needs more than one row",
+    ),
     ("window", lambda f, s: s.with_columns(x=fk.col("price").shift(1)), "x = price.shift(n=1) is not row-wise: shift"),
     (
         "aggregate deep inside",
         lambda f, s: s.filter(fk.col("price") > fk.col("price").mean()),
-        "price > price.mean() is not row-wise: mean looks at more rows than one",
+        "price > price.mean() is not row-wise: mean needs more than one row",
     ),
     ("constants only", lambda f, s: s.select(one=1), "only constants"),
     ("nothing selected", lambda f, s: s.select(), "no expression"),
@@ -67,8 +71,8 @@ WRONG: list[tuple[str, Build, str]] = [
     ),
     ("mean of text", lambda f, s: s.group_by("auction").agg(x=fk.mean("name")), "mean of 'name'"),
     ("unknown column to sum", lambda f, s: s.group_by("auction").agg(x=fk.sum("pric")), "did you mean 'price'"),
-    ("no aggregate", lambda f, s: s.group_by("auction").agg(), "nothing is aggregated"),
-    ("not an aggregate", lambda f, s: s.group_by("auction").agg(x=fk.col("price")), "is no aggregate"),
+    ("no aggregate", lambda f, s: s.group_by("auction").agg(), "agg() has no aggregates"),
+    ("not an aggregate", lambda f, s: s.group_by("auction").agg(x=fk.col("price")), "is not an aggregate"),
     ("aggregate named as the key", lambda f, s: s.group_by("auction").agg(auction=fk.len()), "column of the group"),
     (
         "aggregate of an aggregating expression",
@@ -86,40 +90,48 @@ WRONG: list[tuple[str, Build, str]] = [
         "does not define `retract`",
     ),
     ("aggregate of no column", lambda f, s: s.group_by("auction").agg(x=NoRetract()), "of no column"),
-    ("no columns to group by", lambda f, s: s.group_by(), "no column is given"),
-    ("expression to group by", lambda f, s: s.group_by(fk.col("auction")), "is no name of a column"),
+    ("no columns to group by", lambda f, s: s.group_by(), "there is no column"),
+    ("expression to group by", lambda f, s: s.group_by(fk.col("auction")), "is not a column name"),
     ("column twice", lambda f, s: s.group_by("auction", "auction"), "named twice"),
     (
         "two groupings of one id",
         lambda f, s: [s.group_by("auction", id="x").agg(n=fk.len()) for _ in "ab"],
-        "two are called 'x'",
+        "two operators are named 'x'",
     ),
-    ("two groupings of one derived id", lambda f, s: [table(s), table(s)], "two are called 'by.auction'"),
-    ("two sources of one name", lambda f, s: f.source("bids", value=JSON), "two are called 'bids'"),
-    ("two sinks of one name", lambda f, s: [s.sink("out", value=fk.Json()) for _ in "ab"], "two are called 'out'"),
+    ("two groupings of one derived id", lambda f, s: [table(s), table(s)], "two operators are named 'by.auction'"),
+    ("two sources of one name", lambda f, s: f.source("bids", value=JSON), "two operators are named 'bids'"),
+    (
+        "two sinks of one name",
+        lambda f, s: [s.sink("out", value=fk.Json()) for _ in "ab"],
+        "two operators are named 'out'",
+    ),
     ("sink key missing", lambda f, s: s.sink("out", key="acution", value=fk.Json()), "did you mean 'auction'"),
     ("table without a sink key", lambda f, s: table(s).sink("out", value=fk.Json()), "the sink has none"),
     (
         "sink key that does not tell apart",
         lambda f, s: table(s).sink("out", key="n", value=fk.Json()),
-        "does not tell the rows apart",
+        "does not identify a row",
     ),
     ("sink format that does not fit", lambda f, s: s.sink("out", value=fk.Text()), ""),
-    ("source format without a schema", lambda f, s: f.source("x", value=fk.Json()), "no schema"),
+    ("source format without a schema", lambda f, s: f.source("x", value=fk.Json()), "needs a schema"),
     ("source key missing", lambda f, s: f.source("x", key="id", value=JSON), "no column 'id'"),
-    ("repartition by nothing", lambda f, s: f.source("x", value=JSON, repartition=True), "by what"),
+    (
+        "repartition by nothing",
+        lambda f, s: f.source("x", value=JSON, repartition=True),
+        "repartition=True needs a key",
+    ),
     ("unknown metadata", lambda f, s: f.source("x", value=JSON, metadata=["ofset"]), "did you mean 'offset'"),
     (
         "metadata named as a column",
         lambda f, s: f.source("x", value=JSON, metadata={"name": "key"}),
         "rename the latter",
     ),
-    ("unknown start", lambda f, s: f.source("x", value=JSON, start="now"), "no place to begin"),
+    ("unknown start", lambda f, s: f.source("x", value=JSON, start="now"), "is not a valid start"),
     ("start without a zone", lambda f, s: f.source("x", value=JSON, start=datetime(2026, 1, 1)), "has no zone"),  # noqa: DTZ001
-    ("bad name", lambda f, s: f.source("a b", value=JSON), "no name for a source"),
+    ("bad name", lambda f, s: f.source("a b", value=JSON), "is not a valid name for a source"),
     ("other columns in concat", lambda f, s: s.concat(s.select("name")), "other columns"),
-    ("concat across flows", lambda f, s: s.concat(fk.Flow("other").source("x", value=JSON)), "two flows"),
-    ("not a function", lambda f, s: s.map("upper"), "no function"),
+    ("concat across flows", lambda f, s: s.concat(fk.Flow("other").source("x", value=JSON)), "different flows"),
+    ("not a function", lambda f, s: s.map("upper"), "is not a function"),
     ("process of a table", lambda f, s: table(s).key_by("auction").process(lambda r, k: None), "cannot take them back"),
     ("process class", lambda f, s: s.key_by("auction").process(fk.Process), "pass an object"),
     (
@@ -135,16 +147,16 @@ WRONG: list[tuple[str, Build, str]] = [
     ("column without a name", lambda f, s: f.source("x", value=fk.Json({1: int})), "is a string"),
     ("name of a format", lambda f, s: f.source("x", value="json"), "write value=fk.Json("),
     ("name of a sink's format", lambda f, s: s.sink("x", value="avro"), "write value=fk.Avro("),
-    ("number for a key", lambda f, s: f.source("x", key=7, value=JSON), "no name of a column"),
+    ("number for a key", lambda f, s: f.source("x", key=7, value=JSON), "is not a column name"),
     ("type for a key's format", lambda f, s: f.source("x", key=fk.Key("auction", int), value=JSON), "fk.Int64BE"),  # type: ignore[arg-type]
     ("type for text", lambda f, s: f.source("x", value=fk.Text(int)), 'fk.Text("name")'),  # type: ignore[arg-type]
     ("max of a list", lambda f, s: lists(f).group_by("k").agg(x=fk.max("l")), "numbers, times, text"),
-    ("dict for a format", lambda f, s: f.source("x", value={"a": fk.Int64}), "is no format"),
-    ("dict for a sink's format", lambda f, s: s.sink("x", value={"a": fk.Int64}), "is no format"),
-    ("column of ours", lambda f, s: s.select(__falkirk_ts="price"), "named as Falkirk's own"),
-    ("no regime", lambda f, s: s.with_regime("lazy"), "is no regime"),
-    ("bad duration", lambda f, s: fk.EagerCheckpoint(step="soon"), "no duration"),
-    ("no schema", lambda f, s: s.map(dict, returns={}), ""),
+    ("dict for a format", lambda f, s: f.source("x", value={"a": fk.Int64}), "is not a format"),
+    ("dict for a sink's format", lambda f, s: s.sink("x", value={"a": fk.Int64}), "is not a format"),
+    ("column of ours", lambda f, s: s.select(__falkirk_ts="price"), "reserved for Falkirk"),
+    ("no regime", lambda f, s: s.with_regime("lazy"), "is not a regime"),
+    ("bad duration", lambda f, s: fk.EagerCheckpoint(step="soon"), "is not a duration"),
+    ("needs a schema", lambda f, s: s.map(dict, returns={}), ""),
     ("no type", lambda f, s: s.map(dict, returns={"a": "Int64"}), ""),
 ]
 
@@ -171,13 +183,13 @@ def test_errors_name_the_line_of_the_users_call() -> None:
 
 def test_a_flow_that_does_nothing_is_refused() -> None:
     flow = fk.Flow("app")
-    with pytest.raises(fk.FalkirkError, match="does nothing"):
+    with pytest.raises(fk.FalkirkError, match="has no sink and no other effect"):
         flow.plan()
     flow.source("bids", value=JSON).filter(fk.col("price") > 1)
-    with pytest.raises(fk.FalkirkError, match="does nothing"):
+    with pytest.raises(fk.FalkirkError, match="has no sink and no other effect"):
         flow.plan()
     flow.source("used", value=JSON).sink("out", value=fk.Json())
-    with pytest.raises(fk.FalkirkError, match="nothing is done with the source"):
+    with pytest.raises(fk.FalkirkError, match="nothing uses the source"):
         flow.plan()
 
 

@@ -71,7 +71,7 @@ REFUSED: dict[str, Callable[[Stream], Any]] = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_async_is_refused_with_a_hint(what: str) -> None:
     numbers = fk.Flow("async").source("numbers", value=fk.Json({"n": fk.Int64}))
-    with pytest.raises(DefinitionError, match="is async, and a step waits for no coroutine") as error:
+    with pytest.raises(DefinitionError, match="is async, and a step cannot wait for a coroutine") as error:
         REFUSED[what](numbers)
     assert "write it with def" in error.value.hint
     assert "test_functions.py:" in error.value.where

@@ -244,15 +244,15 @@ def test_lookups_that_cannot_be_are_refused_where_they_are_defined() -> None:
     grouped = stream.group_by("carrier", id="n").agg(n=fk.len())
     for words, wrong in {
         "no table": lambda: stream.lookup(stream),  # type: ignore[arg-type]
-        "two flows": lambda: flights(other).lookup(carriers),
-        "no way to look up": lambda: stream.lookup(carriers, how="outer"),  # type: ignore[arg-type]
+        "different flows": lambda: flights(other).lookup(carriers),
+        "is not supported": lambda: stream.lookup(carriers, how="outer"),  # type: ignore[arg-type]
         "can be taken back": lambda: grouped.lookup(carriers),
-        "they never meet": lambda: stream.lookup(carriers, "delay"),
+        "they never match": lambda: stream.lookup(carriers, "delay"),
         "no column 'nmae'": lambda: stream.lookup(carriers, columns=["nmae"]),
         "a column 'delay' already": lambda: stream.lookup(carriers, columns={"name": "delay"}),
         "one column, and on= names 2": lambda: stream.lookup(carriers, ["carrier", "route"]),
         "there is no column 'flag'": lambda: stream.lookup(carriers, "flag"),
-        "does not tell the rows": lambda: flow.table(grouped, key="n"),
+        "does not identify the rows": lambda: flow.table(grouped, key="n"),
         "nothing is known": lambda: flow.table(stream, key="carrier"),
         "has no schema": lambda: flow.table("x", key="k", value=fk.Json()),
     }.items():
@@ -264,7 +264,7 @@ def test_a_table_that_nobody_looks_up_is_refused() -> None:
     flow = fk.Flow("f")
     flow.table("carriers", key="carrier", value=NAMES)
     flights(flow).sink("out", key="carrier", value=fk.Json())
-    with pytest.raises(DefinitionError, match="nothing is done with the source"):
+    with pytest.raises(DefinitionError, match="nothing uses the source"):
         flow.plan()
 
 

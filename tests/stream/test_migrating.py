@@ -197,7 +197,7 @@ def test_a_function_that_fails_is_mended_and_goes_on() -> None:
 
     for by, what in (
         (fails, "ZeroDivisionError"),
-        (lambda row: {"cents": "much"}, "no row of the version after it: cents"),
+        (lambda row: {"cents": "much"}, "no row of the next version: cents"),
     ):
         app.change(paid(2, fk.From(1, state={"euros": float}, tables=Paid.tables, by=by)))
         with pytest.raises(UserCodeError, match=what) as raised:
@@ -321,13 +321,13 @@ def refused() -> Iterator[tuple[Callable[[], object], str]]:
     n, cents = {"n": fk.len()}, {"cents": int}
     yield lambda: paid(2, fk.From(1, state={"euros": float}, tables=Paid.tables)), "table 'state' has other columns"
     yield lambda: paid(2, fk.From(1, state={"euros": float}, by={"stat": in_cents})), "`by` is for table 'stat'"
-    yield lambda: paid(2, fk.From(1, state={"euros": float}, by={"state": 100})), "100 is no function"  # type: ignore[dict-item]
-    yield lambda: paid(2, fk.From(1, agg=n)), "a process has no aggregates"
+    yield lambda: paid(2, fk.From(1, state={"euros": float}, by={"state": 100})), "100 is not a function"  # type: ignore[dict-item]
+    yield lambda: paid(2, fk.From(1, agg=n)), "a process does not have aggregates"
     yield lambda: paid(2, fk.From(2, state=cents, tables=Paid.tables)), "version 2 is there twice"
-    yield lambda: paid(2, 1), "1 is no earlier version"  # type: ignore[arg-type]
+    yield lambda: paid(2, 1), "1 is not an earlier version"  # type: ignore[arg-type]
     yield lambda: grouped(n, fk.From(1, state=cents)), "does not say which aggregates there were"
     yield lambda: grouped(n, fk.From(1, agg=n)), "version 1 is there twice"
-    yield lambda: grouped({"n": fk.sum("euros")}, fk.From(1, agg=n)), "'n' is another aggregate"
+    yield lambda: grouped({"n": fk.sum("euros")}, fk.From(1, agg=n)), "'n' is a different aggregate"
     yield lambda: grouped(n, fk.From(0, agg=n, by={"n": in_cents})), "is one function"
     for regime in (fk.LazyCheckpoint(), fk.Batch()):
         rows = fk.Flow("app", regime=regime).source("paid", key="user", value=PAID)

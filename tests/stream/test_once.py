@@ -119,7 +119,7 @@ def test_a_topic_that_was_made_anew_is_an_error() -> None:
 
 
 def test_what_is_no_state_is_refused() -> None:
-    with pytest.raises(StateError, match="no state of a reader"):
+    with pytest.raises(StateError, match="not the state of a reader"):
         fk.Once(b"{}")
     with pytest.raises(ConfigError, match="copied=False"):
         fk.Once(fk.Once().state(), copied=True)

@@ -189,8 +189,8 @@ def test_a_plain_function_is_a_process() -> None:
     ("body", "says"),
     [
         (lambda row, key: 1 // 0, "raised ZeroDivisionError"),
-        (lambda row, key: key.put({"m": 1}), "is no row of table 'state'"),
-        (lambda row, key: key.put({"n": "one"}), "is no row of table 'state', whose columns are n Int64"),
+        (lambda row, key: key.put({"m": 1}), "is not a valid row of table 'state'"),
+        (lambda row, key: key.put({"n": "one"}), "is not a valid row of table 'state', whose columns are n Int64"),
         (lambda row, key: key.get("other"), "no table 'other'; there are state"),
         (lambda row, key: {"user": 1}, "no row of user String, x Int64"),
         (lambda row, key: key.set_timer(datetime(2026, 1, 1)), "needs a zone"),  # noqa: DTZ001

@@ -72,7 +72,7 @@ def test_what_does_not_decode_goes_to_the_dead_letters_with_its_address() -> Non
 def test_a_key_that_its_column_does_not_spell_stops_the_app() -> None:
     app = MemoryApp(auction_stats())
     app.append("bids", b"8", b'{"auction":7,"price":20}')
-    with pytest.raises(fk.FalkirkError, match=r"key is b'8', and column auction spells b'7'") as caught:
+    with pytest.raises(fk.FalkirkError, match=r"key is b'8', but column auction encodes to b'7'") as caught:
         app.run()
     assert "topic bids, partition 0, offset 0" in caught.value.where
     assert "repartition=True" in caught.value.hint

@@ -127,7 +127,7 @@ def test_of_a_stream_what_is_missing_is_added_and_what_cannot_be_taken_back_is_t
     assert due - after == Counter()
     assert after - due == before - due
     assert (before - due).total() == 14
-    told = [r.getMessage() for r in caplog.records if "cannot be taken back" in r.getMessage()]
+    told = [r.getMessage() for r in caplog.records if "cannot be retracted" in r.getMessage()]
     assert [message for message in told if "numbered" in message]
     # Of rows that were only added, the stage behind the exchange counts what was said wrongly, too.
     assert held(app)["most"] == {n: {"n": n, "rows": 7} for n in (1, 2, 3, 4, 30, 40)}

@@ -186,9 +186,9 @@ def test_what_is_wrong_with_a_test_is_said() -> None:
         app.send("bids", [{"auction": "one", "price": 2}])
     with pytest.raises(ConfigError, match="is sent a list of rows"):
         app.send("bids", {"auction": 1, "price": 2})  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="reads nothing called 'bid'"):
+    with pytest.raises(ConfigError, match="has no source or table called 'bid'"):
         app.send("bid", [])
-    with pytest.raises(ConfigError, match="keeps no state for 'top'"):
+    with pytest.raises(ConfigError, match="has no state for 'top'"):
         app.state("top")
     with pytest.raises(ConfigError, match="no step 9 to crash at: the run has steps 1 to 3"):
         fk.testing.run(flow, {"bids": ROWS[:2]}, crash_at=[9])

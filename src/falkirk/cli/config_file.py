@@ -118,11 +118,11 @@ def read(path: Path, known: Collection[str]) -> Given:
     try:
         content = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"cannot read the settings: {why}", where=str(path)) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
-            f"the settings are no TOML: {error}",
+            f"the settings are not valid TOML: {error}",
             where=str(path),
             hint='write text in quotes: brokers = "broker-1:9092"; and each name once',
         ) from error
@@ -134,7 +134,9 @@ def read(path: Path, known: Collection[str]) -> Given:
         ("spark", spark, 'driver.memory = "4g"'),
     ):
         if not isinstance(table, dict):
-            raise ConfigError(f"{name!r} is no table", where=str(path), hint=f"write [{name}], and below it {example}")
+            raise ConfigError(
+                f"{name!r} is not a table", where=str(path), hint=f"write [{name}], and below it {example}"
+            )
     settings = _client_table(kafka, f"{path}, [kafka]", "above the tables")
     clusters = _clusters(content.pop("cluster", {}), path)
     sparks = {f"spark.{name.removeprefix('spark.')}": value for name, value in flat(spark)}
@@ -153,7 +155,7 @@ def _client_table(table: Any, where: str, place: str) -> dict[str, Any]:
     settings = dict(flat(table))
     if "bootstrap.servers" in settings:
         raise ConfigError(
-            "the brokers' addresses are no setting of the client alone",
+            "the brokers' addresses are not only a client setting",
             where=f"{where} bootstrap.servers",
             hint=f'write brokers = "HOST:PORT,…" {place}',
         )
@@ -164,7 +166,7 @@ def _clusters(tables: Any, path: Path) -> dict[str, dict[str, Any]]:
     """The tables of other clusters. Raises ConfigError."""
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise ConfigError(
-            "'cluster' is no table of tables",
+            "'cluster' is not a table of tables",
             where=str(path),
             hint='write [cluster.NAME], and below it brokers = "HOST:PORT"; its security goes below [cluster.NAME.kafka]',
         )
@@ -172,13 +174,13 @@ def _clusters(tables: Any, path: Path) -> dict[str, dict[str, Any]]:
     for name, table in tables.items():
         where = f"{path}, [cluster.{name}]"
         if not CLUSTER.fullmatch(name):
-            raise ConfigError(f"{name!r} is no name for a cluster", where=where, hint=NAMES)
+            raise ConfigError(f"{name!r} is not a valid cluster name", where=where, hint=NAMES)
         for setting in table:
             if setting not in ("brokers", "kafka"):
                 hint = f"{did_you_mean(setting, ['brokers'])}, and the table [cluster.{name}.kafka] for its client's settings"
                 raise ConfigError(f"there is no setting {setting!r}", where=where, hint=hint)
         if not isinstance(client := table.get("kafka", {}), dict):
-            raise ConfigError("'kafka' is no table", where=where, hint=f"write [cluster.{name}.kafka]")
+            raise ConfigError("'kafka' is not a table", where=where, hint=f"write [cluster.{name}.kafka]")
         brokers = {"brokers": table["brokers"]} if "brokers" in table else {}
         found[name] = {**_client_table(client, f"{path}, [cluster.{name}.kafka]", f"below [cluster.{name}]"), **brokers}
     return found
@@ -222,7 +224,7 @@ def value_of(value: Any, where: str, environment: Mapping[str, str] = os.environ
             try:
                 return Path(name).read_text().rstrip("\r\n")
             except (OSError, UnicodeDecodeError) as error:
-                why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+                why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
                 raise ConfigError(f"cannot read {name}: {why}", where=where) from error
     raise ConfigError(
         "a value is neither text, number, true, false nor a list of texts",

@@ -212,7 +212,7 @@ def _choice(options: dict[str, Any]) -> Choice:
     if (text := options["offsets"]) is not None:
         found = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
         if found is None:
-            raise ConfigError(f"{text!r} is no offset", where="--offset", hint="write 17, or 17-20")
+            raise ConfigError(f"{text!r} is not an offset", where="--offset", hint="write 17, or 17-20")
         offsets = (int(found[1]), int(found[2] or found[1]))
     return Choice(options["stage"], options["reason"], options["topic"], options["partition"], offsets)
 

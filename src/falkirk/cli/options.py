@@ -285,7 +285,7 @@ def _reach(options: dict[str, Any]) -> dict[str, Any]:
 def _named(clusters: Sequence[str]) -> dict[str, str]:
     found = _pairs("--cluster", clusters)
     if wrong := next((name for name in found if not CLUSTER.fullmatch(name)), None):
-        raise ConfigError(f"{wrong!r} is no name for a cluster", where="--cluster", hint=NAMES)
+        raise ConfigError(f"{wrong!r} is not a valid cluster name", where="--cluster", hint=NAMES)
     return found
 
 

@@ -110,7 +110,7 @@ def _texts(key: str, table: Table) -> list[str | None]:
     except msgspec.DecodeError as error:
         names = ", ".join(table.keys)
         raise ConfigError(
-            f"{key!r} is no key of this state, which has the columns {names}",
+            f"{key!r} is not a valid key of this state, which has the columns {names}",
             hint='give a JSON array: \'["JFK","LAX"]\'',
         ) from error
     return [None if v is None else v if isinstance(v, str) else msgspec.json.encode(v).decode() for v in given]

@@ -144,7 +144,7 @@ def _grow(tree: Tree, made: Made) -> None:
     if made.clock is None:
         tree.add(Text(_gone(made), "yellow"))
         for r in made.upto:
-            tree.add(Text(f"something of {r.topic}[{r.partition}] below {r.end:,}"))
+            tree.add(Text(f"an unknown range of {r.topic}[{r.partition}] below offset {r.end:,}"))
         return
     facts = [in_words(made.clock), made.owner and f"by {made.owner}"]
     facts += [

@@ -76,7 +76,7 @@ class Once:
                 self._state = msgspec.json.decode(state, type=_State)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise StateError(
-                    f"this is no state of a reader: {error}", hint="give what Once.state() gave"
+                    f"this is not the state of a reader: {error}", hint="give what Once.state() gave"
                 ) from error
             if self._state.copied != copied:
                 raise ConfigError(

@@ -155,9 +155,7 @@ class Registry:
                     hint="records wait until it does; none is lost",
                 )
             if not told:
-                logger.warning(
-                    "the schema registry does not answer, and is asked again: %s (%s of %r)", why, what, self
-                )
+                logger.warning("the schema registry does not answer; retrying: %s (%s of %r)", why, what, self)
                 told = True
             time.sleep(pause * random.uniform(0.5, 1))
             pause = min(2 * pause, 2.0)

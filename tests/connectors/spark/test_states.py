@@ -113,7 +113,7 @@ def test_spark_shows_the_same(place: dict[str, str], spark: SparkSession) -> Non
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"state": "summs"}, ConfigError, "the flow keeps no state for 'summs'\n.*did you mean 'sums'"),
+        ({"state": "summs"}, ConfigError, "the flow has no state for 'summs'\n.*did you mean 'sums'"),
         ({"state": "lasts/sene"}, ConfigError, "operator 'lasts' has no table 'sene'\n.*did you mean 'seen'"),
         ({"state": "sums", "checkpoint": ""}, ConfigError, "state has no option 'checkpoint'"),
         ({"state": "sums", "flow": "nowhere:flow"}, ConfigError, "there is no module or file 'nowhere'"),

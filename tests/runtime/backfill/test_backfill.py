@@ -27,7 +27,7 @@ def test_a_backfill_and_a_run_are_a_run_from_the_start(stand: Stand) -> None:
     stand.run("run", "filled", "--until", "end")
     stand.run("run", "streamed", "--until", "end")
     stand.check("filled", "streamed")
-    assert "has run already" in clean(stand.run("backfill", "streamed", code=7))
+    assert "has already run" in clean(stand.run("backfill", "streamed", code=7))
 
 
 def test_a_backfill_that_is_killed_is_finished_by_the_next(stand: Stand) -> None:

@@ -138,11 +138,11 @@ def test_an_app_that_has_run_is_refused_and_runs_on(stand: Backfills, monkeypatc
     stand.append(1_000)
     stand.run("run", "filled", "--until", "end")
     before = stand.records("filled", "raises")
-    with pytest.raises(StateError, match="has run already"):
+    with pytest.raises(StateError, match="has already run"):
         stand.fill("filled")
     # The same where it is noticed only when the tasks are claimed.
     monkeypatch.setattr(backfill, "check_fresh", lambda *_: None)
-    with pytest.raises(StateError, match="has run already"):
+    with pytest.raises(StateError, match="has already run"):
         stand.fill("filled")
     assert not read(stand.filled.backfill or "", stand.filled_cluster()).open
     stand.append(200)

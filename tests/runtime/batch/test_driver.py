@@ -143,7 +143,7 @@ def test_another_definition_does_not_go_on_with_an_open_epoch(stand: Stand) -> N
     with pytest.raises(RuntimeError), closing(stand.driver()) as driver:
         driver.drive(lambda: False)
     with (
-        pytest.raises(StateError, match="epoch 0 was opened by another definition of 'totals'"),
+        pytest.raises(StateError, match="epoch 0 was opened with another definition of 'totals'"),
         closing(stand.driver(app=stand.prepared(least=7))) as driver,
     ):
         driver.drive(lambda: False)

@@ -45,11 +45,11 @@ def test_a_regime_says_when_and_of_what(regime: fk.Batch, plan: BatchPlan) -> No
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"every": "soon"}, "every='soon' is no duration"),
+        ({"every": "soon"}, "every='soon' is not a duration"),
         ({"every": 0}, "every=0 is neither"),
         ({"every": True}, "every=True is neither"),
         ({"every": 1.5}, "every=1.5 is neither"),
-        ({"every": timedelta(0)}, "is no duration"),
+        ({"every": timedelta(0)}, "is not a duration"),
         ({"history": "all"}, "history='all' is not known"),
     ],
 )
@@ -61,18 +61,18 @@ def test_another_when_or_of_what_is_refused(given: Any, says: str) -> None:
 
 
 WRONG: dict[str, tuple[Callable[[fk.Stream], Any], str]] = {
-    "a class": (lambda s: s.with_regime(fk.Batch), "is no regime"),  # type: ignore[arg-type]
+    "a class": (lambda s: s.with_regime(fk.Batch), "is not a regime"),  # type: ignore[arg-type]
     "a stream behind": (
         lambda s: s.with_regime(BATCH).filter(fk.col("price") > 1).with_regime(fk.EagerCheckpoint()),
-        "what is batch does not stream again",
+        "the output of a batch part cannot be a stream again",
     ),
     "a stream right behind": (
         lambda s: s.with_regime(BATCH).with_regime(fk.LazyCheckpoint(), id="again"),
-        "what is batch does not stream again",
+        "the output of a batch part cannot be a stream again",
     ),
     "a stream that takes it in": (lambda s: s.concat(s.with_regime(BATCH)), "one of the streams is batch"),
-    "no sink": (lambda s: counted(s.with_regime(BATCH)), "ends in none"),
-    "no sink, no state": (lambda s: (s.with_regime(BATCH), s.sink("out", value=JSON)), "ends in none"),
+    "no sink": (lambda s: counted(s.with_regime(BATCH)), "this part has none"),
+    "no sink, no state": (lambda s: (s.with_regime(BATCH), s.sink("out", value=JSON)), "this part has none"),
     "new records behind state that saw all": (
         lambda s: counted(s, name="all").with_regime(fk.Batch(history="new")).sink("out", key="auction", value=JSON),
         "group_by 'all' upstream sees all",
@@ -190,5 +190,5 @@ def test_two_stages_of_one_name_are_refused() -> None:
         s.with_regime(BATCH, id="bids").sink("a", value=JSON)
         s.sink("b", value=JSON)
 
-    with pytest.raises(DefinitionError, match="two stages would be called 'bids'"):
+    with pytest.raises(DefinitionError, match="two stages would be named 'bids'"):
         planned(build)

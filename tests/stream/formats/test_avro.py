@@ -179,7 +179,7 @@ def test_a_short_datum_takes_nothing_from_the_next() -> None:
         decoded = Avro(schema).decode([(one + two)[:cut], (one + two)[cut:], one])
         assert [i for i, _ in decoded.bad] == [0, 1]
         assert decoded.frame.rows() == [(7, 120)]
-    assert Avro(schema).decode([one + two]).bad == [(0, "bytes are left over behind the datum: 3")]
+    assert Avro(schema).decode([one + two]).bad == [(0, "extra bytes follow the datum: 3")]
 
 
 # -- malformed ---------------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_a_short_datum_takes_nothing_from_the_next() -> None:
         ("long", b"\xff" * 10 + b"\x01", "an integer of more than 64 bits"),
         ("long", b"\xff" * 9 + b"\x02", "an integer of more than 64 bits"),
         ("int", b"\x80\x80\x80\x80\x10", "cannot read 2147483648 as Int32"),
-        ("boolean", b"\x02", "2 is no boolean"),
+        ("boolean", b"\x02", "2 is not a boolean"),
         ("double", b"1234567", "ends too early"),
         ("string", b"\x04\xff\xfe", "not UTF-8"),
         ("string", b"\x03", "a length of -2"),
@@ -266,17 +266,17 @@ def test_a_reader_has_its_own_schema() -> None:
 @pytest.mark.parametrize(
     ("kind", "column", "reason"),
     [
-        ("string", fk.Int64, "the writer has string, which is no Int64"),
-        ("double", fk.Float32, "the writer has double, which is no Float32"),
+        ("string", fk.Int64, "the writer has string, which does not fit Int64"),
+        ("double", fk.Float32, "the writer has double, which does not fit Float32"),
         (
             {"type": "long", "logicalType": "timestamp-micros"},
             fk.Datetime,
-            "the writer has long (timestamp-micros), which is no Datetime",
+            "the writer has long (timestamp-micros), which does not fit Datetime",
         ),
         (
             {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 3},
             fk.Decimal(9, 2),
-            "the writer has bytes (decimal(9, 3)), which is no Decimal(9, 2)",
+            "the writer has bytes (decimal(9, 3)), which does not fit Decimal(9, 2)",
         ),
     ],
 )
@@ -289,7 +289,7 @@ def test_of_a_union_the_branches_that_fit_are_read() -> None:
     writer = record(x=["null", "int", "string"])
     values = [b"\0\0\0\0\1" + datum(writer, {"x": x}) for x in (7, "seven", None)]
     decoded = Avro({"x": fk.Int64}, registry=Known({1: json.dumps(writer)})).decode(values)
-    assert decoded.bad == [(1, "field 'x': the writer has string, which is no Int64")]
+    assert decoded.bad == [(1, "field 'x': the writer has string, which does not fit Int64")]
     assert decoded.frame["x"].to_list() == [7, None]
 
 
@@ -302,7 +302,7 @@ def test_records_of_several_schemas_keep_their_order() -> None:
     decoded = form.decode([*values, None, b"", b"\1" + values[0][1:], b"\0\0\0\0\x09\2"])
     assert decoded.frame["x"].to_list() == [5, 6, 7]
     assert decoded.bad == [
-        (3, "schema 3: field 'x': the writer has string, which is no Int64"),
+        (3, "schema 3: field 'x': the writer has string, which does not fit Int64"),
         (4, "null value"),
         (5, "0 bytes: too few for a magic byte and a schema's id"),
         (6, "begins with byte 1, where registered Avro has 0"),
@@ -360,7 +360,10 @@ def test_the_schema_is_a_file_its_text_or_a_dict(tmp_path: Path) -> None:
     [
         ("missing.avsc", "an Avro schema cannot be read"),
         ("{", "an Avro schema is not JSON"),
-        ({"type": "record", "name": "R", "fields": [{"name": "x", "type": "lnog"}]}, "this is no Avro schema: .*lnog"),
+        (
+            {"type": "record", "name": "R", "fields": [{"name": "x", "type": "lnog"}]},
+            "this is not an Avro schema: .*lnog",
+        ),
         ({"type": "array", "items": "long"}, "an Avro schema of 'array' has no columns"),
         (record(x=["int", "string"]), "without a field that can be a column"),
         ({"x": fk.Int64}, "columns do not say how plain Avro was written"),
@@ -374,7 +377,7 @@ def test_a_wrong_definition_says_so(schema: Any, said: str) -> None:
 
 def test_a_type_that_holds_itself_is_refused() -> None:
     schema = record("Node", n="long", next=["null", "Node"])
-    with pytest.raises(DefinitionError, match="field 'next': Node holds itself, which is not supported"):
+    with pytest.raises(DefinitionError, match="field 'next': Node contains itself, which is not supported"):
         Avro(schema)
 
 

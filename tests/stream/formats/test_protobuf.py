@@ -164,8 +164,8 @@ def test_what_a_record_becomes_depends_on_its_bytes_alone(data: st.DataObject) -
         ("int64 x = 1;", b"\x08", "not a shop.Bid: "),
         ("string x = 1;", b"\x0a\x02\xff\xfe", "not a shop.Bid: "),
         ("string x = 1;", b"\x0a\x05ab", "not a shop.Bid: "),
-        ("enum K { A = 0; } K x = 1;", b"\x08\x07", "field 'x': 7 is no value of shop.Bid.K"),
-        ("enum K { A = 0; } repeated K x = 1;", b"\x08\x00\x08\x07", "field 'x[]': 7 is no value of shop.Bid.K"),
+        ("enum K { A = 0; } K x = 1;", b"\x08\x07", "field 'x': 7 is not a value of shop.Bid.K"),
+        ("enum K { A = 0; } repeated K x = 1;", b"\x08\x00\x08\x07", "field 'x[]': 7 is not a value of shop.Bid.K"),
     ],
 )
 def test_says_what_is_wrong(fields: str, value: bytes, reason: str) -> None:
@@ -235,14 +235,14 @@ def test_a_reader_of_columns_goes_by_names() -> None:
 @pytest.mark.parametrize(
     ("fields", "column", "reason"),
     [
-        ("string x = 1;", fk.Int64, "the writer has string, which is no Int64"),
-        ("double x = 1;", fk.Float32, "the writer has double, which is no Float32"),
-        ("bytes x = 1;", fk.String, "the writer has bytes, which is no String"),
-        ("repeated int32 x = 1;", fk.Int32, "the writer has repeated int32, which is no Int32"),
-        ("int32 x = 1;", fk.List(fk.Int32), "the writer has int32, which is no List(Int32)"),
-        ("map<string, int32> x = 1;", fk.List(fk.Int32), "the writer has a map, which is no List(Int32)"),
-        ("Bid x = 1;", fk.Int32, "the writer has shop.Bid, which is no Int32"),
-        ("sfixed64 x = 1;", fk.Date, "the writer has sfixed64, which is no Date"),
+        ("string x = 1;", fk.Int64, "the writer has string, which does not fit Int64"),
+        ("double x = 1;", fk.Float32, "the writer has double, which does not fit Float32"),
+        ("bytes x = 1;", fk.String, "the writer has bytes, which does not fit String"),
+        ("repeated int32 x = 1;", fk.Int32, "the writer has repeated int32, which does not fit Int32"),
+        ("int32 x = 1;", fk.List(fk.Int32), "the writer has int32, which does not fit List(Int32)"),
+        ("map<string, int32> x = 1;", fk.List(fk.Int32), "the writer has a map, which does not fit List(Int32)"),
+        ("Bid x = 1;", fk.Int32, "the writer has shop.Bid, which does not fit Int32"),
+        ("sfixed64 x = 1;", fk.Date, "the writer has sfixed64, which does not fit Date"),
     ],
 )
 def test_a_schema_that_does_not_fit_is_the_records_fault(fields: str, column: Any, reason: str) -> None:
@@ -266,9 +266,9 @@ def test_records_of_several_schemas_keep_their_order() -> None:
     decoded = form.decode([*values, None, b"", b"\1" + values[0][1:], head(9), head(4), head(5)])
     assert decoded.frame["x"].to_list() == [5, 6, 7]
     reasons = dict(decoded.bad)
-    assert "schema 5: this is no Protobuf schema: " in reasons.pop(9)
+    assert "schema 5: this is not a Protobuf schema: " in reasons.pop(9)
     assert reasons == {
-        3: "schema 3: field 'x': the writer has string, which is no Int64",
+        3: "schema 3: field 'x': the writer has string, which does not fit Int64",
         4: "null value",
         5: "0 bytes: too few for a magic byte, a schema's id and a message's number",
         6: "begins with byte 1, where registered Protobuf has 0",
@@ -298,7 +298,7 @@ def test_a_record_says_which_message_of_its_schema_it_is() -> None:
 def test_a_projection_passes_over_the_rest() -> None:
     few = FORM.project(["c", "in"])
     value = schema_from(ALL, "All").made(c=5, ns=[1]).SerializeToString() + b"\x58\x63"
-    assert FORM.decode([value]).bad == [(0, "field 'k': 99 is no value of shop.All.Kind")]
+    assert FORM.decode([value]).bad == [(0, "field 'k': 99 is not a value of shop.All.Kind")]
     assert few.decode([value]).frame.rows(named=True) == [{"c": 5, "in": None}]
     assert list(FORM.project([]).schema) == ["a"]
     with pytest.raises(DefinitionError, match="no column 'z'"):
@@ -348,7 +348,7 @@ def test_a_file_may_import_others_beside_it(tmp_path: Path) -> None:
         ({"x": fk.Int64}, {}, "columns do not say how plain Protobuf was written"),
         (None, {}, "Protobuf needs a schema"),
         (17, {}, "17 describes no Protobuf message"),
-        (proto("int64 x = 1;"), {"subject": "{tpoic}"}, "is no pattern"),
+        (proto("int64 x = 1;"), {"subject": "{tpoic}"}, "is not a valid pattern"),
     ],
 )
 def test_a_wrong_definition_says_so(schema: Any, more: Any, said: str) -> None:
@@ -360,7 +360,7 @@ def test_fields_that_cannot_be_columns_are_passed_over() -> None:
     text = proto("int64 n = 1; Bid before = 2; message Empty {} Empty e = 3; map<string, Bid> bids = 4;")
     assert Protobuf(text).schema == pl.Schema({"n": pl.Int64()})
     assert Protobuf(text).decode([message(text, n=7, before={"n": 8})]).frame.rows() == [(7,)]
-    with pytest.raises(DefinitionError, match="column 'before' is a field of a type that is no column of message"):
+    with pytest.raises(DefinitionError, match="column 'before' is a field of a type that is not a column of message"):
         Protobuf(text).encode(pl.DataFrame({"before": [1]}))
 
 
@@ -390,7 +390,7 @@ def test_the_older_syntax_tells_what_is_not_set() -> None:
 @pytest.mark.parametrize(
     ("frame", "said"),
     [
-        (pl.DataFrame({"zz": [1]}), "column 'zz' is no field of message shop.All"),
+        (pl.DataFrame({"zz": [1]}), "column 'zz' is not a field of message shop.All"),
         (pl.DataFrame({"a": [1.5]}), "column 'a' is Float64, and the message's field Int32"),
         (pl.DataFrame({"a": [1 << 40]}), "a value does not fit the message"),
         (pl.DataFrame({"a": [None]}), "column 'a' is null, and the message allows no null there"),

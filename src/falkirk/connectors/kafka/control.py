@@ -122,7 +122,7 @@ def deliver(
         raise ClockError(
             f"the broker refuses what this host writes, for its clock is ahead: {cause.str()}",
             where=f"topic {place.topic}",
-            hint="set this host's clock (is its NTP service running?), or the broker's if that one is wrong",
+            hint="set this host's clock (is its NTP service running?), or the broker's if it is wrong",
         )
     raise translate(cause, f"topic {place.topic}") or UnreachableError(
         f"a record could not be written: {cause.str()}",

@@ -108,7 +108,7 @@ class SourceReader:
         first, end = self._consumer.get_watermark_offsets(theirs(ours(self._cluster, message)), timeout=5)
         if at >= first:  # a topic that was made again may have grown past the offset by now
             return SourceError(
-                f"the topic has ended before offset {at}, up to which the app has read it; it ends at {end} now",
+                f"the topic ends before offset {at}, up to which the app has read it; it ends at {end} now",
                 where=where,
                 hint="committed records were lost, or the topic was recreated: give the flow another name to start from "
                 "scratch",

@@ -45,12 +45,12 @@ def check_master(master: str) -> None:
 
     >>> check_master("sprak://one:7077")
     Traceback (most recent call last):
-    falkirk.errors.ConfigError: 'sprak://one:7077' is no master of Spark's
+    falkirk.errors.ConfigError: 'sprak://one:7077' is not a Spark master
       to do: it is local[*], spark://HOST:PORT, yarn or k8s://HOST:PORT
     """
     if not _KNOWN.fullmatch(master):
         raise ConfigError(
-            f"{master!r} is no master of Spark's", hint="it is local[*], spark://HOST:PORT, yarn or k8s://HOST:PORT"
+            f"{master!r} is not a Spark master", hint="it is local[*], spark://HOST:PORT, yarn or k8s://HOST:PORT"
         )
     failed = []
     for place in addresses(master):

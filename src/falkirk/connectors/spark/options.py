@@ -139,7 +139,7 @@ def _bound(text: str, option: str) -> Bound:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise ConfigError(
-            f"{text!r} is no place in a topic",
+            f"{text!r} is not a valid position in a topic",
             where=f"option {option!r}",
             hint='give "earliest", "latest", a time with its zone ("2026-01-31T12:00:00Z"), or milliseconds since 1970',
         )
@@ -169,7 +169,9 @@ def _step(text: str) -> int | dict[str, int]:
     steps = _literal(text, dict, "option 'step'")
     if steps and all(isinstance(task, str) and type(step) is int for task, step in steps.items()):
         return dict(steps)
-    raise ConfigError(f"{text!r} is no step", where="option 'step'", hint='give 17, or {"stats/0": 17, "stats/1": 20}')
+    raise ConfigError(
+        f"{text!r} is not a step", where="option 'step'", hint='give 17, or {"stats/0": 17, "stats/1": 20}'
+    )
 
 
 def _epoch(text: str) -> int | Literal["latest"]:
@@ -177,7 +179,7 @@ def _epoch(text: str) -> int | Literal["latest"]:
         return "latest"
     if text.isdigit():
         return int(text)
-    raise ConfigError(f"{text!r} is no epoch", where="option 'epoch'", hint='give "latest", or a number')
+    raise ConfigError(f"{text!r} is not an epoch", where="option 'epoch'", hint='give "latest", or a number')
 
 
 def _literal(text: str, kind: type, where: str) -> Any:

@@ -95,7 +95,7 @@ def _table(given: Mapping[str, str]) -> Table:
         if not given.get(needed):
             raise ConfigError(f"the option {needed!r} is missing", hint=f'give .option("{needed}", "{example}")')
     if not given.get("step", "0").isdigit():
-        raise ConfigError(f"{given['step']!r} is no step", where="option 'step'", hint="give a number")
+        raise ConfigError(f"{given['step']!r} is not a step", where="option 'step'", hint="give a number")
     return table_of(load_flow(given["flow"]).plan(), given["state"])
 
 

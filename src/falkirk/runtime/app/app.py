@@ -194,7 +194,7 @@ def let_broker_date(own: Collection[str], configs: Mapping[str, Mapping[str, str
     except ClusterError as error:
         command = "kafka-configs.sh --alter --entity-type topics --add-config message.timestamp.type=LogAppendTime"
         logger.warning(
-            "%s (%s): the clock of this host is not checked, and records are refused when it is an hour ahead. Have an "
+            "%s (%s): this host's clock is not checked, and brokers reject records if it is an hour ahead. Have an "
             "administrator run: %s --entity-name TOPIC, for %s", error.what, error.where, command, ", ".join(dated)
         )  # fmt: skip
 
@@ -228,10 +228,10 @@ def check_fit(found: Preflight, steps: str, losing: Collection[str] = ()) -> Non
         check_stages(found.past.layout, found.stages, losing)
     elif (have := found.counts.get(steps, found.tasks)) != found.tasks:
         raise SourceError(
-            f"another flow ran under the name {found.plan.app!r}: it had {counted(have, 'task')}, and this one has "
-            f"{found.tasks}",
+            f"a different flow has already used the name {found.plan.app!r}: it had {counted(have, 'task')}, "
+            f"and this one has {found.tasks}",
             where=f"topic {steps}",
-            hint="give this flow a name of its own",
+            hint="give this flow a different name",
         )
 
 

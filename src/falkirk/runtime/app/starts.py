@@ -22,7 +22,7 @@ def check_division(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> No
     _check_same(task, ends)
     for gone in ends.keys() - now:
         raise SourceError(
-            f"task {task.task.id} read {gone.place.topic}[{gone.partition}], which it does not read now",
+            f"task {task.task.id} read {gone.place.topic}[{gone.partition}], and does not read it now",
             hint="partitions or sources were removed; undo that, or give the flow another name",
         )
     if ends and (new := {i.partition for i in task.inputs if i.input.among is None} - ends.keys()):
@@ -39,7 +39,7 @@ def _check_same(task: BoundTask, ends: Mapping[InputPartition, Offset]) -> None:
     for gone in ends.keys() - now:
         if any(p.place == gone.place for p in now):
             raise SourceError(
-                f"topic {gone.place.topic!r} was deleted and recreated: its offsets mean other records now",
+                f"topic {gone.place.topic!r} was deleted and recreated: its offsets now mean other records",
                 where=f"task {task.task.id}, which had read {gone.place.topic}[{gone.partition}] up to {ends[gone]}",
                 hint="give the flow another name to begin again on the new topic",
             )

@@ -140,7 +140,7 @@ def check_sources(app: App, topics: Topics) -> None:
     for topic, config in topics.configs(sources).items():
         if "compact" in config.get("cleanup.policy", ""):
             raise SourceError(
-                f"a backfill cannot read topic {topic!r}: it is compacted, so what is read again would differ",
+                f"a backfill cannot read topic {topic!r}: it is compacted, so reading it again would give other records",
                 where=f"app {app.name}",
                 hint="run the app from the start instead, or read a topic that keeps every record",
             )
@@ -149,7 +149,7 @@ def check_sources(app: App, topics: Topics) -> None:
 def has_run(app: App, step: StepRecord) -> StateError:
     """The app is past its beginning."""
     return StateError(
-        f"app {app.name!r} has run already, and a backfill is for one that has not: it would count everything twice",
+        f"app {app.name!r} has already run. A backfill is only for a new app: otherwise it would count everything twice",
         where=f"task {step.task}, which has made step {step.step}, by {step.owner}",
         hint=ANOTHER,
     )

@@ -177,7 +177,7 @@ class Driver:
     def _check(self, opened: Opened) -> None:
         if opened.fingerprint != self._batch.stage.fingerprint:
             raise StateError(
-                f"epoch {opened.epoch} was opened by another definition of {self._batch.stage.id!r}, and is not complete",
+                f"epoch {opened.epoch} was opened with another definition of {self._batch.stage.id!r}, and is not complete",
                 where=f"opened by {opened.driver}",
                 hint=f"run {self.definition} until the epoch is complete, or: {self.abandoning}",
             )
@@ -213,7 +213,7 @@ class Driver:
             owner = publisher(self._app, self._batch.stage.id, p)
             close_part(self._cluster, owner, part, self._transaction_timeout_ms)
         run(propose(self._log, self._batch.openings, epochs, Abandoned(opened.epoch, self._clock.now(), "asked for")))
-        self._say(opened, "abandoned", "what it had published stays until the next epoch replaces it")
+        self._say(opened, "abandoned", "its published results stay until the next epoch replaces them")
 
     def _trim(self, epochs: Epochs, standings: Standings) -> None:
         """Nobody reads below the oldest epoch that is kept, nor below the last record of a result partition."""

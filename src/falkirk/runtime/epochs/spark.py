@@ -94,7 +94,7 @@ class SparkCompute:
                     if error.name != "pyspark":
                         raise
                     raise ConfigError(
-                        f"app {self._app.name!r} is to be computed by Spark, and PySpark is not installed",
+                        f"app {self._app.name!r} needs Spark for its batch parts, but PySpark is not installed",
                         hint="pip install 'falkirk[spark]'",
                     ) from None
                 name = f"falkirk {self._app.name}"

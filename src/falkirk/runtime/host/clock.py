@@ -100,7 +100,7 @@ class Timekeeper:
             except UnreachableError as error:
                 if time.monotonic() - said > SAY_EVERY:
                     said = time.monotonic()
-                    words = "this host's clock could not be compared with the broker's for %.0f s: %s"
+                    words = "this host's clock could not be compared with the broker's clock for %.0f s: %s"
                     logger.warning(words, said - began, error)
                 self._wake.wait(0.2)
                 continue
@@ -124,13 +124,13 @@ def check_clock(reading: Reading | None, bound_ms: int) -> None:
     >>> check_clock(Reading(7_200_000, 7_200_012), 60_000)
     Traceback (most recent call last):
     falkirk.errors.ClockError: this host's clock is 2:00:00 ahead of the broker's, and up to 1m is allowed
-      to do: set this host's clock (is its NTP service running?), or the broker's if that one is wrong; or raise --clock-bound
+      to do: set this host's clock (is its NTP service running?), or the broker's if it is wrong; or raise --clock-bound
     """
     if reading is not None and abs(reading.ahead) > bound_ms:
         raise ClockError(
-            f"this host's clock is {ahead_words(reading.ahead)}, and up to {duration_text(timedelta(milliseconds=bound_ms))} "
-            "is allowed",
-            hint="set this host's clock (is its NTP service running?), or the broker's if that one is wrong; or raise "
+            f"this host's clock is {ahead_words(reading.ahead)}, but only up to "
+            f"{duration_text(timedelta(milliseconds=bound_ms))} is allowed",
+            hint="set this host's clock (is its NTP service running?), or the broker's if it is wrong; or raise "
             "--clock-bound",
         )
 
@@ -139,10 +139,10 @@ def ahead_words(millis: int) -> str:
     """How far a clock is off.
 
     >>> ahead_words(0), ahead_words(90_500), ahead_words(-250)
-    ("as the broker's, as far as can be told", "0:01:30.500 ahead of the broker's", "250 ms behind the broker's")
+    ("equal to the broker's, as far as measured", "0:01:30.500 ahead of the broker's", "250 ms behind the broker's")
     """
     if millis == 0:
-        return "as the broker's, as far as can be told"
+        return "equal to the broker's, as far as measured"
     span = timedelta(milliseconds=abs(millis))
     shown = f"{abs(millis)} ms" if abs(millis) < 1000 else str(span).removesuffix("000")
     return f"{shown} {'ahead of' if millis > 0 else 'behind'} the broker's"

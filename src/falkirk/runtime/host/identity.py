@@ -86,7 +86,7 @@ def hold(path: Path, who: str, *, patience: float = 0.0) -> Iterator[None]:
                     raise IdentityError(
                         f"{who} runs already, with pid {path.read_text().strip() or 'unknown'}",
                         where=str(path.parent),
-                        hint="end that one first, or give this one a state directory of its own with --state-dir",
+                        hint="stop that one first, or give this one a separate state directory with --state-dir",
                     ) from None
                 time.sleep(0.02)
         with _words(path):

@@ -104,7 +104,9 @@ def _on_the_cluster(plan: Plan, settings: Settings, topics: Topics) -> Iterator[
         with closing(ControlTopic(settings.cluster(), control_topic(settings.prefix, plan.app))) as control:
             found = preflight(plan, settings, topics, control)
         check_fit(found, steps_topic(settings.prefix, plan.app))
-        return f"{counted(found.tasks, 'task')}, {'as the app has had them' if found.past.layout else 'for a new app'}"
+        return (
+            f"{counted(found.tasks, 'task')}, {'as the app has had so far' if found.past.layout else 'for a new app'}"
+        )
 
     yield from tried("tasks", lay_out)
     if missing := [topic for topic in needed if not topic.exists]:
@@ -132,9 +134,7 @@ def _brokers(topics: Topics) -> str:
 
 def _source(view: View, topics: Topics) -> str:
     if view.topic == str(view.topics) and isinstance(view.topics, Pattern):
-        raise ClusterError(
-            "no topic matches", hint="create one, or correct the pattern, which must match names in full"
-        )
+        raise ClusterError("no topic matches", hint="create one, or correct the pattern: it must match full names")
     found = topics.describe([view.topic]).get(view.topic)
     if found is None:
         raise ClusterError("it does not exist", hint=f"{HOW}, or pass topic= to the {view.kind} if it has another name")

@@ -324,7 +324,7 @@ def _at(glance: TopicPeek, message: Message) -> Address:
 
 def _not_back(cluster: str) -> ConfigError:
     return ConfigError(
-        f"records from cluster {cluster!r} are meant, and the app writes to its own cluster alone",
-        hint="write them to a topic there, which the flow reads too, with --to TOPIC; or let whoever writes to "
-        f"{cluster} send them again, and replay the others with --topic or --stage",
+        f"records from cluster {cluster!r} are meant, and the app writes only to its own cluster",
+        hint="write them with --to TOPIC to a topic in the app's cluster that the flow reads too; or let the producer of "
+        f"{cluster} send them again, and replay only the others with --topic or --stage",
     )

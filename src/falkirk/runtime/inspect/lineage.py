@@ -59,7 +59,7 @@ class LineageReader:
         origins = provenances(record)
         if not origins:
             raise ConfigError(
-                f"no app of Falkirk wrote {place.topic}:{place.partition}:{offset}: it has no header that says so",
+                f"no app of Falkirk wrote {place.topic}:{place.partition}:{offset}: it has no provenance header",
                 hint="ask about a record of a sink, an edge or the dead letters",
             )
         name, layout = self._writer(place.topic, origins[0], app)
@@ -123,9 +123,9 @@ class LineageReader:
         who = f"task {origin.task}" if origin.task is not None else f"epoch {origin.epoch}"
         if not found:
             raise ConfigError(
-                f"no app that is known here writes {topic!r} by {who}" if app is None else f"app {app!r} does not",
+                f"no known app writes {topic!r} by {who}" if app is None else f"app {app!r} does not",
                 where=f"apps: {', '.join(known) or 'none'}",
-                hint="had it another --prefix, or was it deleted since, or does it run on another cluster?",
+                hint="did it have another --prefix, was it deleted, or does it run on another cluster?",
             )
         if len(found) > 1:
             raise ConfigError(

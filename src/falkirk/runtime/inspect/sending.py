@@ -60,7 +60,7 @@ class Sender:
         self._write(rows.frame.head(place))
         columns = ", ".join(f"{name} {dtype}" for name, dtype in columns_of(self.source).items())
         raise ConfigError(
-            f"line {self.sent + 1} is no row of {self.source.id!r}: {reason}",
+            f"line {self.sent + 1} is not a valid row of {self.source.id!r}: {reason}",
             where=lines[place].decode(errors="replace")[:200],
             hint=f"a line is a JSON object with these columns: {columns}. What was before it is sent",
         )
@@ -98,5 +98,5 @@ class Sender:
 def _only(plan: Plan) -> str:
     names = list(sources_of(plan))
     if len(names) != 1:
-        raise ConfigError("the flow reads from several", hint=f"say which: {', '.join(names)}")
+        raise ConfigError("the flow reads from several", hint=f"choose one: {', '.join(names)}")
     return names[0]

@@ -179,7 +179,7 @@ def key_of(table: Table, texts: Sequence[str | None]) -> pl.DataFrame:
         try:
             columns.append(_series(name, dtype, text))
         except (PolarsError, ValueError) as error:
-            raise ConfigError(f"{text!r} is no {dtype}", where=f"the key's columns: {names}") from error
+            raise ConfigError(f"{text!r} is not a valid {dtype}", where=f"the key's columns: {names}") from error
     return pl.DataFrame(columns)
 
 

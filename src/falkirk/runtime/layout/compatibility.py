@@ -143,7 +143,7 @@ def check_topics(known: LayoutRecord, found: Mapping[str, TopicInfo]) -> None:
             )
         if now.id != was.id:
             raise error(
-                f"topic {name!r} was deleted and recreated: its offsets mean other records now",
+                f"topic {name!r} was deleted and recreated: its offsets now mean other records",
                 where=f"{_where(known, name)}; its id was {was.id} and is {now.id}",
                 hint="give the flow another name to begin again on the new topic"
                 + (f"; or has cluster {other} other brokers now than it had?" if (other := cluster_of(name)) else ""),
@@ -178,9 +178,9 @@ def check_stages(known: LayoutRecord, now: Sequence[StageRecord], losing: Collec
     after = {stage.id: stage for stage in now}
     if before.keys() | after.keys() and not before.keys() & after.keys():
         raise StateError(
-            f"another flow ran under the name {known.app!r}: it has no stage in common with this one",
+            f"a different flow has already used the name {known.app!r}: it has no stage in common with this one",
             where=f"its stages: {', '.join(before)}; this flow's: {', '.join(after)}",
-            hint="give this flow a name of its own",
+            hint="give this flow a different name",
         )
     if removed := [id_ for id_ in before if id_ not in after]:
         raise StateError(
@@ -246,13 +246,17 @@ def _lost(both: Sequence[tuple[StageRecord, StageRecord]], losing: Collection[st
         yield StateError(
             words,
             where=", ".join(f"stage {id_}" for id_ in eager),
-            hint="undo the change; or say with migrate= how the state goes on; or rebuild it from what its inputs "
-            f"still have: falkirk run APP:FLOW {drops.replace('--drop', '--rebuild')}; or, to go on without it: "
+            hint="undo the change; or convert the state with migrate=; or rebuild it from what its inputs "
+            f"still have: falkirk run APP:FLOW {drops.replace('--drop', '--rebuild')}; or, to continue without it: "
             f"falkirk plan APP:FLOW --apply {drops}",
         )
     if lazy:
         rebuilds = " ".join(f"--rebuild {id_}" for id_ in sorted(set().union(*lazy.values())))
-        again = f"rebuild it from what its inputs still have: falkirk run APP:FLOW {rebuilds}; or " if rebuilds else ""
+        again = (
+            f"rebuild it from the records that its inputs still have: falkirk run APP:FLOW {rebuilds}; or "
+            if rebuilds
+            else ""
+        )
         yield StateError(
             words, where=", ".join(f"stage {id_}, in the lazy regime" for id_ in lazy), hint=again + ANOTHER_NAME
         )

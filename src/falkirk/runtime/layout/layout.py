@@ -242,7 +242,7 @@ def decode_layout(data: bytes) -> LayoutRecord:
     if format_ == FORMAT:
         return _understood(_decode_layoutrecord, data)
     raise StateError(
-        f"the app's layout has format {format_}, and this Falkirk reads format {FORMAT}",
+        f"the app's layout has format {format_}, but this Falkirk reads format {FORMAT}",
         hint="run the app with the version of Falkirk that it last ran with, or a later one",
     )
 

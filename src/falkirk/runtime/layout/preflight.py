@@ -208,9 +208,9 @@ def stage_size(stage: Stage, counts: Mapping[str, int], was: int | None = None) 
     topics = [i.topic for i in stage.inputs]
     if twice := next((topic for topic in topics if topics.count(topic) > 1), None):
         raise SourceError(
-            f"stage {stage.id!r} reads topic {twice!r} twice, and a division names each partition once",
+            f"stage {stage.id!r} reads topic {twice!r} twice, but a division can contain each partition only once",
             where=", ".join(f"source {i.id}" for i in stage.inputs if i.topic == twice),
-            hint="read it as one source, and branch or concat that",
+            hint="read it as one source, and use branch or concat",
         )
     sizes = {i.topic: counts[i.topic] for i in stage.inputs if not i.loose}
     if len(set(sizes.values())) > 1:
@@ -275,7 +275,7 @@ def check_matched(plan: Plan) -> None:
         raise ClusterError(
             f"no topic matches {i.topic}",
             where=f"source {i.id}, read by stage {stage.id}",
-            hint="create one, and others join it while the app runs; or correct the pattern, which must match names in full",
+            hint="create one (the app finds more topics while it runs), or correct the pattern: it must match full names",
         )
 
 
@@ -284,14 +284,14 @@ def check_tables(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) -> 
     made = {o.topic for part in parts(plan) for o in part.outputs}
     names = [table.source.topic for table in plan.shared]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise SourceError(f"two broadcast tables are of topic {twice!r}", hint="make one, and look it up twice")
+        raise SourceError(f"two broadcast tables read topic {twice!r}", hint="define one table, and look it up twice")
     if missing := next((name for name in names if name not in found and name not in made), None):
         raise ClusterError(f"topic {missing!r} does not exist", where=f"table {missing}", hint=HOW)
     for name, config in topics.configs(name for name in names if name in found).items():
         kept = config.get("retention.ms") == config.get("retention.bytes") == "-1"
         if "compact" not in config.get("cleanup.policy", "") and not kept:
             raise SourceError(
-                f"topic {name!r} forgets its older records: a worker that reads it from the beginning would miss rows",
+                f"topic {name!r} deletes older records: a worker that reads it from the beginning would miss rows",
                 where=f"table {name}, cleanup.policy={config.get('cleanup.policy')}",
                 hint="set the topic's cleanup.policy to compact",
             )

@@ -50,7 +50,7 @@ def parse_to(text: str) -> To:
     except ValueError:
         at = None
     if at is None or at.tzinfo is None:
-        what = "is no place in a topic" if at is None else "does not say in which time zone"
+        what = "is not a valid position in a topic" if at is None else "does not say in which time zone"
         raise ConfigError(
             f"--to {text!r} {what}",
             hint="give earliest, latest, a time (2026-11-21T10:00:00Z, or milliseconds since 1970), or offsets "

@@ -51,7 +51,7 @@ class AppRequest:
         if known.layout is None or not known.layout.stages:
             raise ConfigError(
                 f"app {app!r} has no streams" if known.layout else f"app {app!r} has not run yet",
-                hint="its batch parts answer to falkirk epoch" if known.layout else "falkirk run runs it",
+                hint="for its batch parts use falkirk epoch" if known.layout else "falkirk run runs it",
             )
         self.layout: LayoutRecord = known.layout
         self._cluster, self._control = settings.cluster(), control_topic(settings.prefix, app)
@@ -148,7 +148,7 @@ def checkpoint(app: AppRequest, seconds: float, say: Callable[[str], None]) -> l
         raise FalkirkError(
             f"app {app.app!r} has not made a version of every task within {seconds:.0f} s",
             where=left,
-            hint=f"does it run? falkirk status {app.app} tells, and its workers' logs whether a version could not be copied. "
-            "It is asked no more; to wait longer, give --timeout",
+            hint=f"is it running? falkirk status {app.app} tells. Its workers' logs show whether a version could "
+            "not be copied. The request has ended; to wait longer, use --timeout",
         )
     return made

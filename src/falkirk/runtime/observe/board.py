@@ -170,7 +170,7 @@ class Board:
             self.recovery_seconds += seconds
             return f"worker {worker.slot} (pid {worker.pid}) has recovered: {count} in {seconds:.2f} s"
         if was != worker.settled:
-            return f"worker {worker.slot} (pid {worker.pid}) runs {count}{f', before {was}' if was else ''}"
+            return f"worker {worker.slot} (pid {worker.pid}) now runs {count}{f' (was {was})' if was else ''}"
         return None
 
     # -- what is shown ---------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ class Board:
         for batch in self.app.batches:
             report = self.epochs.get(batch.stage.id)
             if report is None:
-                left.append(f"the first epoch of {batch.stage.id} (its driver starts)")
+                left.append(f"the first epoch of {batch.stage.id} (its driver is starting)")
             elif report.state != "complete":
                 left.append(report.shown)
         return left

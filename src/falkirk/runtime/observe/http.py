@@ -71,5 +71,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """
     host, _, port = text.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
-        raise ConfigError(f"{text!r} is no address", where="--http", hint="give HOST:PORT, or a PORT of loopback")
+        raise ConfigError(
+            f"{text!r} is not a valid address", where="--http", hint="give HOST:PORT, or a PORT of loopback"
+        )
     return host or LOOPBACK, int(port)

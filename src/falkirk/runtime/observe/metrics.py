@@ -144,8 +144,10 @@ class Metrics(Collector):
 
     def _of_tasks(self) -> Iterable[Metric]:
         read = CounterMetricFamily("falkirk_records_read", "Input records of committed steps.", labels=TASK)
-        dead = CounterMetricFamily("falkirk_dead_letters", "What failed and went to dead letters.", labels=TASK)
-        skipped = CounterMetricFamily("falkirk_skipped", "What failed and was left out.", labels=TASK)
+        dead = CounterMetricFamily(
+            "falkirk_dead_letters", "Records and rows that failed and went to the dead letters.", labels=TASK
+        )
+        skipped = CounterMetricFamily("falkirk_skipped", "Records and rows that failed and were skipped.", labels=TASK)
         for total, by_task in ((read, self._rows), (dead, self._dead), (skipped, self._skipped)):
             for name, value in by_task.items():
                 total.add_metric(_task(name), value)
@@ -156,7 +158,7 @@ class Metrics(Collector):
         step = GaugeMetricFamily("falkirk_step", "The last committed step.", labels=TASK)
         versions = GaugeMetricFamily("falkirk_version", "The newest version of the task's state.", labels=TASK)
         age = GaugeMetricFamily(
-            "falkirk_version_behind_seconds", "By how much that version is older than the last step.", labels=TASK
+            "falkirk_version_behind_seconds", "The age of that version at the last step.", labels=TASK
         )
         for task in [t for worker in self._board.workers.values() for t in worker.tasks]:
             labels, runs = _task(task.task), task.phase == RUNNING
@@ -172,11 +174,11 @@ class Metrics(Collector):
     def _of_workers(self) -> Iterable[Metric]:
         phases = Counter(worker.phase for worker in self._board.workers.values())
         phases["starting"] += max(0, self._board.size - len(self._board.workers))
-        workers = GaugeMetricFamily("falkirk_workers", "Workers of this run, by what they do.", labels=["phase"])
+        workers = GaugeMetricFamily("falkirk_workers", "Workers of this run, by state.", labels=["phase"])
         for phase in ("starting", "waiting", "recovering", "running", "paused"):
             workers.add_metric([phase], phases[phase])
         restarts = CounterMetricFamily(
-            "falkirk_worker_restarts", "Workers that ended, and were replaced.", labels=["worker"]
+            "falkirk_worker_restarts", "Workers that ended and were replaced.", labels=["worker"]
         )
         for slot, count in self._restarts.items():
             restarts.add_metric([str(slot)], count)
@@ -188,14 +190,14 @@ class Metrics(Collector):
             board.recovery_seconds,
         )
         steps = HistogramMetricFamily(
-            "falkirk_step_seconds", "What it took to run a step of a worker's tasks.", labels=["worker"]
+            "falkirk_step_seconds", "Time to run a step of a worker's tasks.", labels=["worker"]
         )
-        commits = HistogramMetricFamily("falkirk_commit_seconds", "What it took to commit it.", labels=["worker"])
+        commits = HistogramMetricFamily("falkirk_commit_seconds", "Time to commit it.", labels=["worker"])
         for family, times in ((steps, self._steps), (commits, self._transactions)):
             for slot, of_worker in times.items():
                 family.add_metric([str(slot)], of_worker.buckets(), of_worker.seconds)
         ahead = GaugeMetricFamily(
-            "falkirk_clock_ahead_seconds", "This host's clock less the broker's, at least.", labels=["worker"]
+            "falkirk_clock_ahead_seconds", "This host's clock minus the broker's, at least.", labels=["worker"]
         )
         for slot, worker in board.workers.items():
             if worker.reports and (millis := worker.reports[-1].ahead_ms) is not None:
@@ -203,7 +205,7 @@ class Metrics(Collector):
         return [workers, restarts, recoveries, steps, commits, ahead]
 
     def _of_epochs(self) -> Iterable[Metric]:
-        epoch = GaugeMetricFamily("falkirk_epoch", "The epoch that a driver here spoke of last.", labels=["stage"])
+        epoch = GaugeMetricFamily("falkirk_epoch", "The last epoch that a driver here reported.", labels=["stage"])
         for said in self._board.epochs.values():
             epoch.add_metric([said.stage], said.epoch)
         ended = CounterMetricFamily("falkirk_epochs", "Epochs that a driver here has ended.", labels=["stage", "state"])

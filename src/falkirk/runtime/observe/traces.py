@@ -73,13 +73,13 @@ def check_place(url: str) -> None:
 
     >>> check_place("collector:4317")
     Traceback (most recent call last):
-    falkirk.errors.ConfigError: 'collector:4317' is no URL
+    falkirk.errors.ConfigError: 'collector:4317' is not a URL
       where: --traces
       to do: give http://HOST:4318, of a collector that takes OTLP over HTTP
     """
     if not url.startswith(("http://", "https://")):
         raise ConfigError(
-            f"{url!r} is no URL",
+            f"{url!r} is not a URL",
             where="--traces",
             hint="give http://HOST:4318, of a collector that takes OTLP over HTTP",
         )

@@ -75,7 +75,7 @@ class DriverChild:
                 return
             self._crashes = self._crashes + 1 if code > 0 else 0
             if self._crashes == CRASHES:
-                what = f"the driver of batch parts dies again and again ({CRASHES} times): see its traces above"
+                what = f"the driver of batch parts keeps dying ({CRASHES} times): see its tracebacks above"
                 self._failed = CrashError(what)
                 return
             self._tell(Line(f"the driver of batch parts (pid {pid}) {ending(code)}; another is started"))

@@ -176,7 +176,7 @@ class Supervisor:
                 child.excused = True
                 if spare:
                     self._hold_off = time.monotonic() + SPARE_PAUSE
-                self._news(Line(f"a spare cannot start, and is tried again: {error}" if spare else str(error)))
+                self._news(Line(f"a spare cannot start; retrying: {error}" if spare else str(error)))
             case None:
                 self._ended(child)
         self._fill()
@@ -219,7 +219,7 @@ class Supervisor:
         if time.monotonic() - child.started < CRASH_WINDOW and code > 0 and not child.excused:
             self._quick_deaths += 1
             if self._quick_deaths >= CRASHES:
-                raise CrashError(f"workers die as soon as they start ({CRASHES} times): see their traces above")
+                raise CrashError(f"workers die at their start ({CRASHES} times): see their tracebacks above")
 
     def _fenced_by_chance(self) -> bool:
         """Whether a worker that lost its identity may be replaced.

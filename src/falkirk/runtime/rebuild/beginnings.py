@@ -16,8 +16,8 @@ from falkirk.runtime.layout.layout import Start, TopicRecord
 from falkirk.stream.dataflow.topics import Input
 
 WAYS = (
-    "migrate the state with migrate=, or go on without it: falkirk plan APP:FLOW --apply --drop ID; or give the flow another "
-    "name, under which it starts from scratch"
+    "migrate the state with migrate=, or continue without it: falkirk plan APP:FLOW --apply --drop ID; or give the flow "
+    "another name, under which it starts from scratch"
 )
 
 
@@ -44,9 +44,9 @@ def beginnings(
                 f"topic {topic!r} is compacted, so it no longer has all that was read of it", where=where, hint=WAYS
             )
         if begin is None or here > begin:
-            began = "it is not on record where the app began" if begin is None else f"the app began at offset {begin}"
+            began = "there is no record of where the app began" if begin is None else f"the app began at offset {begin}"
             raise SourceError(
-                f"{began}, and topic {topic!r} begins at {here} by now: the state cannot be rebuilt from what is left",
+                f"{began}, and topic {topic!r} now begins at {here}: the state cannot be rebuilt from the remaining records",
                 where=where,
                 hint=WAYS,
             )

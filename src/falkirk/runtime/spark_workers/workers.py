@@ -89,7 +89,7 @@ class SparkWorkers:
         beginning.start()
         beginning.join()
         if application.ui:
-            tell(Line(f"the workers' jobs are shown at {application.ui}"))
+            tell(Line(f"the workers' jobs are at {application.ui}"))
         slots = Slots(application, self._settings.workers, tell)
         threading.Thread(target=self._hear, args=(self._tail(), slots), name="falkirk-hear", daemon=True).start()
         try:
@@ -130,7 +130,7 @@ class SparkWorkers:
                     job.join(max(0.0, deadline - time.monotonic()))
                 forget(cluster, control, self._run)
         except UnreachableError as error:
-            self._tell(Line(f"the workers cannot be told to leave, and are ended: {error}"))
+            self._tell(Line(f"the workers cannot be asked to stop, so they are ended: {error}"))
         self._over.set()
 
     # -- one slot --------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class SparkWorkers:
                     self._take(said)
             for slot, heard in self._heard.items():
                 if slot in self._pids and time.monotonic() - heard > SILENCE:
-                    ended = Ended(slot, self._pids.pop(slot), "is not heard of", "Spark is to run it again", SILENCE)
+                    ended = Ended(slot, self._pids.pop(slot), "does not report", "Spark must run it again", SILENCE)
                     self._tell(ended)
         tail.close()
 
@@ -209,7 +209,7 @@ class SparkWorkers:
         slot, pid, now = said.report.slot, said.report.pid, time.monotonic()
         if (before := self._pids.get(slot)) != pid:
             if before is not None:
-                then = f"its place is taken on {said.host}"
+                then = f"another worker takes its place on {said.host}"
                 self._tell(Ended(slot, before, "is no more", then, now - self._heard[slot]))
             self._pids[slot] = pid
             self._tell(Started(slot, pid))
@@ -268,7 +268,7 @@ def check_shared(settings: Settings) -> None:
     """Raises ConfigError unless a worker that Spark has moved to another host can find the versions."""
     if not settings.checkpoints and not is_local(settings.spark):
         raise ConfigError(
-            "workers on Spark may move to another host, and their versions would stay behind",
+            "workers on Spark can move to another host, but their versions would stay behind",
             where=f"--on spark, master {settings.spark}; no --checkpoints is given",
             hint="give a --checkpoints URL that all executors reach, such as s3://bucket/app",
         )

@@ -61,7 +61,7 @@ class Aborts:
         if not self._count:
             self._since = self._clock()
         self._count += 1
-        often = f"{self._count} times running, " if self._count > 1 else ""
+        often = f"{self._count} times in a row, " if self._count > 1 else ""
         self._words = f"transactions have failed {often}for {self._clock() - self._since:.0f} s: {cause.what}"
         if cause.why is not Why.REFUSED:
             wait = 0.0 if self._count == 1 else min(1.0, 0.05 * 2 ** min(self._count, 10))
@@ -74,28 +74,28 @@ class Aborts:
                 raise self._stop(worst, times, cause)
             wait = min(LONGEST, 2.0**times)
             logger.warning(
-                "the broker has refused a transaction (%s of %s times before the app stops), and it is tried again in "
-                "%g s: %s; it holds %s", times, REFUSALS, wait, cause.what, "; ".join(map(_where, worst)),
+                "the broker rejected a transaction (%s of %s times before the app stops), retrying in "
+                "%g s: %s; it contains %s", times, REFUSALS, wait, cause.what, "; ".join(map(_where, worst)),
             )  # fmt: skip
         self._until = self._clock() + wait
 
     def _say(self, cause: Cause, wait: float) -> None:
         now = self._clock()
-        often = f"{self._count} times running, for {now - self._since:.0f} s, " if self._count > 1 else ""
+        often = f"{self._count} times in a row, for {now - self._since:.0f} s, " if self._count > 1 else ""
         if cause.why is Why.SLOW:
-            logger.warning("a transaction has failed %sand is tried again with fewer rows: %s", often, cause.what)
+            logger.warning("a transaction has failed %sand is retried with fewer rows: %s", often, cause.what)
         elif self._count > QUIET and now - self._warned >= EVERY:
             self._warned = now
-            logger.warning("a transaction has failed %sand is tried again: %s", often, cause.what)
+            logger.warning("a transaction has failed %sand is retried: %s", often, cause.what)
         else:
-            logger.info("a transaction has failed %sand is tried again in %g s: %s", often, wait, cause.what)
+            logger.info("a transaction has failed %sand is retried in %g s: %s", often, wait, cause.what)
 
     def _stop(self, steps: Sequence[ClosedStep], times: int, cause: Cause) -> ClusterError:
         return ClusterError(
-            f"the broker has refused a transaction {times} times running, for {self._clock() - self._since:.0f} s: "
+            f"the broker rejected a transaction {times} times in a row, for {self._clock() - self._since:.0f} s: "
             f"{cause.what}",
             where="; ".join(map(_where, steps)),
-            hint="nothing of it is committed: when the cause is gone, start again",
+            hint="nothing of it is committed; start again after the cause is fixed",
         )
 
 

@@ -74,7 +74,7 @@ class Assignment:
         self.maintenance.taken(task)
         step = -1 if owned.last is None else owned.last.step
         told = {"task": str(owned.task.id), "step": step}
-        after = ", and first moves, or rebuilds, what an earlier version of the flow has kept" if task.moving else ""
+        after = ", and first moves or rebuilds the state of an earlier version of the flow" if task.moving else ""
         logger.info("task %s runs from step %s%s", owned.task.id, step, after, extra=told)
 
     def rewind(self, owned: Owned) -> None:

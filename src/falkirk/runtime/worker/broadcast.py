@@ -136,7 +136,7 @@ class _Table:
             self._keeper.tell(overlay, self.arrivals.about)
             self.store.write(overlay.changes, Progress(self.store.progress.step + 1, 0, 0))
         if self.arrivals.about.visible != visible:
-            logger.info("table %s: epoch %s is seen", self.topic, self.arrivals.about.visible)
+            logger.info("table %s: epoch %s is visible", self.topic, self.arrivals.about.visible)
 
     def seen(self) -> SharedRows:
         """As it is now."""
@@ -146,5 +146,5 @@ class _Table:
         """A dead letter needs a transaction, and a worker's own table has none."""
         self._bad += 1
         if self._bad <= TOLD:
-            logger.warning("table %s: a record does not decode, and its key's row stays as it was: %s",
+            logger.warning("table %s: a record does not decode, so its key's row does not change: %s",
                            self.topic, (letter or b"").decode())  # fmt: skip

@@ -153,7 +153,7 @@ class Maintenance:
         """Report copies that take very long: a folder that hangs gives no answer, not even an error."""
         if not _ended(upkeep.copying) and now - max(upkeep.versioned, upkeep.reminded) >= SLOW:
             upkeep.reminded = now
-            logger.warning("task %s: its version is being copied to the checkpoint store for %.0f s now",
+            logger.warning("task %s: copying its version to the checkpoint store has taken %.0f s so far",
                            task.owned.task.id, now - upkeep.versioned)  # fmt: skip
 
     def last_versions(self, tasks: Sequence[RunningTask]) -> None:
@@ -195,8 +195,8 @@ class Maintenance:
         missing += [task for task, copy in self._last.items() if task not in missing and copy.exception() is not None]
         if missing:
             names = ", ".join(sorted(map(str, missing)))
-            logger.warning("the last versions of %s are not in the checkpoint store, and stay on this host; another "
-                           "goes on from the versions before: %s", counted(len(missing), "task"), names)  # fmt: skip
+            logger.warning("the last versions of %s are not in the checkpoint store, but on this host only; another "
+                           "host continues from earlier versions: %s", counted(len(missing), "task"), names)  # fmt: skip
 
     def _begin_version(self, task: RunningTask, upkeep: Upkeep) -> None:
         store, floor, began = task.owned.opened(), floor_of(task), time.monotonic()
@@ -260,7 +260,7 @@ class Maintenance:
             raise  # reported once for all tasks
         except DiskError as error:
             told = {"task": str(task), "where": error.where, "hint": error.hint}
-            logger.warning("task %s: the version of step %s is not copied; it is tried again: %s (%s)",
+            logger.warning("task %s: the version of step %s is not copied; retrying: %s (%s)",
                            task, progress.step, error.what, error.where, extra=told)  # fmt: skip
             raise
         return older
@@ -270,7 +270,7 @@ class Maintenance:
         try:
             self._stores.sweep(task, Step(older.step))
         except StateError as error:
-            logger.warning("task %s: files that no copied version needs are kept, for one cannot be read: %s (%s)",
+            logger.warning("task %s: unneeded files are kept, because one version cannot be read: %s (%s)",
                            task, error.what, error.where, extra={"task": str(task)})  # fmt: skip
 
 

@@ -29,10 +29,10 @@ from falkirk.stream.dataflow.records import Message
 WINDOW, WIDEST = 2_000, 100_000
 """Offsets that one read back spans: the first, and the most."""
 
-GONE = "what recorded steps have said is no longer in its topic, so it is not known what differs from it"
+GONE = "the output of recorded steps is no longer in its topic, so the difference is unknown"
 HINT = (
-    "run the code that was there before, end it cleanly, and change it then; for another time: let sinks keep what they were "
-    "told as long as the app may be down, and edges by --keep-steps"
+    "run the previous code, stop it cleanly, and then change it; for the next time: keep records in sinks for "
+    "as long as the app may be down (retention), and in edges with --keep-steps"
 )
 
 

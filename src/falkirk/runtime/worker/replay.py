@@ -107,10 +107,10 @@ def difference(
         ", ".join(f"{counted(len(e.values), 'record')} to {e.output}" for e in corrected.emitted)
         or "nothing is written"
     )
-    logger.warning("task %s: steps %s to %s give another output now than they published, which is corrected: %s",
+    logger.warning("task %s: steps %s to %s now give other output than they published; correcting it: %s",
                    task, first, last, written, extra=told)  # fmt: skip
     for output, count in corrected.left.items():
-        logger.warning("task %s: what steps %s to %s wrote to %s cannot be taken back: %s records of it are wrong, and stay",
+        logger.warning("task %s: what steps %s to %s wrote to %s cannot be retracted: %s wrong records stay in it",
                        task, first, last, output, f"{count:,}", extra=told)  # fmt: skip
     return outputs_of(corrected.emitted)
 

@@ -21,8 +21,8 @@ from falkirk.stream.dataflow.circuit import Slice, Taken
 
 LOST = Words(
     "records that are read again to rebuild an operator are gone",
-    "what is left does not make its state: to go on without what it had, falkirk plan APP:FLOW --apply --drop ID; or give "
-    "the flow another name, under which it starts from scratch",
+    "the remaining records are not enough for its state: to continue without the old state, "
+    "falkirk plan APP:FLOW --apply --drop ID; or give the flow another name, under which it starts from scratch",
     SourceError,
 )
 PATIENCE = 60.0

@@ -49,7 +49,7 @@ class Outage:
 
     def __str__(self) -> str:
         where = f" ({self.error.where})" if self.error.where else ""
-        return f"away since {self.since:%Y-%m-%d %H:%M:%SZ}: {self.error.what}{where}"
+        return f"unavailable since {self.since:%Y-%m-%d %H:%M:%SZ}: {self.error.what}{where}"
 
 
 class Sign:
@@ -96,7 +96,7 @@ class Reach:
                     raise AwayError(
                         f"the checkpoint store has not answered for {patience:.0f} s",
                         where=self._where,
-                        hint="nothing is lost: it is asked again",
+                        hint="nothing is lost; Falkirk tries again",
                     )
                 wait_for(answer, LOOK)
             return answer.result()
@@ -146,7 +146,7 @@ class Reach:
             if time.monotonic() - self._told < REMIND:
                 return
             self._told = time.monotonic()
-        logger.warning("the checkpoint store is %s; it is asked again, and nothing is lost meanwhile (%s)",
+        logger.warning("the checkpoint store is %s; retrying; nothing is lost (%s)",
                        self._outage, error.hint, extra={"where": error.where, "hint": error.hint})  # fmt: skip
 
     def _answered(self) -> None:

@@ -110,12 +110,12 @@ class TaskStores:
             if not enough:
                 _close(held)
                 return None
-            logger.info("task %s: goes on from what is here: %s", task, error.what, extra={"task": str(task)})
+            logger.info("task %s: continues from the local state: %s", task, error.what, extra={"task": str(task)})
         except DamagedError as error:
             if at < 0:
                 _close(held)
                 raise
-            logger.warning("task %s: goes on from what is here: %s (%s)", task, error.what, error.where)
+            logger.warning("task %s: continues from the local state: %s (%s)", task, error.what, error.where)
         except BaseException:
             _close(held)
             raise
@@ -231,7 +231,7 @@ class TaskStores:
             except DamagedError as error:
                 if step == steps[-1]:
                     raise
-                logger.warning("task %s: its copied version of step %s cannot be used, an older one is tried: %s (%s)",
+                logger.warning("task %s: its copied version of step %s cannot be used, trying an older one: %s (%s)",
                                task, step, error.what, error.where, extra={"task": str(task)})  # fmt: skip
             else:
                 return True

@@ -96,7 +96,7 @@ class TakeOvers:
             if not self._is_wanted(owned):
                 # Its next owner finds the problem itself.
                 if (error := end.exception()) is not None:
-                    logger.warning("task %s was given up, and its recovery had failed: %s", task, error)
+                    logger.warning("task %s was abandoned, and its recovery had failed: %s", task, error)
                 if owned.phase is Phase.RUNNING:  # taken away just as it was admitted
                     abandon(owned)
                 continue

@@ -127,7 +127,7 @@ class TopicWatch:
         if self._said is None or now - self._said >= AGAIN:
             self._said = now
             seconds = now - self._heard
-            logger.warning("%s has not answered for %.0f s; nothing is lost, trying on: %s",
+            logger.warning("%s has not answered for %.0f s; nothing is lost; retrying: %s",
                            self._there.brokers, seconds, error.what)  # fmt: skip
 
     def _answered(self, now: float) -> None:

@@ -73,7 +73,7 @@ def outgrown(app: App, settings: Settings, topics: Topics, why: OutgrownError) -
         now = read_layout(control)
     if now is None or (now.stages != app.recorded.stages and not differ_in_topics(now.stages, app.recorded.stages)):
         raise why
-    logger.info("%s: the tasks are handed over at their last steps, and taken up again", why.what)
+    logger.info("%s: the tasks are handed over after their last steps, and then taken over again", why.what)
     return prepare(app.plan, settings, topics)
 
 
@@ -98,7 +98,7 @@ class Reporter:
         stats, worker.stats = worker.stats, Stats()
         for task, count in stats.skipped.items():
             if count:
-                logger.warning("task %s: %s failed and were skipped, as on_error= asks for", task, f"{count:,}")
+                logger.warning("task %s: %s failed and were skipped, because of on_error=", task, f"{count:,}")
         tasks = [self._running(t, stats) for t in list(worker.tasks.values())]
         tasks += [self._taken_over(owned) for owned in worker.recovering()]
         self._say(

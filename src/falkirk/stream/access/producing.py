@@ -84,7 +84,7 @@ def source_named(plan: Plan, name: str) -> Source:
     sources = sources_of(plan)
     named = [s for s in sources.values() if s.id == name] or [s for s in sources.values() if reads(s.topics, name)]
     if not named:
-        raise ConfigError(f"the flow reads nothing called {name!r}", hint=did_you_mean(name, sources))
+        raise ConfigError(f"the flow has no source or table called {name!r}", hint=did_you_mean(name, sources))
     return named[0]
 
 
@@ -126,7 +126,7 @@ def _record(source: Source, row: Any) -> Record:
     if isinstance(row, tuple) and len(row) == 2:
         return Record(key=row[0], value=row[1])
     raise ConfigError(
-        f"{row!r:.60} is no record of source {source.id!r}",
+        f"{row!r:.60} is not a valid record for source {source.id!r}",
         hint="send rows as dicts, pairs of key and value, or fk.testing.Record(…)",
     )
 
@@ -187,7 +187,9 @@ def _of_frame(source: Source, frame: pl.DataFrame, records: Sequence[Record], cl
 def _raw(source: Source, record: Record, clock: int) -> Sent:
     value = record.value.encode() if isinstance(record.value, str) else record.value
     if not isinstance(value, bytes | None):
-        raise ConfigError(f"{value!r:.60} is no value of source {source.id!r}", hint="send a dict, bytes or text")
+        raise ConfigError(
+            f"{value!r:.60} is not a valid value for source {source.id!r}", hint="send a dict, bytes or text"
+        )
     key = None if record.key is None else _key(source, record.key)
     return Sent(key, value, _millis(record.timestamp, clock), list(record.headers), record.partition)
 
@@ -204,7 +206,8 @@ def _key(source: Source, key: Any) -> bytes:
         except (TypeError, ValueError, pl.exceptions.PolarsError, FalkirkError) as error:
             raise _misfit(source, error) from error
     raise ConfigError(
-        f"{key!r:.60} is no key of source {source.id!r}, which has no format for keys", hint="send bytes or text"
+        f"{key!r:.60} is not a valid key for source {source.id!r}, which has no format for keys",
+        hint="send bytes or text",
     )
 
 

@@ -73,7 +73,7 @@ class Table:
         raise StateError(
             f"the state's schema has changed:\n{difference(was, f'1: {self.words}')}",
             where=f"stage {self.stage}",
-            hint="look with the flow that the app runs",
+            hint="use the flow that the app runs",
         )
 
     def check_whole(self, get: Callable[[Sequence[bytes]], list[bytes | None]], task: str) -> None:
@@ -84,7 +84,7 @@ class Table:
                     f"the state of {self.words.partition(' ')[0]!r} in task {task} is of an earlier version of it, in part "
                     "or as a whole: it has not been migrated yet, or is being rebuilt",
                     where=f"stage {self.stage}",
-                    hint="it is made whole, before the task reads on, by a run of this flow: look again then",
+                    hint="a run of this flow completes it before the task continues reading: try again then",
                 )
 
     def frame(self, pairs: Sequence[Pair]) -> pl.DataFrame:
@@ -136,7 +136,7 @@ def _operator(plan: Plan, name: str) -> tuple[PhysicalStage, Operator]:
         if operator.stateful and operator.table_schemas()
     }
     if name not in stateful:
-        raise ConfigError(f"the flow keeps no state for {name!r}", hint=did_you_mean(name, stateful))
+        raise ConfigError(f"the flow has no state for {name!r}", hint=did_you_mean(name, stateful))
     return stateful[name]
 
 

@@ -158,7 +158,7 @@ class BoundUser(Bound):
             wrong = next(i for i, v in enumerate(values) if not fits({"": v}, schema))
             raise GroupError(
                 wrong,
-                f"{type(self.aggregate).__name__}.result gave {_short(values[wrong])}, which is no {self.returns}",
+                f"{type(self.aggregate).__name__}.result gave {_short(values[wrong])}, which is not of type {self.returns}",
                 "return that type, or change `returns`",
             ) from error
 
@@ -184,7 +184,7 @@ class BoundUser(Bound):
         wrong = next(i for i, row in enumerate(rows) if not fits(row, self.schema))
         raise GroupError(
             wrong,
-            f"{type(self.aggregate).__name__} gave {_short(rows[wrong])}, which is no state of {words(self.schema)}",
+            f"{type(self.aggregate).__name__} gave {_short(rows[wrong])}, which is not a valid state of {words(self.schema)}",
             "return dicts with these columns, or change `state` and `version`",
         )
 

@@ -118,7 +118,7 @@ def check_histories(histories: Sequence[History], inputs: Sequence[Input]) -> No
             raise ConfigError(
                 f"source {name!r} reads several topics, and a history is of one",
                 where="--history",
-                hint="write a source for each topic, and concat them",
+                hint="define one source for each topic, and concat them",
             )
         if times > 1:
             raise ConfigError(f"source {name!r} has two histories", where="--history", hint="make one table of them")

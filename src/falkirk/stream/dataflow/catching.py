@@ -33,7 +33,7 @@ class Misfit(Exception):
 def no_row(made: Any, schema: pl.Schema) -> Misfit:
     """The error for a function whose result is not a row of the schema."""
     return Misfit(
-        f"the function gave {made!r}, which is no row of {words(schema)}",
+        f"the function gave {made!r}, which is not a valid row of {words(schema)}",
         "return dicts with these columns, or name others with returns={…}",
     )
 

@@ -112,7 +112,7 @@ class Failures:
         address = next((a for f in failed if f.origin is not None and (a := run.address(f.origin))), "")
         kind = SourceError if operator.role == "source" else UserCodeError
         raise kind(
-            f"{bad:,} of the last {of:,} failed, and stop_above= allows for {window.most:,} of {WINDOW:,}; "
+            f"{bad:,} of the last {of:,} failed, and stop_above= allows {window.most:,} of {WINDOW:,}; "
             f"for instance: {'; '.join(reasons)}",
             where=", ".join(filter(None, [operator.where, address])),
             hint="nothing of this step is committed: fix the producer or the code and start again; or raise stop_above=",

@@ -37,13 +37,13 @@ class Graph:
             if other is not operator:
                 given = "its name" if space != "operator" else "id="
                 raise DefinitionError(
-                    f"two are called {operator.id!r}, and state and topics are found by that name",
+                    f"two operators are named {operator.id!r}, but names identify state and topics",
                     where=f"{other.where} and {operator.where}",
-                    hint=f"give one of them another: {given}",
+                    hint=f"change one of them: {given}",
                 )
         if ours := next((c for c in operator.schema if c.startswith(RESERVED)), None):
             raise DefinitionError(
-                f"column {ours!r} is named as Falkirk's own are", where=operator.where, hint="rename it"
+                f"column {ours!r} has a name that is reserved for Falkirk", where=operator.where, hint="rename it"
             )
         self.operators.append(operator)
         return operator

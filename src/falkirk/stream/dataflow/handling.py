@@ -63,7 +63,9 @@ def _handling(operator: Operator, default: OnError | None, dead_letters: str, *,
     chosen = operator.on_error
     if errors and isinstance(chosen, Stop):
         raise DefinitionError(
-            "what stops the app has no stream of errors", where=operator.where, hint="leave out on_error=fk.Stop()"
+            "an operator that stops the app has no stream of errors",
+            where=operator.where,
+            hint="leave out on_error=fk.Stop()",
         )
     if chosen is None and not errors:
         chosen = default or (DeadLetter() if operator.role == "source" else Stop())

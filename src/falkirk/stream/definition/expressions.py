@@ -30,7 +30,7 @@ def expressions(positional: Sequence[Any], named: Mapping[str, Any], where: str)
     exprs += [_expression(e, where, text_is_column=True).alias(name) for name, e in named.items()]
     if not exprs:
         raise DefinitionError(
-            "no expression is given", where=where, hint='give a column, "price", or fk.col("price") * 2'
+            "there is no expression", where=where, hint='give a column, "price", or fk.col("price") * 2'
         )
     return tuple(exprs)
 
@@ -42,13 +42,13 @@ def _expression(expr: Any, where: str, *, text_is_column: bool) -> nw.Expr:
         return nw.col(expr)
     if isinstance(expr, pl.Expr):
         raise DefinitionError(
-            f"{expr} is a Polars expression", where=where, hint="build it from fk.col, which has the same methods"
+            f"{expr} is a Polars expression", where=where, hint="use fk.col, which has the same methods"
         )
     try:
         return nw.lit(expr)
     except Exception as error:
         raise DefinitionError(
-            f"{expr!r} is no expression", where=where, hint='write one like fk.col("price")'
+            f"{expr!r} is not an expression", where=where, hint='write one like fk.col("price")'
         ) from error
 
 
@@ -58,8 +58,8 @@ def check(exprs: Sequence[nw.Expr], schema: pl.Schema, where: str) -> None:
         for node in _walk(expr):
             if not node.kind.is_elementwise or node.kind is ExprKind.SERIES:
                 raise DefinitionError(
-                    f"{text(expr)} is not row-wise: {node.name} looks at more rows than one, so its result would depend on "
-                    "how the stream is cut into steps",
+                    f"{text(expr)} is not row-wise: {node.name} needs more than one row, so its result would depend on "
+                    "the division into steps",
                     where=where,
                     hint="aggregate with group_by(…).agg(…), or use map_batches for a function of whole batches",
                 )

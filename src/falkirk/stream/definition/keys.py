@@ -30,7 +30,7 @@ def checked_format(value: Any, where: str, json: str = 'fk.Json({"price": fk.Int
     made = value() if isinstance(value, type) and hasattr(value, "decode") else value
     if not all(hasattr(made, method) for method in ("schema", "decode", "encode")):
         raise DefinitionError(
-            f"value={value!r} is no format",
+            f"value={value!r} is not a format",
             where=where,
             hint=f"write value={_NAMES.get(str(value).lower(), json)}",
         )
@@ -64,11 +64,11 @@ def columns_of(given: Sequence[str | Sequence[str]], schema: pl.Schema, where: s
     cannot be a key."""
     names: list[Any] = [n for g in given for n in (g if isinstance(g, list | tuple) else [g])]
     if not names:
-        raise DefinitionError("no column is given", where=where, hint='name one: "auction"')
+        raise DefinitionError("there is no column", where=where, hint='name one: "auction"')
     for name in names:
         if not isinstance(name, str):
             raise DefinitionError(
-                f"{name!r} is no name of a column", where=where, hint="compute it with with_columns first, then name it"
+                f"{name!r} is not a column name", where=where, hint="compute it with with_columns first, then name it"
             )
         if name not in schema:
             raise DefinitionError(f"there is no column {name!r}", where=where, hint=did_you_mean(name, schema))

@@ -68,7 +68,7 @@ def check_name(name: str, what: str, line: str) -> None:
     """Raises DefinitionError unless the name can be part of a topic's name."""
     if not _NAME.fullmatch(name):
         raise DefinitionError(
-            f"{name!r} is no name for a {what}",
+            f"{name!r} is not a valid name for a {what}",
             where=line,
             hint="topics are named after it: use up to 100 letters, digits, dots, dashes and underscores",
         )

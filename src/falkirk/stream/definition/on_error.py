@@ -63,9 +63,9 @@ class DeadLetter:
         share = self.share
         if share is not None and not 0 <= share < 1:
             raise DefinitionError(
-                f"stop_above={self.stop_above!r} is no share of records",
+                f"stop_above={self.stop_above!r} is not a share of records",
                 where=user_line(),
-                hint='write "1%", or 0.01; leave it out if the app is never to stop',
+                hint='write "1%", or 0.01; leave it out if the app must never stop',
             )
 
     @property
@@ -91,7 +91,7 @@ def checked_on_error(on_error: Any, where: str) -> OnError | None:
     """Checks a user's `on_error`. Raises DefinitionError."""
     if on_error is not None and not isinstance(on_error, OnError):
         raise DefinitionError(
-            f"on_error={on_error!r} says nothing of errors",
+            f"on_error={on_error!r}is not a way to handle errors",
             where=where,
             hint="use fk.Stop(), fk.Skip() or fk.DeadLetter()",
         )

@@ -25,7 +25,7 @@ class Pattern:
     ['orders-eu', 'orders-us']
     >>> Pattern("orders-(")
     Traceback (most recent call last):
-    falkirk.errors.DefinitionError: 'orders-(' is no regular expression: missing ), unterminated subpattern at position 7
+    falkirk.errors.DefinitionError: 'orders-(' is not a regular expression: missing ), unterminated subpattern at position 7
       ...
     """
 
@@ -38,7 +38,7 @@ class Pattern:
             re.compile(self.text)
         except (re.error, TypeError) as error:
             raise DefinitionError(
-                f"{self.text!r} is no regular expression: {error}",
+                f"{self.text!r} is not a regular expression: {error}",
                 where=user_line(),
                 hint='write what Python\'s re module reads: fk.Pattern("orders-.*")',
             ) from error
@@ -94,7 +94,7 @@ def checked_topics(given: Any, where: str) -> Topics:
             raise DefinitionError(f"topic {twice!r} is listed twice", where=where, hint="list it once")
         return tuple(sorted(given))
     raise DefinitionError(
-        f"topic={given!r} names no topic",
+        f"topic={given!r} is not a topic",
         where=where,
         hint='use "orders", ["orders-eu", "orders-us"] or fk.Pattern("orders-.*")',
     )

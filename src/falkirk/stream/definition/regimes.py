@@ -35,7 +35,7 @@ def duration(value: Duration, what: str) -> timedelta:
         time = timedelta(seconds=float(found[1]) * _UNITS[found[2]])
     if time is None or time <= timedelta(0):
         raise DefinitionError(
-            f"{what}={value!r} is no duration",
+            f"{what}={value!r} is not a duration",
             where=user_line(),
             hint='write "100ms", "10s", "5m", "1h", or a timedelta',
         )
@@ -166,5 +166,5 @@ def checked_regime(regime: object, where: str) -> Regime:
     if isinstance(regime, Regime):
         return regime
     raise DefinitionError(
-        f"{regime!r} is no regime", where=where, hint="use fk.EagerCheckpoint(), fk.LazyCheckpoint() or fk.Batch()"
+        f"{regime!r} is not a regime", where=where, hint="use fk.EagerCheckpoint(), fk.LazyCheckpoint() or fk.Batch()"
     )

@@ -90,7 +90,7 @@ def _of_table(sink: Sink, should: Sequence[Said], said: Sequence[Said], visible:
             f"sink {sink.id!r} was told of {len(only)} keys that the present code says nothing of, and what they had before "
             "cannot be told from the state",
             where=f"{sink.where}, for instance key {only[0].key!r}",
-            hint="run the code that was there before, end it cleanly, and change it then",
+            hint="run the previous code, stop it cleanly, and then change it",
         )
     found = written(sink, rows)
     now = dict(zip(found.keys, found.values, strict=True))
@@ -107,7 +107,7 @@ def _of_edge(edge: Edge, should: Sequence[Said], said: Sequence[Said]) -> tuple[
         raise DivergenceError(
             f"the rows between stages have other columns than they had: {edge.id}",
             where=f"topic {edge.topic}",
-            hint="run the code that was there before, end it cleanly, and change it then",
+            hint="run the previous code, stop it cleanly, and then change it",
         )
     net = (
         pl.concat(frames, rechunk=True)

@@ -111,7 +111,7 @@ class Mover:
 
     def _no_way(self, was: str) -> StateError:
         return StateError(
-            f"there is state of an earlier version that has not been migrated yet, and nothing says how to: {was}",
+            f"state of an earlier version is not migrated yet, and migrate= does not say how: {was}",
             where=f"stage {self.task}",
             hint="give migrate= that version too, before those that followed, until all tasks have run so",
         )

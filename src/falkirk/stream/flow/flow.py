@@ -134,7 +134,7 @@ class Flow:
         value = checked_format(value, where)
         if value.schema is None:
             raise DefinitionError(
-                "the source's format has no schema", where=where, hint='give it one: fk.Json({"price": fk.Int64})'
+                "the source's format needs a schema", where=where, hint='give it one: fk.Json({"price": fk.Int64})'
             )
         columns = _metadata(metadata, where)
         if both := sorted(columns.keys() & value.schema.keys()):
@@ -150,12 +150,12 @@ class Flow:
             raise DefinitionError(
                 f"start={start!r} names offsets, and those of one topic mean nothing in another",
                 where=where,
-                hint='use "earliest", "latest" or a datetime; or write a source for each topic, and concat them',
+                hint='use "earliest", "latest" or a datetime; or define one source for each topic, and concat them',
             )
         if time is not None:
             _check_time(time, value.schema, where)
         if repartition and spelt is None:
-            raise DefinitionError("repartition=True needs to know by what", where=where, hint='give key="auction"')
+            raise DefinitionError("repartition=True needs a key", where=where, hint='give key="auction"')
         source = op.Source(
             id=name, line=line, inputs=(), schema=schema, partitioned=spelt, root="", regime=self.graph.regime,
             topics=in_cluster(cluster, topics, where), key=spelt, value=value, start=_start(start, where),
@@ -210,7 +210,7 @@ class Flow:
         value = checked_format(value, where)
         if value.schema is None:
             raise DefinitionError(
-                "the table's format has no schema", where=where, hint='give it one: fk.Json({"name": fk.String})'
+                "the table's format needs a schema", where=where, hint='give it one: fk.Json({"name": fk.String})'
             )
         spelt = key_of(key)
         typed = spelt.format.schema.dtypes() if spelt.format else [pl.String()] * len(spelt.columns)
@@ -277,7 +277,7 @@ def in_cluster(cluster: str, topics: Topics, where: str) -> Topics:
     """The addresses of a source's topics. Raises DefinitionError."""
     if cluster and not CLUSTER.fullmatch(cluster):
         raise DefinitionError(
-            f"{cluster!r} is no name for a cluster",
+            f"{cluster!r} is not a valid cluster name",
             where=where,
             hint="use up to 50 small letters, digits and dashes. Its address is no part of the flow: the run is given that, "
             "by --cluster NAME=HOST:PORT or below [cluster.NAME] in falkirk.toml",
@@ -286,7 +286,7 @@ def in_cluster(cluster: str, topics: Topics, where: str) -> Topics:
         return topics.within(cluster)
     if wrong := next((name for name in ([topics] if isinstance(topics, str) else topics) if ":" in name), None):
         raise DefinitionError(
-            f"no topic can be called {wrong!r}", where=where, hint='to read one of another cluster: cluster="NAME"'
+            f"a topic cannot be named {wrong!r}", where=where, hint='to read one of another cluster: cluster="NAME"'
         )
     return address(cluster, topics) if isinstance(topics, str) else tuple(address(cluster, name) for name in topics)
 
@@ -309,7 +309,7 @@ def _start(start: Any, where: str) -> str | int | Mapping[int, int]:
     if isinstance(start, Mapping) and start and all(isinstance(n, int) and n >= 0 for p in start.items() for n in p):
         return dict(start)
     raise DefinitionError(
-        f"start={start!r} is no place to begin",
+        f"start={start!r} is not a valid start",
         where=where,
         hint='use "earliest", "latest", a datetime, or {partition: offset}',
     )

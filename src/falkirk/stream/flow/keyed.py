@@ -72,17 +72,17 @@ class Grouped:
         where = f"group_by {self._id!r} ({self._line})"
         before = self._before
         if not aggregates:
-            raise DefinitionError("nothing is aggregated", where=where, hint="agg(n=fk.len())")
+            raise DefinitionError("agg() has no aggregates", where=where, hint="agg(n=fk.len())")
         columns = {name: before.schema[name] for name in self._columns}
         bound = {}
         for name, aggregate in aggregates.items():
             if name in columns:
                 raise DefinitionError(
-                    f"{name!r} is a column of the group already", where=where, hint="choose another name"
+                    f"{name!r} is already a column of the group", where=where, hint="choose another name"
                 )
             if not hasattr(aggregate, "bind"):
                 raise DefinitionError(
-                    f"{name}={aggregate!r} is no aggregate",
+                    f"{name}={aggregate!r} is not an aggregate",
                     where=where,
                     hint="use fk.len(), fk.sum, fk.min, fk.max, fk.mean, or your own fk.Aggregate",
                 )

@@ -50,7 +50,7 @@ def load_flow(target: str) -> Flow:
     if len(flows) != 1:
         raise ConfigError(
             f"{place} has {counted(len(flows), 'flow')}",
-            hint=f"say which: {', '.join(f'{place}:{key}' for key in sorted(flows))}",
+            hint=f"choose one: {', '.join(f'{place}:{key}' for key in sorted(flows))}",
         )
     return next(iter(flows.values()))
 

@@ -60,7 +60,7 @@ def table_of(graph: op.Graph, operator: op.Operator, key: Key, where: str) -> Ta
             "and nothing is known to" if operator.unique is None else f"which {', '.join(sorted(operator.unique))} does"
         )
         raise DefinitionError(
-            f"the key {', '.join(key.columns)} does not tell the rows of {operator.kind} {operator.id!r} apart, {apart}",
+            f"the key {', '.join(key.columns)} does not identify the rows of {operator.kind} {operator.id!r} apart, {apart}",
             where=where,
             hint="a table is made of a grouped result, by the columns that it is grouped by; or of a topic",
         )
@@ -81,7 +81,7 @@ def lookup(
     """The operator, checked. Raises DefinitionError."""
     if not isinstance(table, Table):
         raise DefinitionError(
-            f"{table!r} is no table",
+            f"{table!r} is not a table",
             where=f"lookup ({line})",
             hint='make one: flow.table("carriers", key="carrier", …)',
         )
@@ -135,9 +135,9 @@ def _one(columns: Sequence[str], schema: pl.Schema, where: str) -> str:
 
 def _check_sides(before: op.Operator, table: Table, graph: op.Graph, how: Any, where: str) -> None:
     if table._graph is not graph:
-        raise DefinitionError("stream and table are of two flows", where=where)
+        raise DefinitionError("the stream and the table belong to different flows", where=where)
     if how not in ("left", "inner"):
-        raise DefinitionError(f"how={how!r} is no way to look up", where=where, hint='use "left" or "inner"')
+        raise DefinitionError(f"how={how!r} is not supported", where=where, hint='use "left" or "inner"')
     if before.changes:
         raise DefinitionError(
             "rows of a grouped result can be taken back, and the table may say something else by then",
@@ -146,7 +146,7 @@ def _check_sides(before: op.Operator, table: Table, graph: op.Graph, how: Any, w
         )
     if table._op.batch and not before.batch:
         raise DefinitionError(
-            "the table is batch, and what is batch does not stream again",
+            "the table is batch, and the output of a batch part cannot be a stream again",
             where=where,
             hint="sink it, and make a table of the topic: flow.table(…, broadcast=True)",
         )
@@ -161,7 +161,7 @@ def _check_types(mine: pl.Schema, on: Key, theirs: pl.Schema, key: Key, where: s
     for a, b in zip(on.columns, key.columns, strict=True):
         if mine[a] != theirs[b]:
             raise DefinitionError(
-                f"column {a!r} is {type_name(mine[a])}, and the table's {b!r} is {type_name(theirs[b])}: they never meet",
+                f"column {a!r} is {type_name(mine[a])}, and the table's {b!r} is {type_name(theirs[b])}: they never match",
                 where=where,
                 hint=f"cast it first: with_columns({a}=fk.col({a!r}).cast(…))",
             )
@@ -179,7 +179,7 @@ def _added(
             raise DefinitionError(f"the table has no column {column!r}", where=where, hint=did_you_mean(column, theirs))
         if new in mine or list(chosen.values()).count(new) > 1:
             raise DefinitionError(
-                f"there is a column {new!r} already",
+                f"there is already a column {new!r}",
                 where=where,
                 hint=f'give the table\'s another name: columns={{"{column}": "{column}_of_table"}}',
             )

@@ -299,9 +299,9 @@ def errors_of(graph: op.Graph, before: op.Operator, line: str) -> Stream[Row]:
     where = f"errors of {before.kind} {before.id!r} ({line})"
     if not before.can_fail:
         raise DefinitionError(
-            "nothing fails here that the app goes on after",
+            "no failure here lets the app continue",
             where=where,
-            hint="take .errors of a source, a filter, a select, a map or a process",
+            hint="use .errors of a source, a filter, a select, a map or a process",
         )
     if isinstance(before, op.TableSource) and before.broadcast:
         raise DefinitionError(

@@ -57,7 +57,7 @@ class Stream(RowWise[RowT_co]):
         for other in others:
             if other._graph is not self._graph:
                 raise DefinitionError(
-                    "streams of two flows cannot be one",
+                    "the streams belong to different flows",
                     where=f"concat ({line})",
                     hint="read both sources in one flow",
                 )
@@ -69,7 +69,7 @@ class Stream(RowWise[RowT_co]):
                 )
             if other._op.batch and not self._op.batch:
                 raise DefinitionError(
-                    "one of the streams is batch, and what is batch does not stream again",
+                    "one of the streams is batch, and the output of a batch part cannot be a stream again",
                     where=f"concat ({line})",
                     hint="begin with the batch stream, and all of it is batch; or sink that, and read the topic as a source",
                 )
@@ -122,7 +122,7 @@ class Stream(RowWise[RowT_co]):
         checked_regime(regime, f"with_regime ({line})")
         if self._op.batch and not regime.recovery.in_epochs and not isinstance(self._op, op.Source):
             raise DefinitionError(
-                "what is batch does not stream again",
+                "the output of a batch part cannot be a stream again",
                 where=f"with_regime ({line})",
                 hint="sink it, and read the topic as a source",
             )
@@ -242,7 +242,7 @@ class Stream(RowWise[RowT_co]):
             return
         if topic is not None and not isinstance(topic, str):
             raise DefinitionError(
-                f"topic={topic!r} is no topic",
+                f"topic={topic!r} is not a topic",
                 where=where,
                 hint="to write several, name the column that says to which: topic_by=",
             )
@@ -262,7 +262,7 @@ class Stream(RowWise[RowT_co]):
         unique = self._op.unique
         if unique is not None and not unique <= set(key.columns):
             raise DefinitionError(
-                f"the sink's key {', '.join(key.columns)} does not tell the rows apart",
+                f"the sink's key {', '.join(key.columns)} does not identify a row",
                 where=where,
-                hint=f"a row for each {', '.join(sorted(unique))} arrives here: use these columns as the key",
+                hint=f"there is one row for each {', '.join(sorted(unique))} here: use these columns as the key",
             )

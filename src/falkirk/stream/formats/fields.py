@@ -119,7 +119,7 @@ def moments(text: pl.Series, dtype: pl.DataType = _MOMENT) -> pl.Series:
 def present(e: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     """How many scalars that are not null a value of `dtype` holds.
 
-    present(converted(x)) = present(x), or else x holds something that is no value of its type.
+    present(converted(x)) = present(x), or else x holds something that is not a value of its type.
     """
     if isinstance(dtype, pl.List):
         return e.list.eval(present(pl.element(), instance(dtype.inner))).list.sum().fill_null(0)

@@ -51,7 +51,7 @@ class Key:
         """
         if not isinstance(columns, str | Sequence):
             raise DefinitionError(
-                f"key={columns!r} is no name of a column",
+                f"key={columns!r} is not a column name",
                 where=user_line(),
                 hint='name one, "id", or several: ["id", "day"]',
             )
@@ -76,7 +76,7 @@ class Key:
             self.fields = self.columns
         elif scalar is not None and not issubclass(scalar if isinstance(scalar, type) else type(scalar), Scalar):
             raise DefinitionError(
-                f"{scalar!r} is no format of a key",
+                f"{scalar!r} is not a key format",
                 where=user_line(),
                 hint=f'leave it out, and the key is the value as text; or write fk.Key("{self.columns[0]}", fk.Int64BE)',
             )

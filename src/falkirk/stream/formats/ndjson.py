@@ -129,7 +129,7 @@ class Reader:
         return _Rows(pl.concat([rows.frame for rows in found]), flat=all(rows.flat for rows in found))
 
     def _lost(self, before: pl.DataFrame, after: pl.DataFrame) -> list[tuple[int, str]]:
-        """(row, column) wherever the reader found something that is no value of the column's type."""
+        """(row, column) wherever the reader found something that is not a value of the column's type."""
         lost: list[tuple[int, str]] = []
         for name in self.converted:
             read, dtype = self.columns[name], self.schema[name]

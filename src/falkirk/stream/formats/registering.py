@@ -23,7 +23,7 @@ class Registering(ABC):
     """The language of its schemas, in the registry's words."""
 
     def __init__(self, registry: SchemaRegistry | None, subject: str, register: bool) -> None:
-        """Raises DefinitionError for a subject that is no pattern."""
+        """Raises DefinitionError for a subject that is not a valid pattern."""
         self.registry, self.subject, self.registers = registry, subject, register
         self._topic = ""
         self._id: int | None = None
@@ -68,7 +68,7 @@ class Registering(ABC):
             return self.subject.format(topic=topic, record=record)
         except (AttributeError, IndexError, KeyError, ValueError):
             raise DefinitionError(
-                f"subject={self.subject!r} is no pattern",
+                f"subject={self.subject!r} is not a valid pattern",
                 hint='it may hold {topic} and {record}, as "{topic}-value" does',
             ) from None
 

@@ -39,7 +39,7 @@ class Scalar(ABC):
     def __init__(self, column: str = "value") -> None:
         if not isinstance(column, str):
             raise DefinitionError(
-                f"{column!r} is no name of a column", where=user_line(), hint=f'write fk.{type(self).__name__}("name")'
+                f"{column!r} is not a column name", where=user_line(), hint=f'write fk.{type(self).__name__}("name")'
             )
         self.column = column
 

@@ -36,7 +36,7 @@ def check_earlier_group(was: Group, now: Group, by: Mapping[str, Function], wher
         )
     if not by and (other := sorted((was.aggregates.keys() & now.aggregates.keys()) - kept)):
         raise DefinitionError(
-            f"{other[0]!r} is another aggregate in the version after it, and nothing says how to come by its parts",
+            f"{other[0]!r} is a different aggregate in the next version, and nothing says how to compute its parts",
             where=where,
             hint="by=function, from the parts of before to the new ones; or give it another name, and it begins empty",
         )

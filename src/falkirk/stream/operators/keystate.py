@@ -61,7 +61,7 @@ class KeyState:
         schema = self.schemas[table]
         if row is not None:
             if not isinstance(row, Mapping) or row.keys() - schema.keys():
-                raise ValueError(f"{row!r} is no row of table {table!r}, whose columns are {words(schema)}")
+                raise ValueError(f"{row!r} is not a valid row of table {table!r}, whose columns are {words(schema)}")
             row = {name: row.get(name) for name in schema}
         self.rows[table] = row
         self.put_by[table] = self.where
@@ -193,4 +193,4 @@ class KeyTables:
 
 def no_row_of(table: str, row: Any, schema: pl.Schema) -> Misfit:
     """The error for a row that does not fit a table."""
-    return Misfit(f"{row!r} is no row of table {table!r}, whose columns are {words(schema)}", "")
+    return Misfit(f"{row!r} is not a valid row of table {table!r}, whose columns are {words(schema)}", "")

@@ -91,7 +91,7 @@ class Processing(Operator):
 
     def was(self, one: From, where: str) -> Processing:
         if one.agg is not None:
-            raise DefinitionError("a process has no aggregates", where=where, hint='state={"seen": bool}')
+            raise DefinitionError("a process does not have aggregates", where=where, hint='state={"seen": bool}')
         given = {**({} if one.state is None else {"state": one.state}), **one.tables}
         tables = {table: schema_of(spec) for table, spec in given.items()}
         for table, schema in tables.items():

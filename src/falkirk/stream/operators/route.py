@@ -11,7 +11,9 @@ from falkirk.stream.dataflow.catching import Catching, Misfit
 from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskContext
 from falkirk.stream.dataflow.step import StepRun
 
-ROUTE = "fix the row, or list the topic in the sink's topic=[…]; to go on without such rows: on_error=fk.DeadLetter()"
+ROUTE = (
+    "fix the row, or list the topic in the sink's topic=[…]; to continue without such rows: on_error=fk.DeadLetter()"
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)

@@ -35,8 +35,10 @@ from falkirk.stream.dataflow.topics import AHEAD, Accepts
 from falkirk.stream.definition.keys import same_key
 from falkirk.stream.formats import Format, Key
 
-KEYLESS = "leave such rows out, or key the sink by other columns; to go on without such rows: on_error=fk.DeadLetter()"
-DATED = "raise the topic's setting, or leave such rows out; to go on without such rows: on_error=fk.DeadLetter()"
+KEYLESS = (
+    "leave such rows out, or key the sink by other columns; to continue without such rows: on_error=fk.DeadLetter()"
+)
+DATED = "raise the topic's setting, or leave such rows out; to continue without such rows: on_error=fk.DeadLetter()"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)

@@ -120,7 +120,7 @@ class SourceReader:
             (spelt,) = key.encode(rows[row : row + 1])
             if (found := piece.records.keys[index - first]) != spelt:
                 raise SourceError(
-                    f"the record's key is {found!r}, and column {', '.join(key.columns)} spells {spelt!r}",
+                    f"the record's key is {found!r}, but column {', '.join(key.columns)} encodes to {spelt!r}",
                     where=f"source {self.source.id!r} ({self.source.line}), topic {piece.topic}, "
                     f"partition {piece.partition}, offset {piece.records.offsets[index - first]}",
                     hint='name the key\'s format, like fk.Key("id", fk.Int64BE); or, if the topic is keyed otherwise, '
@@ -140,7 +140,7 @@ class SourceReader:
                 raise SourceError(
                     f"a record does not decode: {reason}",
                     where=f"{self.source.where}, {run.address(start + at)}",
-                    hint="fix what writes it; to go on without such records: on_error=fk.DeadLetter()",
+                    hint="fix the producer; to continue without such records: on_error=fk.DeadLetter()",
                 )
         run.failures.take(run, self.source, total, failed)
         if not bad:

@@ -35,7 +35,7 @@ def check_earlier_tables(
         )
     if changed := sorted(t for t in both - by.keys() if was[t] != now[t]):
         raise DefinitionError(
-            f"table {changed[0]!r} has other columns in the version after it, and nothing says how to come by them",
+            f"table {changed[0]!r} has different columns in the next version, and nothing says how to compute them",
             where=where,
             hint=f'by={{"{changed[0]}": function}}',
         )
@@ -55,7 +55,7 @@ def changed(
     if (frame := frame_if_all_fit(made, schema)) is not None:
         return frame
     wrong = misfits(made, schema)[0]
-    what = f"`by` gave {made[wrong]!r}, which is no row of the version after it: {words(schema)}"
+    what = f"`by` gave {made[wrong]!r}, which is not a valid row of the next version: {words(schema)}"
     raise _failed(was, what, of[wrong][0])
 
 

@@ -38,7 +38,7 @@ def _check_ends(graph: op.Graph) -> None:
     for operator in graph.operators:
         if operator.batch and operator not in used and (operator.stateful or operator.changes_regime):
             raise DefinitionError(
-                "what is batch is computed for its sinks, and this ends in none",
+                "what is batchneeds a sink, and this part has none",
                 where=operator.where,
                 hint='end it with .sink("topic", …), or drop it',
             )

@@ -54,13 +54,13 @@ def _check_use(graph: op.Graph, used: Sequence[op.Operator]) -> None:
     """Raises DefinitionError if nothing has an effect, or a source has none."""
     if not used:
         raise DefinitionError(
-            "the flow does nothing",
+            "the flow has no sink and no other effect",
             where=f"flow {graph.name!r} ({graph.line})",
-            hint='end a stream with .sink("topic", …)',
+            hint='add .sink("topic", …)',
         )
     for source in graph.operators:
         if isinstance(source, op.Source) and source not in used:
-            raise DefinitionError("nothing is done with the source", where=source.where, hint="use it, or drop it")
+            raise DefinitionError("nothing uses the source", where=source.where, hint="use it, or remove it")
 
 
 def _shared(
@@ -157,7 +157,7 @@ def _stage(
     keeps = kept_by(stateful)
     if (kept := sum(keeps.values())) > TABLES:
         raise DefinitionError(
-            f"a stage holds {kept} tables of state, and a key has room for {TABLES}",
+            f"a stage holds {kept} tables of state, and the limit is {TABLES}",
             where=stateful[0].where,
             hint="cut the stage in two with repartition(…)",
         )
@@ -197,11 +197,11 @@ def _check_letters(stages: Sequence[PhysicalStage | BatchStage]) -> None:
         if topic := next((topic for topic in written if pattern.matches(topic)), None):
             raise DefinitionError(
                 f"source {i.id!r} reads the topics that match {i.topic}, and {written[topic]} writes one, {topic!r}",
-                hint="write a pattern that matches what others write alone, or give the sink another topic",
+                hint="use a pattern that does not match this flow's topics, or give the sink another topic",
             )
     for topic in letters & others.keys():
         raise DefinitionError(
-            f"dead letters would go to topic {topic!r}, which {others[topic]}", hint="give them a topic of their own"
+            f"dead letters would go to topic {topic!r}, which {others[topic]}", hint="choose a separate topic for them"
         )
 
 
@@ -210,7 +210,7 @@ def _check_ids(stages: Sequence[PhysicalStage | BatchStage]) -> None:
     for stage in stages:
         if stage.id == BACKFILL and isinstance(stage, BatchStage):
             hint = "give its first operator with state, or its with_regime, another id="
-            raise DefinitionError(f"a batch part cannot be called {BACKFILL!r}: the app's backfill is", hint=hint)
+            raise DefinitionError(f"a batch part cannot be named {BACKFILL!r}: the app's backfill is", hint=hint)
     for stage in stages:
         if seen.setdefault(stage.id, stage) is not stage:
-            raise DefinitionError(f"two stages would be called {stage.id!r}", hint="give one of its operators an id=")
+            raise DefinitionError(f"two stages would be named {stage.id!r}", hint="give one of its operators an id=")

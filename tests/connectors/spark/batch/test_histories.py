@@ -57,7 +57,7 @@ def test_what_is_no_history_of_the_source_is_refused(spark: SparkSession, tmp_pa
 
 @pytest.mark.parametrize("text", ["bids", "bids=parquet", "bids=:x", "=parquet:x"])
 def test_a_history_that_says_nothing_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="says no history"):
+    with pytest.raises(ConfigError, match="is not a history"):
         History.parse(text)
 
 

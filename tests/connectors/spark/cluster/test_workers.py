@@ -110,4 +110,4 @@ def test_a_python_without_falkirk_is_an_error_in_few_words(app: OnSpark, tmp_pat
 
 def test_without_a_store_to_share_nothing_begins(app: OnSpark) -> None:
     assert app.start("--checkpoints", "").wait(60) == 2
-    assert "error: workers on Spark may move to another host, and their versions would stay behind" in app.said()
+    assert "error: workers on Spark can move to another host, but their versions would stay behind" in app.said()

@@ -44,7 +44,7 @@ LOST = Words(
     SourceError,
 )
 TRIMMED = Words(
-    "records that an earlier epoch wrote were deleted while they were read", "they are not needed any more", SourceError
+    "records that an earlier epoch wrote were deleted while they were read", "they are no longer needed", SourceError
 )
 
 OUTCOME = pa.schema(

@@ -64,7 +64,7 @@ class Cursor:
     def finish(self) -> None:
         """All is read: what is left over of a datum is none of it."""
         left = self.end - self.pos
-        self.fail(self.all, left > 0, "", lambda i: f"bytes are left over behind the datum: {left[i]}")
+        self.fail(self.all, left > 0, "", lambda i: f"extra bytes follow the datum: {left[i]}")
 
     def longs(self, rows: Rows, where: str) -> Ints:
         """The next int or long of each; 0 where it is bad."""

@@ -86,7 +86,7 @@ class Boolean(Node):
     def read(self, cursor: Cursor, rows: Rows) -> pl.Series:
         byte = cursor.words(rows, 1, self.where)
         if (byte > 1).any():
-            cursor.fail(rows, byte > 1, self.where, lambda i: f"{byte[i]} is no boolean")
+            cursor.fail(rows, byte > 1, self.where, lambda i: f"{byte[i]} is not a boolean")
         return pl.Series(byte == 1)
 
 
@@ -132,7 +132,7 @@ class Symbol(Node):
         unknown = np.array([symbol is None for symbol in self.known])
         if unknown.any():
             wrong = unknown[numbers]
-            cursor.fail(rows, wrong, self.where, lambda i: f"{self.symbols[numbers[i]]} is no symbol of the reader's")
+            cursor.fail(rows, wrong, self.where, lambda i: f"{self.symbols[numbers[i]]} is not in the reader's schema")
         return self._texts.gather(numbers)
 
     def skip(self, cursor: Cursor, rows: Rows) -> None:

@@ -54,7 +54,7 @@ def resolve(writer: AvroSchema, columns: Mapping[str, WantedField]) -> nodes.Rec
     >>> writer = schema_from({"type": "record", "name": "Bid", "fields": [{"name": "price", "type": "string"}]})
     >>> resolve(writer, {"price": WantedField(Wanted(pl.Int64()))})
     Traceback (most recent call last):
-    falkirk.stream.formats.avro.resolve.Unresolvable: field 'price': the writer has string, which is no Int64
+    falkirk.stream.formats.avro.resolve.Unresolvable: field 'price': the writer has string, which does not fit Int64
     """
     return _Resolver(writer.named).record(writer.root, columns, "")
 
@@ -90,7 +90,7 @@ class _Resolver:
         kind = kind_of(writer)
         if kind in self._named and kind not in ("record", "enum", "fixed"):
             if kind in self._within:
-                raise Unresolvable(f"field {where!r}: {kind} holds itself, which is not supported")
+                raise Unresolvable(f"field {where!r}: {kind} contains itself, which is not supported")
             return self.node(self._named[kind], wanted, where)
         read = {
             "union": self._union,
@@ -111,7 +111,7 @@ class _Resolver:
         if wanted is not None and not wanted.fields:
             raise _unfit(where, writer, wanted)
         if writer["name"] in self._within:
-            raise Unresolvable(f"field {where!r}: {writer['name']} holds itself, which is not supported")
+            raise Unresolvable(f"field {where!r}: {writer['name']} contains itself, which is not supported")
         return self.record(writer, wanted.fields if wanted else {}, where)
 
     def _null(self, writer: Any, wanted: Wanted | None, where: str) -> Node:
@@ -217,7 +217,7 @@ def _unfit(where: str, writer: Any, wanted: Wanted) -> Unresolvable:
     if more == "decimal":
         more = f"decimal({writer['precision']}, {writer.get('scale', 0)})"
     said = f"{kind} ({more})" if more else kind
-    return Unresolvable(f"field {where!r}: the writer has {said}, which is no {type_name(wanted.dtype)}")
+    return Unresolvable(f"field {where!r}: the writer has {said}, which does not fit {type_name(wanted.dtype)}")
 
 
 def _inner(where: str, name: str) -> str:

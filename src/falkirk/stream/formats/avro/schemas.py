@@ -163,7 +163,7 @@ def checked(schema: AvroSchema, where: str = "") -> AvroSchema:
     except (
         library.schema.SchemaParseException, library.schema.UnknownType, AttributeError, KeyError, TypeError, ValueError,
     ) as error:  # fmt: skip
-        raise DefinitionError(f"this is no Avro schema: {in_brief(error)}", where=where) from None
+        raise DefinitionError(f"this is not an Avro schema: {in_brief(error)}", where=where) from None
     if kind_of(root) != "record":
         raise DefinitionError(
             f"an Avro schema of {kind_of(root)!r} has no columns", where=where, hint='give one of type "record"'
@@ -204,7 +204,7 @@ def is_null(schema: Any) -> bool:
 
 
 def wanted_of(schema: Any, named: Mapping[str, Any], within: tuple[str, ...] = ()) -> Wanted | None:
-    """What a reader's schema wants; None: it is no column. `within` are the types that it is part of."""
+    """What a reader's schema wants; None: it is not a column. `within` are the types that it is part of."""
     kind = kind_of(schema)
     if kind in named and kind not in PLAIN:
         return None if kind in within else wanted_of(named[kind], named, within)

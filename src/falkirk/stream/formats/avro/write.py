@@ -62,7 +62,7 @@ class Writer:
     def _fitted(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The schema's columns, of its types, without nulls where it has none."""
         if unknown := [c for c in frame.columns if c not in self._columns]:
-            what = "is of a type that is no column" if unknown[0] in self._others else "is not in the Avro schema"
+            what = "is of a type that is not a column" if unknown[0] in self._others else "is not in the Avro schema"
             raise DefinitionError(
                 f"column {unknown[0]!r} {what}", hint=f"select before the sink: {', '.join(self._columns)}"
             )

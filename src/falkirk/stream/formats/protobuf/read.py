@@ -200,7 +200,7 @@ def _symbol(enum: Any, where: str) -> Get:
 
     def symbol(number: int) -> str:
         if number not in names:
-            raise Misfit(f"field {where!r}: {number} is no value of {enum.full_name}")
+            raise Misfit(f"field {where!r}: {number} is not a value of {enum.full_name}")
         found: str = names[number]
         return found
 
@@ -225,7 +225,7 @@ def _unfit(field: Any, dtype: pl.DataType, where: str) -> Unresolvable:
     named = field.message_type or field.enum_type
     said = "a map" if kinds.is_map(field) else named.full_name if named is not None else kind
     said = f"repeated {said}" if field.is_repeated and not kinds.is_map(field) else said
-    return Unresolvable(f"field {where!r}: the writer has {said}, which is no {type_name(dtype)}")
+    return Unresolvable(f"field {where!r}: the writer has {said}, which does not fit {type_name(dtype)}")
 
 
 _KINDS = (

@@ -144,7 +144,7 @@ def _compiled(texts: tuple[tuple[str, str], ...]) -> bytes:
         for name, text in texts:
             file = (Path(folder) / name).resolve()
             if not file.is_relative_to(Path(folder).resolve()):
-                raise DefinitionError(f"{name!r} is no name of a Protobuf file")
+                raise DefinitionError(f"{name!r} is not the name of a Protobuf file")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
         return _protoc(texts[-1][0], folder, "")
@@ -165,7 +165,7 @@ def _decoded(texts: Sequence[str]) -> bytes:
         found.file.extend(given)
         _pool(found.SerializeToString())
     except (library().message.DecodeError, KeyError, TypeError, ValueError, ModuleNotFoundError) as error:
-        raise DefinitionError(f"this is no compiled Protobuf file: {error}") from None
+        raise DefinitionError(f"this is not a compiled Protobuf file: {error}") from None
     return bytes(found.SerializeToString())
 
 
@@ -186,7 +186,7 @@ def _protoc(name: str, folder: str, where: str) -> bytes:
     if "No module named" in said:
         raise ConfigError("a .proto needs grpcio-tools to be compiled", hint="pip install 'falkirk[protobuf]'")
     said = "; ".join(line.removeprefix(f"{folder}/") for line in said.splitlines() if "warning:" not in line)
-    raise DefinitionError(f"this is no Protobuf schema: {said}", where=where)
+    raise DefinitionError(f"this is not a Protobuf schema: {said}", where=where)
 
 
 def _named(files: bytes, message: str | None, text: str, where: str) -> ProtoSchema:

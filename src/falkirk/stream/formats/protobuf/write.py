@@ -57,7 +57,7 @@ class Writer:
     def _fitted(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The message's columns, of its types, without nulls where it has none; moments as microseconds."""
         if unknown := [c for c in frame.columns if c not in self._columns]:
-            what = "a field of a type that is no column" if unknown[0] in self._fields else "no field"
+            what = "a field of a type that is not a column" if unknown[0] in self._fields else "not a field"
             raise DefinitionError(
                 f"column {unknown[0]!r} is {what} of message {self._schema.message}",
                 hint=f"select before the sink: {', '.join(self._columns)}",
