@@ -48,7 +48,7 @@ def test_a_source_is_read_from_where_the_app_began() -> None:
 @pytest.mark.parametrize(
     ("i", "cluster", "first", "words"),
     [
-        (SOURCE, topics(8), (7,), "the app began at offset 7, and topic 'bids' begins at 8"),
+        (SOURCE, topics(8), (7,), "the app began at offset 7, and topic 'bids' now begins at 8"),
         (SOURCE, topics(1), (), "the app began at offset 0"),
         (SOURCE, topics(0, policy="compact,delete"), (0,), "is compacted"),
         (Input("bids", "bids", "source", start="latest"), topics(0), (0,), "no record of where the app began"),

@@ -243,7 +243,7 @@ def test_lookups_that_cannot_be_are_refused_where_they_are_defined() -> None:
     carriers = flow.table("carriers", key="carrier", value=NAMES)
     grouped = stream.group_by("carrier", id="n").agg(n=fk.len())
     for words, wrong in {
-        "no table": lambda: stream.lookup(stream),  # type: ignore[arg-type]
+        "is not a table": lambda: stream.lookup(stream),  # type: ignore[arg-type]
         "different flows": lambda: flights(other).lookup(carriers),
         "is not supported": lambda: stream.lookup(carriers, how="outer"),  # type: ignore[arg-type]
         "can be taken back": lambda: grouped.lookup(carriers),

@@ -145,7 +145,7 @@ def test_what_one_change_has_not_moved_the_next_one_does() -> None:
     with pytest.raises(StateError, match="has not been migrated yet"):
         app.state("paid")
     app.change(paid(3, V2))
-    with pytest.raises(StateError, match="nothing says how to: paid v1"):
+    with pytest.raises(StateError, match="migrate= does not say how: paid v1"):
         app.run()
     app.change(paid(3, V1, V2))
     app.crash(host=True)
@@ -197,7 +197,7 @@ def test_a_function_that_fails_is_mended_and_goes_on() -> None:
 
     for by, what in (
         (fails, "ZeroDivisionError"),
-        (lambda row: {"cents": "much"}, "no row of the next version: cents"),
+        (lambda row: {"cents": "much"}, "not a valid row of the next version: cents"),
     ):
         app.change(paid(2, fk.From(1, state={"euros": float}, tables=Paid.tables, by=by)))
         with pytest.raises(UserCodeError, match=what) as raised:
@@ -319,7 +319,7 @@ def test_values_that_are_kept_for_rows_that_are_taken_back_go_on() -> None:
 
 def refused() -> Iterator[tuple[Callable[[], object], str]]:
     n, cents = {"n": fk.len()}, {"cents": int}
-    yield lambda: paid(2, fk.From(1, state={"euros": float}, tables=Paid.tables)), "table 'state' has other columns"
+    yield lambda: paid(2, fk.From(1, state={"euros": float}, tables=Paid.tables)), "table 'state' has different columns"
     yield lambda: paid(2, fk.From(1, state={"euros": float}, by={"stat": in_cents})), "`by` is for table 'stat'"
     yield lambda: paid(2, fk.From(1, state={"euros": float}, by={"state": 100})), "100 is not a function"  # type: ignore[dict-item]
     yield lambda: paid(2, fk.From(1, agg=n)), "a process does not have aggregates"

@@ -339,7 +339,7 @@ def test_a_file_may_import_others_beside_it(tmp_path: Path) -> None:
         (
             'syntax = "proto3"; message A { in64 x = 1; }',
             {},
-            'no Protobuf schema: schema.proto:1:32: "in64" is not defined',
+            'not a Protobuf schema: schema.proto:1:32: "in64" is not defined',
         ),
         ('syntax = "proto3"; message A { int64 x = 1; } message B {}', {}, "2 messages, of which none is named"),
         ('syntax = "proto3";', {}, "with no messages"),
