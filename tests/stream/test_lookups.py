@@ -249,7 +249,7 @@ def test_lookups_that_cannot_be_are_refused_where_they_are_defined() -> None:
         "can be taken back": lambda: grouped.lookup(carriers),
         "they never match": lambda: stream.lookup(carriers, "delay"),
         "no column 'nmae'": lambda: stream.lookup(carriers, columns=["nmae"]),
-        "a column 'delay' already": lambda: stream.lookup(carriers, columns={"name": "delay"}),
+        "there is already a column 'delay'": lambda: stream.lookup(carriers, columns={"name": "delay"}),
         "one column, and on= names 2": lambda: stream.lookup(carriers, ["carrier", "route"]),
         "there is no column 'flag'": lambda: stream.lookup(carriers, "flag"),
         "does not identify the rows": lambda: flow.table(grouped, key="n"),

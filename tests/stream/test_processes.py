@@ -192,7 +192,7 @@ def test_a_plain_function_is_a_process() -> None:
         (lambda row, key: key.put({"m": 1}), "is not a valid row of table 'state'"),
         (lambda row, key: key.put({"n": "one"}), "is not a valid row of table 'state', whose columns are n Int64"),
         (lambda row, key: key.get("other"), "no table 'other'; there are state"),
-        (lambda row, key: {"user": 1}, "no row of user String, x Int64"),
+        (lambda row, key: {"user": 1}, "is not a valid row of user String, x Int64"),
         (lambda row, key: key.set_timer(datetime(2026, 1, 1)), "needs a zone"),  # noqa: DTZ001
         (lambda row, key: key.set_timer("10s"), "is set for a datetime or after a timedelta, not '10s'"),
     ],

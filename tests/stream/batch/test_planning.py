@@ -71,8 +71,8 @@ WRONG: dict[str, tuple[Callable[[fk.Stream], Any], str]] = {
         "the output of a batch part cannot be a stream again",
     ),
     "a stream that takes it in": (lambda s: s.concat(s.with_regime(BATCH)), "one of the streams is batch"),
-    "no sink": (lambda s: counted(s.with_regime(BATCH)), "this part has none"),
-    "no sink, no state": (lambda s: (s.with_regime(BATCH), s.sink("out", value=JSON)), "this part has none"),
+    "no sink": (lambda s: counted(s.with_regime(BATCH)), "this one has none"),
+    "no sink, no state": (lambda s: (s.with_regime(BATCH), s.sink("out", value=JSON)), "this one has none"),
     "new records behind state that saw all": (
         lambda s: counted(s, name="all").with_regime(fk.Batch(history="new")).sink("out", key="auction", value=JSON),
         "group_by 'all' upstream sees all",

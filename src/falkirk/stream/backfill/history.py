@@ -41,7 +41,7 @@ class History(NamedTuple):
         format_, _, path = table.partition(":")
         if not (source and format_ and path):
             raise ConfigError(
-                f"{text!r}is not a history",
+                f"{text!r} is not a history",
                 where="--history",
                 hint="it is SOURCE=FORMAT:PATH, bids=parquet:/data/bids for instance, or SOURCE=table:NAME for a table of "
                 "Spark's catalog",

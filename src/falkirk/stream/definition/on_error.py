@@ -91,7 +91,7 @@ def checked_on_error(on_error: Any, where: str) -> OnError | None:
     """Checks a user's `on_error`. Raises DefinitionError."""
     if on_error is not None and not isinstance(on_error, OnError):
         raise DefinitionError(
-            f"on_error={on_error!r}is not a way to handle errors",
+            f"on_error={on_error!r} is not a way to handle errors",
             where=where,
             hint="use fk.Stop(), fk.Skip() or fk.DeadLetter()",
         )

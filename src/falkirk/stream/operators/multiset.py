@@ -29,7 +29,7 @@ def check_counts(counts: pl.Series, counted: pl.DataFrame, where: str) -> None:
     of `counted` with a negative count; it has one row per count."""
     if counts.len() and counts.min() < 0:  # type: ignore[operator]
         raise UserCodeError(
-            f"a row of {counted.row((counts < 0).arg_true()[0], named=True)}is retracted, but was never added",
+            f"a row of {counted.row((counts < 0).arg_true()[0], named=True)} is retracted, but was never added",
             where=where,
             hint="a function of a grouped result must give the same rows for the same row, whenever it is called",
         )

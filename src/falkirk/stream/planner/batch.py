@@ -38,7 +38,7 @@ def _check_ends(graph: op.Graph) -> None:
     for operator in graph.operators:
         if operator.batch and operator not in used and (operator.stateful or operator.changes_regime):
             raise DefinitionError(
-                "what is batchneeds a sink, and this part has none",
+                "a batch part needs a sink, and this one has none",
                 where=operator.where,
                 hint='end it with .sink("topic", …), or drop it',
             )
