@@ -254,7 +254,7 @@ def test_lookups_that_cannot_be_are_refused_where_they_are_defined() -> None:
         "there is no column 'flag'": lambda: stream.lookup(carriers, "flag"),
         "does not identify the rows": lambda: flow.table(grouped, key="n"),
         "nothing is known": lambda: flow.table(stream, key="carrier"),
-        "has no schema": lambda: flow.table("x", key="k", value=fk.Json()),
+        "format needs a schema": lambda: flow.table("x", key="k", value=fk.Json()),
     }.items():
         with pytest.raises(DefinitionError, match=words):
             wrong()

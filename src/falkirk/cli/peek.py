@@ -102,7 +102,7 @@ def _start(text: str | None) -> Start:
     if text == "earliest" or text.isdigit():
         return "earliest" if text == "earliest" else int(text)
     raise ConfigError(
-        f"{text!r} is not a position in a topic", where="--from", hint="give earliest, latest or an offset"
+        f"{text!r} is not a valid position in a topic", where="--from", hint="give earliest, latest or an offset"
     )
 
 

@@ -25,7 +25,9 @@ def migrated(now: _O, migrate: Migrate) -> _O:
         return now
     where = f"migrate= of {now.where}"
     if wrong := [one for one in given if not isinstance(one, From)]:
-        raise DefinitionError(f"{wrong[0]!r} is no earlier version", where=where, hint="migrate=fk.From(1, …, by=…)")
+        raise DefinitionError(
+            f"{wrong[0]!r} is not an earlier version", where=where, hint="migrate=fk.From(1, …, by=…)"
+        )
     if not now.regime.recovery.logs_changes:
         raise DefinitionError(
             f"state of the {now.regime.kind} regime cannot be migrated: only an eager stage logs what becomes of it",
