@@ -89,7 +89,7 @@ def test_two_flows_of_one_name_and_a_flow_whose_state_changed(stand: Stand) -> N
         7,
         f"a different flow has already used the name '{stand.name}'",
         "its stages: stats; this flow's: others",
-        "a name of its own",
+        "give this flow a different name",
     )
     stand.bids(20)
     changed = flow_file().replace('fk.max("price")', 'fk.mean("price")')

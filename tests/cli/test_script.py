@@ -79,7 +79,7 @@ def test_a_script_runs_its_flow_and_goes_on_after_the_end_and_after_ctrl_c(
     finally:
         script.kill()
     assert (script.returncode, said) == (0, "left\n"), errors
-    assert "app leaves" in errors
+    assert "app stops: it commits the last steps" in errors
 
 
 @pytest.mark.kafka

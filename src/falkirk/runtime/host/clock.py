@@ -123,7 +123,7 @@ def check_clock(reading: Reading | None, bound_ms: int) -> None:
     >>> check_clock(Reading(-59_000, 61_000), 60_000)
     >>> check_clock(Reading(7_200_000, 7_200_012), 60_000)
     Traceback (most recent call last):
-    falkirk.errors.ClockError: this host's clock is 2:00:00 ahead of the broker's, and up to 1m is allowed
+    falkirk.errors.ClockError: this host's clock is 2:00:00 ahead of the broker's, but only up to 1m is allowed
       to do: set this host's clock (is its NTP service running?), or the broker's if it is wrong; or raise --clock-bound
     """
     if reading is not None and abs(reading.ahead) > bound_ms:
