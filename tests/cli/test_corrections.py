@@ -146,7 +146,7 @@ def test_other_code_after_a_crash_stops_or_corrects_what_was_said_however_often_
 
     process = app.run("c", "--on-divergence", "correct")
     assert process.stderr is not None
-    assert next((line for line in process.stderr if "give another output now" in line), "")
+    assert next((line for line in process.stderr if "now give other output" in line), "")
     app.kill()  # as it is about to commit the first of them
     process = app.run("d", "--on-divergence", "correct")
     until(lambda: {"counts/0", "counts/1"} <= set(app.corrected()))

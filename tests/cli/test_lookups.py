@@ -153,7 +153,7 @@ def test_tables_outlive_their_workers(app: App) -> None:
     while len(killed) < 5 and time.monotonic() < deadline:
         app.order(400)
         recovered = re.findall(
-            r"worker \d+ \(pid (\d+)\) (?:runs \d+ tasks|has recovered)", app.log.read_text()[before:]
+            r"worker \d+ \(pid (\d+)\) (?:now runs \d+ tasks|has recovered)", app.log.read_text()[before:]
         )
         ready = {int(pid) for pid in recovered} - killed
         if ready:
