@@ -14,9 +14,10 @@ import pytest
 
 import falkirk as fk
 from falkirk.checkpoint.regimes import Lazy, Recovery
+from falkirk.durations import DurationLike
 from falkirk.errors import DefinitionError, DivergenceError
 from falkirk.runtime.layout.compatibility import stage_records
-from falkirk.stream.definition.regimes import Checkpoint, Duration, Regime
+from falkirk.stream.definition.regimes import Checkpoint, Regime
 from falkirk.stream.flow.explain import explain
 
 BID = fk.Json({"auction": int, "price": int})
@@ -28,8 +29,8 @@ class Hasty(fk.EagerCheckpoint):
     """Eager, with another name and pace."""
 
     kind: ClassVar[str] = "hasty"
-    step: Duration = "5ms"
-    every: Duration = "1s"
+    step: DurationLike = "5ms"
+    every: DurationLike = "1s"
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Leisurely(Checkpoint):
 
     kind: ClassVar[str] = "leisurely"
     recovery: ClassVar[type[Recovery]] = Lazy
-    step: Duration = "10s"
+    step: DurationLike = "10s"
 
 
 def auctions(regime: Regime) -> fk.Flow:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from click.core import ParameterSource
 
 from falkirk.checkpoint.ids import CLUSTER
 from falkirk.cli.config_file import CLIENT, NAMES, USUAL, Given, check_environment, env_name, read
-from falkirk.durations import parse_duration, parse_size
+from falkirk.durations import duration, parse_size
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.logs import use
 from falkirk.runtime.host.settings import Settings
@@ -21,6 +22,23 @@ from falkirk.stream.definition.names import PREFIX
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
+
+
+class DurationType(click.ParamType[timedelta]):
+    """A duration on a command line, in the environment or in a settings file."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        """Its timedelta; fails with what is accepted."""
+        try:
+            return duration(value)
+        except ConfigError as error:
+            self.fail(f"{error.what}; {error.hint}", param, ctx)
+
+
+DURATION = DurationType()
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class Setting(click.Option):
@@ -152,9 +170,9 @@ rebuild_option = click.option(
 )  # fmt: skip
 
 _WORK: list[Decorator] = [
-    setting("--session-timeout", metavar="DURATION", default="10s", show_default=True,
+    setting("--session-timeout", type=DURATION, default="10s", show_default=True,
             help="How long a worker may be silent before other workers take its tasks."),
-    setting("--clock-bound", metavar="DURATION", default="1m", show_default=True,
+    setting("--clock-bound", type=DURATION, default="1m", show_default=True,
             help="How far this host's clock may differ from the broker's. Beyond that, its workers take no tasks."),
     replication_option,
     setting("--memory", metavar="SIZE", default="256MiB", show_default=True,
@@ -169,14 +187,14 @@ KEPT = "10m"
 """For how long `falkirk dev` keeps steps: long enough to ask `falkirk why` of what was just written."""
 
 
-def _run(keep: str = "") -> list[Decorator]:
+def _run(keep: str | None = None) -> list[Decorator]:
     """The options for running a flow; `keep` is the default of --keep-steps."""
     return [
         click.argument("target", metavar="APP:FLOW"),
         *_CLUSTER,
         *_STATE,
         rebuild_option,
-        setting("--keep-steps", metavar="DURATION", default=keep, help="How long to keep step records that no task needs any "
+        setting("--keep-steps", type=DURATION, default=keep, help="How long to keep step records that no task needs any "
                 f"more. falkirk why reads them.  [default: {keep or 'not at all'}]"),
         setting("--on-divergence", type=click.Choice(["stop", "correct"]), default="stop", show_default=True,
                 help="What to do if changed code, which runs recorded steps of a lazy task again after a crash, gives "
@@ -234,15 +252,11 @@ def settings_from(**options: Any) -> Settings:
         workers=options["workers"],
         rebuild=tuple(options["rebuild"]),
         beside=options.get("beside", False),
-        session_timeout_ms=int(
-            parse_duration(options["session_timeout"], where="--session-timeout").total_seconds() * 1000
-        ),
-        clock_bound_ms=int(parse_duration(options["clock_bound"], where="--clock-bound").total_seconds() * 1000),
+        session_timeout_ms=options["session_timeout"] // _MILLISECOND,
+        clock_bound_ms=options["clock_bound"] // _MILLISECOND,
         checkpoints=options["checkpoints"],
         replication=options["replication"],
-        keep_steps_ms=int(parse_duration(keep, where="--keep-steps").total_seconds() * 1000)
-        if (keep := options.get("keep_steps"))
-        else 0,
+        keep_steps_ms=(options.get("keep_steps") or timedelta()) // _MILLISECOND,
         on_divergence=options.get("on_divergence", "stop"),
         cache_bytes=parse_size(options["memory"], where="--memory"),
         spark=options.get("spark", "local[*]"),

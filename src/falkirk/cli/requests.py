@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import click
 from rich.console import Console
 
-from falkirk.cli.options import cluster_options, cluster_settings
+from falkirk.cli.options import DURATION, cluster_options, cluster_settings
 from falkirk.connectors.kafka.topics import Topics
-from falkirk.durations import parse_duration
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.runtime.inspect.status import read_status
 from falkirk.runtime.messages import request_progress
@@ -21,14 +21,14 @@ from falkirk.wording import counted
 
 
 def _timeout(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option("--timeout", metavar="DURATION", default=default, show_default=True, help="How long to wait.")
+    return click.option("--timeout", type=DURATION, default=default, show_default=True, help="How long to wait.")
 
 
 @click.command()
 @click.argument("app")
 @cluster_options
 @_timeout("60s")
-def pause(app: str, timeout: str, **options: Any) -> None:
+def pause(app: str, timeout: timedelta, **options: Any) -> None:
     """Pause APP: its workers run no steps until falkirk resume.
 
     Steps that have begun are committed. The workers keep their tasks and stay in the group; timers wait, and lag grows. A
@@ -41,7 +41,7 @@ def pause(app: str, timeout: str, **options: Any) -> None:
     The exit code is 0 if all workers are paused (or there are none), 1 if some have not answered in time. The pause stays in
     force.
     """
-    asked, seconds = _app(app, options), _seconds(timeout)
+    asked, seconds = _app(app, options), timeout.total_seconds()
     if (word := asked.paused()) is not None:
         _say(f"{app} is {paused_words(word)[0]}")
     else:
@@ -62,7 +62,7 @@ def pause(app: str, timeout: str, **options: Any) -> None:
 @click.argument("app")
 @cluster_options
 @_timeout("60s")
-def resume(app: str, timeout: str, **options: Any) -> None:
+def resume(app: str, timeout: timedelta, **options: Any) -> None:
     """Resume APP after falkirk pause, from where it stopped.
 
     \b
@@ -70,7 +70,7 @@ def resume(app: str, timeout: str, **options: Any) -> None:
 
     The exit code is 0 if all workers run again (or there are none), 1 if some have not answered in time.
     """
-    asked, seconds = _app(app, options), _seconds(timeout)
+    asked, seconds = _app(app, options), timeout.total_seconds()
     if asked.paused() is None:
         click.echo(f"{app}: is not paused")
         return
@@ -91,7 +91,7 @@ def resume(app: str, timeout: str, **options: Any) -> None:
 @click.argument("app")
 @cluster_options
 @_timeout("2m")
-def checkpoint(app: str, timeout: str, **options: Any) -> None:
+def checkpoint(app: str, timeout: timedelta, **options: Any) -> None:
     """Save a version of the state of every task of APP now, in the checkpoint store.
 
     Use it before maintenance, for example: recovery then starts from these versions. It also works while APP is paused; then
@@ -107,7 +107,7 @@ def checkpoint(app: str, timeout: str, **options: Any) -> None:
     if not any(stage.stateful for stage in asked.layout.stages):
         click.echo(f"{app}: keeps no state, so it has no versions")
         return
-    made = request_progress.checkpoint(asked, _seconds(timeout), _say)
+    made = request_progress.checkpoint(asked, timeout.total_seconds(), _say)
     shown = table("task", "step:9", "version:9", "worker")
     for one in made:
         shown.add_row(one.task, f"{one.step:,}", f"{one.version:,}", one.worker.removeprefix(f"{app}."))
@@ -118,7 +118,7 @@ def checkpoint(app: str, timeout: str, **options: Any) -> None:
 @click.argument("app")
 @cluster_options
 @_timeout("10m")
-def drain(app: str, timeout: str, **options: Any) -> None:
+def drain(app: str, timeout: timedelta, **options: Any) -> None:
     """Process what is in the sources of APP now, then stop its workers.
 
     Like falkirk run --until end, but for an app that is running. When all of it is committed, every falkirk run and falkirk
@@ -131,7 +131,7 @@ def drain(app: str, timeout: str, **options: Any) -> None:
     The exit code is 0 if all workers have stopped, 1 if not in time (they continue, and stop when they are done), 2 if APP
     has no workers, or is paused.
     """
-    asked, seconds = _app(app, options), _seconds(timeout)
+    asked, seconds = _app(app, options), timeout.total_seconds()
     if not (before := asked.workers()):
         raise ConfigError(
             f"app {app!r} has no workers",
@@ -165,10 +165,6 @@ def drain(app: str, timeout: str, **options: Any) -> None:
 def _app(app: str, options: dict[str, Any]) -> AppRequest:
     settings = cluster_settings(**options)
     return AppRequest(app, settings, Topics(settings.cluster()))
-
-
-def _seconds(timeout: str) -> float:
-    return parse_duration(timeout, where="--timeout").total_seconds()
 
 
 def _say(words: str) -> None:

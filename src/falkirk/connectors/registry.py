@@ -15,12 +15,11 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from datetime import timedelta
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from falkirk.durations import parse_duration
+from falkirk.durations import DurationLike, duration
 from falkirk.errors import ConfigError, FalkirkError, UnreachableError
 from falkirk.stream.formats.registry import Registered
 
@@ -45,15 +44,13 @@ class Registry:
     Registry('https://registry:8081')
     """
 
-    def __init__(
-        self, url: str, settings: Mapping[str, Any] | None = None, *, patience: str | timedelta = "20s"
-    ) -> None:
+    def __init__(self, url: str, settings: Mapping[str, Any] | None = None, *, patience: DurationLike = "20s") -> None:
         """`settings` are those of confluent-kafka's SchemaRegistryClient, for example "basic.auth.user.info" or
         "ssl.ca.location". They are never shown. `patience` is how long to ask again if the registry does not answer:
         "20s" or a timedelta.
         """
         self.url, self._settings = url, dict(settings or {})
-        self.patience = parse_duration(patience, where="fk.Registry(patience=…)")
+        self.patience = duration(patience, "patience", where="fk.Registry")
         self._begin()
 
     def _begin(self) -> None:

@@ -11,8 +11,9 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 import polars as pl
 
+from falkirk import durations
 from falkirk.checkpoint.ids import Millis, TopicPartition
-from falkirk.durations import DurationLike, parse_duration
+from falkirk.durations import DurationLike
 from falkirk.errors import FalkirkError
 from falkirk.runtime.layout.preflight import parts
 from falkirk.state.codec import prefix_end
@@ -130,7 +131,7 @@ class App:
         >>> (app.now - before).total_seconds()
         10.0
         """
-        self._cluster.clock = Millis(self._cluster.clock + parse_duration(duration) // timedelta(milliseconds=1))
+        self._cluster.clock = Millis(self._cluster.clock + durations.duration(duration) // timedelta(milliseconds=1))
         self._cluster.broker.now = self._cluster.clock
 
     @property

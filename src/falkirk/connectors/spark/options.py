@@ -12,7 +12,7 @@ from falkirk.blame import did_you_mean
 from falkirk.checkpoint.ids import Offset
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.spark.columns import RECORD
-from falkirk.durations import parse_duration
+from falkirk.durations import duration
 from falkirk.errors import ConfigError
 from falkirk.stream.definition.names import PREFIX, epochs_topic, steps_topic
 from falkirk.stream.formats.base import Format
@@ -104,7 +104,7 @@ ranges, slice, stage, starting, step, topic, topic_id, value, and kafka.… for 
             metadata=_metadata(options.get("metadata", "" if "value" in options else ",".join(RECORD)), value),
             skip_malformed=_one_of("malformed", options.get("malformed", "fail"), ("fail", "skip")) == "skip",
             slice=_positive("slice", options["slice"]) if "slice" in options else 0,
-            patience=parse_duration(options.get("patience", "2m"), where="option 'patience'").total_seconds(),
+            patience=duration(options.get("patience", "2m"), where="option 'patience'").total_seconds(),
             step=step,
             steps_topic=steps_topic(prefix, app),
             epoch=epoch,

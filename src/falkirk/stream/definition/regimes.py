@@ -6,7 +6,6 @@ What a regime means is its `recovery`. No other code asks which regime it is, so
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Literal
@@ -14,32 +13,9 @@ from typing import Any, ClassVar, Literal
 from falkirk.blame import user_line
 from falkirk.checkpoint import regimes
 from falkirk.checkpoint.regimes import Recovery
+from falkirk.durations import DurationLike, duration
 from falkirk.errors import DefinitionError
 from falkirk.stream.definition.regime_plan import BatchPlan, RegimePlan
-
-Duration = str | timedelta
-"""`"100ms"`, `"2.5s"`, `"10m"`, `"1h"`, or a timedelta."""
-
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def duration(value: Duration, what: str) -> timedelta:
-    """A positive duration. Raises DefinitionError, naming `what`.
-
-    >>> duration("100ms", "step")
-    datetime.timedelta(microseconds=100000)
-    """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(ms|s|m|h)", value.strip()) if isinstance(value, str) else None
-    time = value if isinstance(value, timedelta) else None
-    if found:
-        time = timedelta(seconds=float(found[1]) * _UNITS[found[2]])
-    if time is None or time <= timedelta(0):
-        raise DefinitionError(
-            f"{what}={value!r} is not a duration",
-            where=user_line(),
-            hint='write "100ms", "10s", "5m", "1h", or a timedelta',
-        )
-    return time
 
 
 class Regime:
@@ -59,9 +35,9 @@ class Regime:
 class Checkpoint(Regime):
     """The base of both checkpoint regimes."""
 
-    step: Duration = "100ms"
+    step: DurationLike = "100ms"
     """The longest that a step stays open: it bounds latency."""
-    every: Duration = "10s"
+    every: DurationLike = "10s"
     """How often state becomes a version. This bounds the work of rolling forward after a crash."""
     max_rows: int = 200_000
     """A step closes when it has read this many records."""
@@ -83,7 +59,7 @@ class Checkpoint(Regime):
         datetime.timedelta(seconds=60)
         """
         return RegimePlan(
-            self.kind, duration(self.step, "step"), duration(self.every, "every"), self.max_rows, self.max_bytes,
+            self.kind, _duration(self.step, "step"), _duration(self.every, "every"), self.max_rows, self.max_bytes,
             self.recovery,
         )  # fmt: skip
 
@@ -134,7 +110,7 @@ class Batch(Regime):
 
     kind: ClassVar[str] = "batch"
     recovery: ClassVar[type[Recovery]] = regimes.Batch
-    every: Duration | int | None = None
+    every: DurationLike | int | None = None
     history: Literal["whole", "new"] = "whole"
 
     def __post_init__(self) -> None:
@@ -153,12 +129,16 @@ class Batch(Regime):
         if self.every is None or (type(self.every) is int and self.every > 0):
             return BatchPlan(self.every, self.history)
         if isinstance(self.every, str | timedelta):
-            return BatchPlan(duration(self.every, "every"), self.history)
+            return BatchPlan(_duration(self.every, "every"), self.history)
         raise DefinitionError(
             f"every={self.every!r} is neither a duration nor a number of records",
             where=user_line(),
             hint='write "1h", a timedelta, 1_000_000 for as many new records, or None for epochs on demand',
         )
+
+
+def _duration(value: DurationLike, name: str) -> timedelta:
+    return duration(value, name, where=user_line(), error=DefinitionError)
 
 
 def checked_regime(regime: object, where: str) -> Regime:

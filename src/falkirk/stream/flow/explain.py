@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
+from falkirk.durations import duration_text
 from falkirk.stream import operators as op
 from falkirk.stream.batch.stage import BatchStage
 from falkirk.stream.dataflow.topics import Layout, Output
@@ -49,9 +50,8 @@ def explain(flow: Flow, layout: Layout | None = None, prefix: str = PREFIX) -> s
 
 def _stage(stage: PhysicalStage, layout: Layout | None) -> Iterable[str]:
     regime = stage.regime
-    yield (
-        f"stage {stage.id}: {regime.kind}, steps of up to {_time(regime.step)}, a version every {_time(regime.every)}"
-    )
+    step, every = duration_text(regime.step), duration_text(regime.every)
+    yield f"stage {stage.id}: {regime.kind}, steps of up to {step}, a version every {every}"
     topics = ", ".join(i.topic for i in stage.inputs)
     count = max(layout.partitions.get(i.topic, 0) for i in stage.inputs) if layout else 0
     yield f"  tasks   {f'{count}: ' if count else ''}one for each partition of {topics}"
@@ -70,7 +70,9 @@ def _batch(stage: BatchStage) -> Iterable[str]:
     every, history = stage.regime.every, stage.regime.history
     when = "on demand"
     if every is not None:
-        when = f"every {_time(every)}" if isinstance(every, timedelta) else f"every {counted(every, 'new record')}"
+        when = (
+            f"every {duration_text(every)}" if isinstance(every, timedelta) else f"every {counted(every, 'new record')}"
+        )
     yield f"batch {stage.id}: an epoch {when}, of {_HISTORY[history]}"
     yield from _sources(stage.sources)
     yield from _operators(stage.operators, replaced=history == "whole")
@@ -114,9 +116,3 @@ def _dead_letters(outputs: Iterable[Output]) -> Iterable[str]:
     for output in outputs:
         if output.kind == "dead_letters":
             yield f"  write   dead letters: topic {output.topic}"
-
-
-def _time(time: timedelta) -> str:
-    millis = time // timedelta(milliseconds=1)
-    units = (("h", 3_600_000), ("m", 60_000), ("s", 1_000))
-    return next((f"{millis // size}{unit}" for unit, size in units if not millis % size), f"{millis}ms")
