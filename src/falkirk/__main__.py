@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from falkirk.cli.stopping import CODES, Told, listen
+from falkirk.cli.stopping import CODES, StopRequested, listen
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
     try:
         listen()
         _command_line()
-    except Told:
+    except StopRequested:
         from falkirk.runtime.host.logs import say
 
         say(f"falkirk {command}: told to stop before it began")

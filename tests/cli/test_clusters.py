@@ -135,8 +135,8 @@ class Trial:
         topics = Topics(cluster)
         if not (found := topics.describe([topic])):
             return []
-        with closing(TopicPeek(cluster, topics, found[topic])) as glance:
-            return sorted(glance.first(ALL), key=lambda m: (m.partition() or 0, m.offset() or 0))
+        with closing(TopicPeek(cluster, topics, found[topic])) as peek:
+            return sorted(peek.first(ALL), key=lambda m: (m.partition() or 0, m.offset() or 0))
 
     def records(self, name: str) -> list[dict[str, Any]]:
         """Their values."""

@@ -24,7 +24,7 @@ from falkirk.errors import FalkirkError, SourceError, StateError
 from falkirk.runtime.layout.deleting import belongings, delete, ending
 from falkirk.runtime.layout.layout import Start
 from falkirk.runtime.layout.resetting import reset
-from falkirk.runtime.messages.requests import standing
+from falkirk.runtime.messages.requests import current_requests
 from falkirk.stream.definition.names import control_topic, steps_topic
 
 pytestmark = pytest.mark.kafka
@@ -102,7 +102,7 @@ def test_an_app_is_paused_killed_resumed_and_drained_and_its_state_is_looked_at(
     assert code == 0, said
     for task in found["tasks"]:
         assert any(line.split()[:2] == [task["task"], str(task["step"])] for line in said.splitlines()), said
-    assert standing(Cluster(running.brokers), control_topic("falkirk", name)).checkpoint is None
+    assert current_requests(Cluster(running.brokers), control_topic("falkirk", name)).checkpoint is None
 
     # The pause outlives the workers, and what was paused is not lost.
     run.kill()
@@ -141,7 +141,7 @@ def test_an_app_is_paused_killed_resumed_and_drained_and_its_state_is_looked_at(
     desk.refused(2, f"app '{name}' has no workers", of=desk.give("drain", name))
     answer = desk.give("checkpoint", name, "--timeout", "600ms")
     desk.refused(1, "has not made a version of every task", "waiting for workers: there are none", of=answer)
-    assert standing(Cluster(running.brokers), control_topic("falkirk", name)).checkpoint is None
+    assert current_requests(Cluster(running.brokers), control_topic("falkirk", name)).checkpoint is None
     assert "it has no workers now. Workers that start will wait" in desk.give("pause", name)[1]
     assert settled(running, desk, state="stopped")["paused"] is not None
     assert f"{name}: resumed; it has no workers now" in desk.give("resume", name)[1]
@@ -376,4 +376,4 @@ def test_a_checkpoint_that_is_interrupted_is_taken_back(stand: Stand, monkeypatc
     monkeypatch.setattr("falkirk.runtime.messages.request_progress.time.sleep", interrupted)
     code, _ = desk_of(stand).give("checkpoint", stand.name)
     assert code == 1
-    assert standing(stand.settings.cluster(), control_topic("falkirk", stand.name)).checkpoint is None
+    assert current_requests(stand.settings.cluster(), control_topic("falkirk", stand.name)).checkpoint is None

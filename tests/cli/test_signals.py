@@ -63,11 +63,11 @@ def test_a_command_that_is_still_imported_ends_cleanly(tmp_path: Path, command: 
 
 SWALLOWED = """
 import os, signal
-from falkirk.cli.stopping import Told, listen, stop_on_signals
+from falkirk.cli.stopping import StopRequested, listen, stop_on_signals
 listen()
 try:
     os.kill(os.getpid(), signal.SIGTERM)
-except Told:
+except StopRequested:
     print("told")
 print(stop_on_signals(lambda: print("leaves")).is_set())
 os.kill(os.getpid(), signal.SIGTERM)

@@ -226,7 +226,7 @@ def test_a_batch_part_asks_the_registry_where_its_tasks_run(server: RegistryServ
     bids.group_by("auction", id="n").agg(n=fk.len()).sink("counts", key="auction", value=fk.Avro(registry=registry))
     plan = flow.plan()
     meet_registries(plan)
-    job = plan.batches[0].job(clock=0, records=1, result_partitions=1, bury_from={})
+    job = plan.batches[0].job(clock=0, records=1, result_partitions=1, dead_letters_from={})
     given = pickle.dumps((job, record(number, BID, {"auction": 1, "price": 5})))
     done = subprocess.run([sys.executable, "-c", THERE], input=given, capture_output=True, cwd="/", check=False)
     assert done.stdout.decode().strip() == str(["0000000002" + "0202" + "0202"]), done.stderr.decode()

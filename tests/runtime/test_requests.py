@@ -18,11 +18,11 @@ from falkirk.errors import SourceError, StateError
 from falkirk.runtime.app.app import BoundInput, BoundTask
 from falkirk.runtime.app.starts import start_offsets
 from falkirk.runtime.layout import layout
-from falkirk.runtime.layout.layout import BEGINS, ENDING, Begins, Ending, LayoutRecord, Start, read_known
+from falkirk.runtime.layout.layout import BEGINS, ENDING, Begins, Ending, LayoutRecord, Start, read_app_record
 from falkirk.runtime.messages.events import Started
 from falkirk.runtime.messages.protocol import Report, Request
 from falkirk.runtime.messages.request_progress import follow
-from falkirk.runtime.messages.requests import KEYS, RequestListener, Standing
+from falkirk.runtime.messages.requests import KEYS, CurrentRequests, RequestListener
 from falkirk.runtime.observe.board import Board
 from falkirk.runtime.observe.console import line
 from falkirk.runtime.worker.maintenance import Maintenance
@@ -36,8 +36,8 @@ def record(key: bytes, value: Any = None) -> LogRecord:
     return LogRecord(Offset(0), key, None if value is None else msgspec.json.encode(value))
 
 
-def standing(*records: LogRecord) -> Standing:
-    found = Standing()
+def current_requests(*records: LogRecord) -> CurrentRequests:
+    found = CurrentRequests()
     for one in records:
         found = found.after(one)
     return found
@@ -49,12 +49,16 @@ def standing(*records: LogRecord) -> Standing:
 def test_the_last_word_on_each_thing_counts() -> None:
     later = Request("bob@host", 7, "b1")
     asked = [record(KEYS["pause"], ANN), record(b"layout/1/ab", ANN), record(KEYS["drain"], ANN)]
-    assert standing(*asked) == Standing(pause=ANN, drain=ANN, layout=1)
-    assert standing(*asked, record(KEYS["pause"], later), record(KEYS["drain"])) == Standing(pause=later, layout=1)
+    assert current_requests(*asked) == CurrentRequests(pause=ANN, drain=ANN, layout=1)
+    assert current_requests(*asked, record(KEYS["pause"], later), record(KEYS["drain"])) == CurrentRequests(
+        pause=later, layout=1
+    )
 
 
 def test_what_another_version_asks_is_passed_over() -> None:
-    assert standing(record(KEYS["pause"], ANN), LogRecord(Offset(1), KEYS["pause"], b"?")) == Standing(pause=ANN)
+    assert current_requests(record(KEYS["pause"], ANN), LogRecord(Offset(1), KEYS["pause"], b"?")) == CurrentRequests(
+        pause=ANN
+    )
 
 
 # -- a worker ----------------------------------------------------------------------------------------------------------
@@ -63,18 +67,18 @@ def test_what_another_version_asks_is_passed_over() -> None:
 class Around:
     """Stands for all that a worker's turn asks; it notes which parts were asked."""
 
-    def __init__(self, heard: Standing | None) -> None:
-        self.told: Standing | None = heard
+    def __init__(self, heard: CurrentRequests | None) -> None:
+        self.told: CurrentRequests | None = heard
         self.asked: list[str] = []
 
-    def heard(self) -> Standing | None:
+    def heard(self) -> CurrentRequests | None:
         return self.told
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: self.asked.append(name)
 
 
-def turned(heard: Standing | None, ear: RequestListener | None = None) -> tuple[Worker, list[str]]:
+def turned(heard: CurrentRequests | None, ear: RequestListener | None = None) -> tuple[Worker, list[str]]:
     worker, around = Worker.__new__(Worker), Around(heard)
     parts = ("_membership", "_orphans", "_committer", "maintenance")
     worker.__dict__ |= dict.fromkeys(parts, around) | {
@@ -89,7 +93,7 @@ def turned(heard: Standing | None, ear: RequestListener | None = None) -> tuple[
 
 
 def test_a_paused_worker_opens_no_step_and_keeps_its_place_in_the_group() -> None:
-    worker, asked = turned(Standing(pause=ANN))
+    worker, asked = turned(CurrentRequests(pause=ANN))
     assert not {"read", "close_steps"} & set(asked)
     # It is polled, its tasks are taken over, what was under way is committed, and versions are made.
     assert {"poll", "take_over", "start_commit", "tick"} <= set(asked)
@@ -103,7 +107,7 @@ def test_a_worker_that_does_not_know_yet_whether_it_is_paused_opens_no_step() ->
 
 
 def test_a_worker_that_nobody_has_paused_works() -> None:
-    worker, asked = turned(Standing())
+    worker, asked = turned(CurrentRequests())
     assert {"read", "close_steps"} <= set(asked)
     assert worker.paused() is None
 
@@ -130,13 +134,13 @@ def test_what_ends_the_listening_ends_the_worker(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_worker_is_not_paused_while_a_step_is_under_way() -> None:
-    worker, _ = turned(Standing(pause=ANN))
+    worker, _ = turned(CurrentRequests(pause=ANN))
     worker.pipeline.staged[TaskId("stats", 0)] = None  # type: ignore[assignment]
     assert worker.paused() is None
 
 
 def test_each_checkpoint_that_is_asked_has_one_answer() -> None:
-    class Upkeep(Maintenance):
+    class TaskMaintenance(Maintenance):
         def __init__(self) -> None:
             super().__init__(SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
             self.begun: list[str] = []
@@ -153,7 +157,7 @@ def test_each_checkpoint_that_is_asked_has_one_answer() -> None:
     owned = SimpleNamespace(task=SimpleNamespace(id=TaskId("stats", 0)), correction=None, last=None)
     bound = SimpleNamespace(stage=SimpleNamespace(regime=regime))
     task: Any = SimpleNamespace(owned=owned, bound=bound, begun=False)
-    upkeep = Upkeep()
+    upkeep = TaskMaintenance()
 
     def tick(asked: str, times: int = 2) -> list[str]:
         for _ in range(times):
@@ -211,8 +215,8 @@ class Control:
         return self._records
 
 
-def known(*records: LogRecord) -> layout.Known:
-    return read_known(Control(*records))  # type: ignore[arg-type]
+def known(*records: LogRecord) -> layout.AppRecord:
+    return read_app_record(Control(*records))  # type: ignore[arg-type]
 
 
 def numbered(number: int) -> LogRecord:

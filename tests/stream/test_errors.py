@@ -277,7 +277,7 @@ def test_a_row_of_a_frame_that_has_grown_is_of_no_record() -> None:
 def test_functions_letters_are_in_each_epoch_for_their_code_may_change() -> None:
     app = app_of(lambda s: s.with_regime(fk.Batch()).map(picky, on_error=fk.DeadLetter()).select("id"))
     put(app, -1, b"{", 1)
-    letters = epoch(app, bury_from={("in", 0): 3})["dead letters"]
+    letters = epoch(app, dead_letters_from={("in", 0): 3})["dead letters"]
     assert [msgspec.json.decode(r.value() or b"")["offset"] for r in letters] == [0]
 
 

@@ -139,15 +139,15 @@ async def publish(log: Log, part: Part, result: Result, pause: Pause) -> Outcome
     `log` uses the partition's own transactional id. Raises DivergenceError if an earlier attempt computed other rows, and
     FalkirkError if the cluster refuses a slice.
     """
-    told = _Told(part, result)
+    checked = _CheckedSlices(part, result)
 
     async def attempt(standing: Standing | None) -> Outcome:
-        await _publish_from(log, part, told, part.published(standing))
+        await _publish_from(log, part, checked, part.published(standing))
         return Outcome.PUBLISHED
 
     async def skip(standing: Standing | None) -> None:
         if part.over(standing) is None:
-            await told.check(part.published(standing))
+            await checked.check(part.published(standing))
 
     return await _settle(log, part, skip, attempt, pause)
 
@@ -165,7 +165,7 @@ async def close(log: Log, part: Part, pause: Pause) -> Outcome:
     return await _settle(log, part, skip, attempt, pause)
 
 
-class _Told:
+class _CheckedSlices:
     """A result, and the record for each number of its first slices: computed once, even if publishing begins again."""
 
     def __init__(self, part: Part, result: Result) -> None:
@@ -269,11 +269,11 @@ async def _watch(
         await pause()
 
 
-async def _publish_from(log: Log, part: Part, told: _Told, visible: Published) -> None:
+async def _publish_from(log: Log, part: Part, checked: _CheckedSlices, visible: Published) -> None:
     """Publish what is not visible yet."""
-    await told.check(visible)
-    for number in range(visible.slices, told.slices):
-        await _transact(log, part, *await told.slice(number))
+    await checked.check(visible)
+    for number in range(visible.slices, checked.slices):
+        await _transact(log, part, *await checked.slice(number))
 
 
 async def _transact(log: Log, part: Part, writes: Sequence[Writes], record: Standing) -> None:

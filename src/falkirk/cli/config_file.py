@@ -47,7 +47,7 @@ NAMES = "use up to 50 small letters, digits and dashes, as the flow has it in cl
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ConfigFile:
     """The settings of a settings file and the environment. Values are read when they are needed: a command that needs the
     cluster's needs none of Spark's secrets."""
 
@@ -65,7 +65,7 @@ class Given:
     def client(self, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
         """librdkafka's settings. Raises ConfigError.
 
-        >>> given = Given("falkirk.toml", kafka={"sasl.username": "app", "sasl.password": {"env": "PASSWORD"}})
+        >>> given = ConfigFile("falkirk.toml", kafka={"sasl.username": "app", "sasl.password": {"env": "PASSWORD"}})
         >>> given.client({"PASSWORD": "hush", "FALKIRK_KAFKA_SASL_USERNAME": "shop"})
         {'sasl.username': 'shop', 'sasl.password': 'hush'}
         """
@@ -74,7 +74,7 @@ class Given:
     def others(self, flags: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> dict[str, Cluster]:
         """The other clusters. `flags` are the addresses that the command line gives, by name. Raises ConfigError.
 
-        >>> given = Given("falkirk.toml", clusters={"sales": {"brokers": "a:9092", "sasl.username": "app"}})
+        >>> given = ConfigFile("falkirk.toml", clusters={"sales": {"brokers": "a:9092", "sasl.username": "app"}})
         >>> found = given.others({"hr": "b:9092"}, {"FALKIRK_CLUSTER_SALES_KAFKA_SASL_USERNAME": "shop"})
         >>> {name: (cluster.brokers, cluster.client) for name, cluster in found.items()}
         {'hr': ('b:9092', {}), 'sales': ('a:9092', {'sasl.username': 'shop'})}
@@ -113,7 +113,7 @@ class Given:
         return {name: value_of(value, f"{self.where}, [spark] {name}") for name, value in self.spark.items()}
 
 
-def read(path: Path, known: Collection[str]) -> Given:
+def read(path: Path, known: Collection[str]) -> ConfigFile:
     """The settings of a file. `known`: the options' names. Raises ConfigError."""
     try:
         content = tomllib.loads(path.read_text())
@@ -147,7 +147,7 @@ def read(path: Path, known: Collection[str]) -> Given:
             hint = f"{did_you_mean(name, known)}, and the tables [kafka], [spark] and [cluster.NAME]"
             raise ConfigError(f"there is no setting {name!r}", where=str(path), hint=hint)
     options = {name: value_of(value, f"{path}, {name}") for name, value in content.items()}
-    return Given(str(path), options, settings, clusters, sparks)
+    return ConfigFile(str(path), options, settings, clusters, sparks)
 
 
 def _client_table(table: Any, where: str, place: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import click
 from falkirk.cli.options import state_options, state_settings
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
-from falkirk.runtime.layout.deleting import Belongings, belongings, check_stopped
+from falkirk.runtime.layout.deleting import AppResources, app_resources, check_stopped
 from falkirk.runtime.layout.deleting import delete as delete_app
 from falkirk.runtime.rebuild.shadows import check_taken
 from falkirk.stream.definition.names import control_topic
@@ -39,7 +39,7 @@ def delete(app: str, sinks: bool, yes: bool, **options: Any) -> None:
     """
     settings = state_settings(**options)
     topics = Topics(settings.cluster())
-    found = belongings(app, settings, topics)
+    found = app_resources(app, settings, topics)
     check_stopped(app, topics)
     check_taken(app, settings, topics)
     _show(found, control_topic(settings.prefix, app), sinks=sinks)
@@ -48,7 +48,7 @@ def delete(app: str, sinks: bool, yes: bool, **options: Any) -> None:
     click.echo(f"{app}: deleted")
 
 
-def _show(found: Belongings, control: str, *, sinks: bool) -> None:
+def _show(found: AppResources, control: str, *, sinks: bool) -> None:
     click.echo(f"{found.app}: this will be deleted for good:")
     for name in sorted([*found.topics, *([control] if found.groups else []), *(found.published if sinks else ())]):
         click.echo(f"  topic     {name}")
@@ -59,7 +59,7 @@ def _show(found: Belongings, control: str, *, sinks: bool) -> None:
         click.echo(f"and this stays in any case, because the flow also reads it: {', '.join(found.read_back)}")
 
 
-def say_state(found: Belongings) -> None:
+def say_state(found: AppResources) -> None:
     """What exists of an app, apart from its topics."""
     for group in found.groups:
         click.echo(f"  group     {group}")

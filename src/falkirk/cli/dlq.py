@@ -21,7 +21,7 @@ from falkirk import wording
 from falkirk.cli.options import cluster_options, cluster_settings
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
-from falkirk.runtime.inspect.dead_letters import DeadLetters, Found, Replay, ReplayPlan, counted
+from falkirk.runtime.inspect.dead_letters import DeadLetters, FoundLetter, Replay, ReplayPlan, counted
 from falkirk.runtime.inspect.letters import Choice, Marks
 from falkirk.runtime.observe.console import table
 from falkirk.stream.access.endpoints import plain
@@ -121,7 +121,7 @@ def show(app: str, count: int, as_json: bool, **options: Any) -> None:
     """
     letters, choice = _letters(app, options), _choice(options)
     marks = letters.marks()
-    last: deque[Found] = deque(maxlen=count or None)
+    last: deque[FoundLetter] = deque(maxlen=count or None)
     for found in letters.found(choice):
         last += found
     screen = Console(highlight=False)
@@ -217,7 +217,7 @@ def _choice(options: dict[str, Any]) -> Choice:
     return Choice(options["stage"], options["reason"], options["topic"], options["partition"], offsets)
 
 
-def _object(found: Found, marks: Marks) -> dict[str, Any]:
+def _object(found: FoundLetter, marks: Marks) -> dict[str, Any]:
     letter = found.letter
     moved = None if letter.address is None else marks.moves.get(letter.address)
     return {
@@ -229,20 +229,20 @@ def _object(found: Found, marks: Marks) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _block(found: Found, marks: Marks) -> Text:
+def _block(found: FoundLetter, marks: Marks) -> Text:
     """A letter for people.
 
     >>> from falkirk.runtime.inspect.letters import Address, Letter, Move
     >>> letter = Letter("a", "stats", "not JSON", 1_000, "bids", "bids", 0, 7, b"k", b"{")
     >>> marks = Marks({letter.address: Move(letter.address, Address("bids", 0, 9), 1)}, {letter.address: 2})
-    >>> print(_block(Found(letter, Address("letters", 0, 0)), marks))
+    >>> print(_block(FoundLetter(letter, Address("letters", 0, 0)), marks))
     bids[0] 7  1970-01-01T00:00:01.000Z  stage stats  source bids
       not JSON
       key      k
       payload  {
       it failed again, after 2 replays
       replayed, and is now bids[0] 9
-    >>> print(_block(Found(Letter("a", "s", "?", 0, operator="process p", row={"n": 1}), Address("letters", 0, 0)), marks))
+    >>> print(_block(FoundLetter(Letter("a", "s", "?", 0, operator="process p", row={"n": 1}), Address("d", 0, 0)), marks))
     –[–]   1970-01-01T00:00:00.000Z  stage s  process p
       ?
       row      {"n":1}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from falkirk.cli.config_file import Given
+from falkirk.cli.config_file import ConfigFile
 from falkirk.cli.options import config as config_option
 from falkirk.cli.options import prefix_option
 from falkirk.cli.words import EPILOG
@@ -25,7 +25,7 @@ from falkirk.stream.flow.load import load_flow
     show_default=True,
     help="mermaid and dot draw the flow, for Mermaid and Graphviz.",
 )
-def explain(target: str, prefix: str, config: Given, form: str) -> None:  # fmt: skip
+def explain(target: str, prefix: str, config: ConfigFile, form: str) -> None:  # fmt: skip
     """Print a flow's stages, operators, edges, regimes, topics and tasks. Needs no cluster.
 
     \b

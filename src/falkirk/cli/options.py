@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from falkirk.checkpoint.ids import CLUSTER
-from falkirk.cli.config_file import CLIENT, NAMES, USUAL, Given, check_environment, env_name, read
+from falkirk.cli.config_file import CLIENT, NAMES, USUAL, ConfigFile, check_environment, env_name, read
 from falkirk.durations import duration, parse_size
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.logs import use
@@ -74,16 +74,16 @@ def setting(*names: str, **attributes: Any) -> Decorator:
     return click.option(*names, cls=Setting, **attributes)
 
 
-def _configured(usual: Path | None) -> Callable[[click.Context, click.Parameter, Path | None], Given]:
+def _configured(usual: Path | None) -> Callable[[click.Context, click.Parameter, Path | None], ConfigFile]:
     """Reads the settings before any other option is processed."""
 
-    def configure(context: click.Context, _: click.Parameter, path: Path | None) -> Given:
+    def configure(context: click.Context, _: click.Parameter, path: Path | None) -> ConfigFile:
         if context.resilient_parsing:
-            return Given()
+            return ConfigFile()
         check_environment(KNOWN)
         if path is None and usual is not None and usual.exists():
             path = usual
-        given = Given() if path is None else read(path, KNOWN)
+        given = ConfigFile() if path is None else read(path, KNOWN)
         options = {option.key: option.name for option in context.command.params if isinstance(option, Setting)}
         context.default_map = {name: given.options[key] for key, name in options.items() if key in given.options}
         return given
@@ -287,7 +287,7 @@ def _reach(options: dict[str, Any]) -> dict[str, Any]:
             hint='name your cluster with --brokers HOST:PORT (or FALKIRK_BROKERS, or brokers = "HOST:PORT" in falkirk.toml); '
             "to try a flow on this machine alone, with a Kafka that starts by itself: falkirk dev",
         )
-    given: Given = options["config"]
+    given: ConfigFile = options["config"]
     return {
         "brokers": brokers,
         "prefix": options["prefix"],

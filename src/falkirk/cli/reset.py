@@ -10,7 +10,7 @@ from falkirk.cli.delete import confirm, say_state
 from falkirk.cli.options import state_options, state_settings
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
-from falkirk.runtime.layout.deleting import belongings, check_stopped
+from falkirk.runtime.layout.deleting import app_resources, check_stopped
 from falkirk.runtime.layout.resetting import own_topics, parse_to, starts_at
 from falkirk.runtime.layout.resetting import reset as reset_app
 
@@ -43,7 +43,7 @@ def reset(app: str, to: tuple[str, ...], yes: bool, **options: Any) -> None:
     settings = state_settings(**options)
     topics = Topics(settings.cluster())
     wanted = [parse_to(text) for text in to]
-    found = belongings(app, settings, topics)
+    found = app_resources(app, settings, topics)
     if found.known.last is None or not found.known.last.stages:
         raise ConfigError(f"app {app!r} has no streams to reset", hint="it has not run yet, or it has only batch parts")
     check_stopped(app, topics)

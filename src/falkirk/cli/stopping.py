@@ -1,6 +1,6 @@
 """Ctrl-C and SIGTERM: the first ends cleanly, the second at once.
 
-    our first line of code ──listen──▶ Told is raised: nothing is under way, so what was begun is undone, and the process ends
+    our first line of code ──listen──▶ StopRequested is raised: no work is in progress, so the process cleans up and ends
                            ──stop_on_signals──▶ an event is set: the workers leave cleanly
 
 Before our first line, while Python itself starts, a signal has the system's default effect.
@@ -19,32 +19,32 @@ CODES = {"run": 0, "dev": 0, "worker": 0, "rebuild": 0, "driver": 0, "backfill":
 """Commands that work until they are stopped, and how they end then. A stopped backfill is not complete."""
 
 
-class Told(BaseException):
-    """Stopped before there was anything to leave. Not an Exception: no code is to take it for its own failure."""
+class StopRequested(BaseException):
+    """A stop signal came before any work began. Not an Exception: no code may mistake it for its own failure."""
 
 
-_told = threading.Event()
+_requested = threading.Event()
 """Whether it was stopped. An exception raised during a module's import, or in a callback from C, may be swallowed there."""
 
 
 def listen() -> None:
-    """Raise Told on SIGTERM or SIGINT, until `stop_on_signals` is called; a second one ends the process at once."""
+    """Raise StopRequested on SIGTERM or SIGINT until `stop_on_signals` is called. A second signal ends the process."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        if _told.is_set():
+        if _requested.is_set():
             os._exit(128 + number)
-        _told.set()
-        raise Told
+        _requested.set()
+        raise StopRequested
 
     _answer(on_signal)
     report = sys.unraisablehook
 
-    def without_told(unraisable: sys.UnraisableHookArgs) -> None:
-        """A callback from C has swallowed Told, which is known to be set: nobody wants to read of it."""
-        if unraisable.exc_type is not Told:
+    def without_stop(unraisable: sys.UnraisableHookArgs) -> None:
+        """Report nothing when a callback from C swallows StopRequested: `_requested` is set already."""
+        if unraisable.exc_type is not StopRequested:
             report(unraisable)
 
-    sys.unraisablehook = without_told
+    sys.unraisablehook = without_stop
 
 
 def stop_on_signals(leaving: Callable[[], None] = lambda: None, stop: threading.Event | None = None) -> threading.Event:
@@ -64,7 +64,7 @@ def stop_on_signals(leaving: Callable[[], None] = lambda: None, stop: threading.
         leave()
 
     _answer(on_signal)
-    if (_told.is_set() or stop.is_set()) and not called:
+    if (_requested.is_set() or stop.is_set()) and not called:
         leave()
     return stop
 

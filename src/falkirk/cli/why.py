@@ -70,13 +70,13 @@ def why_command(
     settings = cluster_settings(**options)
     at, offset = _place(place)
     views = [] if target is None else views_of(load_flow(target).plan(settings.prefix))
-    with LineageReader(settings, Topics(settings.cluster())) as whence:
-        answer = whence.ask(at, offset, app)
+    with LineageReader(settings, Topics(settings.cluster())) as lineage:
+        answer = lineage.ask(at, offset, app)
         sources = sources_of(Made(reads=[r for made in answer.made for r in made.reads]))
         found: list[tuple[View, list[Row]]] = []
         for r in sources if records else ():
             view = view_of(views, r.topic) or View(r.topic, "topic", r.topic)
-            messages = whence.messages(TopicPartition(r.topic, r.partition), r.start, r.end)
+            messages = lineage.messages(TopicPartition(r.topic, r.partition), r.start, r.end)
             if not all_keys and answer.record.key() is not None:
                 messages = [m for m in messages if m.key() == answer.record.key()]
             messages = messages[-count:] if count else messages

@@ -31,7 +31,7 @@ Division = Mapping[tuple[str, int], tuple[int, int]]
 """By topic and partition: start ≤ offset < end."""
 
 
-class Topics(Protocol):
+class AppTopics(Protocol):
     """An app's plan, and the contents of its topics, partition by partition: for example a `MemoryApp`."""
 
     @property
@@ -41,13 +41,13 @@ class Topics(Protocol):
 
 
 def epoch(
-    app: Topics,
+    app: AppTopics,
     rng: random.Random | None = None,
     *,
     tasks: random.Random | None = None,
     stage: str | None = None,
     division: Division | None = None,
-    bury_from: Mapping[tuple[str, int], int] | None = None,
+    dead_letters_from: Mapping[tuple[str, int], int] | None = None,
     clock: int = 0,
     buckets: int | None = None,
     result_partitions: int = 3,
@@ -63,7 +63,7 @@ def epoch(
         clock=clock,
         records=250_000 * (buckets or 0),
         result_partitions=result_partitions,
-        bury_from=bury_from or {},
+        dead_letters_from=dead_letters_from or {},
     )
     tasks = tasks or rng
     if tasks:
@@ -88,7 +88,7 @@ def _pieces(stage: BatchStage, division: Division, rng: random.Random | None) ->
                     yield Piece(number, topic, partition, at, min(at + size, end))
 
 
-def _chunks(app: Topics, stage: BatchStage, piece: Piece, rng: random.Random | None) -> Iterator[Records]:
+def _chunks(app: AppTopics, stage: BatchStage, piece: Piece, rng: random.Random | None) -> Iterator[Records]:
     part = app.topics[piece.topic][piece.partition]
     at = piece.start
     while at < piece.end:

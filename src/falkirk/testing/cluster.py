@@ -18,7 +18,7 @@ from falkirk.runtime.layout.compatibility import as_recorded, check_stages, stag
 from falkirk.runtime.layout.layout import LayoutRecord, StageRecord
 from falkirk.runtime.layout.preflight import matched, parts, topics_to_make
 from falkirk.runtime.rebuild.checks import check_ended, check_stage
-from falkirk.runtime.worker.replay import again, difference
+from falkirk.runtime.worker.replay import difference, rerun
 from falkirk.runtime.worker.task import outputs_of
 from falkirk.stream.circuit.broadcast import NEVER, Keeper, Run
 from falkirk.stream.dataflow.circuit import SharedRows, Slice, StepInput, Taken
@@ -237,7 +237,7 @@ class Rereads:
 
 
 class Replays:
-    """`falkirk.checkpoint.ports.Replayer`, and the topics that it reads (`falkirk.runtime.worker.published.Topics`)."""
+    """`falkirk.checkpoint.ports.Replayer`, and the topics that it reads (`falkirk.runtime.worker.published.OutputReader`)."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._rereads = cluster, Rereads(cluster)
@@ -256,7 +256,7 @@ class Replays:
             return []
         circuit = bound.stage.circuit(bound.task.id.partition, self._cluster.layout)
         return outputs_of(
-            again(circuit, bound.stage.evolution(circuit), record, StepInput(record.clock, slices), state).emitted
+            rerun(circuit, bound.stage.evolution(circuit), record, StepInput(record.clock, slices), state).emitted
         )
 
     async def difference(

@@ -58,7 +58,7 @@ class EpochRuns:
         stage, whole = part.stage, part.stage.regime.history == "whole"
         division = {place: (0 if whole else part.ends.get(place, 0), end) for place, end in ends.items()}
         clock = int(self._cluster.clock)
-        written = epoch(self, stage=stage.id, division=division, bury_from=part.ends, clock=clock)
+        written = epoch(self, stage=stage.id, division=division, dead_letters_from=part.ends, clock=clock)
         headers = [(HEADER, b"%d" % part.epochs)]
         for output in stage.outputs:
             found = written[output.id]

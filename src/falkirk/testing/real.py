@@ -92,8 +92,8 @@ def _written(plan: Plan, settings: Settings, topics: Topics) -> Result:
     def all_of(topic: str) -> list[Message]:
         if topic not in infos:
             return []
-        with closing(TopicPeek(settings.cluster(), topics, infos[topic])) as glance:
-            return sorted(glance.first(ALL), key=lambda m: (m.partition() or 0, m.offset() or 0))
+        with closing(TopicPeek(settings.cluster(), topics, infos[topic])) as peek:
+            return sorted(peek.first(ALL), key=lambda m: (m.partition() or 0, m.offset() or 0))
 
     sinks = {name: sink_of(view, all_of(view.topic)) for name, view in views.items()}  # type: ignore[arg-type]
     return Result(sinks, [msgspec.json.decode(m.value() or b"{}") for topic in sorted(letters) for m in all_of(topic)])

@@ -134,7 +134,7 @@ def test_what_does_not_decode_is_buried_once_and_the_rest_goes_on() -> None:
     app.append("bids", b"7", b"{oops", timestamp=6)
     app.append("bids", b"7", b"{worse", timestamp=7)
     bids(app, (7, 3))
-    written = epoch(app, bury_from={("bids", 0): 2})
+    written = epoch(app, dead_letters_from={("bids", 0): 2})
     assert pairs(written["stats"]) == [(b"7", b'{"auction":7,"n":2,"top":3,"sum":4}')]
     (letter,) = written["dead letters"]
     told = msgspec.json.decode(letter.value() or b"")
@@ -400,7 +400,7 @@ def test_parcels_may_be_cut_and_a_level_hands_later_ones_on() -> None:
         "n", key="n", value=JSON
     )
     source.sink("all", value=JSON)
-    job = flow.plan().batches[0].job(clock=0, records=9, result_partitions=1, bury_from={})
+    job = flow.plan().batches[0].job(clock=0, records=9, result_partitions=1, dead_letters_from={})
     assert (job.levels, job.buckets) == (2, 1)
     records = Records([3, 4], [b"7", b"7"], [b'{"auction":7,"price":1}'] * 2, [5, 6])
     frames = list(job.head(Piece(0, "bids", 0, 3, 5), iter([records])))
@@ -415,7 +415,7 @@ def test_buckets_grow_with_the_division() -> None:
     (stage,) = auctions().plan().batches
 
     def buckets(records: int) -> int:
-        job: Job = stage.job(clock=0, records=records, result_partitions=1, bury_from={})
+        job: Job = stage.job(clock=0, records=records, result_partitions=1, dead_letters_from={})
         return job.buckets
 
     assert [buckets(n) for n in (0, 10_000, 10_001, 200_000)] == [1, 1, 2, 16]
@@ -430,7 +430,7 @@ def test_a_row_that_its_topic_does_not_accept_is_buried_as_in_a_stream(grouped: 
     last.sink("stats", key="auction", value=JSON)
     stage, now = flow.plan().batches[0], 10**12
     accepts = {"stats": Accepts(keyless=False, after=3_600_000)}
-    job = stage.job(clock=now, records=2, result_partitions=1, bury_from={}, accepts=accepts)
+    job = stage.job(clock=now, records=2, result_partitions=1, dead_letters_from={}, accepts=accepts)
     values: list[bytes | None] = [b'{"auction":7,"price":1}', b'{"auction":null,"price":2}']
     records = Records([0, 1], [None, None], values, [10**13, 5])
     frame = pl.concat(job.head(Piece(0, "bids", 0, 0, 2), [records]))

@@ -73,7 +73,7 @@ def test_a_job_of_a_users_file_runs_where_the_file_is_not(tmp_path: Path) -> Non
     (tmp_path / "a_flow.py").write_text(FLOW)
     try:
         stage = load_flow(f"{tmp_path / 'a_flow.py'}:flow").plan().batches[0]
-        job = stage.job(clock=0, records=2, result_partitions=1, bury_from={("bids", 0): 5})
+        job = stage.job(clock=0, records=2, result_partitions=1, dead_letters_from={("bids", 0): 5})
         assert job.levels == 1  # what it has made for itself by now stays here
         data = shipped(job)
     finally:
@@ -91,9 +91,11 @@ def test_a_job_is_the_same_after_the_journey(tmp_path: Path) -> None:
     (tmp_path / "b_flow.py").write_text(FLOW.replace("from helpers_of_a_flow import doubled", "doubled = int"))
     try:
         stage = load_flow(f"{tmp_path / 'b_flow.py'}:flow").plan().batches[0]
-        job = pickle.loads(shipped(stage.job(clock=3, records=10_001, result_partitions=2, bury_from={("bids", 0): 5})))
+        job = pickle.loads(
+            shipped(stage.job(clock=3, records=10_001, result_partitions=2, dead_letters_from={("bids", 0): 5}))
+        )
     finally:
         sys.path.remove(str(tmp_path))
         del sys.modules["b_flow"]
-    assert (job.clock, job.buckets, job.result_partitions, job.bury_from) == (3, 2, 2, {("bids", 0): 5})
+    assert (job.clock, job.buckets, job.result_partitions, job.dead_letters_from) == (3, 2, 2, {("bids", 0): 5})
     assert [o.id for o in job.operators] == [o.id for o in stage.operators]

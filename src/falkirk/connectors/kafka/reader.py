@@ -38,7 +38,7 @@ READERS = 8
 
 
 @dataclass(slots=True, eq=False)
-class _Lent:
+class _PooledConsumer:
     """A consumer that one thread at a time uses."""
 
     consumer: Consumer
@@ -70,11 +70,13 @@ class BoundedReader:
         self._led: set[str] = set()
         """Topics whose leaders the admin client has met."""
 
-    def _made(self, committed: bool) -> _Lent:
-        return _Lent(client(Consumer, self._cluster.reader(committed=committed)))
+    def _made(self, committed: bool) -> _PooledConsumer:
+        return _PooledConsumer(client(Consumer, self._cluster.reader(committed=committed)))
 
     @contextmanager
-    def _lent(self, committed: bool, standing: tuple[TopicPartition, Offset] | None = None) -> Iterator[_Lent]:
+    def _borrowed(
+        self, committed: bool, standing: tuple[TopicPartition, Offset] | None = None
+    ) -> Iterator[_PooledConsumer]:
         """A consumer for only this caller: the one that stands there, else one that stands nowhere."""
         with self._back:
             idle = self._idle[committed]
@@ -122,7 +124,7 @@ class BoundedReader:
     def read(self, ranges: Ranges, *, committed: bool, most: int = CHUNK) -> dict[TopicPartition, Read]:
         """Records of the ranges, in order. Returns early after about `most` records, or if nothing more comes."""
         reads = {p: Read(position=start) for p, (start, _) in ranges.items()}
-        with self._lent(committed) as lent:
+        with self._borrowed(committed) as lent:
             lent.assign({p: start for p, (start, _) in ranges.items()})
             try:
                 self._fill(lent.consumer, ranges, reads, most)
@@ -173,7 +175,7 @@ class BoundedReader:
 
     def read_changes(self, partition: TopicPartition, start: Offset, end: Offset) -> tuple[Changes, Offset]:
         """The changes in one chunk of a changelog, the last of each key, and where the next chunk begins."""
-        with self._lent(committed=True, standing=(partition, start)) as lent:
+        with self._borrowed(committed=True, standing=(partition, start)) as lent:
             if lent.standing != (partition, start):
                 lent.assign({partition: start})
             # Between chunks it stays assigned: otherwise what is fetched ahead is dropped and fetched again.
@@ -219,7 +221,7 @@ class BoundedReader:
                 lent.consumer.close()
 
 
-def _choose(idle: list[_Lent], standing: tuple[TopicPartition, Offset] | None) -> _Lent | None:
+def _choose(idle: list[_PooledConsumer], standing: tuple[TopicPartition, Offset] | None) -> _PooledConsumer | None:
     """Take the one that stands there, else one that stands nowhere."""
     for wanted in (standing, None):
         for lent in idle:

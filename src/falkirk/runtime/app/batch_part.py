@@ -89,7 +89,7 @@ class BoundBatch:
             clock=epochs.opened.clock,
             records=sum(r.end - r.start for r in epochs.opened.division),
             result_partitions=self.result_partitions,
-            bury_from=self.buried(epochs),
+            dead_letters_from=self.dead_letters_from(epochs),
             accepts=self.accepts,
         )
 
@@ -108,7 +108,7 @@ class BoundBatch:
                 cut.append((start - read.start, piece))
         return [piece for _, piece in sorted(cut)]
 
-    def buried(self, epochs: Epochs) -> dict[tuple[str, int], int]:
+    def dead_letters_from(self, epochs: Epochs) -> dict[tuple[str, int], int]:
         """Up to where undecodable records are already in the dead letters: the ends of the newest complete epoch."""
         return {p.place: int(end) for p, end in epochs.read.items()}
 

@@ -36,7 +36,7 @@ class SparkCompute:
             on_progress("Spark starts", 0, 0)
         spark = self._spark()
         from falkirk.connectors.spark.epochs.epoch import run_epoch
-        from falkirk.connectors.spark.epochs.work import Ghosts, Publishing, Target
+        from falkirk.connectors.spark.epochs.work import Publishing, ReplacedRange, Target
 
         assert epochs.opened is not None
         keyed = [sink.key is not None for sink in batch.stage.sinks]
@@ -67,7 +67,9 @@ class SparkCompute:
                 pieces=batch.pieces(epochs.opened),
                 topic_ids={r.partition.place.topic: r.partition.topic_id for r in epochs.opened.division},
                 headers=[i.headers for i in batch.stage.inputs],
-                ghosts=[Ghosts(n, p.topic, p.partition, start, end) for n, p, start, end in batch.replaced(epochs)],
+                ghosts=[
+                    ReplacedRange(n, p.topic, p.partition, start, end) for n, p, start, end in batch.replaced(epochs)
+                ],
                 publishing=publishing,
                 on_progress=told,
                 checkpoints=self._settings.checkpoint_url(),

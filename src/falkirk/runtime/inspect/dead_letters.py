@@ -45,7 +45,7 @@ NEAR = 500
 """A gap between two records of a topic is read up to this many offsets; a longer one is skipped by a seek."""
 
 
-class Found(NamedTuple):
+class FoundLetter(NamedTuple):
     """A letter, and its position."""
 
     letter: Letter
@@ -86,14 +86,16 @@ class DeadLetters:
         self.foreign = 0
         """Records in these topics that are not letters of this app."""
 
-    def found(self, choice: Choice) -> Iterator[list[Found]]:
+    def found(self, choice: Choice) -> Iterator[list[FoundLetter]]:
         """The chosen letters, some at a time; an empty list where there were only others."""
         infos = self.topics.describe(self.where)
         for info in infos.values():
-            with closing(TopicPeek(self.settings.cluster(), self.topics, info)) as glance:
-                for messages in glance.all():
+            with closing(TopicPeek(self.settings.cluster(), self.topics, info)) as peek:
+                for messages in peek.all():
                     letters = [
-                        Found(letter, _at(glance, m)) for m in messages if (letter := decoded(m.value())) is not None
+                        FoundLetter(letter, _at(peek, m))
+                        for m in messages
+                        if (letter := decoded(m.value())) is not None
                     ]
                     mine = [f for f in letters if f.letter.app == self.app]
                     self.foreign += len(messages) - len(mine)
@@ -254,10 +256,10 @@ class Replay:
             for a in by_address:
                 if a is not None and a.topic == topic and a.partition < self._infos[topic].partitions:
                     wanted.setdefault(a.partition, []).append(a.offset)
-            with closing(TopicPeek(self.letters.settings.cluster(), self.letters.topics, self._infos[topic])) as glance:
+            with closing(TopicPeek(self.letters.settings.cluster(), self.letters.topics, self._infos[topic])) as peek:
                 for ranges in _rounds(wanted):
-                    for message in glance.between(ranges):
-                        letter = by_address.get(at := _at(glance, message))
+                    for message in peek.between(ranges):
+                        letter = by_address.get(at := _at(peek, message))
                         if letter is not None and (letter.key, letter.payload) == (message.key(), message.value()):
                             found[at] = message.headers() or []  # type: ignore[assignment]  # a list of pairs
         return found
@@ -318,8 +320,8 @@ def counted(letters: DeadLetters, choice: Choice) -> dict[Kind, Count]:
     return dict(sorted(counts.items(), key=lambda pair: -pair[1].letters))
 
 
-def _at(glance: TopicPeek, message: Message) -> Address:
-    return Address(*glance.place(message), message.offset() or 0)
+def _at(peek: TopicPeek, message: Message) -> Address:
+    return Address(*peek.place(message), message.offset() or 0)
 
 
 def _not_back(cluster: str) -> ConfigError:

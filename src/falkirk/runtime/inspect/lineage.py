@@ -45,7 +45,7 @@ class LineageReader:
     settings: Settings
     topics: Topics
     _stack: ExitStack = field(default_factory=ExitStack)
-    _glances: dict[str, TopicPeek] = field(default_factory=dict)
+    _peeks: dict[str, TopicPeek] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         return self
@@ -80,13 +80,13 @@ class LineageReader:
         """The records of a range that still exist."""
         first, last = self.begin(place), self.topics.offsets([place], "latest")[place]
         bounds = Offset(max(start, first)), Offset(last if end is None else min(end, last))
-        return self._glance(place.topic).between({place.partition: bounds}) if bounds[0] < bounds[1] else []
+        return self._peek(place.topic).between({place.partition: bounds}) if bounds[0] < bounds[1] else []
 
-    def _glance(self, topic: str) -> TopicPeek:
-        if topic not in self._glances:
-            glance = TopicPeek(self.settings.cluster(), self.topics, self._info(topic))
-            self._glances[topic] = self._stack.enter_context(closing(glance))
-        return self._glances[topic]
+    def _peek(self, topic: str) -> TopicPeek:
+        if topic not in self._peeks:
+            peek = TopicPeek(self.settings.cluster(), self.topics, self._info(topic))
+            self._peeks[topic] = self._stack.enter_context(closing(peek))
+        return self._peeks[topic]
 
     def _info(self, topic: str) -> TopicInfo:
         if (found := self.topics.describe([topic]).get(topic)) is None:

@@ -23,7 +23,7 @@ from falkirk.stream.dataflow.records import Message
 from falkirk.stream.definition.names import steps_topic
 
 
-class Topics(Protocol):
+class CommittedRecords(Protocol):
     """Committed records of a cluster."""
 
     def begin(self, place: TopicPartition) -> int:
@@ -80,7 +80,7 @@ class Tracer:
     app: str
     layout: LayoutRecord
     prefix: str
-    topics: Topics
+    topics: CommittedRecords
     _steps: dict[str, dict[int, StepRecord]] = field(default_factory=dict)
     _made: dict[tuple[str, int], Made] = field(default_factory=dict)
 

@@ -29,7 +29,7 @@ from falkirk.runtime.layout.progress import last_records, last_step
 from falkirk.runtime.messages.epochs import EpochStatus, batch_part
 from falkirk.runtime.messages.protocol import Report, Request, SentEpochReport, SentReport, TaskReport
 from falkirk.runtime.messages.reports import read_reports
-from falkirk.runtime.messages.requests import standing
+from falkirk.runtime.messages.requests import current_requests
 from falkirk.stream.definition.names import control_topic, drivers, epochs_topic, steps_topic
 
 FRESH_MS = 20_000
@@ -159,7 +159,7 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
     ]
     stages = [_stage(s, [t for t in tasks if t.task.rpartition("/")[0] == s.id], reported) for s in layout.stages]
     running = all(s.running == s.tasks for s in stages)
-    paused = standing(settings.cluster(), control_topic(settings.prefix, name)).pause
+    paused = current_requests(settings.cluster(), control_topic(settings.prefix, name)).pause
     quiet = paused is not None and all(o in announced and announced[o].report.paused for o in members)
     up = ("paused" if quiet else "running") if running else "recovering"
     return Status(

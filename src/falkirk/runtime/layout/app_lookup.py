@@ -8,11 +8,11 @@ from falkirk.connectors.kafka.control import ControlTopic
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.layout.layout import Known, LayoutRecord, check_not_ending, read_known
+from falkirk.runtime.layout.layout import AppRecord, LayoutRecord, check_not_ending, read_app_record
 from falkirk.stream.definition.names import control_topic
 
 
-def known_app(app: str, settings: Settings, topics: Topics) -> Known:
+def known_app(app: str, settings: Settings, topics: Topics) -> AppRecord:
     """What is recorded of an app. Raises ConfigError if the cluster has no such app, ClusterError if no broker answers."""
     topics.check_reachable(timeout=5.0)
     if (known := recorded(app, settings, topics)) is not None:
@@ -20,13 +20,13 @@ def known_app(app: str, settings: Settings, topics: Topics) -> Known:
     raise no_such_app(app, settings, topics)
 
 
-def recorded(app: str, settings: Settings, topics: Topics) -> Known | None:
+def recorded(app: str, settings: Settings, topics: Topics) -> AppRecord | None:
     """The same; None if the cluster has no such app."""
     control = control_topic(settings.prefix, app)
     if not topics.describe([control]):
         return None
     with closing(ControlTopic(settings.cluster(), control)) as record:
-        return read_known(record)
+        return read_app_record(record)
 
 
 def layout_of(app: str, settings: Settings, topics: Topics) -> LayoutRecord:

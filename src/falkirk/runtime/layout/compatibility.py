@@ -15,7 +15,7 @@ from falkirk.checkpoint.ids import cluster_of
 from falkirk.connectors.kafka.control import ControlTopic
 from falkirk.connectors.kafka.topics import TopicInfo
 from falkirk.errors import FalkirkError, SourceError, StateError
-from falkirk.runtime.layout.layout import Known, LayoutRecord, ShadowRecord, StageRecord, TopicRecord, write_layout
+from falkirk.runtime.layout.layout import AppRecord, LayoutRecord, ShadowRecord, StageRecord, TopicRecord, write_layout
 from falkirk.state import schema
 from falkirk.state.shards import SHARDS
 from falkirk.stream.stages.plan import Stage
@@ -58,7 +58,7 @@ def stage_records(
 
 def keep(
     control: ControlTopic,
-    known: Known,
+    known: AppRecord,
     app: str,
     stages: tuple[StageRecord, ...],
     topics: Mapping[str, TopicRecord],

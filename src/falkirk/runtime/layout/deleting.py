@@ -28,7 +28,7 @@ from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.identity import fresh_nonce, hold_app, person
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.app_lookup import known_app, no_such_app
-from falkirk.runtime.layout.layout import ENDING, Ending, Known, LayoutRecord
+from falkirk.runtime.layout.layout import ENDING, AppRecord, Ending, LayoutRecord
 from falkirk.state.files import remove_folder as remove_files
 from falkirk.state.objects import Leftovers, connect
 from falkirk.stream.definition.names import control_topic, drivers, replays_topic, steps_topic
@@ -41,11 +41,11 @@ PUBLISHED = ("sink", "dead_letters")
 
 
 @dataclass(frozen=True, slots=True)
-class Belongings:
+class AppResources:
     """All that belongs to an app."""
 
     app: str
-    known: Known
+    known: AppRecord
     topics: Mapping[str, TopicInfo]
     """Its own topics, except the control topic."""
     published: Mapping[str, TopicInfo]
@@ -59,7 +59,7 @@ class Belongings:
     """Sinks that the flow also reads: they count as sources, and stay."""
 
 
-def belongings(app: str, settings: Settings, topics: Topics) -> Belongings:
+def app_resources(app: str, settings: Settings, topics: Topics) -> AppResources:
     """What exists of an app. Raises ConfigError if there is nothing."""
     topics.check_reachable(timeout=5.0)
     control = control_topic(settings.prefix, app)
@@ -67,7 +67,7 @@ def belongings(app: str, settings: Settings, topics: Topics) -> Belongings:
     if control not in topics.describe([control]):
         if not (folder.is_dir() and any(folder.iterdir())):
             raise no_such_app(app, settings, topics)
-        return Belongings(app, Known(), {}, {}, (), None, folder)
+        return AppResources(app, AppRecord(), {}, {}, (), None, folder)
     known = known_app(app, settings, topics)
     roles = {} if known.last is None else {name: topic.role for name, topic in known.last.topics.items()}
     steps = steps_topic(settings.prefix, app)
@@ -77,7 +77,7 @@ def belongings(app: str, settings: Settings, topics: Topics) -> Belongings:
     found = topics.describe(own | others)
     incarnation = "" if known.last is None else known.last.incarnation
     versions = Leftovers(connect(settings.checkpoint_url()), app, incarnation) if incarnation else None
-    return Belongings(
+    return AppResources(
         app,
         known,
         {name: info for name, info in found.items() if name in own},
@@ -112,7 +112,7 @@ def check_stopped(app: str, topics: Topics) -> None:
 
 
 @contextmanager
-def ending(what: Literal["delete", "reset"], found: Belongings, settings: Settings, topics: Topics) -> Iterator[None]:
+def ending(what: Literal["delete", "reset"], found: AppResources, settings: Settings, topics: Topics) -> Iterator[None]:
     """From here on nobody runs the app, and nothing that sleeping workers had sent is still committed. Raises ConfigError if
     it runs after all."""
     with alone(found):
@@ -146,7 +146,7 @@ def shut_out(app: str, groups: Collection[str], partitions: int, settings: Setti
         fence_all([TopicPartition(steps, p) for p in range(partitions)], app, settings)
 
 
-def alone(found: Belongings) -> AbstractContextManager[None]:
+def alone(found: AppResources) -> AbstractContextManager[None]:
     """Nobody runs the app in this state directory meanwhile. Raises IdentityError if somebody does."""
     return nullcontext() if found.folder is None else hold_app(found.folder, found.app)
 
@@ -158,7 +158,7 @@ def fence_all(steps: list[TopicPartition], app: str, settings: Settings) -> None
         driver.run(fence_rivals(log, steps))
 
 
-def delete(found: Belongings, settings: Settings, topics: Topics, tell: Tell, *, published: bool) -> None:
+def delete(found: AppResources, settings: Settings, topics: Topics, tell: Tell, *, published: bool) -> None:
     """Remove an app, and with `published` what it has published. What is already removed is skipped."""
     control = control_topic(settings.prefix, found.app)
     if found.groups:
@@ -172,7 +172,7 @@ def delete(found: Belongings, settings: Settings, topics: Topics, tell: Tell, *,
             remove_folder(found, tell)
 
 
-def remove(found: Belongings, topics: Topics, tell: Tell, names: list[str]) -> None:
+def remove(found: AppResources, topics: Topics, tell: Tell, names: list[str]) -> None:
     """Topics, then versions."""
     for name in names:
         topics.delete([name])
@@ -182,7 +182,7 @@ def remove(found: Belongings, topics: Topics, tell: Tell, names: list[str]) -> N
         tell(f"{counted(objects, 'object')} under {found.versions.where}")
 
 
-def remove_folder(found: Belongings, tell: Tell) -> None:
+def remove_folder(found: AppResources, tell: Tell) -> None:
     """This host's stores. Raises DiskError."""
     if found.folder is not None:
         remove_files(found.folder)

@@ -153,7 +153,7 @@ class Begins(msgspec.Struct, frozen=True):
     """Milliseconds since 1970, UTC."""
 
 
-class Known(msgspec.Struct, frozen=True):
+class AppRecord(msgspec.Struct, frozen=True):
     """What the control topic has recorded of an app."""
 
     layout: LayoutRecord | None = None
@@ -170,7 +170,7 @@ class Known(msgspec.Struct, frozen=True):
         return 1 + (before if self.layout is None else self.layout.number)
 
 
-def read_known(control: ControlTopic) -> Known:
+def read_app_record(control: ControlTopic) -> AppRecord:
     """All that is recorded. Raises StateError if it cannot be understood."""
     layouts: list[LayoutRecord] = []
     begins: Begins | None = None
@@ -186,12 +186,12 @@ def read_known(control: ControlTopic) -> Known:
     # Of several with the highest number, the first.
     last = max(layouts, key=lambda layout: layout.number, default=None)
     counts = last is not None and (begins is None or last.number > begins.above)
-    return Known(last if counts else None, begins, ending, last)
+    return AppRecord(last if counts else None, begins, ending, last)
 
 
 def read_layout(control: ControlTopic) -> LayoutRecord | None:
     """The layout that counts; None if there is none yet. Raises StateError if it cannot be understood."""
-    return read_known(control).layout
+    return read_app_record(control).layout
 
 
 def write_layout(control: ControlTopic, layout: LayoutRecord) -> LayoutRecord:
@@ -213,7 +213,7 @@ def layout_number(key: bytes | None) -> int | None:
     return int(number) if kind == b"layout" and number.isdigit() else None
 
 
-def check_not_ending(app: str, known: Known) -> None:
+def check_not_ending(app: str, known: AppRecord) -> None:
     """Raises StateError while a deletion or a reset is in progress: half of what the app had may be gone."""
     if (ending := known.ending) is not None:
         raise StateError(

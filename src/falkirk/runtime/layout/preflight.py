@@ -14,7 +14,7 @@ from falkirk.errors import ClusterError, SourceError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout import layout
 from falkirk.runtime.layout.compatibility import as_recorded, check_topics, stage_records
-from falkirk.runtime.layout.layout import Known, LayoutRecord, StageRecord
+from falkirk.runtime.layout.layout import AppRecord, LayoutRecord, StageRecord
 from falkirk.stream.access.endpoints import views_of
 from falkirk.stream.batch import BatchStage
 from falkirk.stream.dataflow.topics import Input
@@ -33,7 +33,7 @@ class Preflight:
 
     plan: Plan
     """With its stages as in the layout."""
-    past: Known
+    past: AppRecord
     """What is recorded of the app."""
     roles: Mapping[str, layout.Role]
     """The flow's topics."""
@@ -61,7 +61,7 @@ def preflight(
         topics.of(cluster).check_reachable()
     fills = backfill_topic(settings.prefix, plan.app)
     control = control_topic(settings.prefix, plan.app)
-    past = layout.read_known(record) if topics.describe([control]) else Known()
+    past = layout.read_app_record(record) if topics.describe([control]) else AppRecord()
     layout.check_not_ending(plan.app, past)
     known = past.layout
     check_known(plan, settings.rebuild)

@@ -24,7 +24,7 @@ from falkirk.errors import ConfigError, SourceError
 from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.identity import person
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.layout.deleting import Belongings, Tell, ending, remove, remove_folder
+from falkirk.runtime.layout.deleting import AppResources, Tell, ending, remove, remove_folder
 from falkirk.runtime.layout.layout import BEGINS, ENDING, Begins, LayoutRecord, Start
 from falkirk.stream.definition.names import BACKFILL, control_topic, epochs_topic
 
@@ -97,14 +97,14 @@ def starts_at(layout: LayoutRecord, to: Sequence[To], topics: Topics) -> dict[st
     }
 
 
-def own_topics(found: Belongings, settings: Settings) -> list[str]:
+def own_topics(found: AppResources, settings: Settings) -> list[str]:
     """The topics that a reset deletes: not those that record batch parts' epochs."""
     roles = {} if found.known.last is None else found.known.last.topics
     backfill = epochs_topic(settings.prefix, found.app, BACKFILL)
     return [name for name in found.topics if name not in roles or roles[name].role != "epochs" or name == backfill]
 
 
-def reset(found: Belongings, settings: Settings, topics: Topics, starts: Mapping[str, Start], tell: Tell) -> None:
+def reset(found: AppResources, settings: Settings, topics: Topics, starts: Mapping[str, Start], tell: Tell) -> None:
     """Let a stopped app begin again there. Raises ConfigError if it runs. If killed, run it again."""
     assert found.known.last is not None
     control = control_topic(settings.prefix, found.app)

@@ -21,7 +21,7 @@ from falkirk.runtime.layout.app_lookup import known_app
 from falkirk.runtime.layout.layout import LayoutRecord, check_not_ending
 from falkirk.runtime.messages.protocol import Report, Request
 from falkirk.runtime.messages.reports import read_reports
-from falkirk.runtime.messages.requests import What, ask, standing
+from falkirk.runtime.messages.requests import What, ask, current_requests
 from falkirk.stream.definition.names import control_topic
 
 LOOK = 0.5
@@ -32,7 +32,7 @@ Look = Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CheckpointedTask:
     """A task, and its version that is in the checkpoint store now."""
 
     task: str
@@ -62,7 +62,7 @@ class AppRequest:
 
     def paused(self) -> Request | None:
         """Who has paused it."""
-        return standing(self._cluster, self._control).pause
+        return current_requests(self._cluster, self._control).pause
 
     def ask(self, what: What, ends: Mapping[str, tuple[int, ...]] | None = None) -> Request:
         """Raises ClusterError."""
@@ -80,11 +80,11 @@ class AppRequest:
         left = [w for w in members if w not in reports or reports[w].paused != paused]
         return waiting_for(left, members, "workers")
 
-    def made(self, asked: Request) -> tuple[list[Made], str]:
+    def made(self, asked: Request) -> tuple[list[CheckpointedTask], str]:
         """The versions that answer, and the tasks that have none yet."""
         reports, _ = self._reports()
         made = {
-            t.task: Made(t.task, t.copied, t.version, worker)
+            t.task: CheckpointedTask(t.task, t.copied, t.version, worker)
             for worker, report in reports.items()
             for t in report.tasks
             if t.answers == asked.id
@@ -132,7 +132,7 @@ def follow(look: Look, seconds: float, say: Callable[[str], None]) -> str:
     return left
 
 
-def checkpoint(app: AppRequest, seconds: float, say: Callable[[str], None]) -> list[Made]:
+def checkpoint(app: AppRequest, seconds: float, say: Callable[[str], None]) -> list[CheckpointedTask]:
     """Make every task create a version, and wait until all are in the checkpoint store. The request is always withdrawn at
     the end. Raises FalkirkError if some are missing."""
     asked = app.ask("checkpoint")

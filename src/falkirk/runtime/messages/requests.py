@@ -40,12 +40,12 @@ def ask(cluster: Cluster, control: str, what: What, asked: Request | None) -> No
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CurrentRequests:
     """The present requests.
 
-    >>> asked = Standing().after(LogRecord(0, b"asked/pause", b'{"by":"ann@h1","at":7}'))
+    >>> asked = CurrentRequests().after(LogRecord(0, b"asked/pause", b'{"by":"ann@h1","at":7}'))
     >>> asked.pause.by, asked.after(LogRecord(1, b"asked/pause", None))
-    ('ann@h1', Standing(pause=None, checkpoint=None, drain=None, layout=0))
+    ('ann@h1', CurrentRequests(pause=None, checkpoint=None, drain=None, layout=0))
     """
 
     pause: Request | None = None
@@ -54,7 +54,7 @@ class Standing:
     layout: int = 0
     """The number of the newest recorded layout."""
 
-    def after(self, record: LogRecord) -> Standing:
+    def after(self, record: LogRecord) -> CurrentRequests:
         """With another record of the control topic. Requests of other versions of Falkirk are ignored."""
         for what, key in KEYS.items():
             if record.key == key:
@@ -66,9 +66,9 @@ class Standing:
         return self
 
 
-def standing(cluster: Cluster, control: str) -> Standing:
+def current_requests(cluster: Cluster, control: str) -> CurrentRequests:
     """The present requests."""
-    tail, found = Tail(cluster, TopicPartition(control, LAYOUT)), Standing()
+    tail, found = Tail(cluster, TopicPartition(control, LAYOUT)), CurrentRequests()
     try:
         for record in tail.look():
             found = found.after(record)
@@ -82,12 +82,12 @@ class RequestListener:
 
     def __init__(self, cluster: Cluster, control: str) -> None:
         self._cluster, self._place = cluster, TopicPartition(control, LAYOUT)
-        self._heard: Standing | None = None
+        self._heard: CurrentRequests | None = None
         self._failed: Exception | None = None
         self._closed = threading.Event()
         threading.Thread(target=self._listen, name="falkirk-ear", daemon=True).start()
 
-    def heard(self) -> Standing | None:
+    def heard(self) -> CurrentRequests | None:
         """The present requests; None before they are known. Raises what ended the listening: without it no step is ever
         closed."""
         if self._failed is not None:
@@ -101,7 +101,7 @@ class RequestListener:
     def _listen(self) -> None:
         try:
             with closing(Tail(self._cluster, self._place)) as tail:
-                found = Standing()
+                found = CurrentRequests()
                 while not self._closed.is_set():
                     for record in tail.look():
                         found = found.after(record)

@@ -21,7 +21,7 @@ from falkirk.errors import ConfigError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.app_lookup import recorded
 from falkirk.runtime.layout.deleting import announce, check_stopped, shut_out
-from falkirk.runtime.layout.layout import Begins, Known, LayoutRecord, ShadowRecord, StageRecord
+from falkirk.runtime.layout.layout import AppRecord, Begins, LayoutRecord, ShadowRecord, StageRecord
 from falkirk.runtime.layout.preflight import Preflight
 from falkirk.runtime.layout.progress import is_moving, last_records, last_step
 from falkirk.state import schema
@@ -33,7 +33,7 @@ class Shadow:
     """An existing shadow."""
 
     app: str
-    known: Known
+    known: AppRecord
     layout: LayoutRecord
 
     def of(self, stage: StageRecord) -> bool:

@@ -35,7 +35,7 @@ from falkirk.runtime.worker.floors import Floor, Floors
 from falkirk.runtime.worker.store_health import wait_for
 from falkirk.runtime.worker.stores import TaskStores
 from falkirk.runtime.worker.task import RunningTask
-from falkirk.runtime.worker.threads import Crew
+from falkirk.runtime.worker.threads import ThreadPool
 from falkirk.state.rocks import RocksStore
 from falkirk.state.store import Progress, Store
 from falkirk.wording import counted
@@ -59,7 +59,7 @@ LEAVE = 20.0
 
 
 @dataclass(slots=True)
-class Upkeep:
+class TaskMaintenance:
     """The upkeep of one task."""
 
     steps: Floors
@@ -93,8 +93,8 @@ class Maintenance:
     def __init__(self, stores: TaskStores, topics: Topics, keep: float = 0.0, traces: Traces = SILENT) -> None:
         """`keep`: seconds for which unneeded step records and edges stay."""
         self._stores, self._topics, self._keep, self._traces = stores, topics, keep, traces
-        self._known: dict[TaskId, Upkeep] = {}
-        self._makers, self._copiers = Crew(MAKERS, "falkirk-version"), Crew(COPIERS, "falkirk-copy")
+        self._known: dict[TaskId, TaskMaintenance] = {}
+        self._makers, self._copiers = ThreadPool(MAKERS, "falkirk-version"), ThreadPool(COPIERS, "falkirk-copy")
         self._last: dict[TaskId, Future[None]] = {}
         """Copies of the last versions of tasks that were handed over."""
 
@@ -119,11 +119,11 @@ class Maintenance:
         if task.owned.task.replayed and task.owned.last is not None:
             upkeep.versioned -= max(time.time() - newest.clock / 1000, 0.0)  # of version 0: since 1970
 
-    def known(self, task: TaskId) -> Upkeep:
+    def known(self, task: TaskId) -> TaskMaintenance:
         """The upkeep of a task."""
         if task not in self._known:
             # The older of the last two edges, so that a reader of one has the time between two versions.
-            self._known[task] = Upkeep(Floors(self._keep), Floors(self._keep, behind=1))
+            self._known[task] = TaskMaintenance(Floors(self._keep), Floors(self._keep, behind=1))
         return self._known[task]
 
     def tick(self, tasks: Sequence[RunningTask], asked: str = "") -> None:
@@ -149,7 +149,7 @@ class Maintenance:
                 upkeep.flushed, upkeep.changes = now, 0
                 upkeep.making = self._makers.submit(task.owned.opened().flush)
 
-    def _remind(self, task: RunningTask, upkeep: Upkeep, now: float) -> None:
+    def _remind(self, task: RunningTask, upkeep: TaskMaintenance, now: float) -> None:
         """Report copies that take very long: a folder that hangs gives no answer, not even an error."""
         if not _ended(upkeep.copying) and now - max(upkeep.versioned, upkeep.reminded) >= SLOW:
             upkeep.reminded = now
@@ -173,7 +173,7 @@ class Maintenance:
                 tidy = partial(self._tidy, task.owned.task, upkeep, floor_of(task), began)
                 self._last[name] = self._copiers.submit(partial(_copy_last, upload, told, tidy))
 
-    def _tidy(self, task: Task, upkeep: Upkeep, floor: Floor, began: float, older: Progress) -> None:
+    def _tidy(self, task: Task, upkeep: TaskMaintenance, floor: Floor, began: float, older: Progress) -> None:
         """The last version is copied: delete what nobody needs any more. Short runs in a row may copy no other version."""
         with suppress(DiskError):  # the next run deletes it
             if time.monotonic() - upkeep.swept >= SWEEP:
@@ -198,7 +198,7 @@ class Maintenance:
             logger.warning("the last versions of %s are not in the checkpoint store, but on this host only; another "
                            "host continues from earlier versions: %s", counted(len(missing), "task"), names)  # fmt: skip
 
-    def _begin_version(self, task: RunningTask, upkeep: Upkeep) -> None:
+    def _begin_version(self, task: RunningTask, upkeep: TaskMaintenance) -> None:
         store, floor, began = task.owned.opened(), floor_of(task), time.monotonic()
 
         def make() -> None:
@@ -238,13 +238,13 @@ class Maintenance:
         upkeep.answered = copy.asked
         self._trim(upkeep, steps, copy.floor, copy.began, below)
 
-    def _trim(self, upkeep: Upkeep, steps: TopicPartition, floor: Floor, began: float, below: int) -> None:
+    def _trim(self, upkeep: TaskMaintenance, steps: TopicPartition, floor: Floor, began: float, below: int) -> None:
         """A version is copied: delete what the older of the last two copies, which needs `below` and on, does not need."""
         upkeep.steps.note(began, {steps: Offset(below - 1)})
         upkeep.edges.note(began, floor)
         self._topics.trim({**upkeep.steps.passed(began), **upkeep.edges.passed(began)})
 
-    def _upload(self, task: TaskId, folder: Path, progress: Progress, upkeep: Upkeep) -> Progress:
+    def _upload(self, task: TaskId, folder: Path, progress: Progress, upkeep: TaskMaintenance) -> Progress:
         """Copy a version. An unreachable checkpoint store blocks no steps: what it lacks is in the logs, which are not
         trimmed meanwhile. Returns how far the older of the last two copies is."""
 
@@ -265,7 +265,7 @@ class Maintenance:
             raise
         return older
 
-    def _sweep(self, task: TaskId, older: Progress, upkeep: Upkeep) -> None:
+    def _sweep(self, task: TaskId, older: Progress, upkeep: TaskMaintenance) -> None:
         upkeep.swept = time.monotonic()
         try:
             self._stores.sweep(task, Step(older.step))
@@ -279,7 +279,7 @@ class Copy:
     """A version to be copied."""
 
     task: RunningTask
-    upkeep: Upkeep
+    upkeep: TaskMaintenance
     store: Store
     version: int | None
     """None: the task has no state, and only its topics are trimmed."""

@@ -1,10 +1,10 @@
-"""What recorded steps have said, read back from their topics: from the end backwards, as the topics may be long.
+"""Reads back the records that recorded steps published: from the end of each topic backwards, as topics may be long.
 
-    first ≤ step ≤ last      said, by the header of each record
-    step < first             what is further back is older, and not read
+    first ≤ step ≤ last      read; each record's header names its step
+    step < first             older: the reading stops there
 
-Missing records of a table have been compacted away: each key's last one exists, and only that is needed. For any other output
-all records must exist.
+Compaction may have removed records of a table. The last record of each key still exists, and only that one is needed. For
+any other output all records must exist.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from falkirk.connectors.kafka.division import DivisionReader
 from falkirk.connectors.kafka.errors import Words
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.errors import DivergenceError
-from falkirk.stream.dataflow.circuit import Said, Speech
+from falkirk.stream.dataflow.circuit import OutputRecord, OutputRecords
 from falkirk.stream.dataflow.records import Message
 
 WINDOW, WIDEST = 2_000, 100_000
@@ -36,8 +36,8 @@ HINT = (
 )
 
 
-class Topics(Protocol):
-    """Where it is read from."""
+class OutputReader(Protocol):
+    """Reads committed records of output topics."""
 
     def bounds(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, tuple[Offset, Offset]]:
         """The first offset that each still has, and the high watermark."""
@@ -50,8 +50,8 @@ class Topics(Protocol):
         ...
 
 
-class KafkaTopics:
-    """`Topics` of a cluster."""
+class KafkaOutputReader:
+    """`OutputReader` of a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -82,7 +82,7 @@ class _Partition:
     at: Offset
     """Read from here on."""
     begins: Offset
-    newest_first: list[Said] = field(default_factory=list)
+    newest_first: list[OutputRecord] = field(default_factory=list)
     others: set[bytes | None] = field(default_factory=set)
     """Keys of records of others than the steps, so far."""
     lowest: int | None = None
@@ -113,22 +113,22 @@ class _Partition:
                 self.due[made.step] -= 1
                 hidden = m.key() in self.others
                 self.newest_first.append(
-                    Said(m.partition() or 0, m.key(), value, m.timestamp()[1], own or None, hidden)
+                    OutputRecord(m.partition() or 0, m.key(), value, m.timestamp()[1], own or None, hidden)
                 )
 
 
-def said(
-    topics: Topics,
+def published_records(
+    topics: OutputReader,
     task: TaskId,
     records: Sequence[StepRecord],
     outputs: Mapping[str, str],
     tables: Collection[str],
     go_on: Callable[[], None] = lambda: None,
-) -> Speech:
-    """What the steps of these records have said, by output.
+) -> OutputRecords:
+    """The records that the steps of these step records published, by output.
 
-    `outputs` gives the topic of each, and `tables` are those of which each key's last record counts. Raises DivergenceError
-    if it is gone.
+    `outputs` gives the topic of each output. In `tables` only the last record of each key counts. Raises DivergenceError
+    if records are gone.
     """
     due: dict[tuple[str, TopicPartition], Counter[int]] = {}
     for record in records:
@@ -147,7 +147,7 @@ def said(
             look.take(str(task), records[0].step, found.get(place, ()))
             look.at = ranges[place][0]
         width = min(2 * width, WIDEST)
-    speech: dict[str, list[Said]] = {}
+    records_of: dict[str, list[OutputRecord]] = {}
     for (output, place), look in looks.items():
         compacted = output in tables and (look.older or look.begins == 0)
         if look.missing and not compacted:
@@ -156,5 +156,5 @@ def said(
                 where=f"{output}: {place.topic}[{place.partition}], which begins at offset {look.begins}",
                 hint=HINT,
             )
-        speech.setdefault(output, []).extend(look.newest_first[::-1])
-    return speech
+        records_of.setdefault(output, []).extend(look.newest_first[::-1])
+    return records_of

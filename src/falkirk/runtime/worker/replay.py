@@ -15,9 +15,9 @@ from falkirk.connectors.kafka.errors import Words
 from falkirk.errors import SourceError, StateError
 from falkirk.runtime.app.app import BoundTask
 from falkirk.runtime.app.divisions import Divisions
-from falkirk.runtime.worker.published import KafkaTopics, Topics, said
+from falkirk.runtime.worker.published import KafkaOutputReader, OutputReader, published_records
 from falkirk.runtime.worker.task import moving_of, outputs_of
-from falkirk.stream.dataflow.circuit import Circuit, Evolution, Said, Speech, StepInput, StepOutput
+from falkirk.stream.dataflow.circuit import Circuit, Evolution, OutputRecord, OutputRecords, StepInput, StepOutput
 from falkirk.stream.stages.plan import Stage
 from falkirk.wording import counted
 
@@ -60,7 +60,7 @@ class Replays:
             )
         # The failures of the steps before may have been forgotten when this one ran: they must not stop it now.
         self.circuit.rewind()
-        result = again(
+        result = rerun(
             self.circuit, self.bound.stage.evolution(self.circuit), record, StepInput(record.clock, slices), state
         )
         return outputs_of(result.emitted)
@@ -68,8 +68,8 @@ class Replays:
     async def difference(
         self, task: TaskId, records: Sequence[StepRecord], should: Sequence[Output], state: Overlay
     ) -> list[Output]:
-        """What corrects the difference between what the steps have said and what they should have said."""
-        topics = KafkaTopics(self.cluster.of(""))
+        """The records that correct the difference between what the steps published and what they should have published."""
+        topics = KafkaOutputReader(self.cluster.of(""))
         return difference(
             task,
             self.bound.stage,
@@ -90,17 +90,17 @@ def difference(
     task: TaskId,
     stage: Stage,
     evolution: Evolution,
-    topics: Topics,
+    topics: OutputReader,
     records: Sequence[StepRecord],
     should: Sequence[Output],
     state: Overlay,
     go_on: Callable[[], None] = lambda: None,
 ) -> list[Output]:
-    """What to write so that what the steps of the records have said becomes what they should have said. Reports what it
-    finds. Raises DivergenceError if it cannot be known."""
+    """The records to write so that the published output of the steps becomes the expected output. Logs the difference.
+    Raises DivergenceError if the difference is unknown."""
     names = {o.id: o.topic for o in stage.outputs}
-    have = said(topics, task, records, names, evolution.tables(), go_on)
-    corrected = evolution.correct(speech(should), have, records[-1].clock, state)
+    have = published_records(topics, task, records, names, evolution.tables(), go_on)
+    corrected = evolution.correct(output_records(should), have, records[-1].clock, state)
     first, last = records[0].step, records[-1].step
     told = {"task": str(task), "step": last}
     written = (
@@ -115,19 +115,19 @@ def difference(
     return outputs_of(corrected.emitted)
 
 
-def speech(outputs: Sequence[Output]) -> Speech:
-    """The output of steps, as speech."""
-    found: dict[str, list[Said]] = {}
+def output_records(outputs: Sequence[Output]) -> OutputRecords:
+    """The records of the output of steps."""
+    found: dict[str, list[OutputRecord]] = {}
     for output in outputs:
         w = output.writes
         times = w.timestamps or [0] * len(w)
         headers: Sequence[list[tuple[str, bytes]] | None] = w.headers or [None] * len(w)
         columns = zip(w.partitions, w.keys, w.values, times, headers, strict=True)
-        found.setdefault(output.name, []).extend(Said(*record) for record in columns)
+        found.setdefault(output.name, []).extend(OutputRecord(*record) for record in columns)
     return found
 
 
-def again(circuit: Circuit, evolution: Evolution, record: StepRecord, step: StepInput, state: Overlay) -> StepOutput:
+def rerun(circuit: Circuit, evolution: Evolution, record: StepRecord, step: StepInput, state: Overlay) -> StepOutput:
     """What a recorded step does, once more. Raises StateError for a step of a flow whose operators were rebuilt since: the
     new flow gives another result."""
     if record.move is not None:

@@ -52,7 +52,7 @@ class Outage:
         return f"unavailable since {self.since:%Y-%m-%d %H:%M:%SZ}: {self.error.what}{where}"
 
 
-class Sign:
+class LifeSign:
     """A sign of life that a long request gives."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Sign:
         self.last = time.monotonic()
 
 
-class Reach:
+class StoreHealth:
     """For one worker. Any thread may ask."""
 
     def __init__(self, where: str) -> None:
@@ -81,11 +81,11 @@ class Reach:
             return None
         return f"the checkpoint store, {outage}" if outage is not None else "the checkpoint store"
 
-    def ask(self, call: Callable[[], T], go_on: GoOn, sign: Sign | None = None) -> T:
+    def ask(self, call: Callable[[], T], go_on: GoOn, sign: LifeSign | None = None) -> T:
         """The result of a request. Raises its exception; AwayError if it takes too long, and at once if the store was found
         to be away a moment ago; the exception of `go_on`."""
         with self._trial():
-            patience, sign = (PATIENCE, Sign()) if sign is None else (PATIENCE_WITH_DATA, sign)
+            patience, sign = (PATIENCE, LifeSign()) if sign is None else (PATIENCE_WITH_DATA, sign)
             sign.give()
             answer = in_thread(call)
             while not answer.done():
@@ -101,7 +101,7 @@ class Reach:
                 wait_for(answer, LOOK)
             return answer.result()
 
-    def insist(self, task: TaskId, call: Callable[[], T], go_on: GoOn, sign: Sign | None = None) -> T:
+    def insist(self, task: TaskId, call: Callable[[], T], go_on: GoOn, sign: LifeSign | None = None) -> T:
         """The result of a request, as soon as the store answers. Raises its other exceptions, and those of `go_on`."""
         try:
             while True:

@@ -15,8 +15,8 @@ from falkirk.connectors.kafka.config import logger
 from falkirk.errors import AwayError, DamagedError, StateError
 from falkirk.runtime.app.app import App
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.worker.store_health import Reach, Sign
-from falkirk.runtime.worker.threads import Crew, Slots
+from falkirk.runtime.worker.store_health import LifeSign, StoreHealth
+from falkirk.runtime.worker.threads import Slots, ThreadPool
 from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.engine import Memory, files_each, files_needed, raise_file_limit
 from falkirk.state.memory import MemoryStore
@@ -36,7 +36,7 @@ data. More tasks gain nothing, as they share the interpreter and the disk."""
 class Get(Protocol):
     """How a request to the checkpoint store is made: once, or until it is answered."""
 
-    def __call__(self, call: Callable[[], T], sign: Sign | None = None) -> T: ...
+    def __call__(self, call: Callable[[], T], sign: LifeSign | None = None) -> T: ...
 
 
 class TaskStores:
@@ -53,9 +53,9 @@ class TaskStores:
         self._folder = folder / app.incarnation
         self._tasks = {b.task.id: b for b in app.tasks}
         self._remote = connect(url)
-        self._reach = Reach(url)
+        self._reach = StoreHealth(url)
         self._copies: dict[TaskId, CheckpointStore] = {}
-        self._openers = Crew(4, "falkirk-open")
+        self._openers = ThreadPool(4, "falkirk-open")
         self._opening: dict[TaskId, Future[Store | None]] = {}
         self._leaving: dict[TaskId, threading.Event] = {}
         self.recovering = Slots(RECOVERIES)
@@ -197,13 +197,13 @@ class TaskStores:
         self._copies.pop(task, None)
 
     def _asking(self, go_on: GoOn) -> Get:
-        def get(call: Callable[[], T], sign: Sign | None = None) -> T:
+        def get(call: Callable[[], T], sign: LifeSign | None = None) -> T:
             return self._reach.ask(call, go_on, sign)
 
         return get
 
     def _insisting(self, task: TaskId, go_on: GoOn) -> Get:
-        def get(call: Callable[[], T], sign: Sign | None = None) -> T:
+        def get(call: Callable[[], T], sign: LifeSign | None = None) -> T:
             try:
                 return self._reach.ask(call, go_on, sign)
             except AwayError:
@@ -238,7 +238,7 @@ class TaskStores:
         return False
 
     def _install(self, task: TaskId, version: RemoteVersion, get: Get) -> None:
-        copies, folder, sign, over = self.copies(task), self._folder_of(task), Sign(), threading.Event()
+        copies, folder, sign, over = self.copies(task), self._folder_of(task), LifeSign(), threading.Event()
 
         def report(done: int, total: int) -> None:
             if over.is_set():

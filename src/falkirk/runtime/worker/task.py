@@ -22,7 +22,7 @@ from falkirk.errors import SourceError, UserCodeError
 from falkirk.runtime.app.app import BoundInput, BoundTask
 from falkirk.runtime.worker.pending import Pending
 from falkirk.state.codec import decode_key
-from falkirk.stream.dataflow.circuit import Again, Circuit, Emitted, Moving, SharedRows, Slice, StepInput, Taken
+from falkirk.stream.dataflow.circuit import Circuit, Emitted, Moving, RereadInput, SharedRows, Slice, StepInput, Taken
 
 FIRST_AGAIN, ROWS_AGAIN, BYTES_AGAIN = 5_000, 50_000, 16 << 20
 """What a step reads again: records, in the first and at most, and about how many bytes."""
@@ -257,7 +257,7 @@ class RunningTask:
             dead=result.dead, skipped=result.skipped, move=replace(move, left=result.moving),
         )  # fmt: skip
 
-    def _take(self, again: Again | None, rereader: Rereader) -> Taken | None:
+    def _take(self, again: RereadInput | None, rereader: Rereader) -> Taken | None:
         """The next part of a shadow's result, as long as there is more."""
         if self.bound.shadow is None or again is None or again.taken is None:
             return None
@@ -265,7 +265,7 @@ class RunningTask:
         self.rebuilt = (end if taken.next is None else taken.next, end)
         return taken
 
-    def _again(self, again: Again, rereader: Rereader, most: int) -> Division:
+    def _again(self, again: RereadInput, rereader: Rereader, most: int) -> Division:
         """What is read again next, about `most` records at most: a range for each partition, empty ones included; tables
         first."""
         inputs = [i for i in self.bound.inputs if i.input.id in again.inputs and i.partition in self._ends]

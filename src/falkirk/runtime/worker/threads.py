@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Crew:
+class ThreadPool:
     """This many threads, started as they are needed."""
 
     def __init__(self, size: int, name: str) -> None:

@@ -48,7 +48,7 @@ class Job:
     >>> import falkirk as fk
     >>> flow = fk.Flow("words", regime=fk.Batch())
     >>> flow.source("words", value=fk.Text()).group_by("value").agg(n=fk.len()).sink("counts", key="value", value=fk.Json())
-    >>> job = flow.plan().batches[0].job(clock=0, records=3, result_partitions=1, bury_from={})
+    >>> job = flow.plan().batches[0].job(clock=0, records=3, result_partitions=1, dead_letters_from={})
     >>> words = Records(offsets=[0, 1, 2], keys=[None] * 3, values=[b"to", b"be", b"to"], times=[5, 6, 7])
     >>> parcels = pl.concat(job.head(Piece(0, "words", 0, 0, 3), [words])).sort("level", "exchange", "bucket", "order")
     >>> sorted(value for frame in job.level(1, [parcels]) for value in frame["value"])
@@ -67,7 +67,7 @@ class Job:
     letters: tuple[str, ...]
     """All these topics, in the order of their numbers, which are after those of sinks."""
     handled: Mapping[Operator, Handling]
-    bury_from: Mapping[tuple[str, int], int]
+    dead_letters_from: Mapping[tuple[str, int], int]
     clock: int
     """Milliseconds: the only time that operators see."""
     buckets: int
@@ -139,7 +139,7 @@ class Job:
             self.handled,
             {},
             dead_letters=self.dead_letters,
-            bury_from=self.bury_from,
+            dead_letters_from=self.dead_letters_from,
             shares=False,
             accepts=self.accepts,
         )

@@ -71,12 +71,12 @@ class BatchStage:
         clock: int,
         records: int,
         result_partitions: int,
-        bury_from: Mapping[tuple[str, int], int],
+        dead_letters_from: Mapping[tuple[str, int], int],
         accepts: Mapping[str, Accepts] = MappingProxyType({}),
     ) -> Job:
         """The work of one epoch. `clock` (ms) is when it was opened, `records` how many offsets its division spans.
-        What does not decode is buried from the offsets `bury_from` on, by (topic, partition): before them it has been.
-        `accepts`: what the topics of sinks accept."""
+        `dead_letters_from`, by topic and partition: undecodable records below this offset already have dead letters.
+        `accepts`: which records the topics of sinks accept."""
         from falkirk.stream.batch.job import Job
 
         by_id = {source.id: (source, value) for source, value in self.sources.items()}
@@ -84,7 +84,7 @@ class BatchStage:
             app=self.app, stage=self.id, operators=self.operators,
             sources=tuple(by_id[i.id] for i in self.inputs), topics=tuple(i.topic for i in self.inputs),
             dead_letters=self.dead_letters, letters=tuple(o.topic for o in self.outputs if o.kind == "dead_letters"),
-            handled=self.handled, bury_from=dict(bury_from), clock=clock,
+            handled=self.handled, dead_letters_from=dict(dead_letters_from), clock=clock,
             buckets=max(-(-records // BUCKET), min(SHARED, -(-records // LEAST)), 1),
             result_partitions=result_partitions, accepts=dict(accepts),
         )  # fmt: skip

@@ -51,7 +51,7 @@ Place = tuple[str, int]
 
 
 @dataclass(slots=True)
-class Again:
+class RereadInput:
     """The input to read again for operators that are rebuilt."""
 
     inputs: frozenset[str]
@@ -116,7 +116,7 @@ class StepOutput:
     """For a move: whether there may be more to do."""
 
 
-class Said(NamedTuple):
+class OutputRecord(NamedTuple):
     """A record of an output: a published record that was read back, or a record that should be there."""
 
     partition: int
@@ -128,7 +128,7 @@ class Said(NamedTuple):
     """Whether another writer has since written a record with this key."""
 
 
-Speech = Mapping[str, Sequence[Said]]
+OutputRecords = Mapping[str, Sequence[OutputRecord]]
 """The records of several steps, in order, by output name."""
 
 
@@ -181,7 +181,7 @@ class Evolution(Protocol):
         anything. Called at the take-over of the task."""
         ...
 
-    def again(self, state: State) -> Again | None:
+    def again(self, state: State) -> RereadInput | None:
         """The input that the next move reads again; None: no input."""
         ...
 
@@ -194,7 +194,7 @@ class Evolution(Protocol):
         """The outputs where only the last record of each key counts."""
         ...
 
-    def correct(self, should: Speech, said: Speech, clock: int, state: State) -> Corrected:
+    def correct(self, should: OutputRecords, published: OutputRecords, clock: int, state: State) -> Corrected:
         """The correction for the difference between the output that steps should have published and the output that they
         did publish. The state is the state after these steps. Raises DivergenceError if the correction is unknown."""
         ...

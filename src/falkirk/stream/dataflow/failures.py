@@ -62,14 +62,14 @@ class Failures:
         partitions: Mapping[str, int],
         *,
         dead_letters: str = "",
-        bury_from: Mapping[tuple[str, int], int] | None = None,
+        dead_letters_from: Mapping[tuple[str, int], int] | None = None,
         shares: bool = True,
         accepts: Mapping[str, Accepts] = MappingProxyType({}),
     ) -> None:
-        """`bury_from` is an offset by topic and partition: undecodable records before it already have dead letters, so only
-        later ones get new dead letters. If not `shares`, any number may fail. `accepts`: which records topics accept."""
+        """`dead_letters_from`, by topic and partition: undecodable records below this offset already have dead letters.
+        If not `shares`, any number may fail. `accepts`: which records the topics accept."""
         self.app, self.stage, self.handled, self.partitions = app, stage, handled, partitions
-        self.dead_letters, self.bury_from = dead_letters, bury_from or {}
+        self.dead_letters, self.dead_letters_from = dead_letters, dead_letters_from or {}
         self.sources = {o.id for o in handled if o.role == "source"}
         self.shares, self.accepts = shares, accepts
         self.rewind()
@@ -129,7 +129,7 @@ class Failures:
                 partition, key = 0, None
             else:
                 piece, at = record
-                before = self.bury_from.get((piece.topic, piece.partition), 0)
+                before = self.dead_letters_from.get((piece.topic, piece.partition), 0)
                 # A function's failures depend on its code, which may have changed: they get a dead letter each time.
                 if operator.role == "source" and piece.records.offsets[at] < before:
                     continue

@@ -1,12 +1,12 @@
-"""What makes up for the difference between what steps have said and what they should have.
+"""Corrects the difference between the output that steps published and the output that they should have published.
 
-    output                       is emitted
-    edge that takes rows back    Σ should − Σ said, row by row, what goes before what comes: exact
-    sink of a table              for each key whose last record is wrong, the right one; a tombstone, where no row is left
-    anything else                what should have been said and was not; what was said wrongly stays, and is counted
+    output                       correction
+    edge with retractions        Σ should − Σ published, row by row, deletions before insertions: exact
+    sink of a table              for each key whose last record is wrong, the right record, or a tombstone if no row is left
+    anything else                the missing records; wrong records stay, and are counted
 
-A key that was said, and should not have been, has the row that the state has for it now: what was said of it before these
-steps may be gone from the topic.
+A key that was published but should not have been gets the row that the state has for it now. Its earlier records may be gone
+from the topic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import polars as pl
 from falkirk.errors import DivergenceError
 from falkirk.stream.circuit.edges import packed_for
 from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch
-from falkirk.stream.dataflow.circuit import Corrected, Emitted, Said, Speech
+from falkirk.stream.dataflow.circuit import Corrected, Emitted, OutputRecord, OutputRecords
 from falkirk.stream.dataflow.packing import unpacked
 from falkirk.stream.operators.sink import Sink, written
 from falkirk.stream.stages.stage import Edge, PhysicalStage
@@ -32,14 +32,16 @@ Visible = Callable[[Sink, Sequence[bytes | None]], Batch | None]
 """The rows that a sink has now under some keys; None where the state does not tell."""
 
 
-def corrected_outputs(stage: PhysicalStage, should: Speech, said: Speech, visible: Visible) -> Corrected:
-    """For each output of a stage, what is to be emitted. Raises DivergenceError where that cannot be told."""
+def corrected_outputs(
+    stage: PhysicalStage, should: OutputRecords, published: OutputRecords, visible: Visible
+) -> Corrected:
+    """For each output of a stage, the records to emit. Raises DivergenceError if they are unknown."""
     sinks = {o.id: o for o in stage.operators if isinstance(o, Sink)}
     edges = {e.id: e for e in stage.edges_out}
     emitted: list[Emitted] = []
     left: dict[str, int] = {}
     for output in stage.outputs:
-        due, have = should.get(output.id, []), said.get(output.id, [])
+        due, have = should.get(output.id, []), published.get(output.id, [])
         edge, sink = edges.get(output.id), sinks.get(output.id)
         if edge is not None:
             records, wrong = _of_edge(edge, due, have)
@@ -54,7 +56,7 @@ def corrected_outputs(stage: PhysicalStage, should: Speech, said: Speech, visibl
     return Corrected(emitted, left)
 
 
-def _emitted(output: str, topic: str, records: Sequence[Said]) -> Emitted:
+def _emitted(output: str, topic: str, records: Sequence[OutputRecord]) -> Emitted:
     own = [r.headers or [] for r in records]
     return Emitted(
         output,
@@ -67,8 +69,8 @@ def _emitted(output: str, topic: str, records: Sequence[Said]) -> Emitted:
     )
 
 
-def _of_stream(should: Sequence[Said], said: Sequence[Said]) -> tuple[list[Said], int]:
-    have = Counter((r.key, r.value) for r in said)
+def _of_stream(should: Sequence[OutputRecord], published: Sequence[OutputRecord]) -> tuple[list[OutputRecord], int]:
+    have = Counter((r.key, r.value) for r in published)
     missing = []
     for record in should:
         if have[record.key, record.value]:
@@ -78,8 +80,10 @@ def _of_stream(should: Sequence[Said], said: Sequence[Said]) -> tuple[list[Said]
     return missing, have.total()
 
 
-def _of_table(sink: Sink, should: Sequence[Said], said: Sequence[Said], visible: Visible) -> list[Said]:
-    due, have = ({(r.partition, r.key): r for r in records} for records in (should, said))
+def _of_table(
+    sink: Sink, should: Sequence[OutputRecord], published: Sequence[OutputRecord], visible: Visible
+) -> list[OutputRecord]:
+    due, have = ({(r.partition, r.key): r for r in records} for records in (should, published))
     wrong = [r for at, r in due.items() if at not in have or (r.value != have[at].value and not have[at].hidden)]
     only = [r for at, r in have.items() if at not in due and not r.hidden]
     if not only:
@@ -97,8 +101,10 @@ def _of_table(sink: Sink, should: Sequence[Said], said: Sequence[Said], visible:
     return wrong + [r._replace(value=now.get(r.key), headers=None) for r in only if now.get(r.key) != r.value]
 
 
-def _of_edge(edge: Edge, should: Sequence[Said], said: Sequence[Said]) -> tuple[list[Said], int]:
-    signed = [(r, sign) for records, sign in ((said, -1), (should, 1)) for r in records]
+def _of_edge(
+    edge: Edge, should: Sequence[OutputRecord], published: Sequence[OutputRecord]
+) -> tuple[list[OutputRecord], int]:
+    signed = [(r, sign) for records, sign in ((published, -1), (should, 1)) for r in records]
     if not signed:
         return [], 0
     frames = [_rows(edge, record, sign) for record, sign in signed]
@@ -127,10 +133,12 @@ def _of_edge(edge: Edge, should: Sequence[Said], said: Sequence[Said]) -> tuple[
     signs = each.with_columns(pl.col(WEIGHT).sign()).select(
         *edge.columns, *(pl.col(c).cast(t) for c, t in meta.items())
     )
-    return [Said(task, None, data, latest) for task, data, latest in packed_for(signs, each[_TO].to_numpy())], wrong
+    return [
+        OutputRecord(task, None, data, latest) for task, data, latest in packed_for(signs, each[_TO].to_numpy())
+    ], wrong
 
 
-def _rows(edge: Edge, record: Said, sign: int) -> pl.DataFrame:
+def _rows(edge: Edge, record: OutputRecord, sign: int) -> pl.DataFrame:
     """The rows of a record, with what they weigh in the difference."""
     frame = unpacked(record.value, f"topic {edge.topic}, partition {record.partition}")
     weight = pl.col(WEIGHT).cast(pl.Int64) if WEIGHT in frame.columns else pl.lit(1, pl.Int64).alias(WEIGHT)

@@ -10,7 +10,7 @@ A circuit knows nothing of it: it runs steps. Moves and rebuilds are steps that 
 from __future__ import annotations
 
 from falkirk.stream.circuit.circuit import StageCircuit
-from falkirk.stream.dataflow.circuit import Again, Corrected, Moving, Speech, State, StepInput, StepOutput
+from falkirk.stream.dataflow.circuit import Corrected, Moving, OutputRecords, RereadInput, State, StepInput, StepOutput
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.evolution.correcting import corrected_outputs
 from falkirk.stream.evolution.moving import Mover
@@ -29,7 +29,7 @@ class StageEvolution:
         """Whether there may be state of an earlier version of the flow."""
         return self.mover.moving(state) or self.rebuilder.rebuilding(state)
 
-    def again(self, state: State) -> Again | None:
+    def again(self, state: State) -> RereadInput | None:
         """What is read again next: nothing before all rows are moved."""
         return None if self.mover.moving(state) else self.rebuilder.again(state)
 
@@ -47,10 +47,12 @@ class StageEvolution:
         """The sinks of grouped results."""
         return frozenset(o.id for o in self.circuit.stage.operators if o.role == "sink" and o.inputs[0].changes)
 
-    def correct(self, should: Speech, said: Speech, clock: int, state: State) -> Corrected:
-        """What makes up for the difference between what was said and what should have been."""
+    def correct(self, should: OutputRecords, published: OutputRecords, clock: int, state: State) -> Corrected:
+        """The records that correct the difference between the published and the expected output."""
         circuit = self.circuit
         run = StepRun(StepInput(clock, []), state, circuit.failures)
-        corrected = corrected_outputs(circuit.stage, should, said, lambda sink, keys: circuit.visible(run, sink, keys))
+        corrected = corrected_outputs(
+            circuit.stage, should, published, lambda sink, keys: circuit.visible(run, sink, keys)
+        )
         circuit.failures.rewind()
         return corrected

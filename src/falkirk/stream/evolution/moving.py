@@ -37,7 +37,7 @@ _PREFIX = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class TableMigration:
     """From a table of an earlier version to today's."""
 
     into: int | None
@@ -67,7 +67,7 @@ class Mover:
 
     def __init__(self, stage: PhysicalStage, first_shard: int) -> None:
         self.task = stage.id
-        self.ways: dict[int, Way] = {}
+        self.migrations: dict[int, TableMigration] = {}
         self.strange: dict[int, str] = {}
         """Tables of versions from which nothing leads on, in words."""
         self.marks: list[bytes] = []
@@ -75,8 +75,8 @@ class Mover:
         for line in schema.moved(stage.state_schema):
             operator = by_id[line.id]
             into = {table: n for (name, table), n in stage.tables.items() if name == operator.id}
-            found = ways(operator, line, into)
-            self.ways |= found
+            found = migrations(operator, line, into)
+            self.migrations |= found
             self.strange |= {} if found else dict.fromkeys(line.numbers, line.words)
             self.marks.append(encode_key(line.numbers[0], first_shard, []))
 
@@ -98,18 +98,18 @@ class Mover:
             if count == ROWS_A_STEP or size > BYTES_A_STEP or looked == LOOKED_A_STEP:
                 reached = key
                 break
-            if len(key) == _PREFIX or (number := key[2]) not in self.ways:
+            if len(key) == _PREFIX or (number := key[2]) not in self.migrations:
                 if len(key) > _PREFIX and key[2] in self.strange:
-                    raise self._no_way(self.strange[key[2]])
+                    raise self._no_migration(self.strange[key[2]])
                 continue
             found.setdefault(number, []).append((key, value))
             count, size = count + 1, size + len(key) + len(value)
         for number, pairs in found.items():
-            puts = self.ways[number].puts(pairs)
+            puts = self.migrations[number].puts(pairs)
             state.put(list(puts), list(puts.values()))
         state.put(list(left), [reached] * len(left))
 
-    def _no_way(self, was: str) -> StateError:
+    def _no_migration(self, was: str) -> StateError:
         return StateError(
             f"state of an earlier version is not migrated yet, and migrate= does not say how: {was}",
             where=f"stage {self.task}",
@@ -117,7 +117,7 @@ class Mover:
         )
 
 
-def ways(now: Operator, line: schema.Line, into: Mapping[str, int]) -> dict[int, Way]:
+def migrations(now: Operator, line: schema.Line, into: Mapping[str, int]) -> dict[int, TableMigration]:
     """From each table of what an operator kept to today's, `into` those of these numbers. Empty where nothing leads on."""
     chain = [*(e.operator for e in now.earlier), now]
     first = next((i for i, one in enumerate(chain) if one.state_words() == line.words), None)
@@ -132,11 +132,11 @@ def ways(now: Operator, line: schema.Line, into: Mapping[str, int]) -> dict[int,
             if not gone and (change := after.change(earlier.operator, earlier.by.get(table), table)) is not None:
                 changes.append(change)
         if gone:
-            found[number] = Way(None)
+            found[number] = TableMigration(None)
         elif changes:
-            found[number] = Way(
+            found[number] = TableMigration(
                 into[table], chain[first].table_schemas()[table], now.table_schemas()[table], tuple(changes)
             )
         else:
-            found[number] = Way(into[table])
+            found[number] = TableMigration(into[table])
     return found

@@ -29,7 +29,7 @@ from falkirk.state.codec import encode_key
 from falkirk.stream import operators as op
 from falkirk.stream.circuit.circuit import Flows, StageCircuit
 from falkirk.stream.dataflow.batch import Updates, everywhere
-from falkirk.stream.dataflow.circuit import Again, Moving, Place, Slice, State, StepInput, StepOutput, Taken
+from falkirk.stream.dataflow.circuit import Moving, Place, RereadInput, Slice, State, StepInput, StepOutput, Taken
 from falkirk.stream.dataflow.failures import Failures
 from falkirk.stream.dataflow.partitioners import EVERYTHING
 from falkirk.stream.dataflow.step import StepRun
@@ -107,13 +107,13 @@ class Rebuilder:
         """Whether anything is left to do."""
         return bool(self._left(state)[0])
 
-    def again(self, state: State) -> Again | None:
+    def again(self, state: State) -> RereadInput | None:
         """What is read again next."""
         left, mark = self._left(state)
         if not left or mark.part > Part.READ:
             return None
         inputs = needed(self.circuit.stage, [job.operator for job in left]).inputs
-        return Again(inputs, _places(mark), mark.taken if mark.part is Part.TAKE else None)
+        return RereadInput(inputs, _places(mark), mark.taken if mark.part is Part.TAKE else None)
 
     def ahead(self, step: StepInput, state: State) -> None:
         """What a shadow does in a step: it reads on. Raises UserCodeError."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from falkirk.stream.circuit.circuit import StageCircuit
-from falkirk.stream.dataflow.circuit import Again, Corrected, Moving, Speech, State, StepInput, StepOutput
+from falkirk.stream.dataflow.circuit import Corrected, Moving, OutputRecords, RereadInput, State, StepInput, StepOutput
 from falkirk.stream.dataflow.topics import Layout
 from falkirk.stream.evolution.rebuilding import Rebuilder
 from falkirk.stream.stages.stage import PhysicalStage
@@ -36,7 +36,7 @@ class ShadowEvolution:
     def moving(self, state: State) -> bool:
         return False
 
-    def again(self, state: State) -> Again | None:
+    def again(self, state: State) -> RereadInput | None:
         return None
 
     def move(self, step: StepInput, state: State, moving: Moving) -> StepOutput:
@@ -45,5 +45,5 @@ class ShadowEvolution:
     def tables(self) -> frozenset[str]:
         return frozenset()
 
-    def correct(self, should: Speech, said: Speech, clock: int, state: State) -> Corrected:
+    def correct(self, should: OutputRecords, published: OutputRecords, clock: int, state: State) -> Corrected:
         raise AssertionError("a shadow has written nothing")

@@ -166,8 +166,8 @@ async def fence_first(
             return over
 
 
-async def forget_first(self: publishing._Told, visible: Published) -> None:
-    """As `_Told.check`, but compute again what was computed before."""
+async def forget_first(self: publishing._CheckedSlices, visible: Published) -> None:
+    """As `_CheckedSlices.check`, but compute again what was computed before."""
     del self._records[1:]
     await _check(self, visible)
 
@@ -177,10 +177,10 @@ def never_longer(self: publishing._Setbacks, error: Aborted | Unknown, standing:
     return publishing.WAITS
 
 
-_check = publishing._Told.check
+_check = publishing._CheckedSlices.check
 
 WEAKENINGS = {
-    "fence-first": ((publishing, "_settle", fence_first), (publishing._Told, "check", forget_first)),
+    "fence-first": ((publishing, "_settle", fence_first), (publishing._CheckedSlices, "check", forget_first)),
     "never-longer": ((publishing._Setbacks, "pauses", never_longer),),
 }
 """What replaces what, so that a rule for progress is missing."""

@@ -74,12 +74,12 @@ async def record_apart(log: Log, part: Part, writes: Sequence[Writes], record: S
         await log.commit()
 
 
-async def from_the_start(log: Log, part: Part, told: publishing._Told, visible: Published) -> None:
+async def from_the_start(log: Log, part: Part, checked: publishing._CheckedSlices, visible: Published) -> None:
     """Publish every slice, no matter what is already visible."""
-    await _publish_from(log, part, told, part.published(None))
+    await _publish_from(log, part, checked, part.published(None))
 
 
-async def differing(self: publishing._Told, visible: Published) -> None:
+async def differing(self: publishing._CheckedSlices, visible: Published) -> None:
     """Continue behind what is visible without comparing it."""
     while len(self._records) <= min(visible.slices, self.slices):
         await self.slice(len(self._records) - 1)
@@ -135,7 +135,7 @@ WEAKENINGS = {
     "record-apart": Weakening("rows and record in one transaction", publishing, "_transact", record_apart),
     "from-the-start": Weakening("go on behind the slices that are visible", publishing, "_publish_from", from_the_start),
     "differing": Weakening(
-        "slices are compared with those published", publishing._Told, "check", differing, Scenario(differ=True)
+        "slices are compared with those published", publishing._CheckedSlices, "check", differing, Scenario(differ=True)
     ),
     "newer": Weakening("a newer epoch's record ends a task", Part, "over", over_but_for_newer, Scenario(abandon=1)),
     "close-nothing": Weakening("abandoning closes every part first", publishing, "close", close_nothing, Scenario(abandon=1)),

@@ -21,7 +21,7 @@ from falkirk.checkpoint.publishing import Outcome
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.spark.epochs.epoch import run_epoch
 from falkirk.connectors.spark.epochs.watching import Progress
-from falkirk.connectors.spark.epochs.work import Ghosts, Published, Publishing, Target
+from falkirk.connectors.spark.epochs.work import Published, Publishing, ReplacedRange, Target
 from falkirk.errors import FalkirkError, SourceError, UserCodeError
 from falkirk.stream.batch import Piece
 
@@ -50,7 +50,11 @@ class Bench:
         ]
 
     def epoch(
-        self, job: Any = TOTALS, number: int = 0, ghosts: tuple[Ghosts, ...] = (), pieces: list[Piece] | None = None
+        self,
+        job: Any = TOTALS,
+        number: int = 0,
+        ghosts: tuple[ReplacedRange, ...] = (),
+        pieces: list[Piece] | None = None,
     ) -> list[Published]:
         targets = Target(self.sums.name, self.sums.partitions, keyed=True), Target(self.lengths.name, 2, keyed=False)
         return run_epoch(
@@ -111,7 +115,7 @@ def test_keys_that_are_gone_get_tombstones_and_no_others(bench: Bench) -> None:
     bench.epoch(pieces=pieces)
     before = bench.sums.committed()
     bench.sums.send([("somebody's", "else")])
-    ghosts = tuple(Ghosts(0, bench.sums.name, p, Offset(0), Offset(end)) for p, end in bench.sums.ends().items())
+    ghosts = tuple(ReplacedRange(0, bench.sums.name, p, Offset(0), Offset(end)) for p, end in bench.sums.ends().items())
     fewer = [piece._replace(end=5) for piece in pieces]
     found = bench.epoch(Totals(clock=2_000), 1, ghosts, fewer)
     later = [f for f in bench.sums.committed() if f not in before]
@@ -127,7 +131,7 @@ def test_keys_that_are_gone_get_tombstones_and_no_others(bench: Bench) -> None:
 def test_ghosts_that_retention_took_or_whose_topic_is_another_now_are_no_more(bench: Bench) -> None:
     fill(bench, 300)
     bench.epoch()
-    ghosts = tuple(Ghosts(0, bench.sums.name, p, Offset(0), Offset(end)) for p, end in bench.sums.ends().items())
+    ghosts = tuple(ReplacedRange(0, bench.sums.name, p, Offset(0), Offset(end)) for p, end in bench.sums.ends().items())
     for place, end in bench.sums.ends().items():
         bench.sums.trim(place, end)
     assert sum(f.tombstones for f in bench.epoch(Totals(), 1, ghosts, [])) == 0

@@ -21,7 +21,7 @@ from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.errors import Words
 from falkirk.connectors.spark import ranges
 from falkirk.connectors.spark.epochs import results, tasks
-from falkirk.connectors.spark.epochs.work import ARROW, Buried, Ghosts, Publishing, Target, Work, table
+from falkirk.connectors.spark.epochs.work import ARROW, Publishing, ReplacedRange, Target, TombstoneRange, Work, table
 from falkirk.connectors.spark.workers import shipped
 
 pytestmark = pytest.mark.kafka
@@ -78,8 +78,8 @@ def test_what_is_published_is_computed_again_though_what_it_buried_is_gone(
     sink, progress = topic("sink"), topic("progress", 2)
     keys = [f"k{n:02}" for n in range(40)]
     sink.send([(key, "v") for key in keys], headers=[("falkirk-epoch", b"0")])
-    ghosts = Ghosts(0, sink.name, 0, Offset(0), Offset(40))
-    shares = [ghosts, Buried(0, sink.name, 0, ghosts.end), None]
+    ghosts = ReplacedRange(0, sink.name, 0, Offset(0), Offset(40))
+    shares = [ghosts, TombstoneRange(0, sink.name, 0, ghosts.end), None]
     job = Totals(levels=0, result_partitions=1)
     names = Publishing(Epoch(1), Offset(1), progress.name, progress.name, "totals", (Target(sink.name, 1, keyed=True),))
     work = shipped(Work(job, Cluster(sink.brokers), shares, {}, [], names))

@@ -27,7 +27,7 @@ from falkirk.connectors.spark.division import LEAST
 from falkirk.connectors.spark.epochs.histories import table_of
 from falkirk.connectors.spark.epochs.tasks import OUTCOME
 from falkirk.connectors.spark.epochs.watching import OnProgress, watched
-from falkirk.connectors.spark.epochs.work import ARROW, Buried, Ghosts, Published, Publishing, Work
+from falkirk.connectors.spark.epochs.work import ARROW, Published, Publishing, ReplacedRange, TombstoneRange, Work
 from falkirk.connectors.spark.workers import importer, shipped
 from falkirk.stream.backfill import BackfillJob, Turn
 from falkirk.stream.batch import Job, Piece
@@ -56,7 +56,7 @@ def run_epoch(
     pieces: Sequence[Piece | Turn],
     topic_ids: Mapping[str, str],
     headers: Sequence[bool],
-    ghosts: Sequence[Ghosts],
+    ghosts: Sequence[ReplacedRange],
     publishing: Publishing,
     on_progress: OnProgress,
     checkpoints: str = "",
@@ -114,8 +114,8 @@ def _parcels() -> StructType:
     return from_arrow_schema(ARROW)
 
 
-def _cut(ghosts: Sequence[Ghosts]) -> Iterator[Ghosts | Buried]:
+def _cut(ghosts: Sequence[ReplacedRange]) -> Iterator[ReplacedRange | TombstoneRange]:
     for ghost in ghosts:
-        yield Buried(ghost.sink, ghost.topic, ghost.partition, ghost.end)
+        yield TombstoneRange(ghost.sink, ghost.topic, ghost.partition, ghost.end)
         for start in range(ghost.start, ghost.end, LEAST):
             yield ghost._replace(start=Offset(start), end=Offset(min(start + LEAST, ghost.end)))

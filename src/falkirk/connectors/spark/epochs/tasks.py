@@ -25,7 +25,17 @@ from falkirk.connectors.kafka.errors import Words
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.connectors.spark.epochs.bases import Bases
 from falkirk.connectors.spark.epochs.results import Spooled, by_partition, lasts, records
-from falkirk.connectors.spark.epochs.work import GHOST, LAST, MARK, Buried, Ghosts, Published, Share, Work, table
+from falkirk.connectors.spark.epochs.work import (
+    GHOST,
+    LAST,
+    MARK,
+    Published,
+    ReplacedRange,
+    Share,
+    TombstoneRange,
+    Work,
+    table,
+)
 from falkirk.connectors.spark.ranges import chunks, headers
 from falkirk.errors import SourceError
 from falkirk.state.shards import murmur2, murmur2_partition
@@ -120,11 +130,11 @@ def _share(work: Work, share: Share) -> Iterator[pl.DataFrame]:
         case Turn():
             assert isinstance(work.job, BackfillJob)
             return work.job.head(share, partial(_records, work), _keeper(work))
-        case Ghosts():
+        case ReplacedRange():
             return _ghosts(work, share, lambda m: m.value() is not None and bool(headers(m, HEADER)))
-        case Buried():
+        case TombstoneRange():
             own = [str(work.publishing.epoch).encode()]
-            everything = Ghosts(*share, end=Offset(2**63 - 1))
+            everything = ReplacedRange(*share, end=Offset(2**63 - 1))
             return _ghosts(work, everything, lambda m: m.value() is None and headers(m, HEADER) == own)
         case None:
             return _marks(work)
@@ -140,7 +150,7 @@ def _records(work: Work, piece: Piece) -> Iterator[Records]:
         yield Records.of(messages, headers=work.headers[piece.source])  # type: ignore[arg-type]
 
 
-def _ghosts(work: Work, ghosts: Ghosts, is_one: Callable[[Message], bool]) -> Iterator[pl.DataFrame]:
+def _ghosts(work: Work, ghosts: ReplacedRange, is_one: Callable[[Message], bool]) -> Iterator[pl.DataFrame]:
     """The keys of the ghosts in a range, as far as it still exists."""
     topics, place = Topics(work.cluster), TopicPartition(ghosts.topic, ghosts.partition)
     info = topics.describe([ghosts.topic]).get(ghosts.topic)

@@ -30,7 +30,7 @@ MARK = -1
 """The `exchange` of a row that only makes its result partition exist: not a record either."""
 
 
-class Ghosts(NamedTuple):
+class ReplacedRange(NamedTuple):
     """The range of an earlier epoch's records of a replaced sink: start ≤ offset < end."""
 
     sink: int
@@ -40,7 +40,7 @@ class Ghosts(NamedTuple):
     end: Offset
 
 
-class Buried(NamedTuple):
+class TombstoneRange(NamedTuple):
     """Where this epoch's own tombstones may be, from a start on: those that a dead attempt published.
 
     The records that they delete may be gone by now, compacted or too old. They are still ghosts, because the rows that
@@ -53,7 +53,7 @@ class Buried(NamedTuple):
     start: Offset
 
 
-Share = Piece | Turn | Ghosts | Buried | None
+Share = Piece | Turn | ReplacedRange | TombstoneRange | None
 """What a head task does: read a piece, run a history, or find ghosts; None: mark result partitions."""
 
 
