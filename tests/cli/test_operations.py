@@ -21,7 +21,7 @@ from falkirk.cli.main import falkirk
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import FalkirkError, SourceError, StateError
-from falkirk.runtime.layout.deleting import belongings, delete, ending
+from falkirk.runtime.layout.deleting import app_resources, delete, ending
 from falkirk.runtime.layout.layout import Start
 from falkirk.runtime.layout.resetting import reset
 from falkirk.runtime.messages.requests import current_requests
@@ -317,7 +317,7 @@ def test_a_reset_or_deletion_that_was_killed_keeps_the_app_from_running_until_it
     stand.bids(30)
     stand.run(stand.flow())
     settings, topics = stand.settings, dying(Topics(stand.settings.cluster()), deletions)
-    found = belongings(stand.name, settings, topics)
+    found = app_resources(stand.name, settings, topics)
     do: Callable[[], None] = {
         "reset": lambda: reset(found, settings, topics, {}, lambda _: None),
         "delete": lambda: delete(found, settings, topics, lambda _: None, published=False),
@@ -340,7 +340,7 @@ def test_what_a_reset_chose_and_retention_deleted_is_not_passed_over(stand: Stan
     stand.bids(40)
     stand.run(stand.flow())
     settings, topics = stand.settings, Topics(stand.settings.cluster())
-    found = belongings(stand.name, settings, topics)
+    found = app_resources(stand.name, settings, topics)
     reset(found, settings, topics, {bids: Start(topics.describe([bids])[bids].id, (2, 2))}, lambda _: None)
     stand.trim(5)
     with pytest.raises(
@@ -355,7 +355,7 @@ def test_the_group_itself_refuses_a_deletion_beside_a_worker_that_joins(stand: S
     stand.bids(10)
     stand.run(stand.flow())
     settings, topics = stand.settings, Topics(stand.settings.cluster())
-    found = belongings(stand.name, settings, topics)
+    found = app_resources(stand.name, settings, topics)
     with stand.worker(stand.flow()) as worker:
         worker._membership.join()
         while not worker._assignment.assigned:
