@@ -112,7 +112,7 @@ class Cluster:
         self.plan = plan
         self.counts |= counts
         self._recorded = LayoutRecord(number, plan.app, stages, {})
-        self.layout = Layout(self.counts)
+        self.layout = Layout(self.counts, tasks=sizes)
         infos = {name: TopicInfo(name, name, count) for name, count in self.counts.items()}
         self.tasks = lay_out(plan, SETTINGS, number, sizes, infos)
         sinks = {o.topic for part in parts(plan) for o in part.outputs if o.kind == "sink"}

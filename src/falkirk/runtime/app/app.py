@@ -164,7 +164,18 @@ def prepare(
     begins = found.past.begins
     starts = {} if begins is None else begins.starts
     return App(
-        plan.app, plan, steps, control, Layout(counts, accepts), infos, tasks, limits, known, batches, filled, starts
+        plan.app,
+        plan,
+        steps,
+        control,
+        Layout(counts, accepts, found.sizes),
+        infos,
+        tasks,
+        limits,
+        known,
+        batches,
+        filled,
+        starts,
     )
 
 

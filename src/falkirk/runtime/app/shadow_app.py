@@ -109,7 +109,7 @@ def _bound(app: App, found: Preflight, known: LayoutRecord, settings: Settings, 
     tasks = tuple(
         replace(bound, until=_until(bound, step, begins)) for bound, step in zip(app.tasks, last, strict=True)
     )
-    layout = Layout({**found.counts, **app.layout.partitions}, app.layout.accepts)
+    layout = Layout({**found.counts, **app.layout.partitions}, app.layout.accepts, app.layout.tasks)
     return replace(app, tasks=tasks, layout=layout, starts=_starts(list(begins.items())))
 
 

@@ -85,6 +85,12 @@ def backfill_stage(plan: Plan, histories: Sequence[History] = ()) -> BackfillSta
             f"flow {plan.app!r} has no streaming part, and there is nothing to backfill",
             hint="what is batch reads its whole history by itself: falkirk run",
         )
+    if timed := next((stage for stage in stages if stage.watermarked), None):
+        raise DefinitionError(
+            "a backfill has no watermarks, and this flow has a source with late=",
+            where=f"stage {timed.id}",
+            hint="run the flow from the start instead",
+        )
     if plan.shared:
         raise DefinitionError(
             "a backfill cannot look up in a broadcast table: how far each worker is with it is nobody else's to know",

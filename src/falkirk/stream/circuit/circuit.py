@@ -13,6 +13,7 @@ from falkirk.errors import SourceError
 from falkirk.state.shards import shard_range
 from falkirk.stream import operators as op
 from falkirk.stream.circuit.edges import EdgeReader, EdgeWriter
+from falkirk.stream.circuit.watermarks import TaskTimes
 from falkirk.stream.dataflow.batch import Batch
 from falkirk.stream.dataflow.circuit import State, StepInput, StepOutput
 from falkirk.stream.dataflow.failures import Failures
@@ -49,14 +50,22 @@ class StageCircuit:
             for o in stage.operators
         }
         self.timed = [self.runners[o] for o in stage.operators if o.timed]
+        self.times = TaskTimes(stage, partition, layout, shard) if stage.watermarked else None
 
     def run(self, step: StepInput, state: State) -> StepOutput:
         """Run one step."""
         run = StepRun(step, state, self.failures)
+        times = run.event_time = self.times.begin(state, step.clock) if self.times is not None else None
         flowing: Flows = {i: r.read(run) for i, r in self.readers.items()}
+        if self.times is not None and times is not None:
+            times.read()
+            run.watermarks = self.times.watermarks(times)
         self.flow(run, self.stage.operators, flowing)
         self.send(run, flowing)
-        return StepOutput(run.emitted, run.starts[-1], run.dead, run.skipped, self.wake_at(state))
+        if times is not None:
+            times.write(state)
+        late = 0 if times is None else times.late_rows
+        return StepOutput(run.emitted, run.starts[-1], run.dead, run.skipped, late, self.wake_at(state))
 
     def flow(self, run: StepRun, operators: Iterable[op.Operator], flowing: Flows) -> None:
         """Run these operators over what flows into them."""
@@ -104,6 +113,8 @@ class StageCircuit:
     def wake_at(self, state: State) -> int | None:
         """When the first timer is due."""
         times = [runner.wake_at(state) for runner in self.timed]
+        if self.times is not None:
+            times.append(self.times.wake_at(state))
         return min((t for t in times if t is not None), default=None)
 
     def _tables(self, operator: op.Operator) -> dict[str, int]:
@@ -121,7 +132,7 @@ class StageCircuit:
     def _partitioners(self) -> Partitioners | None:
         """The check of where the sources' keys lie; None where an exchange has put them there."""
         keyed = [s for s in self.stage.sources if s.key is not None]
-        if not keyed or not self.stage.stateful:
+        if not keyed or not self.stage.keeping:
             return None
         where = ", ".join(s.where for s in keyed)
         names = {s.id for s in keyed}

@@ -9,6 +9,7 @@ exchange.py        how the batch regime brings rows of a key together (place.py:
 records.py         records of a topic, in columns (metadata.py: metadata that can become columns)
 topics.py          inputs and outputs of a stage
 packing.py         rows as bytes, from task to task (arrow.py: the head of an Arrow stream)
+event_time.py      watermarks, and rows that are late
 partitioners.py    checks that keys are in the expected partitions
 catching.py        rows that fail, and where they came from
 handling.py        the handling of failures, chosen when the flow is built

@@ -110,6 +110,8 @@ class StepOutput:
     """The number of emitted dead letters."""
     skipped: int = 0
     """The number of failures that were skipped."""
+    late: int = 0
+    """The number of late rows."""
     wake_at: int | None = None
     """Milliseconds: when the next timer is due. A step without input runs then."""
     moving: bool = False

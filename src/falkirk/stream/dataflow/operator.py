@@ -136,6 +136,8 @@ class Operator(ABC):
     """Whether its result is in its state, so that earlier and current results can be compared. (`ResultRunner`)"""
     reruns: ClassVar[bool] = False
     """Whether its output can be computed again from its input and its current state."""
+    passes_time: ClassVar[bool] = True
+    """Whether its output has a watermark if its inputs have one."""
     table_ports: ClassVar[frozenset[int]] = frozenset()
     """The inputs where only the last row of each key counts."""
     main_table: ClassVar[str] = "state"
@@ -156,6 +158,8 @@ class Operator(ABC):
     root: str
     """Operators with the same root are partitioned in the same way. Between operators with two roots there is an edge."""
     regime: Regime
+    time: str | None = None
+    """The column with its rows' event time: a datetime, or an integer of milliseconds since 1970."""
     on_error: OnError | None = None
     """The user's handling of failures here, if there is one."""
     earlier: tuple[Earlier, ...] = ()
@@ -173,6 +177,17 @@ class Operator(ABC):
     def batch(self) -> bool:
         """Whether it runs in epochs and not in steps."""
         return self.regime.recovery.in_epochs
+
+    @property
+    def streams(self) -> Sequence[Operator]:
+        """Its inputs without tables."""
+        ports = [p for p in range(len(self.inputs)) if p not in self.table_ports and self.looks_up(p) is None]
+        return [self.inputs[port] for port in ports]
+
+    @property
+    def watermarked(self) -> bool:
+        """Whether its output has a watermark: a time before which no more rows come."""
+        return self.passes_time and bool(self.inputs) and all(before.watermarked for before in self.streams)
 
     @property
     def state_columns(self) -> Sequence[str]:

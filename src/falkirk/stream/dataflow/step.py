@@ -13,6 +13,7 @@ from falkirk.stream.dataflow.circuit import Emitted, Slice, State, StepInput
 from falkirk.stream.dataflow.operator import Operator
 
 if TYPE_CHECKING:
+    from falkirk.stream.dataflow.event_time import EventTime, Watermark
     from falkirk.stream.dataflow.failures import Failures
 
 
@@ -29,6 +30,12 @@ class StepRun:
     dead: int = 0
     skipped: int = 0
     """The number of failures that were skipped."""
+    event_time: EventTime | None = None
+    """The times of the task's inputs; None if no source of the stage has a watermark."""
+    late: dict[Operator, Batch] = field(default_factory=dict)
+    """The late rows of sources."""
+    watermarks: dict[Operator, Watermark] = field(default_factory=dict)
+    """The watermark of each operator's inputs, if all of them have one. Set before the operator runs."""
     starts: list[int] = field(init=False)
     """The number of each slice's first record."""
 

@@ -79,3 +79,5 @@ class Layout:
     """The number of partitions of each topic."""
     accepts: Mapping[str, Accepts] = field(default_factory=dict)
     """Which records each topic accepts, if a broker has answered."""
+    tasks: Mapping[str, int] = field(default_factory=dict)
+    """The number of tasks of each stage."""

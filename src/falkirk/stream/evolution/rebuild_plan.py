@@ -75,6 +75,12 @@ def check_rebuilt(stage: Stage, ids: Collection[str]) -> Needed | None:
     """That these operators of the stage can be rebuilt by themselves; what it takes. Raises StateError."""
     if not ids or not isinstance(stage, PhysicalStage):
         return None
+    if stage.watermarked:
+        raise StateError(
+            "operators of a stage with a watermark cannot be rebuilt: which rows were late is not read again",
+            where=f"stage {stage.id}",
+            hint="give the flow another name: it then starts from scratch",
+        )
     again = [o for o in stage.keeping if o.id in ids]
     found = needed(stage, again)
     for o in found.operators:

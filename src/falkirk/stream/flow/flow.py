@@ -10,9 +10,11 @@ import polars as pl
 
 from falkirk.blame import did_you_mean, user_line
 from falkirk.checkpoint.ids import CLUSTER, address
+from falkirk.durations import DurationLike
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.dataflow.metadata import METADATA
+from falkirk.stream.definition.event_time import check_time, checked_lateness
 from falkirk.stream.definition.keys import checked_format, checked_key
 from falkirk.stream.definition.names import PREFIX, check_name
 from falkirk.stream.definition.on_error import OnError, checked_on_error
@@ -74,6 +76,8 @@ class Flow:
         start: str | datetime | Mapping[int, int] = "earliest",
         metadata: Sequence[str] | Mapping[str, str],
         time: str | None = None,
+        late: DurationLike | None = None,
+        idle: DurationLike | None = None,
         repartition: bool = False,
         on_error: OnError | None = None,
     ) -> Stream[Row]: ...
@@ -88,6 +92,8 @@ class Flow:
         cluster: str = "",
         start: str | datetime | Mapping[int, int] = "earliest",
         time: str | None = None,
+        late: DurationLike | None = None,
+        idle: DurationLike | None = None,
         repartition: bool = False,
         on_error: OnError | None = None,
     ) -> Stream[TypedRow]: ...
@@ -102,6 +108,8 @@ class Flow:
         start: str | datetime | Mapping[int, int] = "earliest",
         metadata: Sequence[str] | Mapping[str, str] = (),
         time: str | None = None,
+        late: DurationLike | None = None,
+        idle: DurationLike | None = None,
         repartition: bool = False,
         on_error: OnError | None = None,
     ) -> Stream:
@@ -121,6 +129,9 @@ class Flow:
         renames them.
         `time` names a column of the value that holds the event time: a datetime or an integer of milliseconds since
         1970. Outputs then have this time as their timestamp, and not the record's timestamp.
+        `late` is how much later than others a row may come, by its event time: "30s", or "0s". It gives the source a
+        watermark, which windows need. Rows that come later leave the stream: they are in `.late`. `idle` is the time
+        without records after which a partition no longer holds back the watermark. See docs/event-time.md.
         `on_error` applies to records that do not decode. By default they become dead letters. Raises DefinitionError.
 
         >>> import falkirk as fk
@@ -153,13 +164,14 @@ class Flow:
                 hint='use "earliest", "latest" or a datetime; or define one source for each topic, and concat them',
             )
         if time is not None:
-            _check_time(time, value.schema, where)
+            check_time(time, value.schema, where)
+        lateness = checked_lateness(late, idle, time, where)
         if repartition and spelt is None:
             raise DefinitionError("repartition=True needs a key", where=where, hint='give key="auction"')
         source = op.Source(
             id=name, line=line, inputs=(), schema=schema, partitioned=spelt, root="", regime=self.graph.regime,
             topics=in_cluster(cluster, topics, where), key=spelt, value=value, start=_start(start, where),
-            metadata=columns, time=time, checked=spelt is not None and not repartition,
+            metadata=columns, time=time, lateness=lateness, checked=spelt is not None and not repartition,
             on_error=checked_on_error(on_error, where),
         )  # fmt: skip
         stream = Stream(self.graph, self.graph.add(source))
@@ -259,18 +271,6 @@ class Flow:
         from falkirk.stream.planner.planner import plan
 
         return plan(self.graph, prefix)
-
-
-def _check_time(column: str, schema: pl.Schema, where: str) -> None:
-    """Raises DefinitionError unless the column can hold an event time."""
-    if column not in schema:
-        raise DefinitionError(f"the value has no column {column!r}", where=where, hint=did_you_mean(column, schema))
-    if not (isinstance(schema[column], pl.Datetime) or schema[column].is_integer()):
-        raise DefinitionError(
-            f"column {column!r} is {schema[column]}, and is to say when something happened",
-            where=where,
-            hint="use a datetime (fk.Datetime), or an integer of milliseconds since 1970",
-        )
 
 
 def in_cluster(cluster: str, topics: Topics, where: str) -> Topics:

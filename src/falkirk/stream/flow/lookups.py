@@ -97,7 +97,7 @@ def lookup(
         _check_broadcast(before, where)
         return op.SharedLookup(
             id=name, line=line, inputs=(before, known), schema=_schema(before, known, added),
-            partitioned=before.partitioned, root=before.root, regime=before.regime,
+            partitioned=before.partitioned, root=before.root, regime=before.regime, time=before.time,
             on=mine, key=key, columns=added, how=how, version=version,
         )  # fmt: skip
     together = (
@@ -109,7 +109,7 @@ def lookup(
     )
     return op.Lookup(
         id=name, line=line, inputs=(before, known), schema=_schema(before, known, added),
-        partitioned=mine, root=before.root if together else name, regime=before.regime,
+        partitioned=mine, root=before.root if together else name, regime=before.regime, time=before.time,
         on=mine, key=key, columns=added, how=how, version=version,
     )  # fmt: skip
 

@@ -248,14 +248,48 @@ class RowWise(Generic[RowT_co]):
         >>> flow.source("bids", value=fk.Json({"price": fk.Int64})).errors.schema.names()
         ['operator', 'reason', 'topic', 'partition', 'offset', 'timestamp', 'key', 'payload', 'row']
         """
-        before, line = self._op, user_line()
+        return errors_of(self._graph, self._source, user_line())
+
+    @property
+    def late(self) -> Stream[RowT_co]:
+        """The rows of this source that came too late (`late=` of the source), as a stream in the same steps. If it is not
+        used, late rows are dropped and counted. Raises DefinitionError for a stream that is not a source with `late=`.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> orders = flow.source("orders", value=fk.Json({"id": int, "at": int}), time="at", late="1s")
+        >>> orders.sink("in-time", value=fk.Json())
+        >>> orders.late.sink("late-orders", value=fk.Json())
+        >>> rows = [{"id": 1, "at": 5_000}, {"id": 2, "at": 4_000}, {"id": 3, "at": 3_999}]
+        >>> fk.testing.run(flow, {"orders": rows}).sinks["late-orders"].rows
+        [{'id': 3, 'at': 3999}]
+        """
+        from falkirk.stream.flow.streams import Stream
+
+        source, line = self._source, user_line()
+        if not isinstance(source, op.Source) or not source.watermarked:
+            raise DefinitionError(
+                "only a source with late= has late rows",
+                where=f"late of {source.kind} {source.id!r} ({line})",
+                hint='flow.source(…, time="at", late="30s")',
+            )
+        late = op.Late(
+            id=f"{source.id}.late", line=line, inputs=(source,), schema=source.schema, root=source.root,
+            partitioned=source.partitioned, regime=source.regime,
+        )  # fmt: skip
+        return Stream(self._graph, self._graph.add(late))
+
+    @property
+    def _source(self) -> op.Operator:
+        """The stream's operator; the source, if it is the exchange that repartition=True adds after it."""
+        before = self._op
         if (
             isinstance(before, op.Repartition)
             and isinstance(source := before.inputs[0], op.Source)
             and not source.checked
         ):
-            before = source  # the exchange that repartition=True adds after it
-        return errors_of(self._graph, before, line)
+            return source
+        return before
 
     def _function(
         self, kind: type[Any], function: Callable[..., Any], returns: SchemaLike | None, on_error: OnError | None
@@ -276,11 +310,13 @@ class RowWise(Generic[RowT_co]):
         **more: Any,
     ) -> Stream[Any]:
         """The next operator in the same task. `kept` are the columns that it does not change; None: all."""
-        partitioned, unique = self._op.partitioned, self._op.unique
+        partitioned, unique, time = self._op.partitioned, self._op.unique, self._op.time
         if kept is not None:
             partitioned = partitioned if partitioned is not None and set(partitioned.columns) <= kept else None
             unique = unique if unique is not None and unique <= kept else None
-        made = self._made(kind, line, schema=schema or self.schema, partitioned=partitioned, unique=unique, **more)
+            time = time if time in kept else None
+        known = {"partitioned": partitioned, "unique": unique, "time": time}
+        made = self._made(kind, line, schema=schema or self.schema, **known, **more)
         from falkirk.stream.flow.streams import Stream
 
         return Stream(self._graph, self._graph.add(made))
@@ -289,7 +325,7 @@ class RowWise(Generic[RowT_co]):
         before = self._op
         given = {
             "id": kind.kind, "schema": before.schema, "changes": before.changes, "unique": before.unique,
-            "partitioned": before.partitioned, "root": before.root, "regime": before.regime,
+            "partitioned": before.partitioned, "root": before.root, "regime": before.regime, "time": before.time,
         }  # fmt: skip
         return kind(line=line, inputs=(before,), **{**given, **more})
 

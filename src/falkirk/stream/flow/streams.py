@@ -80,6 +80,7 @@ class Stream(RowWise[RowT_co]):
             id=name, line=line, inputs=tuple(inputs), schema=self.schema, changes=any(i.changes for i in inputs),
             partitioned=inputs[0].partitioned if together and len(keys) == 1 else None,
             root=self._op.root if together else name, regime=self._op.regime,
+            time=self._op.time if len({i.time for i in inputs}) == 1 else None,
         )  # fmt: skip
         return Stream(self._graph, self._graph.add(concat, exchange=not together))
 

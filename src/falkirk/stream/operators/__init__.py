@@ -12,6 +12,7 @@ from falkirk.stream.operators.errors import Errors
 from falkirk.stream.operators.filter import Filter
 from falkirk.stream.operators.flat_map import FlatMap
 from falkirk.stream.operators.group import Group
+from falkirk.stream.operators.late import Late
 from falkirk.stream.operators.lookup import Lookup, SharedLookup
 from falkirk.stream.operators.map import Map
 from falkirk.stream.operators.map_batches import MapBatches
@@ -26,7 +27,7 @@ from falkirk.stream.operators.with_columns import WithColumns
 from falkirk.stream.operators.with_regime import WithRegime
 
 __all__ = [
-    "RESERVED", "Concat", "Earlier", "Errors", "Filter", "FlatMap", "Graph", "Group", "Lookup", "Map", "MapBatches",
-    "Operator", "Processing", "Repartition", "Route", "Select", "SharedLookup", "Sink", "Source", "TableSource",
+    "RESERVED", "Concat", "Earlier", "Errors", "Filter", "FlatMap", "Graph", "Group", "Late", "Lookup", "Map",
+    "MapBatches", "Operator", "Processing", "Repartition", "Route", "Select", "SharedLookup", "Sink", "Source", "TableSource",
     "WithColumns", "WithRegime", "connected",
 ]  # fmt: skip

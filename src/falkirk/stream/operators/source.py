@@ -18,10 +18,13 @@ from falkirk.stream.dataflow.metadata import metadata_column
 from falkirk.stream.dataflow.operator import Operator, Runner, TaskContext
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.dataflow.topics import AHEAD
+from falkirk.stream.definition.event_time import Lateness
 from falkirk.stream.definition.pattern import Topics, in_words
 from falkirk.stream.formats import Format, Key
 
 T = TypeVar("T")
+
+_NO_META = pl.DataFrame(schema={TS: pl.Int64(), ORIGIN: pl.UInt32()})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -43,11 +46,17 @@ class Source(Operator):
     """Whether a record's key must match its column. Not if an exchange sends each row to the task of its key."""
     time: str | None = None
     """The column of the value with the event time; None: the record's timestamp is the event time."""
+    lateness: Lateness | None = None
+    """How much later than others a row may come. None: the source has no watermark."""
 
     @property
     def topic(self) -> str:
         """Its name, if it is a single topic; otherwise readable text."""
         return in_words(self.topics)
+
+    @property
+    def watermarked(self) -> bool:
+        return self.lateness is not None
 
     @property
     def own_columns(self) -> Set[str]:
@@ -63,6 +72,7 @@ class Source(Operator):
     @property
     def exact_words(self) -> str:
         time = f", {self.time}" if self.time is not None else ""
+        time += f", {self.lateness}" if self.lateness is not None else ""
         return f"{self.topic}, {self.key!r}, {self.value!r}, {self.start}, {dict(self.metadata)}{time}"
 
     def reader(self, value: Format) -> SourceReader:
@@ -91,6 +101,7 @@ class SourceReader:
             rows, bad, dated = timed(rows, bad, self.source.time, run.step.clock)
         good = self._good(run, slices, bad)
         if good is not None and not good:
+            self._split(run, slices, Batch(rows, _NO_META))
             return None
         times = pl.Series(TS, joined([records.times for records in pieces]), dtype=pl.Int64)
         numbers = np.concatenate([np.arange(start, start + len(s.records)) for start, s in slices])
@@ -103,7 +114,24 @@ class SourceReader:
             rows = rows.with_columns((whole if good is None else whole[good]).alias(column))
         if self.source.checked:
             self._check_keys(slices, rows, good, len(numbers))
-        return Batch(rows, pl.DataFrame(meta))
+        return self._split(run, slices, Batch(rows, pl.DataFrame(meta)))
+
+    def _split(self, run: StepRun, slices: list[tuple[int, Slice]], batch: Batch) -> Batch:
+        """The rows that are not late; the late ones become the stream of late rows."""
+        if self.source.lateness is None or run.event_time is None:
+            return batch
+        starts = [start for start, _ in slices]
+        ends = np.searchsorted(batch.meta[ORIGIN].to_numpy(), [*starts[1:], np.iinfo(np.uint32).max]).tolist()
+        dates = batch.meta[TS].to_numpy()
+        kept, first = [], 0
+        for (_, piece), end in zip(slices, ends, strict=True):
+            kept.append(run.event_time.on_time(self.source.id, piece.topic, piece.partition, dates[first:end]))
+            first = end
+        on_time = pl.Series(np.concatenate(kept))
+        if on_time.all():
+            return batch
+        run.late[self.source] = batch.filter(~on_time)
+        return batch.filter(on_time)
 
     def _check_keys(
         self, slices: list[tuple[int, Slice]], rows: pl.DataFrame, good: list[int] | None, total: int

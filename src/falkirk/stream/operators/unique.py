@@ -45,6 +45,7 @@ def unique(before: Operator, line: str, *, id: str | None = None, version: int =
     return Unique(
         id=name, line=line, inputs=(before,), schema=before.schema, changes=before.changes,
         unique=frozenset(before.schema), partitioned=key, root=root, regime=before.regime, version=version,
+        time=None if before.changes else before.time,
     )  # fmt: skip
 
 

@@ -55,6 +55,12 @@ def _stage(graph: op.Graph, dead_letters: str, part: list[op.Operator]) -> Batch
             hint="what fails there goes to the dead letters with on_error=fk.DeadLetter(); or sink what fails in the stream, "
             "and read that topic as a source",
         )
+    if late := [o for o in members if isinstance(o, op.Late)]:
+        raise DefinitionError(
+            "in a batch part no row is late: it sees all of them before it gives a result",
+            where=late[0].where,
+            hint="leave out .late, or use it in the streaming part",
+        )
     if regime.history == "new" and (above := [o for o in members if o.stateful and o not in part]):
         raise DefinitionError(
             f'with history="new" it would see new records alone, and {above[0].kind} {above[0].id!r} upstream sees all',

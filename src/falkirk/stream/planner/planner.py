@@ -23,10 +23,9 @@ from falkirk.stream.definition.pattern import Pattern
 from falkirk.stream.evolution.evolution import StageEvolution
 from falkirk.stream.planner.batch import batch_stages
 from falkirk.stream.planner.feedback import check_feedback
-from falkirk.stream.stages.kept import kept_by
 from falkirk.stream.stages.plan import Plan
 from falkirk.stream.stages.projection import columns_needed, columns_read_by, projected
-from falkirk.stream.stages.stage import Edge, PhysicalStage, SharedTable, source_inputs, stage_name
+from falkirk.stream.stages.stage import Edge, PhysicalStage, SharedTable, kept_of, source_inputs, stage_name
 
 
 def plan(graph: op.Graph, prefix: str) -> Plan:
@@ -154,11 +153,11 @@ def _stage(
     handled = handlings(graph, [*sources, *operators], dead_letters)
     outputs += letter_outputs(handled, dead_letters)
     stateful = [o for o in operators if o.stateful]
-    keeps = kept_by(stateful)
+    keeps = kept_of(stateful, sources, edges_in)
     if (kept := sum(keeps.values())) > TABLES:
         raise DefinitionError(
             f"a stage holds {kept} tables of state, and the limit is {TABLES}",
-            where=stateful[0].where,
+            where=(stateful or members)[0].where,
             hint="cut the stage in two with repartition(…)",
         )
     regime = (operators or tuple(members))[0].regime

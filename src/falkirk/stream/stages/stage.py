@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from falkirk.state import schema
 from falkirk.stream.dataflow.circuit import Circuit, Evolution
+from falkirk.stream.dataflow.event_time import WATERMARKS
 from falkirk.stream.dataflow.handling import Handling
 from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.dataflow.topics import Input, Layout, Output
@@ -61,6 +62,16 @@ class Edge:
         return self.port in self.after.table_ports
 
 
+def keeps_time(sources: Iterable[Source], edges: Iterable[Edge]) -> bool:
+    """Whether a stage with these inputs keeps their times."""
+    return any(source.watermarked for source in sources)
+
+
+def kept_of(keeping: Iterable[Operator], sources: Iterable[Source], edges: Iterable[Edge]) -> dict[str, int]:
+    """What a stage keeps: how many tables, by their words."""
+    return kept_by(keeping) | ({WATERMARKS: 1} if keeps_time(sources, edges) else {})
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class SharedTable:
     """A broadcast table: read by each worker, for all its tasks."""
@@ -107,7 +118,17 @@ class PhysicalStage:
 
     @property
     def stateful(self) -> bool:
-        return bool(self.keeping)
+        return bool(self.keeping) or self.watermarked
+
+    @property
+    def watermarked(self) -> bool:
+        """Whether its tasks keep the times of their inputs."""
+        return keeps_time(self.sources, self.edges_in)
+
+    @property
+    def time_table(self) -> int:
+        """The number of the table with these times in keys of state."""
+        return schema.numbers(self.state_schema)[schema.id_of(WATERMARKS)][0]
 
     @property
     def tables(self) -> Mapping[tuple[str, str], int]:
@@ -124,7 +145,9 @@ class PhysicalStage:
         return hashlib.blake2b(self.state_schema.encode(), digest_size=16).hexdigest()
 
     def known_as(self, name: str, state_schema: str, rebuilt: Collection[str] = ()) -> PhysicalStage:
-        now = schema.evolved(state_schema, kept_by(self.keeping), kept_earlier(self.keeping), rebuilt)
+        now = schema.evolved(
+            state_schema, kept_of(self.keeping, self.sources, self.edges_in), kept_earlier(self.keeping), rebuilt
+        )
         return replace(self, id=name, state_schema=now)
 
     def reading(self, inputs: tuple[Input, ...]) -> PhysicalStage:
