@@ -41,7 +41,7 @@ test: lint kafka ## Style, types, import contract, and every test that is not sl
 	@$(PYTEST) $(QUICK) -n 3 $(SPREAD) --durations=40
 
 .PHONY: proof
-proof: coverage slow ## The rest: slow tests, containers, and 95 % branch coverage of checkpoint/ and state/
+proof: docs coverage slow ## The rest: slow tests, containers, documents, and 95 % branch coverage of checkpoint/ and state/
 
 .PHONY: coverage
 coverage: kafka
@@ -65,6 +65,11 @@ lint: $(READY) ## Style, types, and who may import whom
 	@$(BIN)/mypy
 	$(call say,Import contract)
 	@$(BIN)/lint-imports
+
+.PHONY: docs
+docs: $(READY) ## The documents as a site, in .build/site, with every link checked
+	$(call say,Documents)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 .PHONY: demo
 demo: kafka ## The real flights of 2013, with workers killed on the way, compared at the end

@@ -61,7 +61,7 @@ class ConfigError(FalkirkError):
 
 
 class ClusterError(FalkirkError):
-    """The cluster is too old, lacks a topic, or refuses."""
+    """The cluster is unreachable, refuses the client, is too old, or lacks a topic."""
 
     exit_code = 3
 
@@ -71,25 +71,31 @@ class UnreachableError(ClusterError):
 
 
 class SourceError(FalkirkError):
-    """An input is not what the flow claims it to be."""
+    """An input is not as the flow declares it: keys, partitions, retention, a topic that was created again; or too many of
+    its records do not decode (`stop_above=`).
+    """
 
     exit_code = 4
 
 
 class UserCodeError(FalkirkError):
-    """A user's function raised, or returned the wrong shape."""
+    """A function of the flow raised an error or returned a value that does not fit, or did so too often (`stop_above=`); or
+    a record is larger than its topic allows.
+    """
 
     exit_code = 5
 
 
 class DivergenceError(FalkirkError):
-    """A replayed step gave another output than the one that it published (seed 002, Output)."""
+    """A step that was run again gave other output than it published."""
 
     exit_code = 6
 
 
 class StateError(FalkirkError):
-    """A store or a checkpoint cannot be used. It is never taken for an empty one."""
+    """A store or a checkpoint cannot be used: it belongs to another app or format, its schema changed, or it is unreadable.
+    It is never taken for an empty one.
+    """
 
     exit_code = 7
 
@@ -113,19 +119,19 @@ class AwayError(DiskError):
 
 
 class IdentityError(FalkirkError):
-    """Another process runs under this worker's identity; this one ends, and is not restarted."""
+    """Another process runs under this worker's identity, and this one ends; or another replay of dead letters has begun."""
 
     exit_code = 9
 
 
 class ClockError(FalkirkError):
-    """This host's clock differs from the broker's by more than a run allows: it takes no tasks."""
+    """This host's clock differs from the broker's by more than `--clock-bound`: it takes no tasks."""
 
     exit_code = 11
 
 
 class CrashError(FalkirkError):
-    """Workers, or a driver, died again and again of something that is no FalkirkError: their traces say of what."""
+    """Workers, or a driver, died repeatedly, and not from one of these errors: see their traces."""
 
     exit_code = 70
 

@@ -1,4 +1,4 @@
-"""The same against a real registry, that of FALKIRK_TEST_REGISTRY or one that is started here. See docs/development.md."""
+"""The same against a real registry: FALKIRK_TEST_REGISTRY, or one that is started here (docs/internals/development.md)."""
 
 from __future__ import annotations
 

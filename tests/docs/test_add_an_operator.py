@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 QUOTED = re.findall(
-    r"^```python\n(.*?)^```", (ROOT / "docs" / "add-an-operator.md").read_text(), re.DOTALL | re.MULTILINE
+    r"^```python\n(.*?)^```", (ROOT / "docs" / "how-to" / "add-an-operator.md").read_text(), re.DOTALL | re.MULTILINE
 )
 CODE = [
     (ROOT / path).read_text()

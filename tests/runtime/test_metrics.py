@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.error import HTTPError
@@ -191,9 +193,10 @@ def test_who_is_silent_for_long_is_not_alive(metrics: Metrics, tell: Tell, time:
     assert metrics.live() == ""
 
 
-def test_the_document_lists_what_there_is(metrics: Metrics) -> None:
-    document = Path(__file__).parents[2] / "docs" / "operations.md"
-    listed = re.findall(r"^\| `(falkirk_\w+)` \| ([\w, ]*)", document.read_text(), re.MULTILINE)
+def test_the_reference_lists_what_there_is(metrics: Metrics) -> None:
+    script = Path(__file__).parents[2] / "tools" / "reference.py"
+    shown = subprocess.run([sys.executable, script, "metrics"], capture_output=True, text=True, check=True).stdout
+    listed = re.findall(r"^\| `(falkirk_\w+)` \| ([\w, ]*)", shown, re.MULTILINE)
     found = {m.name + {"counter": "_total", "info": "_info"}.get(m.type, "") for m in metrics.collect()}
     assert sorted(name for name, _ in listed) == sorted(found)
 

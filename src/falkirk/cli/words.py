@@ -1,4 +1,4 @@
-"""The words that a reader must know, each in one sentence, and one picture of all of them. docs/concepts.md has the same."""
+"""The words that a reader must know, each in one sentence, and one picture of them, as in docs/concepts/index.md."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def run(
     reads so many records of each partition. `partitions` is as for `App`.
 
     `crash_at` are the steps, numbered from 1, or "everywhere", at which the worker is killed at each point; see
-    docs/testing.md. Raises AssertionError if sinks then hold anything else, ConfigError for a step that does not
+    docs/how-to/test-a-flow.md. Raises AssertionError if sinks then hold anything else, ConfigError for a step that does not
     exist, and what stops a worker.
 
     >>> import falkirk as fk

@@ -136,7 +136,11 @@ class Metrics(Collector):
 
     def _of_app(self) -> Iterable[Metric]:
         app = self._board.app
-        yield InfoMetricFamily("falkirk", "The app.", {"app": app.name, "version": version("falkirk")})
+        yield InfoMetricFamily(
+            "falkirk",
+            "Always 1; the labels app and version say what runs.",
+            {"app": app.name, "version": version("falkirk")},
+        )
         everywhere = GaugeMetricFamily("falkirk_tasks", "Tasks of the app, on all hosts.", labels=["stage"])
         for stage, count in Counter(b.stage.id for b in app.tasks).items():
             everywhere.add_metric([stage], count)
@@ -145,20 +149,28 @@ class Metrics(Collector):
     def _of_tasks(self) -> Iterable[Metric]:
         read = CounterMetricFamily("falkirk_records_read", "Input records of committed steps.", labels=TASK)
         dead = CounterMetricFamily(
-            "falkirk_dead_letters", "Records and rows that failed and went to the dead letters.", labels=TASK
+            "falkirk_dead_letters", "Records or rows that failed and went to dead letters.", labels=TASK
         )
-        skipped = CounterMetricFamily("falkirk_skipped", "Records and rows that failed and were skipped.", labels=TASK)
+        skipped = CounterMetricFamily(
+            "falkirk_skipped", "Records or rows that failed and were left out (fk.Skip).", labels=TASK
+        )
         for total, by_task in ((read, self._rows), (dead, self._dead), (skipped, self._skipped)):
             for name, value in by_task.items():
                 total.add_metric(_task(name), value)
         running = GaugeMetricFamily(
-            "falkirk_task_running", "1 if the task runs here, 0 while it is taken over.", labels=TASK
+            "falkirk_task_running", "1: the task runs here; 0: it is being taken over.", labels=TASK
         )
-        behind = GaugeMetricFamily("falkirk_lag_records", "Records that the task has not processed yet.", labels=TASK)
-        step = GaugeMetricFamily("falkirk_step", "The last committed step.", labels=TASK)
-        versions = GaugeMetricFamily("falkirk_version", "The newest version of the task's state.", labels=TASK)
+        behind = GaugeMetricFamily(
+            "falkirk_lag_records",
+            "Records that the task has not processed yet; an upper bound if there are more than a few.",
+            labels=TASK,
+        )
+        step = GaugeMetricFamily("falkirk_step", "Number of the last committed step.", labels=TASK)
+        versions = GaugeMetricFamily(
+            "falkirk_version", "Number of the newest version of the task's state.", labels=TASK
+        )
         age = GaugeMetricFamily(
-            "falkirk_version_behind_seconds", "The age of that version at the last step.", labels=TASK
+            "falkirk_version_behind_seconds", "How much older that version is than the last step.", labels=TASK
         )
         for task in [t for worker in self._board.workers.values() for t in worker.tasks]:
             labels, runs = _task(task.task), task.phase == RUNNING
@@ -174,7 +186,11 @@ class Metrics(Collector):
     def _of_workers(self) -> Iterable[Metric]:
         phases = Counter(worker.phase for worker in self._board.workers.values())
         phases["starting"] += max(0, self._board.size - len(self._board.workers))
-        workers = GaugeMetricFamily("falkirk_workers", "Workers of this run, by state.", labels=["phase"])
+        workers = GaugeMetricFamily(
+            "falkirk_workers",
+            "Workers of this run that are starting, waiting (for tasks), recovering, running, paused.",
+            labels=["phase"],
+        )
         for phase in ("starting", "waiting", "recovering", "running", "paused"):
             workers.add_metric([phase], phases[phase])
         restarts = CounterMetricFamily(
@@ -185,19 +201,23 @@ class Metrics(Collector):
         board = self._board
         recoveries = SummaryMetricFamily(
             "falkirk_recovery_seconds",
-            "From a worker's end until its tasks run again.",
+            "Summary: time from a worker's end until its tasks run again.",
             board.recoveries,
             board.recovery_seconds,
         )
         steps = HistogramMetricFamily(
-            "falkirk_step_seconds", "Time to run a step of a worker's tasks.", labels=["worker"]
+            "falkirk_step_seconds", "Histogram: time to run a step of all of a worker's tasks.", labels=["worker"]
         )
-        commits = HistogramMetricFamily("falkirk_commit_seconds", "Time to commit it.", labels=["worker"])
+        commits = HistogramMetricFamily(
+            "falkirk_commit_seconds", "Histogram: time to commit a step of all of a worker's tasks.", labels=["worker"]
+        )
         for family, times in ((steps, self._steps), (commits, self._transactions)):
             for slot, of_worker in times.items():
                 family.add_metric([str(slot)], of_worker.buckets(), of_worker.seconds)
         ahead = GaugeMetricFamily(
-            "falkirk_clock_ahead_seconds", "This host's clock minus the broker's, at least.", labels=["worker"]
+            "falkirk_clock_ahead_seconds",
+            "This host's clock minus the broker's, at least; above --clock-bound the worker ends.",
+            labels=["worker"],
         )
         for slot, worker in board.workers.items():
             if worker.reports and (millis := worker.reports[-1].ahead_ms) is not None:
@@ -205,10 +225,16 @@ class Metrics(Collector):
         return [workers, restarts, recoveries, steps, commits, ahead]
 
     def _of_epochs(self) -> Iterable[Metric]:
-        epoch = GaugeMetricFamily("falkirk_epoch", "The last epoch that a driver here reported.", labels=["stage"])
+        epoch = GaugeMetricFamily(
+            "falkirk_epoch", "The epoch of a batch part that the driver here reported last.", labels=["stage"]
+        )
         for said in self._board.epochs.values():
             epoch.add_metric([said.stage], said.epoch)
-        ended = CounterMetricFamily("falkirk_epochs", "Epochs that a driver here has ended.", labels=["stage", "state"])
+        ended = CounterMetricFamily(
+            "falkirk_epochs",
+            "Epochs that the driver here has ended, by state: complete, abandoned.",
+            labels=["stage", "state"],
+        )
         for (stage, state), count in self._epochs.items():
             ended.add_metric([stage, state], count)
         return [epoch, ended]
