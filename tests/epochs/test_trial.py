@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.epochs.check import HEADER, Checker, Ended, totals
-from tests.epochs.told import Told, judge
+from tests.epochs.told import ToldRow, judge
 from tests.epochs.trial import Trial
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
@@ -60,8 +60,8 @@ def test_the_checker_sees(fault: str | None, kafka: str, topic_prefix: str, monk
 TABLES: dict[int, dict[bytes, dict[str, int]]] = {-1: {}, 0: {b"0": {"n": 1, "sum": 5}}, 1: {b"0": {"n": 2, "sum": 9}}}
 
 
-def bid(number: int, step: int, known: int | None, so_far: int | None) -> Told:
-    return Told("told/0", step, b"0", {"id": number, "known": known, "so_far": so_far})
+def bid(number: int, step: int, known: int | None, so_far: int | None) -> ToldRow:
+    return ToldRow("told/0", step, b"0", {"id": number, "known": known, "so_far": so_far})
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,6 @@ def bid(number: int, step: int, known: int | None, so_far: int | None) -> Told:
         ([bid(n, 0, None, None) for n in (0, 1, 2, 3, 3)], "1 doubled"),
     ],
 )
-def test_what_the_stream_was_told_is_judged(rows: list[Told], words: str) -> None:
+def test_what_the_stream_was_told_is_judged(rows: list[ToldRow], words: str) -> None:
     found = judge(rows, 4, TABLES)
     assert (found == []) if not words else any(words in line for line in found), found

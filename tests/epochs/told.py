@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 HEADER = "falkirk"
 
 
-class Told(NamedTuple):
+class ToldRow(NamedTuple):
     """A record of the sink."""
 
     task: str
@@ -23,16 +23,16 @@ class Told(NamedTuple):
     row: dict[str, Any]
 
 
-def told(messages: Sequence[Any]) -> list[Told]:
+def told(messages: Sequence[Any]) -> list[ToldRow]:
     """Records as they were read."""
     found = []
     for m in messages:
         task, step, _ = dict(m.headers())[HEADER].decode().rsplit(" ", 2)
-        found.append(Told(task, int(step), m.key(), json.loads(m.value())))
+        found.append(ToldRow(task, int(step), m.key(), json.loads(m.value())))
     return sorted(found, key=lambda t: (t.task, t.step))
 
 
-def judge(rows: Sequence[Told], sent: int, tables: Mapping[int, Mapping[bytes, Any]]) -> list[str]:
+def judge(rows: Sequence[ToldRow], sent: int, tables: Mapping[int, Mapping[bytes, Any]]) -> list[str]:
     """Everything that is wrong, if so many bids were sent, and the epochs' tables are these."""
     wrong = []
     ids = Counter(row.row["id"] for row in rows)
@@ -50,6 +50,6 @@ def judge(rows: Sequence[Told], sent: int, tables: Mapping[int, Mapping[bytes, A
     return wrong
 
 
-def _says(table: Mapping[bytes, Any], told: Told) -> bool:
+def _says(table: Mapping[bytes, Any], told: ToldRow) -> bool:
     row = table.get(told.key, {})
     return bool((row.get("n"), row.get("sum")) == (told.row["known"], told.row["so_far"]))

@@ -12,7 +12,7 @@ from rich.console import Console
 from falkirk.checkpoint.ids import InputPartition, TaskId, TopicPartition
 from falkirk.checkpoint.regimes import Eager
 from falkirk.checkpoint.tasks import Task
-from falkirk.connectors.kafka.lag import Left
+from falkirk.connectors.kafka.lag import Remaining
 from falkirk.runtime.app.app import App, BoundInput, BoundTask
 from falkirk.runtime.messages.events import Ended, Started
 from falkirk.runtime.messages.protocol import EpochReport, Report, TaskReport, decode_from_worker, encode
@@ -196,7 +196,7 @@ def test_a_lag_that_is_only_a_marker_is_none(board: Board) -> None:
     report(board, running(0, 5, 6))
     (left,) = board.left()
     assert board.lag() == 1
-    board.counted = {Left(TopicPartition("bids", 0), left.position, left.mark): 0}
+    board.counted = {Remaining(TopicPartition("bids", 0), left.position, left.mark): 0}
     assert board.lag() == 0
 
 

@@ -10,7 +10,7 @@ import pytest
 import falkirk as fk
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.inspect.lineage_step import Made, Tracer, sources_of, trimmed
+from falkirk.runtime.inspect.lineage_step import LineageNode, Tracer, sources_of, trimmed
 from falkirk.runtime.layout.compatibility import stage_records
 from falkirk.runtime.layout.layout import LayoutRecord, TopicRecord
 from falkirk.runtime.layout.preflight import roles_of
@@ -23,7 +23,7 @@ STEPS = "falkirk.through.steps"
 
 @dataclass
 class Simulated:
-    """`falkirk.runtime.inspect.lineage_step.Topics`."""
+    """`falkirk.runtime.inspect.lineage_step.CommittedRecords`."""
 
     cluster: Cluster
 
@@ -90,7 +90,7 @@ def test_what_is_trimmed_is_said_with_what_is_known_without_it(through: fk.testi
     never = trace.trace(fk.Provenance(task=oldest.task, step=10_000, sequence=0))
     assert (never.known, never.upto) == (made.known, [])
     assert (trimmed(made), trimmed(never)) == (True, False)
-    assert trace.trace(fk.Provenance(task="nobody/0", step=1, sequence=0)) == Made(task="nobody/0", step=1)
+    assert trace.trace(fk.Provenance(task="nobody/0", step=1, sequence=0)) == LineageNode(task="nobody/0", step=1)
 
 
 def test_what_a_correction_wrote_comes_from_what_the_steps_have_read_that_it_corrects() -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.runtime.test_board import Time, app, rolling, running
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.connectors.kafka.lag import Left
+from falkirk.connectors.kafka.lag import Remaining
 from falkirk.errors import ConfigError
 from falkirk.runtime.messages.events import Ended, Line, Started, WorkerEvent
 from falkirk.runtime.messages.protocol import (
@@ -106,7 +106,7 @@ def test_what_reports_say_is_summed_up(metrics: Metrics, tell: Tell) -> None:
 
 @pytest.mark.usefixtures("at_work")
 def test_a_tail_that_holds_no_record_is_no_lag(metrics: Metrics, board: Board) -> None:
-    board.counted = {Left(TopicPartition("bids", 1), Offset(90), Offset(100)): 0}
+    board.counted = {Remaining(TopicPartition("bids", 1), Offset(90), Offset(100)): 0}
     assert samples(metrics)["falkirk_lag_records stats stats/1"] == 0
 
 

@@ -21,7 +21,7 @@ from falkirk.runtime.observe.traces import SILENT
 from falkirk.runtime.worker.committer import Committer
 from falkirk.runtime.worker.stores import RECOVERIES
 from falkirk.runtime.worker.takeovers import TakeOvers
-from falkirk.runtime.worker.threads import Slots
+from falkirk.runtime.worker.threads import ConcurrencyLimit
 from falkirk.state.memory import MemoryDisk, MemoryStore
 from falkirk.state.store import Changes, Identity, Store
 
@@ -108,7 +108,7 @@ class OpenOnce:
     def __init__(self) -> None:
         self.disks: dict[TaskId, MemoryDisk] = {}
         self.held: set[TaskId] = set()
-        self.recovering = Slots(RECOVERIES)
+        self.recovering = ConcurrencyLimit(RECOVERIES)
 
     def prefetch(self, task: TaskId, go_on: GoOn) -> None:
         pass

@@ -12,7 +12,7 @@ from falkirk.checkpoint.overlay import EmptyReader, Overlay
 from falkirk.checkpoint.records import Range, StepRecord, decode
 from falkirk.checkpoint.tasks import Owned, Revoked
 from falkirk.connectors.kafka import config, division
-from falkirk.runtime.worker.replay import Replays
+from falkirk.runtime.worker.replay import KafkaReplayer
 from falkirk.testing.cluster import Cluster
 
 STEP = b'{"type":"step","task":"sums/0","step":3,"nonce":"n","owner":"o","clock":7,"division":[],"outputs":[],"digest":"d"}'
@@ -27,10 +27,12 @@ def test_a_replay_that_waits_for_a_cluster_ends_when_its_task_is_taken_away(monk
     record = decode(STEP)
     assert isinstance(record, StepRecord)
     record = msgspec.structs.replace(record, division=(Range(bound.inputs[0].partition, Offset(0), Offset(9)),))
-    monkeypatch.setattr(division, "meet", lambda consumer, topic: None)  # it would look for brokers for a while
+    monkeypatch.setattr(
+        division, "fetch_metadata", lambda consumer, topic: None
+    )  # it would look for brokers for a while
     others = {"sales": config.Cluster("127.0.0.1:1", name="sales")}
     owned = Owned(bound.task, revoked=True)
-    replays = Replays(config.Cluster("127.0.0.1:2", others=others), bound, None, owned)  # type: ignore[arg-type]
+    replays = KafkaReplayer(config.Cluster("127.0.0.1:2", others=others), bound, None, owned)  # type: ignore[arg-type]
     with pytest.raises(Revoked):
         driver.run(replays.replay(bound.task.id, record, Overlay(EmptyReader())))
     replays.close()

@@ -11,7 +11,7 @@ import pytest
 from falkirk.checkpoint import backfill
 from falkirk.checkpoint.reading import decoded, fence_rivals
 from falkirk.testing.simulator import check
-from falkirk.testing.simulator.backfill import BackfillWorld, Trouble
+from falkirk.testing.simulator.backfill import BackfillWorld, DriverFault
 from falkirk.testing.simulator.explore import BREAKS
 from falkirk.testing.simulator.plan import FOREVER, Chooser, Crash, Pause, Plan
 from falkirk.testing.simulator.toy import Toy
@@ -27,7 +27,7 @@ STARTS = range(0, 100, 7)
 
 def run(
     starts: Sequence[int],
-    troubles: Sequence[Trouble] = (),
+    troubles: Sequence[DriverFault] = (),
     plan: Plan | None = None,
     *,
     eager: bool = True,
@@ -57,8 +57,13 @@ def test_a_backfill_that_comes_first_counts_and_one_that_comes_late_is_given_up(
 def test_a_driver_that_dies_or_sleeps_at_any_point(eager: bool) -> None:
     for start in (0, 14, 28, 42):
         for at in range(0, 40, 3):
-            for trouble in (Trouble(0, at), Trouble(0, at, travels=True), Trouble(0, at, 60), Trouble(0, at, 300)):
-                run([start], [trouble], eager=eager)
+            for fault in (
+                DriverFault(0, at),
+                DriverFault(0, at, travels=True),
+                DriverFault(0, at, 60),
+                DriverFault(0, at, 300),
+            ):
+                run([start], [fault], eager=eager)
 
 
 @regimes
@@ -66,8 +71,8 @@ def test_two_drivers(eager: bool) -> None:
     for first in (0, 10, 25):
         for second in range(0, 60, 6):
             run([first, second], eager=eager)
-            run([first, second], [Trouble(0, second)], eager=eager)
-            run([first, second], [Trouble(0, second, 300)], eager=eager)
+            run([first, second], [DriverFault(0, second)], eager=eager)
+            run([first, second], [DriverFault(0, second, 300)], eager=eager)
 
 
 @pytest.mark.slow
@@ -89,8 +94,8 @@ def test_a_worker_that_has_looked_and_sleeps_while_the_backfill_is_made(eager: b
 @regimes
 def test_any_order_of_turns(eager: bool) -> None:
     for seed in range(60):
-        trouble = [Trouble(0, seed % 35, None if seed % 2 else 80)] if seed % 3 else []
-        run([seed % 50, 60 + seed % 40], trouble, Plan(lazy_broker=seed % 4 == 0), eager=eager, seed=seed)
+        fault = [DriverFault(0, seed % 35, None if seed % 2 else 80)] if seed % 3 else []
+        run([seed % 50, 60 + seed % 40], fault, Plan(lazy_broker=seed % 4 == 0), eager=eager, seed=seed)
 
 
 async def unnamed(log: Any, tasks: Any, fresh: Any, host: str = "") -> Any:

@@ -221,6 +221,6 @@ def test_what_cannot_be_rebuilt_beside_the_app_says_so_and_how_it_can() -> None:
 def test_a_shadow_that_was_begun_is_of_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
     app = fresh(sums(1, 10), ROWS)
     stage = shadow_stage(app, sums(2, 4), "sums")
-    assert stage.known_as(stage.id, stage.state_schema) is stage
+    assert stage.with_recorded_schema(stage.id, stage.state_schema) is stage
     with pytest.raises(StateError, match="another version of stage 'sums' was being rebuilt"):
-        stage.known_as(stage.id, shadow_stage(app, sums(3, 4), "sums").state_schema)
+        stage.with_recorded_schema(stage.id, shadow_stage(app, sums(3, 4), "sums").state_schema)

@@ -68,7 +68,7 @@ class Closed(msgspec.Struct, frozen=True, tag="closed"):
     opening: Offset
 
 
-Standing = Published | Closed
+PartitionProgress = Published | Closed
 """The last record of a progress partition: its state."""
 
 _decoder = msgspec.json.Decoder(Published | Closed)
@@ -114,18 +114,18 @@ class Part:
         """The partition's number: the inverse of `progress_place`."""
         return self.place.partition - 1
 
-    def over(self, standing: Standing | None) -> Outcome | None:
+    def over(self, progress: PartitionProgress | None) -> Outcome | None:
         """Whether there is nothing left to do."""
-        if standing is None or (standing.epoch, standing.opening) < (self.epoch, self.opening):
+        if progress is None or (progress.epoch, progress.opening) < (self.epoch, self.opening):
             return None
-        if (standing.epoch, standing.opening) > (self.epoch, self.opening) or isinstance(standing, Closed):
+        if (progress.epoch, progress.opening) > (self.epoch, self.opening) or isinstance(progress, Closed):
             return Outcome.ENDED
-        return Outcome.PUBLISHED if standing.done else None
+        return Outcome.PUBLISHED if progress.done else None
 
-    def published(self, standing: Standing | None) -> Published:
+    def published(self, progress: PartitionProgress | None) -> Published:
         """What is visible of this epoch."""
-        if isinstance(standing, Published) and (standing.epoch, standing.opening) == (self.epoch, self.opening):
-            return standing
+        if isinstance(progress, Published) and (progress.epoch, progress.opening) == (self.epoch, self.opening):
+            return progress
         return Published(self.epoch, self.opening, 0, 0, "", done=False)
 
 
@@ -141,13 +141,13 @@ async def publish(log: Log, part: Part, result: Result, pause: Pause) -> Outcome
     """
     checked = _CheckedSlices(part, result)
 
-    async def attempt(standing: Standing | None) -> Outcome:
-        await _publish_from(log, part, checked, part.published(standing))
+    async def attempt(progress: PartitionProgress | None) -> Outcome:
+        await _publish_from(log, part, checked, part.published(progress))
         return Outcome.PUBLISHED
 
-    async def skip(standing: Standing | None) -> None:
-        if part.over(standing) is None:
-            await checked.check(part.published(standing))
+    async def skip(progress: PartitionProgress | None) -> None:
+        if part.over(progress) is None:
+            await checked.check(part.published(progress))
 
     return await _settle(log, part, skip, attempt, pause)
 
@@ -155,11 +155,11 @@ async def publish(log: Log, part: Part, result: Result, pause: Pause) -> Outcome
 async def close(log: Log, part: Part, pause: Pause) -> Outcome:
     """Make sure that nothing more of this epoch is published here."""
 
-    async def attempt(_: Standing | None) -> Outcome:
+    async def attempt(_: PartitionProgress | None) -> Outcome:
         await _transact(log, part, [], Closed(part.epoch, part.opening))
         return Outcome.ENDED
 
-    async def skip(_: Standing | None) -> None:
+    async def skip(_: PartitionProgress | None) -> None:
         pass
 
     return await _settle(log, part, skip, attempt, pause)
@@ -197,27 +197,27 @@ class _CheckedSlices:
 
 
 @dataclass(slots=True)
-class _Setbacks:
+class _Backoff:
     """What has stopped a copy, and so how long it waits."""
 
     part: Part
     patience: int = WAITS // 2
     failures: int = 0
-    """In a row, at this standing:"""
-    standing: Standing | None = None
+    """In a row, at this progress:"""
+    progress: PartitionProgress | None = None
 
-    def pauses(self, error: Aborted | Unknown, standing: Standing | None) -> int:
+    def pauses(self, error: Aborted | Unknown, progress: PartitionProgress | None) -> int:
         """How long to wait for records of another copy before initialising again. Raises ClusterError if no other copy runs
         and a transaction has failed too often."""
         if isinstance(error, Fenced):
             self.patience *= 2
             return self.patience
-        self.failures = 1 if standing != self.standing else self.failures + 1
-        self.standing = standing
+        self.failures = 1 if progress != self.progress else self.failures + 1
+        self.progress = progress
         if self.failures > FAILURES:
             raise ClusterError(
                 f"a transaction has failed {self.failures} times in a row: {error}",
-                where=f"{self.part}, slice {self.part.published(standing).slices}",
+                where=f"{self.part}, slice {self.part.published(progress).slices}",
                 hint="the brokers' logs may say more; run again when the cause is gone, the epoch goes on where it is",
             )
         return int(2 ** (self.failures - 1))
@@ -226,44 +226,44 @@ class _Setbacks:
 async def _settle(
     log: Log,
     part: Part,
-    skip: Callable[[Standing | None], Awaitable[None]],
-    attempt: Callable[[Standing | None], Awaitable[Outcome]],
+    skip: Callable[[PartitionProgress | None], Awaitable[None]],
+    attempt: Callable[[PartitionProgress | None], Awaitable[Outcome]],
     pause: Pause,
 ) -> Outcome:
     """Skip, initialise, look, and do the rest, until this copy or another is done."""
-    setbacks, pauses, why = _Setbacks(part), 0, "an earlier copy may still be publishing"
-    standing: Standing | None = None
+    backoff, pauses, why = _Backoff(part), 0, "an earlier copy may still be publishing"
+    progress: PartitionProgress | None = None
     while True:
-        standing = await _watch(log, part, standing, skip, pauses, partial(pause, f"{part} waits: {why}"))
-        if (over := part.over(standing)) is not None:
+        progress = await _watch(log, part, progress, skip, pauses, partial(pause, f"{part} waits: {why}"))
+        if (over := part.over(progress)) is not None:
             return over
         await log.renew()
-        standing, hidden = await look(log, part.place)
-        if (over := part.over(standing)) is not None and not hidden:
+        progress, hidden = await look(log, part.place)
+        if (over := part.over(progress)) is not None and not hidden:
             return over
         try:
             if hidden:
                 raise Fenced("another copy has a transaction open")
-            return await attempt(standing)
+            return await attempt(progress)
         except (Aborted, Unknown) as error:
-            standing, _ = await look(log, part.place)
-            pauses, why = setbacks.pauses(error, standing), str(error)
+            progress, _ = await look(log, part.place)
+            pauses, why = backoff.pauses(error, progress), str(error)
 
 
 async def _watch(
     log: Log,
     part: Part,
-    known: Standing | None,
-    skip: Callable[[Standing | None], Awaitable[None]],
+    known: PartitionProgress | None,
+    skip: Callable[[PartitionProgress | None], Awaitable[None]],
     pauses: int,
     pause: Callable[[], Awaitable[None]],
-) -> Standing | None:
-    """Compute what becomes visible, and fence nobody, until nothing new comes for so many pauses. The standing then."""
+) -> PartitionProgress | None:
+    """Compute what becomes visible, and fence nobody, until nothing new comes for so many pauses. The progress then."""
     quiet = 0
     while True:
-        standing, _ = await look(log, part.place)
-        await skip(standing)
-        quiet, known = (quiet + 1, known) if standing == known else (0, standing)
+        progress, _ = await look(log, part.place)
+        await skip(progress)
+        quiet, known = (quiet + 1, known) if progress == known else (0, progress)
         if quiet > pauses or part.over(known) is not None:
             return known
         await pause()
@@ -276,7 +276,7 @@ async def _publish_from(log: Log, part: Part, checked: _CheckedSlices, visible: 
         await _transact(log, part, *await checked.slice(number))
 
 
-async def _transact(log: Log, part: Part, writes: Sequence[Writes], record: Standing) -> None:
+async def _transact(log: Log, part: Part, writes: Sequence[Writes], record: PartitionProgress) -> None:
     """Rows and their progress record, together or not at all. Raises Aborted or Unknown, and FalkirkError if the cluster
     refuses the rows."""
     try:
@@ -291,34 +291,34 @@ async def _transact(log: Log, part: Part, writes: Sequence[Writes], record: Stan
         raise
 
 
-def record_of(place: TopicPartition, record: Standing) -> Writes:
+def record_of(place: TopicPartition, record: PartitionProgress) -> Writes:
     """A record for a progress partition, as JSON."""
     return Writes(place.topic, [place.partition], [None], [msgspec.json.encode(record)])
 
 
-async def look(log: Log, place: TopicPartition) -> tuple[Standing | None, bool]:
-    """The standing up to the high watermark; and whether an open transaction hides a part of it."""
+async def look(log: Log, place: TopicPartition) -> tuple[PartitionProgress | None, bool]:
+    """The progress up to the high watermark; and whether an open transaction hides a part of it."""
     position, mark = (await log.start([place]))[place], (await log.end([place]))[place]
-    standing: Standing | None = None
+    progress: PartitionProgress | None = None
     while position < mark:
         read = (await log.read_committed({place: (position, mark)}))[place]
-        standing = last_standing(read) or standing
+        progress = last_progress(read) or progress
         if read.position == position:
-            return standing, True
+            return progress, True
         position = read.position
-    return standing, False
+    return progress, False
 
 
-def last_standing(read: Read) -> Standing | None:
+def last_progress(read: Read) -> PartitionProgress | None:
     """The last record of a read of a progress partition. Raises StateError if it cannot be read."""
     for record in reversed(read.records):
         if record.value is not None:
             try:
-                standing: Standing = _decoder.decode(record.value)
+                progress: PartitionProgress = _decoder.decode(record.value)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise StateError(
                     f"the record at offset {record.offset} of a progress partition cannot be read: {error}",
                     hint="was it written by a later version of Falkirk, or by something else?",
                 ) from error
-            return standing
+            return progress
     return None

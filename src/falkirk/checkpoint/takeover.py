@@ -40,7 +40,7 @@ from falkirk.checkpoint.rollforward import (
     torn,
 )
 from falkirk.checkpoint.tasks import Owned, Phase, Revoked
-from falkirk.checkpoint.transaction import record_of, renew, taken, transact
+from falkirk.checkpoint.transaction import record_of, renew, taken_over, transact
 from falkirk.errors import OutgrownError, StateError
 
 
@@ -172,10 +172,10 @@ async def admit(log: Log, owned: Owned) -> bool:
         steps = owned.task.steps
 
         def lost(_: TopicPartition, records: Records) -> bool:
-            return owned.revoked or taken(owned.nonce, records)
+            return owned.revoked or taken_over(owned.nonce, records)
 
         read = (await read_to_marks(log, {steps: owned.read_on}, lost))[steps]
-        if taken(owned.nonce, read.records):
+        if taken_over(owned.nonce, read.records):
             return False
         owned.read_on, owned.renewed = read.position, False
     if owned.revoked:

@@ -122,16 +122,16 @@ async def renew(log: Log, mine: Sequence[Owned]) -> dict[TopicPartition, Records
             owned.renewed = True
 
     def lost(p: TopicPartition, records: Records) -> bool:
-        return taken(running[p].nonce, records)
+        return taken_over(running[p].nonce, records)
 
     found = await read_to_marks(log, {p: owned.read_on for p, owned in running.items()}, lost)
     for p, owned in running.items():
-        owned.lost = owned.lost or taken(owned.nonce, found[p].records)
+        owned.lost = owned.lost or taken_over(owned.nonce, found[p].records)
         owned.read_on = found[p].position
     return {p: read.records for p, read in found.items()}
 
 
-def taken(nonce: Nonce, records: Records) -> bool:
+def taken_over(nonce: Nonce, records: Records) -> bool:
     """After this ownership's name, another was named or wrote a step (its name may be trimmed already)."""
     return any(isinstance(r, Named | StepRecord) and r.nonce != nonce for _, r in records)
 

@@ -222,7 +222,7 @@ def bound(target: str, settings: Settings) -> tuple[App, Topics]:
     plan = load_flow(target).plan(settings.prefix)
     topics = Topics(settings.cluster())
     about(app=plan.app)
-    app = shadow_app.met(plan, settings, topics)
+    app = shadow_app.prepare_app(plan, settings, topics)
     if app.backfill is not None:
         look(app, settings.cluster())  # an open one would stop each worker
     Hosts(app, settings, topics).check_alone()

@@ -16,7 +16,7 @@ from falkirk.cli.peek import Lines, Rows, in_words
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.inspect.lineage import Answer, LineageReader
-from falkirk.runtime.inspect.lineage_step import Made, Read, sources_of, trimmed
+from falkirk.runtime.inspect.lineage_step import LineageNode, Read, sources_of, trimmed
 from falkirk.stream.access.endpoints import Row, View, plain, view_of, views_of
 from falkirk.stream.dataflow.provenance import Provenance
 from falkirk.stream.flow.load import load_flow
@@ -72,7 +72,7 @@ def why_command(
     views = [] if target is None else views_of(load_flow(target).plan(settings.prefix))
     with LineageReader(settings, Topics(settings.cluster())) as lineage:
         answer = lineage.ask(at, offset, app)
-        sources = sources_of(Made(reads=[r for made in answer.made for r in made.reads]))
+        sources = sources_of(LineageNode(reads=[r for made in answer.made for r in made.reads]))
         found: list[tuple[View, list[Row]]] = []
         for r in sources if records else ():
             view = view_of(views, r.topic) or View(r.topic, "topic", r.topic)
@@ -119,7 +119,7 @@ def _object(answer: Answer, sources: list[Read], found: list[tuple[View, list[Ro
     return shown
 
 
-def _by(origin: Provenance, made: Made) -> dict[str, Any]:
+def _by(origin: Provenance, made: LineageNode) -> dict[str, Any]:
     said = {"task": origin.task, "step": origin.step, "sequence": origin.sequence, "epoch": origin.epoch}
     return {**{name: value for name, value in said.items() if value is not None}, "made": made}
 
@@ -139,7 +139,7 @@ def _show(screen: Console, answer: Answer, sources: list[Read]) -> None:
         screen.print(Text(f"to do: {KEEP}", "yellow"))
 
 
-def _grow(tree: Tree, made: Made) -> None:
+def _grow(tree: Tree, made: LineageNode) -> None:
     """What a step read, and what is behind that."""
     if made.clock is None:
         tree.add(Text(_gone(made), "yellow"))
@@ -167,14 +167,14 @@ def _grow(tree: Tree, made: Made) -> None:
             _grow(branch.add(_who(by)), by)
 
 
-def _who(made: Made) -> Text:
+def _who(made: LineageNode) -> Text:
     if made.epoch is not None:
         part = f" of {made.stage}" if made.stage is not None else ""
         return Text.assemble((f"epoch {made.epoch:,}{part}", "bold"))
     return Text.assemble((f"step {made.step:,} of task {made.task}", "bold"))
 
 
-def _gone(made: Made) -> str:
+def _gone(made: LineageNode) -> str:
     if made.epoch is not None:
         return "its opening is deleted: the last hundred complete epochs are on record"
     if made.known is None:

@@ -21,7 +21,7 @@ from falkirk.runtime.rebuild.checks import check_ended, check_stage
 from falkirk.runtime.worker.replay import difference, rerun
 from falkirk.runtime.worker.task import outputs_of
 from falkirk.stream.circuit.broadcast import NEVER, Keeper, Run
-from falkirk.stream.dataflow.circuit import SharedRows, Slice, StepInput, Taken
+from falkirk.stream.dataflow.circuit import ShadowChunk, SharedRows, Slice, StepInput
 from falkirk.stream.dataflow.records import Headers, Records
 from falkirk.stream.dataflow.topics import Layout
 from falkirk.stream.definition.names import steps_topic
@@ -227,13 +227,13 @@ class Rereads:
                 slices.append(Slice(i.input.id, i.place.topic, i.place.partition, records))
         return slices
 
-    def take(self, task: BoundTask, at: Offset) -> Taken:
+    def take(self, task: BoundTask, at: Offset) -> ShadowChunk:
         """The next chunk of its shadow's changelog."""
         assert task.shadow is not None
         place, end = task.shadow
         found = [m for m in self._cluster.read(place, at, CHUNK) if m.offset() < end]
         after = found[-1].offset() + 1 if found else end
-        return Taken({m.key() or b"": m.value() for m in found}, after if after < end else None)
+        return ShadowChunk({m.key() or b"": m.value() for m in found}, after if after < end else None)
 
 
 class Replays:

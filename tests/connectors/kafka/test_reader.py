@@ -17,7 +17,7 @@ from falkirk.connectors.kafka import reader as reader_module
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.division import DivisionReader
 from falkirk.connectors.kafka.errors import Words
-from falkirk.connectors.kafka.lag import Counts, Left, lag
+from falkirk.connectors.kafka.lag import Counts, Remaining, lag
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import UnreachableError
@@ -103,7 +103,7 @@ def test_a_short_way_to_the_end_is_counted_without_the_markers_on_it(kafka: str,
 
     counts = Counts(Cluster(kafka))
     try:
-        before, done, far = (Left(place, Offset(at), mark) for at in (10, 11, 0))
+        before, done, far = (Remaining(place, Offset(at), mark) for at in (10, 11, 0))
         counted = counts.of([before, done, far])
         assert [lag(left, counted) for left in (before, done, far)] == [1, 0, 12]
     finally:

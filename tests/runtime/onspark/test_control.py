@@ -15,7 +15,7 @@ from falkirk.connectors.kafka.topic_settings import CONTROL
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.messages.orders import Orders, forget, order_to_leave
+from falkirk.runtime.messages.orders import LeaveListener, forget, order_to_leave
 from falkirk.runtime.messages.protocol import EpochReport, Report, TaskReport
 from falkirk.runtime.messages.reports import ReportSender, announced, read_reports
 from falkirk.runtime.spark_workers.task import Forward, own_state_dir
@@ -31,9 +31,12 @@ def control(kafka: str, topic_prefix: str) -> str:
 @pytest.mark.kafka
 def test_the_order_to_leave_reaches_the_tasks_of_its_run_whenever_they_begin(kafka: str, control: str) -> None:
     cluster = Cluster(kafka)
-    with closing(Orders(cluster, control, "one")) as early, closing(Orders(cluster, control, "two")) as other:
+    with (
+        closing(LeaveListener(cluster, control, "one")) as early,
+        closing(LeaveListener(cluster, control, "two")) as other,
+    ):
         order_to_leave(cluster, control, "one")
-        with closing(Orders(cluster, control, "one")) as late:
+        with closing(LeaveListener(cluster, control, "one")) as late:
             assert early.leave.wait(10)
             assert late.leave.wait(10)
         time.sleep(1.5)

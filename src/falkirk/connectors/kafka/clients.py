@@ -93,7 +93,7 @@ def hidden(text: str, settings: Mapping[str, Any]) -> str:
     return text
 
 
-def meet(who: Consumer | AdminClient, topic: str) -> None:
+def fetch_metadata(who: Consumer | AdminClient, topic: str) -> None:
     """Let a client find the leaders of a topic that is new to it. By itself, an idle consumer looks for them once a second,
     and `list_offsets` of a client without a connection may look again after three.
 

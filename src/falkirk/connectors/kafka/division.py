@@ -12,11 +12,11 @@ from confluent_kafka import Consumer, Message
 
 from falkirk.checkpoint.ids import Offset, TopicPartition, name_of
 from falkirk.checkpoint.ports import Ranges
-from falkirk.connectors.kafka.clients import client, meet
+from falkirk.connectors.kafka.clients import client, fetch_metadata
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.errors import Words
 from falkirk.connectors.kafka.places import ours, theirs
-from falkirk.connectors.kafka.reader import ended, taken, trimmed
+from falkirk.connectors.kafka.reader import ended, poll_batch, trimmed
 from falkirk.errors import UnreachableError
 
 BATCH = 5_000
@@ -65,7 +65,7 @@ class DivisionReader:
         if not starts:
             return
         for topic in {p.topic for p in starts}:
-            meet(self._consumer, name_of(topic))
+            fetch_metadata(self._consumer, name_of(topic))
         self._consumer.incremental_assign([theirs(p, o) for p, o in starts.items()])
         self._ahead |= {p: [] for p in starts}
         self._position |= starts
@@ -73,7 +73,7 @@ class DivisionReader:
     def _fill(self) -> bool:
         """Take what has come; whether it was anything."""
         before = dict(self._position)
-        messages = taken(self._consumer, BATCH)
+        messages = poll_batch(self._consumer, BATCH)
         if any(map(Message.error, messages)):
             messages = [m for m in messages if m.error() is None or self._note(m)]
         if len(self._ahead) == 1:  # asking each message for its place costs as much as taking it

@@ -14,7 +14,7 @@ from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.epochs import EpochRecord, encode
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.ports import Ranges, Read, Unknown
-from falkirk.checkpoint.publishing import Outcome, Part, Standing, close, last_standing
+from falkirk.checkpoint.publishing import Outcome, Part, PartitionProgress, close, last_progress
 from falkirk.connectors.kafka.config import Cluster, logger
 from falkirk.connectors.kafka.control import append
 from falkirk.connectors.kafka.log import KafkaLog
@@ -53,17 +53,19 @@ class KafkaEpochLog:
         """What is committed in the ranges."""
         return self._reader.read(ranges, committed=True)
 
-    def standings(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[Standing | None, Offset]]:
-        """The standings of result partitions, as far as decided, each with the offset of its record."""
+    def progress_by_part(
+        self, places: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, tuple[PartitionProgress | None, Offset]]:
+        """The decided progress of result partitions, each with the offset of its record."""
         at = self._reader.watermarks(places, end=False)
         marks = self._reader.watermarks(places, end=True)
-        found: dict[TopicPartition, tuple[Standing | None, Offset]] = dict.fromkeys(places, (None, Offset(0)))
+        found: dict[TopicPartition, tuple[PartitionProgress | None, Offset]] = dict.fromkeys(places, (None, Offset(0)))
         while behind := {p: (at[p], marks[p]) for p in at if at[p] < marks[p]}:
             for place, read in self._reader.read(behind, committed=True).items():
-                if (standing := last_standing(read)) is not None:
-                    found[place] = standing, read.records[-1].offset
+                if (progress := last_progress(read)) is not None:
+                    found[place] = progress, read.records[-1].offset
                 if read.position == at[place]:
-                    del at[place]  # an open transaction is in the way: its standing is not decided
+                    del at[place]  # an open transaction is in the way: its progress is not decided
                 else:
                     at[place] = read.position
         return found

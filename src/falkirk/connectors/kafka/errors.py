@@ -41,7 +41,7 @@ OLDEST = "2.8"
 
 _TOO_OLD = Words("the broker is too old", f"Falkirk needs Kafka {OLDEST} or later")
 _CREDENTIALS = Words(
-    "the broker refused the credentials", "check sasl.username, sasl.password and sasl.mechanism ({given})"
+    "the broker refused the credentials", "check sasl.username, sasl.password and sasl.mechanism ({settings})"
 )
 _RIGHTS = "falkirk check APP:FLOW says which right is missing; falkirk topics APP:FLOW --acls --user NAME prints all"
 _STARTED_AGAIN = (
@@ -83,7 +83,7 @@ _WORDS: dict[int, Words] = {
     KafkaError._AUTHENTICATION: _CREDENTIALS,
     KafkaError._SSL: Words(
         "no secure connection to the broker",
-        "check security.protocol, ssl.ca.location ({given}) and the address's port",
+        "check security.protocol, ssl.ca.location ({settings}) and the address's port",
     ),
     KafkaError.UNSUPPORTED_VERSION: _TOO_OLD,
     KafkaError._UNSUPPORTED_FEATURE: _TOO_OLD,
@@ -165,7 +165,9 @@ def translate(error: KafkaError, where: str = "", cluster: str = "") -> FalkirkE
     words = _WORDS.get(error.code())
     if words is None:
         return None
-    return words.kind(f"{words.what}: {error.str()}", where=where, hint=words.hint.format(given=given(cluster)))
+    return words.kind(
+        f"{words.what}: {error.str()}", where=where, hint=words.hint.format(settings=settings_place(cluster))
+    )
 
 
 def in_words(error: KafkaException, where: str) -> FalkirkError:
@@ -176,12 +178,12 @@ def in_words(error: KafkaException, where: str) -> FalkirkError:
     return translate(cause, where) or ClusterError(f"the cluster refused a request: {cause.str()}", where=where)
 
 
-def given(cluster: str) -> str:
+def settings_place(cluster: str) -> str:
     """Where a user gives a client's settings, by its cluster's name."""
     return f"[cluster.{cluster}.kafka]" if cluster else "--set, or [kafka]"
 
 
-def told(answer: ListOffsetsResultInfo) -> Offset:
+def found_offset(answer: ListOffsetsResultInfo) -> Offset:
     """The offset that `list_offsets` found. Raises KafkaException if no broker gave it: if a broker falls silent after the
     request, librdkafka (2.16) drops the error and answers with a meaningless offset. A reader that took this for the end
     of a log would believe it has read it all."""

@@ -19,7 +19,7 @@ from falkirk.cadence import Cadence
 from falkirk.checkpoint.ids import Millis, Offset, TopicPartition, cluster_of
 from falkirk.connectors.kafka.clients import client
 from falkirk.connectors.kafka.config import Cluster, logger
-from falkirk.connectors.kafka.errors import told
+from falkirk.connectors.kafka.errors import found_offset
 from falkirk.connectors.kafka.places import by_cluster, ours, theirs
 
 PATIENCE = 5.0
@@ -82,7 +82,7 @@ def _ends(
     asked = {theirs(place): place for place in places}
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     answers = admin.list_offsets(dict.fromkeys(asked, latest), isolation_level=level, request_timeout=PATIENCE)
-    return {asked[p]: told(future.result()) for p, future in answers.items()}
+    return {asked[p]: found_offset(future.result()) for p, future in answers.items()}
 
 
 def _dated(cluster: Cluster, behind: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, Millis]:

@@ -18,7 +18,7 @@ FEW = 10
 """So few are looked at one by one."""
 
 
-class Left(NamedTuple):
+class Remaining(NamedTuple):
     """What a reader has left in one partition."""
 
     place: TopicPartition
@@ -26,10 +26,10 @@ class Left(NamedTuple):
     mark: Offset
 
 
-def lag(left: Left, counted: Mapping[Left, int]) -> int:
+def lag(left: Remaining, counted: Mapping[Remaining, int]) -> int:
     """Records that are left, as far as known.
 
-    >>> left = Left(TopicPartition("bids", 0), Offset(7), Offset(8))
+    >>> left = Remaining(TopicPartition("bids", 0), Offset(7), Offset(8))
     >>> lag(left, {}), lag(left, {left: 0})
     (1, 0)
     """
@@ -41,9 +41,9 @@ class Counts:
 
     def __init__(self, cluster: Cluster) -> None:
         self._reader = CommittedReader(cluster)
-        self._counted: dict[Left, int] = {}
+        self._counted: dict[Remaining, int] = {}
 
-    def of(self, all_left: Iterable[Left]) -> Mapping[Left, int]:
+    def of(self, all_left: Iterable[Remaining]) -> Mapping[Remaining, int]:
         """How many records the short ranges hold. Blocks while the cluster cannot be reached."""
         few = {left for left in all_left if 0 < left.mark - left.position <= FEW}
         counted = {left: n for left, n in self._counted.items() if left in few}

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from confluent_kafka import Consumer, Message
 
 from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of, name_of
-from falkirk.connectors.kafka.clients import client, meet
+from falkirk.connectors.kafka.clients import client, fetch_metadata
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.places import ours, theirs
-from falkirk.connectors.kafka.reader import STUCK_AFTER, ended, taken, trimmed
+from falkirk.connectors.kafka.reader import STUCK_AFTER, ended, poll_batch, trimmed
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
 
 ALL = 1 << 62
@@ -35,7 +35,7 @@ class TopicPeek:
         self._places = [TopicPartition(topic.name, p) for p in range(topic.partitions)]
         self._at: dict[TopicPartition, Offset] = {}
         """Where `coming` begins: behind all that was read."""
-        meet(self._consumer, name_of(topic.name))
+        fetch_metadata(self._consumer, name_of(topic.name))
 
     def first(self, count: int, start: int = 0) -> list[Message]:
         """The first `count` present records from an offset on (in each partition)."""
@@ -79,7 +79,7 @@ class TopicPeek:
         """The records after all that was read, as they come; an empty list if none comes for a moment. Never ends."""
         self._assign(self._at)
         while True:
-            messages = taken(self._consumer, 1000)
+            messages = poll_batch(self._consumer, 1000)
             for message in messages:
                 self._check(message)
             yield [m for m in messages if m.error() is None]
@@ -105,7 +105,7 @@ class TopicPeek:
         self._at |= {p: start for p, (start, _) in ranges.items()}
         self._assign({p: self._at[p] for p in left})
         while left:
-            for message in taken(self._consumer, 1000):
+            for message in poll_batch(self._consumer, 1000):
                 place, offset = self.place(message), Offset(message.offset() or 0)
                 if message.error() is None:
                     stopped.pop(place, None)

@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import LogRecord, Ranges, Read
-from falkirk.connectors.kafka.clients import client, meet
+from falkirk.connectors.kafka.clients import client, fetch_metadata
 from falkirk.connectors.kafka.config import READER, Cluster, logger
-from falkirk.connectors.kafka.errors import told, translate
+from falkirk.connectors.kafka.errors import found_offset, translate
 from falkirk.state.store import Changes
 
 CHUNK = 100_000
@@ -42,16 +42,16 @@ class _PooledConsumer:
     """A consumer that one thread at a time uses."""
 
     consumer: Consumer
-    met: set[str] = field(default_factory=set)
-    """Topics whose leaders it has met."""
+    fetched: set[str] = field(default_factory=set)
+    """Topics whose leaders it knows."""
     standing: tuple[TopicPartition, Offset] | None = None
     """Which changelog it stands in, and where, between two chunks of it."""
 
     def assign(self, positions: Mapping[TopicPartition, Offset]) -> None:
         """Read from there."""
-        for topic in {p.topic for p in positions} - self.met:
-            meet(self.consumer, topic)
-            self.met.add(topic)
+        for topic in {p.topic for p in positions} - self.fetched:
+            fetch_metadata(self.consumer, topic)
+            self.fetched.add(topic)
         self.standing = None
         self.consumer.assign([KafkaPartition(p.topic, p.partition, start) for p, start in positions.items()])
 
@@ -68,7 +68,7 @@ class BoundedReader:
         self._back = threading.Condition()
         self._admin = client(AdminClient, cluster.settings())
         self._led: set[str] = set()
-        """Topics whose leaders the admin client has met."""
+        """Topics whose leaders the admin client knows."""
 
     def _made(self, committed: bool) -> _PooledConsumer:
         return _PooledConsumer(client(Consumer, self._cluster.reader(committed=committed)))
@@ -104,12 +104,12 @@ class BoundedReader:
         asked = {KafkaPartition(p.topic, p.partition): spec for p in partitions}
         while True:
             for topic in {p.topic for p in partitions} - self._led:
-                meet(self._admin, topic)
+                fetch_metadata(self._admin, topic)
                 self._led.add(topic)
             level, found = IsolationLevel.READ_UNCOMMITTED, dict[TopicPartition, Offset]()
             for p, future in self._admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER).items():
                 try:
-                    found[TopicPartition(p.topic, p.partition)] = told(future.result())
+                    found[TopicPartition(p.topic, p.partition)] = found_offset(future.result())
                 except KafkaException as error:
                     if known := translate(error.args[0], f"topic {p.topic}"):
                         raise known from error
@@ -136,7 +136,7 @@ class BoundedReader:
         waiting, got, came = set(ranges), 0, time.monotonic()
         stopped: dict[TopicPartition, float] = {}
         while waiting and got < most:
-            messages = taken(consumer, min(most, 10_000))
+            messages = poll_batch(consumer, min(most, 10_000))
             if messages:
                 came = time.monotonic()
             elif time.monotonic() - came > ANSWER:
@@ -194,7 +194,7 @@ class BoundedReader:
         changes: dict[bytes, bytes | None] = {}
         position, stopped, came = start, time.monotonic() + 3600, time.monotonic()
         while position < end and len(changes) < CHANGES and time.monotonic() - stopped < STUCK_AFTER:
-            messages = taken(consumer, CHANGES)
+            messages = poll_batch(consumer, CHANGES)
             if messages:
                 came = time.monotonic()
             elif time.monotonic() - came > ANSWER:
@@ -231,7 +231,7 @@ def _choose(idle: list[_PooledConsumer], standing: tuple[TopicPartition, Offset]
     return None
 
 
-def taken(consumer: Consumer, most: int) -> list[Message]:
+def poll_batch(consumer: Consumer, most: int) -> list[Message]:
     """What has come, or comes first within 20 ms. (`consume` alone would wait for as many as it may take.)"""
     first = consumer.poll(0.02)
     return [] if first is None else [first, *consumer.consume(most, 0)]

@@ -9,7 +9,7 @@ from itertools import groupby
 from confluent_kafka import Consumer, KafkaError, Message
 
 from falkirk.checkpoint.ids import Offset, TopicPartition, address, name_of
-from falkirk.connectors.kafka.clients import client, meet
+from falkirk.connectors.kafka.clients import client, fetch_metadata
 from falkirk.connectors.kafka.config import SOURCE, Cluster, logger
 from falkirk.connectors.kafka.errors import translate
 from falkirk.connectors.kafka.places import ours, theirs
@@ -37,7 +37,7 @@ class SourceReader:
         """Begin to read partitions at the given offsets."""
         if positions:
             for topic in {p.topic for p in positions} - {p.topic for p in self._assigned}:
-                meet(self._consumer, name_of(topic))
+                fetch_metadata(self._consumer, name_of(topic))
             self._consumer.incremental_assign([theirs(p, o) for p, o in positions.items()])
             self._assigned |= positions.keys()
             for place in positions:

@@ -24,9 +24,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from falkirk.checkpoint.ids import Offset, TopicPartition, address, cluster_of
 from falkirk.connectors.kafka.certificates import distrust
-from falkirk.connectors.kafka.clients import client, is_unheard, meet
+from falkirk.connectors.kafka.clients import client, fetch_metadata, is_unheard
 from falkirk.connectors.kafka.config import Cluster, logger
-from falkirk.connectors.kafka.errors import LOADING, MOVED, OLDEST, given, in_words, told, translate
+from falkirk.connectors.kafka.errors import LOADING, MOVED, OLDEST, found_offset, in_words, settings_place, translate
 from falkirk.connectors.kafka.members import Group, group_of
 from falkirk.connectors.kafka.pending_answer import PendingAnswer
 from falkirk.connectors.kafka.places import names_by_cluster, parted, theirs
@@ -86,8 +86,8 @@ class Topics:
                 raise ClusterError(
                     f"the broker's certificate is not to be trusted: {why}",
                     where=where,
-                    hint=f"is it certified by whom ssl.ca.location names ({given(self._cluster.name)}), for this address, "
-                    "and in date?",
+                    hint="is it certified by whom ssl.ca.location names "
+                    f"({settings_place(self._cluster.name)}), for this address, and in date?",
                 ) from error
             hint = "is Kafka running, and is the address right?"
             raise translate(cause, where, self._cluster.name) or UnreachableError(
@@ -283,7 +283,7 @@ class Topics:
             for p, future in self._admin.list_offsets(asked, isolation_level=level, request_timeout=timeout).items():
                 topic = address(self._cluster.name, p.topic)
                 try:
-                    found[TopicPartition(topic, p.partition)] = told(future.result())
+                    found[TopicPartition(topic, p.partition)] = found_offset(future.result())
                 except KafkaException as error:
                     if error.args[0].code() not in MOVED or time.monotonic() > deadline:
                         raise in_words(error, f"topic {topic}") from error
@@ -292,7 +292,7 @@ class Topics:
                 time.sleep(0.1)
                 self._admin = client(AdminClient, self._settings)
                 for topic in {p.topic for p in asked}:
-                    meet(self._admin, topic)
+                    fetch_metadata(self._admin, topic)
         return found
 
     def trim(self, below: Mapping[TopicPartition, Offset]) -> None:

@@ -10,7 +10,7 @@ from falkirk.checkpoint.epochs import Epochs, Opened, OutputEnds
 from falkirk.checkpoint.ids import InputPartition, Offset, TopicPartition
 from falkirk.checkpoint.publishing import Part, progress_place
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
-from falkirk.stream.backfill import BackfillJob, BackfillStage, Turn
+from falkirk.stream.backfill import BackfillJob, BackfillStage, HistoryTask
 from falkirk.stream.batch import BatchStage, Job, Piece
 from falkirk.stream.dataflow.topics import Accepts
 
@@ -97,7 +97,7 @@ class BoundBatch:
         """For each output, whether only the last record of a key counts."""
         return [False] * len(self.outputs)
 
-    def pieces(self, opened: Opened) -> Sequence[Piece | Turn]:
+    def pieces(self, opened: Opened) -> Sequence[Piece | HistoryTask]:
         """The division, cut. Pieces of one partition lie apart: tasks that begin together read best from several."""
         number = {source.topic: i for i, source in enumerate(self.stage.inputs)}
         cut = []

@@ -20,7 +20,7 @@ from falkirk.stream.dataflow.records import Records
 
 
 @dataclass(slots=True)
-class Divisions:
+class DivisionReaders:
     """A reader for each task and each cluster that it reads from, positioned where it was last read."""
 
     cluster: Cluster

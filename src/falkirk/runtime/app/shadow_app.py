@@ -34,14 +34,14 @@ from falkirk.stream.stages.stage import PhysicalStage
 from falkirk.wording import counted
 
 
-def met(plan: Plan, settings: Settings, topics: Topics) -> App:
+def prepare_app(plan: Plan, settings: Settings, topics: Topics) -> App:
     """What these settings run: the flow, or a shadow of it. Raises as `prepare` does."""
     return shadow(plan, settings, topics) if settings.beside else prepare(plan, settings, topics)
 
 
 def shadow(plan: Plan, settings: Settings, topics: Topics) -> App:
     """The app that rebuilds the operators that the settings name. Raises as `shadow_plan` and `prepare` do."""
-    found, known = _looked_at(plan, settings, topics)
+    found, known = _preflight(plan, settings, topics)
     beside = identity_of(known, found.past.begins)
     own = _plan(found, known, settings)
     app = prepare(own, replace(settings, rebuild=()), topics, beside=beside)
@@ -56,10 +56,10 @@ def shadow(plan: Plan, settings: Settings, topics: Topics) -> App:
 def shadow_plan(plan: Plan, settings: Settings, topics: Topics) -> Plan:
     """Its plan. Raises ConfigError if nothing is to be rebuilt, or only in the steps of the app itself; StateError and
     SourceError if it cannot be rebuilt at all."""
-    return _plan(*_looked_at(plan, settings, topics), settings)
+    return _plan(*_preflight(plan, settings, topics), settings)
 
 
-def _looked_at(plan: Plan, settings: Settings, topics: Topics) -> tuple[Preflight, LayoutRecord]:
+def _preflight(plan: Plan, settings: Settings, topics: Topics) -> tuple[Preflight, LayoutRecord]:
     with closing(ControlTopic(settings.cluster(), control_topic(settings.prefix, plan.app))) as record:
         found = preflight(plan, settings, topics, record)
     known = found.past.layout

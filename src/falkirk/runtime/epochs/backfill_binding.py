@@ -9,7 +9,7 @@ from falkirk.checkpoint.epochs import Epochs, Opened
 from falkirk.checkpoint.ids import InputPartition, TopicPartition
 from falkirk.runtime.app.app import App, BoundTask
 from falkirk.runtime.app.batch_part import BoundBatch
-from falkirk.stream.backfill import BackfillJob, BackfillStage, History, Turn
+from falkirk.stream.backfill import BackfillJob, BackfillStage, History, HistoryTask
 from falkirk.stream.backfill.stage import backfill_stage
 from falkirk.stream.batch import Piece
 from falkirk.stream.dataflow.topics import Layout
@@ -37,7 +37,7 @@ class BoundBackfill(BoundBatch):
             incarnation=self.incarnation,
         )
 
-    def pieces(self, opened: Opened) -> Sequence[Piece | Turn]:
+    def pieces(self, opened: Opened) -> Sequence[Piece | HistoryTask]:
         """The histories that begin: those of tasks that read only sources."""
         assert isinstance(self.stage, BackfillStage)
         pieces = self._pieces(self.stage, opened)

@@ -19,7 +19,7 @@ from typing import Literal, Protocol
 from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.epochs import Abandoned, Completed, Epochs, Opened, catch_up, division, fresh, propose
 from falkirk.checkpoint.ids import InputPartition, Offset, TopicPartition
-from falkirk.checkpoint.publishing import Outcome, Part, Published, Standing
+from falkirk.checkpoint.publishing import Outcome, Part, PartitionProgress, Published
 from falkirk.connectors.kafka.config import Cluster, logger
 from falkirk.connectors.kafka.epochs import KafkaEpochLog, close_part, publisher
 from falkirk.connectors.kafka.topics import Topics
@@ -41,7 +41,7 @@ class Stopped(Exception):
 
 
 Tell = Callable[[EpochReport], None]
-Standings = Mapping[TopicPartition, tuple[Standing | None, Offset]]
+Standings = Mapping[TopicPartition, tuple[PartitionProgress | None, Offset]]
 """The state of result partitions, each with the position of the record that tells it."""
 State = Literal["opened", "running", "complete", "abandoned"]
 
@@ -154,8 +154,8 @@ class Driver:
         batch, opened = self._batch, epochs.opened
         assert opened is not None
         parts = batch.parts(epochs)
-        standings = self._log.standings(batch.progress)
-        if not _published(parts, standings):
+        progress_by_part = self._log.progress_by_part(batch.progress)
+        if not _published(parts, progress_by_part):
             self._check(opened)
             rows = sum(r.end - r.start for r in opened.division)
             self._say(opened, "opened", f"of {counted(rows, 'record')}")
@@ -168,9 +168,9 @@ class Driver:
                 )
             except Stopped:
                 return
-            standings = self._log.standings(batch.progress)
-        if _published(parts, standings):
-            self._complete(epochs, opened, standings)
+            progress_by_part = self._log.progress_by_part(batch.progress)
+        if _published(parts, progress_by_part):
+            self._complete(epochs, opened, progress_by_part)
         else:
             time.sleep(LOOK)  # another driver ends the epoch
 
@@ -195,15 +195,15 @@ class Driver:
         if epochs.opened is not opened or epochs.abandon or not epochs.open:
             raise Stopped
 
-    def _complete(self, epochs: Epochs, opened: Opened, standings: Standings) -> None:
-        rows = sum(s.rows for s, _ in standings.values() if isinstance(s, Published))
+    def _complete(self, epochs: Epochs, opened: Opened, progress_by_part: Standings) -> None:
+        rows = sum(s.rows for s, _ in progress_by_part.values() if isinstance(s, Published))
         completed = Completed(opened.epoch, self._clock.now(), self._batch.output_ends(self._topics), rows)
         run(propose(self._log, self._batch.openings, epochs, completed))
         if epochs.ended == completed:
             self._say(
                 opened, "complete", f"{counted(rows, 'record')} in {(completed.clock - opened.clock) / 1000:.1f} s"
             )
-        self._trim(epochs, standings)
+        self._trim(epochs, progress_by_part)
 
     def _abandon(self, epochs: Epochs) -> None:
         """Close every result partition; only then is the epoch over."""
@@ -215,19 +215,19 @@ class Driver:
         run(propose(self._log, self._batch.openings, epochs, Abandoned(opened.epoch, self._clock.now(), "asked for")))
         self._say(opened, "abandoned", "its published results stay until the next epoch replaces them")
 
-    def _trim(self, epochs: Epochs, standings: Standings) -> None:
+    def _trim(self, epochs: Epochs, progress_by_part: Standings) -> None:
         """Nobody reads below the oldest epoch that is kept, nor below the last record of a result partition."""
         if epochs.kept and not epochs.open:
-            last = {place: at for place, (_, at) in standings.items()}
+            last = {place: at for place, (_, at) in progress_by_part.items()}
             self._topics.trim({self._batch.openings: epochs.kept[0].opening, **last})
 
     def _say(self, opened: Opened, state: State, words: str, done: int = 0, of: int = 0) -> None:
         self._tell(EpochReport(self._batch.stage.id, opened.epoch, state, words, done, of, self._compute.ui))
 
 
-def _published(parts: Sequence[Part], standings: Standings) -> bool:
+def _published(parts: Sequence[Part], progress_by_part: Standings) -> bool:
     """Whether every result partition of the epoch is published."""
-    return all(part.over(standings[part.place][0]) is Outcome.PUBLISHED for part in parts)
+    return all(part.over(progress_by_part[part.place][0]) is Outcome.PUBLISHED for part in parts)
 
 
 def _reaches(epochs: Epochs, target: Mapping[InputPartition, Offset]) -> bool:

@@ -24,7 +24,7 @@ from falkirk.runtime.host.clock import timekeeper
 from falkirk.runtime.host.identity import word
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.protocol import Ready
-from falkirk.runtime.processes.process import Pipe, be_child, met, watch_supervisor
+from falkirk.runtime.processes.process import Pipe, be_child, load_app, watch_supervisor
 
 NICE = 10
 
@@ -40,7 +40,7 @@ def main() -> None:
 def _drive(settings: Settings, pipe: Pipe, stop: threading.Event) -> None:
     if settings.spark.startswith("local"):
         os.nice(NICE)  # Spark's processes will be as nice: the stream beside them must not wait for them
-    app, topics = met(settings, pipe)
+    app, topics = load_app(settings, pipe)
     threading.Thread(target=watch_supervisor, daemon=True).start()
     pipe.say(Ready())
     drive(app, settings, topics, stop.is_set, pipe.say, until_end="end" in sys.argv[2:])

@@ -19,7 +19,7 @@ from falkirk.connectors.kafka.peek import TopicPeek
 from falkirk.connectors.kafka.topics import TopicInfo, Topics
 from falkirk.errors import ClusterError, ConfigError
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.inspect.lineage_step import Made, Read, Tracer
+from falkirk.runtime.inspect.lineage_step import LineageNode, Read, Tracer
 from falkirk.runtime.layout.layout import LayoutRecord, read_layout
 from falkirk.stream.dataflow.provenance import Provenance, provenances
 from falkirk.stream.dataflow.records import Message
@@ -34,7 +34,7 @@ class Answer:
     record: KafkaMessage
     origins: list[Provenance]
     """For a record of an edge there may be several."""
-    made: list[Made]
+    made: list[LineageNode]
     """By each of them."""
 
 
@@ -137,7 +137,7 @@ class LineageReader:
         with closing(ControlTopic(self.settings.cluster(), control_topic(self.settings.prefix, app))) as control:
             return read_layout(control)
 
-    def _epoch(self, app: str, layout: LayoutRecord, topic: str, number: int) -> Made:
+    def _epoch(self, app: str, layout: LayoutRecord, topic: str, number: int) -> LineageNode:
         """The opening of an epoch says what it reads."""
         begins = epochs_topic(self.settings.prefix, app, "")
         for name in sorted(t for t, record in layout.topics.items() if record.role == "epochs"):
@@ -152,8 +152,10 @@ class LineageReader:
                         for r in opened.division
                     ]
                     stage = name.removeprefix(begins)
-                    return Made(epoch=number, stage=stage, clock=opened.clock, owner=opened.driver or None, reads=reads)
-        return Made(epoch=number)
+                    return LineageNode(
+                        epoch=number, stage=stage, clock=opened.clock, owner=opened.driver or None, reads=reads
+                    )
+        return LineageNode(epoch=number)
 
 
 def _wrote(layout: LayoutRecord, topic: str, origin: Provenance) -> bool:

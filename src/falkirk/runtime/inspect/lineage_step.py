@@ -45,11 +45,11 @@ class Read(msgspec.Struct, kw_only=True, omit_defaults=True):
     kind: Literal["source", "edge"] = "source"
     kept_from: int | None = None
     """Where the topic begins now, if that is behind the range's start: earlier records are deleted."""
-    by: list[Made] = []
+    by: list[LineageNode] = []
     """For an edge: the steps that wrote the records in the range."""
 
 
-class Made(msgspec.Struct, kw_only=True, omit_defaults=True):
+class LineageNode(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A step or an epoch, and what it read. Without `clock`, its record no longer exists."""
 
     task: str | None = None
@@ -82,31 +82,31 @@ class Tracer:
     prefix: str
     topics: CommittedRecords
     _steps: dict[str, dict[int, StepRecord]] = field(default_factory=dict)
-    _made: dict[tuple[str, int], Made] = field(default_factory=dict)
+    _nodes: dict[tuple[str, int], LineageNode] = field(default_factory=dict)
 
-    def trace(self, origin: Provenance) -> Made:
+    def trace(self, origin: Provenance) -> LineageNode:
         """The step that wrote a record, with all steps behind it."""
         assert origin.task is not None
         assert origin.step is not None
         known = (origin.task, origin.step)
-        if known not in self._made:
-            self._made[known] = self._step(*known)
-        return self._made[known]
+        if known not in self._nodes:
+            self._nodes[known] = self._step(*known)
+        return self._nodes[known]
 
-    def _step(self, task: str, number: int) -> Made:
+    def _step(self, task: str, number: int) -> LineageNode:
         steps = self._steps_of(task)
         if (record := steps.get(number)) is None:
             first = min(steps, default=None)
             if first is None:
-                return Made(task=task, step=number)
+                return LineageNode(task=task, step=number)
             upto = [self._range(r, 0, r.start) for r in steps[first].division]
-            return Made(task=task, step=number, known=(first, max(steps)), upto=upto if number < first else [])
+            return LineageNode(task=task, step=number, known=(first, max(steps)), upto=upto if number < first else [])
         division = record.division if record.corrects < 0 else _corrected(steps, record)
         reads = [self._range(r, r.start, r.end) for r in division if r.start < r.end]
         for read in reads:
             if read.kind == "edge":
                 self._follow(read)
-        return Made(
+        return LineageNode(
             task=task,
             step=number,
             clock=record.clock,
@@ -140,7 +140,7 @@ class Tracer:
         return self._steps[task]
 
 
-def trimmed(made: Made) -> bool:
+def trimmed(made: LineageNode) -> bool:
     """Whether the search ended at a step record or an edge that was deleted, though the app still exists."""
     if made.task is not None and made.clock is None:
         return made.known is None or (made.step or 0) < made.known[0]
@@ -160,12 +160,12 @@ def place_of(layout: LayoutRecord, topic: str, task: str) -> TopicPartition | No
     return TopicPartition(topic, tasks.index(task)) if task in tasks else None
 
 
-def sources_of(made: Made) -> list[Read]:
+def sources_of(made: LineageNode) -> list[Read]:
     """All ranges of sources behind a step, joined where they touch.
 
     >>> a, b = Read(topic="t", partition=0, start=0, end=3), Read(topic="t", partition=0, start=3, end=5)
-    >>> [(r.start, r.end) for r in sources_of(Made(reads=[b, Read(topic="e", partition=0, start=0, end=1, kind="edge",
-    ...     by=[Made(reads=[a])])]))]
+    >>> [(r.start, r.end) for r in sources_of(LineageNode(reads=[b, Read(topic="e", partition=0, start=0, end=1, kind="edge",
+    ...     by=[LineageNode(reads=[a])])]))]
     [(0, 5)]
     """
     found: list[Read] = []

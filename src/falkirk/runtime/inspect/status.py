@@ -17,7 +17,7 @@ from falkirk.checkpoint.reading import Records
 from falkirk.checkpoint.records import Named, Released
 from falkirk.checkpoint.tasks import Phase
 from falkirk.connectors.kafka.held import SAY_AFTER, held
-from falkirk.connectors.kafka.lag import Counts, Left, lag
+from falkirk.connectors.kafka.lag import Counts, Remaining, lag
 from falkirk.connectors.kafka.members import Member
 from falkirk.connectors.kafka.places import by_cluster
 from falkirk.connectors.kafka.topics import Topics
@@ -279,12 +279,14 @@ def _inputs(
     left = [[(r.partition.place, r.end, marks.get(r.partition.place)) for r in division] for division in divisions]
     counts = Counts(settings.cluster())
     try:
-        counted = counts.of(Left(place, end, mark) for some in left for place, end, mark in some if mark is not None)
+        counted = counts.of(
+            Remaining(place, end, mark) for some in left for place, end, mark in some if mark is not None
+        )
     finally:
         counts.close()
 
     def status(place: TopicPartition, end: Offset, mark: Offset | None) -> InputStatus:
-        return InputStatus(*place, end, None if mark is None else lag(Left(place, end, mark), counted))
+        return InputStatus(*place, end, None if mark is None else lag(Remaining(place, end, mark), counted))
 
     return [[status(*one) for one in some] for some in left], silent
 

@@ -99,14 +99,14 @@ def as_recorded(known: LayoutRecord | None, stages: Sequence[Stage], rebuilt: Co
     for was in known.stages:
         same = by_id.get(was.id) or next((s for s in strangers if _continues(was, s)), None)
         if same is not None:
-            found.append(same.known_as(was.id, was.state, rebuilt))
+            found.append(same.with_recorded_schema(was.id, was.state, rebuilt))
             strangers = [s for s in strangers if s is not same]
     return [*found, *strangers]
 
 
 def _continues(was: StageRecord, stage: Stage) -> bool:
     """Whether it reads exactly what that stage read, and continues some of its state, if that had any."""
-    change = schema.change(was.state, stage.known_as(was.id, was.state).state_schema)
+    change = schema.change(was.state, stage.with_recorded_schema(was.id, was.state).state_schema)
     return inputs_of(stage) == was.inputs and bool(not was.stateful or change.kept or change.moved)
 
 

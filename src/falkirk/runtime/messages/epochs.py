@@ -60,10 +60,10 @@ class BatchPart:
         if opened is None:
             return EpochStatus(self._stage, None, "none", None, 0, 0, 0, len(self._progress), complete, None)
         published = rows = 0
-        for place, (current_requests, _) in self._log.standings(self._progress).items():
+        for place, (progress, _) in self._log.progress_by_part(self._progress).items():
             part = Part(place, opened.epoch, self.epochs.opening)
-            published += part.over(current_requests) is Outcome.PUBLISHED
-            rows += part.published(current_requests).rows if isinstance(current_requests, Published) else 0
+            published += part.over(progress) is Outcome.PUBLISHED
+            rows += part.published(progress).rows if isinstance(progress, Published) else 0
         return EpochStatus(
             self._stage,
             opened.epoch,

@@ -28,7 +28,7 @@ def forget(cluster: Cluster, control: str, run: str) -> None:
     append(cluster, TopicPartition(control, REPORTS), (RUN + run).encode(), None)
 
 
-class Orders:
+class LeaveListener:
     """A task's ear, in its own thread: a cluster that does not answer blocks nothing else."""
 
     def __init__(self, cluster: Cluster, control: str, run: str) -> None:

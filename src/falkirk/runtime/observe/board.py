@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.tasks import Phase
-from falkirk.connectors.kafka.lag import Left, lag
+from falkirk.connectors.kafka.lag import Remaining, lag
 from falkirk.runtime.app.app import App, BoundTask
 from falkirk.runtime.messages.events import Ended, Started
 from falkirk.runtime.messages.protocol import EpochReport, Report, Request, TaskReport, answers, merged
@@ -96,7 +96,7 @@ class Board:
         self.recoveries = 0
         self.recovery_seconds = 0.0
         """Of all of them."""
-        self.counted: Mapping[Left, int] = {}
+        self.counted: Mapping[Remaining, int] = {}
         self._bound: dict[str, BoundTask] = {str(b.task.id): b for b in app.tasks}
         self._dead: Counter[str] = Counter()
         self._skipped: Counter[str] = Counter()
@@ -197,15 +197,15 @@ class Board:
         """Who has paused the app, by the reports of its workers here."""
         return next((asked for w in self.workers.values() if w.reports and (asked := w.reports[-1].paused)), None)
 
-    def left(self) -> list[Left]:
+    def left(self) -> list[Remaining]:
         """What is left to read for the tasks here."""
         return [left for worker in list(self.workers.values()) for task in worker.tasks for left in self.left_of(task)]
 
-    def left_of(self, task: TaskReport) -> list[Left]:
+    def left_of(self, task: TaskReport) -> list[Remaining]:
         """What is left to read for one task."""
         places = [TopicPartition(*p) for p in task.places] or [i.place for i in self._bound[task.task].inputs]
         return [
-            Left(place, Offset(end), Offset(mark))
+            Remaining(place, Offset(end), Offset(mark))
             for place, end, mark in zip(places, task.ends, task.marks, strict=False)
         ]
 

@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _work(settings: Settings, pipe: Pipe, stop: threading.Event) -> None:
-    app, topics = met(settings, pipe)
+    app, topics = load_app(settings, pipe)
     warm_up(settings)
     collect_rarely()
     pipe.say(Ready(app.name if app.tasks else ""))
@@ -49,7 +49,7 @@ def _work(settings: Settings, pipe: Pipe, stop: threading.Event) -> None:
         if order.first:
             Hosts(app, settings, topics).check_alone()
         if settings.beside:  # the app has moved on: the supervisor waits until we are where it saw the app
-            app, topics = met(settings, pipe)
+            app, topics = load_app(settings, pipe)
         work(app, settings, topics, order.slot, stop.is_set, pipe.say)
 
 
@@ -80,14 +80,14 @@ def be_child(
         os._exit(BUG)
 
 
-def met(settings: Settings, pipe: Pipe) -> tuple[App, Topics]:
+def load_app(settings: Settings, pipe: Pipe) -> tuple[App, Topics]:
     """The flow that the command line names, on its cluster. Tries until a broker answers: the supervisor decides whether the
     run survives that."""
     plan = load_flow(sys.argv[1]).plan(settings.prefix)
     topics = Topics(settings.cluster())
     while True:
         try:
-            return shadow_app.met(plan, settings, topics), topics
+            return shadow_app.prepare_app(plan, settings, topics), topics
         except UnreachableError as error:
             logging.getLogger("falkirk").info("a spare waits: %s", error.what)
             pipe.say(Waiting())

@@ -21,7 +21,7 @@ from falkirk.runtime.layout.progress import is_moving, last_records, last_step
 from falkirk.runtime.rebuild.beginnings import beginnings
 from falkirk.state import schema
 from falkirk.stream.definition.names import backfill_topic, steps_topic
-from falkirk.stream.evolution.rebuild_plan import Needed, check_rebuilt
+from falkirk.stream.evolution.rebuild_plan import RebuildPlan, check_rebuilt
 from falkirk.stream.stages.plan import Stage
 
 
@@ -57,7 +57,7 @@ def check_rebuilds(found: Preflight, settings: Settings, topics: Topics) -> None
         beginnings(inputs, topics, known.topics, starts)
 
 
-def check_stage(was: StageRecord, now: StageRecord, stage: Stage) -> Needed | None:
+def check_stage(was: StageRecord, now: StageRecord, stage: Stage) -> RebuildPlan | None:
     """What the stage's rebuild needs; None: nothing is to be rebuilt. Raises StateError."""
     return check_rebuilt(stage, schema.change(was.state, now.state).rebuilt)
 

@@ -24,7 +24,7 @@ from falkirk.errors import DiskError, FalkirkError
 from falkirk.runtime.host.identity import host_name
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.events import Ended, Line, WorkerEvent
-from falkirk.runtime.messages.orders import Orders
+from falkirk.runtime.messages.orders import LeaveListener
 from falkirk.runtime.messages.protocol import BUG, Report, answers, merged
 from falkirk.runtime.messages.reports import ReportSender
 from falkirk.runtime.processes.supervisor import Supervisor
@@ -52,7 +52,7 @@ def host(slot: int, assignment: bytes) -> Failure | None:
     cluster = settings.cluster()
     with (
         work.parcel.unpacked() as (folder, target),
-        closing(Orders(cluster, work.control, work.run)) as orders,
+        closing(LeaveListener(cluster, work.control, work.run)) as orders,
         closing(ReportSender(cluster, work.control, work.run)) as announcing,
     ):
         # Falkirk may come only from spark.submit.pyFiles, which the environment does not show.

@@ -14,7 +14,7 @@ from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase
 from falkirk.checkpoint.transaction import Fate, commit_steps, release
 from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.identity import fresh_nonce
-from falkirk.runtime.worker.replay import Replays
+from falkirk.runtime.worker.replay import KafkaReplayer
 from falkirk.runtime.worker.stores import TaskStores
 
 SERVE_S = 1.0
@@ -51,7 +51,7 @@ class Committer:
         return self._transactions.submit(work)
 
     def recover(
-        self, tasks: Sequence[Owned], stores: TaskStores, replays: Mapping[TaskId, Replays]
+        self, tasks: Sequence[Owned], stores: TaskStores, replays: Mapping[TaskId, KafkaReplayer]
     ) -> list[Future[None]]:
         """Clauses 5b to 5d, for tasks that were named together: fenced together, then each rolled by itself.
 
@@ -76,7 +76,7 @@ class Committer:
         self._recoveries.submit(fence_all)
         return ends
 
-    def _recover(self, owned: Owned, stores: TaskStores, replays: Replays, end: Future[None]) -> None:
+    def _recover(self, owned: Owned, stores: TaskStores, replays: KafkaReplayer, end: Future[None]) -> None:
         try:
             try:
                 if owned.phase is Phase.FENCING:

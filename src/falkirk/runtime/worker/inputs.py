@@ -18,7 +18,7 @@ from falkirk.connectors.kafka.sources import SourceReaders
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.runtime.app.app import App
 from falkirk.runtime.worker.broadcast import SharedTables
-from falkirk.runtime.worker.rereading import Rereads
+from falkirk.runtime.worker.rereading import KafkaRereader
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.state.engine import Memory
 from falkirk.stream.stages.plan import Stage
@@ -48,7 +48,7 @@ class Inputs:
         self._opening: dict[RunningTask, None] = {}
         """The tasks that do not read all their inputs yet."""
         self.tables = SharedTables(app, cluster, topics, folder, memory)
-        self.again = Rereads(app, cluster, topics)
+        self.again = KafkaRereader(app, cluster, topics)
 
     def add(self, task: RunningTask) -> None:
         """Begin to read for a task, from its position."""

@@ -14,7 +14,7 @@ from falkirk.connectors.kafka.config import Cluster, logger
 from falkirk.connectors.kafka.errors import Words
 from falkirk.errors import SourceError, StateError
 from falkirk.runtime.app.app import BoundTask
-from falkirk.runtime.app.divisions import Divisions
+from falkirk.runtime.app.divisions import DivisionReaders
 from falkirk.runtime.worker.published import KafkaOutputReader, OutputReader, published_records
 from falkirk.runtime.worker.task import moving_of, outputs_of
 from falkirk.stream.dataflow.circuit import Circuit, Evolution, OutputRecord, OutputRecords, StepInput, StepOutput
@@ -30,7 +30,7 @@ LOST = Words(
 
 
 @dataclass(slots=True)
-class Replays:
+class KafkaReplayer:
     """`falkirk.checkpoint.ports.Replayer` for one recovery."""
 
     cluster: Cluster
@@ -39,10 +39,10 @@ class Replays:
     owned: Owned
     """Tells when the group has taken the task away: a replay may wait for a cluster that is away, and then ends."""
     corrects: bool = False
-    _divisions: Divisions = field(init=False)
+    _divisions: DivisionReaders = field(init=False)
 
     def __post_init__(self) -> None:
-        self._divisions = Divisions(self.cluster, LOST)
+        self._divisions = DivisionReaders(self.cluster, LOST)
 
     async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> list[Output]:
         """Read the division, run the circuit at the record's clock; return its output."""

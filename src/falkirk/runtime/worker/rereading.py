@@ -14,10 +14,10 @@ from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import SourceError, StateError, UnreachableError
 from falkirk.runtime.app.app import App, BoundInput, BoundTask
-from falkirk.runtime.app.divisions import Divisions
+from falkirk.runtime.app.divisions import DivisionReaders
 from falkirk.runtime.rebuild.beginnings import beginnings
 from falkirk.state.store import Changes
-from falkirk.stream.dataflow.circuit import Slice, Taken
+from falkirk.stream.dataflow.circuit import ShadowChunk, Slice
 
 LOST = Words(
     "records that are read again to rebuild an operator are gone",
@@ -30,17 +30,17 @@ PATIENCE = 60.0
 
 
 @dataclass(slots=True)
-class Rereads:
+class KafkaRereader:
     """`falkirk.runtime.worker.task.Rereader`, for the tasks of a worker."""
 
     app: App
     cluster: Cluster
     topics: Topics
-    _divisions: Divisions = field(init=False)
+    _divisions: DivisionReaders = field(init=False)
     _shadows: dict[TaskId, BoundedReader] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._divisions = Divisions(self.cluster, LOST, PATIENCE)
+        self._divisions = DivisionReaders(self.cluster, LOST, PATIENCE)
 
     def begins(self, inputs: Sequence[BoundInput]) -> dict[InputPartition, Offset]:
         """Where the app began to read them."""
@@ -54,7 +54,7 @@ class Rereads:
             self.forget(task.task.id)
         return slices
 
-    def take(self, task: BoundTask, at: Offset) -> Taken:
+    def take(self, task: BoundTask, at: Offset) -> ShadowChunk:
         """The next chunk of its shadow's changelog."""
         assert task.shadow is not None
         place, end = task.shadow
@@ -76,9 +76,9 @@ class Rereads:
                 )
             rows, position = reader.read_changes(place, at, end)
         if position < end:
-            return Taken(rows, position)
+            return ShadowChunk(rows, position)
         self._shadows.pop(task.task.id).close()
-        return Taken(rows, None)
+        return ShadowChunk(rows, None)
 
     def forget(self, task: TaskId) -> None:
         """The task reads no more, or again from another position."""

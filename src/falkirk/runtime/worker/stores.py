@@ -16,7 +16,7 @@ from falkirk.errors import AwayError, DamagedError, StateError
 from falkirk.runtime.app.app import App
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.worker.store_health import LifeSign, StoreHealth
-from falkirk.runtime.worker.threads import Slots, ThreadPool
+from falkirk.runtime.worker.threads import ConcurrencyLimit, ThreadPool
 from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.engine import Memory, files_each, files_needed, raise_file_limit
 from falkirk.state.memory import MemoryStore
@@ -58,7 +58,7 @@ class TaskStores:
         self._openers = ThreadPool(4, "falkirk-open")
         self._opening: dict[TaskId, Future[Store | None]] = {}
         self._leaving: dict[TaskId, threading.Event] = {}
-        self.recovering = Slots(RECOVERIES)
+        self.recovering = ConcurrencyLimit(RECOVERIES)
         """A recovery holds one of these, and leaves it to others while it waits for the checkpoint store."""
         self.copying: dict[TaskId, tuple[int, int]] = {}
         """Versions that are being fetched: bytes here, and in total."""

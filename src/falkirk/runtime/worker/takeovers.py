@@ -21,7 +21,7 @@ from falkirk.runtime.app.app import App
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.observe.traces import Traces
 from falkirk.runtime.worker.committer import Committer
-from falkirk.runtime.worker.replay import Replays
+from falkirk.runtime.worker.replay import KafkaReplayer
 from falkirk.runtime.worker.stores import TaskStores
 from falkirk.stream.dataflow.circuit import Circuit
 
@@ -73,7 +73,7 @@ class TakeOvers:
         tasks = sorted(tasks, key=lambda owned: owned.task.replayed)  # first those that run no step again
         circuits = [self._circuit(owned.task.id) for owned in tasks]
         replays = {
-            owned.task.id: Replays(
+            owned.task.id: KafkaReplayer(
                 self._settings.cluster(),
                 self._bound[owned.task.id],
                 circuit,

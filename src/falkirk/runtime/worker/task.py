@@ -22,7 +22,16 @@ from falkirk.errors import SourceError, UserCodeError
 from falkirk.runtime.app.app import BoundInput, BoundTask
 from falkirk.runtime.worker.pending import Pending
 from falkirk.state.codec import decode_key
-from falkirk.stream.dataflow.circuit import Circuit, Emitted, Moving, RereadInput, SharedRows, Slice, StepInput, Taken
+from falkirk.stream.dataflow.circuit import (
+    Circuit,
+    Emitted,
+    Moving,
+    RereadInput,
+    ShadowChunk,
+    SharedRows,
+    Slice,
+    StepInput,
+)
 
 FIRST_AGAIN, ROWS_AGAIN, BYTES_AGAIN = 5_000, 50_000, 16 << 20
 """What a step reads again: records, in the first and at most, and about how many bytes."""
@@ -44,7 +53,7 @@ class Tables(Protocol):
 
 
 class Rereader(Protocol):
-    """Reads again what a task has read: `falkirk.runtime.worker.rereading.Rereads`."""
+    """Reads again what a task has read: `falkirk.runtime.worker.rereading.KafkaRereader`."""
 
     def begins(self, inputs: Sequence[BoundInput]) -> Mapping[InputPartition, Offset]:
         """Where the app began to read them. Raises SourceError if that no longer exists."""
@@ -54,7 +63,7 @@ class Rereader(Protocol):
         """The records. Raises SourceError and UnreachableError."""
         ...
 
-    def take(self, task: BoundTask, at: Offset) -> Taken:
+    def take(self, task: BoundTask, at: Offset) -> ShadowChunk:
         """The next chunk of its shadow's changelog. Raises StateError and UnreachableError."""
         ...
 
@@ -257,7 +266,7 @@ class RunningTask:
             dead=result.dead, skipped=result.skipped, move=replace(move, left=result.moving),
         )  # fmt: skip
 
-    def _take(self, again: RereadInput | None, rereader: Rereader) -> Taken | None:
+    def _take(self, again: RereadInput | None, rereader: Rereader) -> ShadowChunk | None:
         """The next part of a shadow's result, as long as there is more."""
         if self.bound.shadow is None or again is None or again.taken is None:
             return None
@@ -301,7 +310,7 @@ class RunningTask:
             )
 
 
-def moving_of(move: Move, ends: Mapping[InputPartition, Offset], taken: Taken | None = None) -> Moving:
+def moving_of(move: Move, ends: Mapping[InputPartition, Offset], taken: ShadowChunk | None = None) -> Moving:
     """For the circuit: what a moving step does, for a task that has read up to `ends`."""
     reached = {(r.partition.place.topic, r.partition.partition): r.end for r in move.again}
     return Moving(move.since, reached, whole=all(r.end == ends[r.partition] for r in move.again), taken=taken)

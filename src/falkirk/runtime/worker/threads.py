@@ -40,10 +40,10 @@ class ThreadPool:
             self._idle.release()
 
 
-class Slots:
+class ConcurrencyLimit:
     """Limits how many threads do something at a time; one that only waits makes room for another.
 
-    >>> slots = Slots(1)
+    >>> slots = ConcurrencyLimit(1)
     >>> with slots, slots.left():
     ...     with slots:
     ...         "another's turn"

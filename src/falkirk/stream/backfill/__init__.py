@@ -10,7 +10,7 @@ the records of sinks are those of the stream; of a grouped result, the last of e
 from __future__ import annotations
 
 from falkirk.stream.backfill.history import History
-from falkirk.stream.backfill.job import BackfillJob, Keeper, Turn
+from falkirk.stream.backfill.job import BackfillJob, HistoryTask, Keeper
 from falkirk.stream.backfill.stage import BackfillStage
 
-__all__ = ["BackfillJob", "BackfillStage", "History", "Keeper", "Turn"]
+__all__ = ["BackfillJob", "BackfillStage", "History", "HistoryTask", "Keeper"]

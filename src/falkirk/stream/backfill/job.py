@@ -1,6 +1,6 @@
 """A backfill's work, cut into the histories of tasks.
 
-head(turn)        the task's sources ──steps──▶ circuit ──▶ parcels for tasks of later levels, result rows
+head(task)        the task's sources ──steps──▶ circuit ──▶ parcels for tasks of later levels, result rows
 past(source)      a table in the place of records ──▶ parcels for the tasks that read the source
 level n           parcels, task by task ──steps──▶ circuit ──▶ the same
 
@@ -51,7 +51,7 @@ Reads = Callable[[Piece], Iterator[Records]]
 """The records of a range of a source, in order, cut the same way each time."""
 
 
-class Turn(NamedTuple):
+class HistoryTask(NamedTuple):
     """A task whose history is run in the head: one of a stage that reads topics alone."""
 
     stage: int
@@ -96,11 +96,13 @@ class BackfillJob:
         return max((n for n, level in zip(self._sizes, self._levels, strict=True) if level), default=1)
 
     @property
-    def turns(self) -> list[Turn]:
+    def turns(self) -> list[HistoryTask]:
         """The tasks of the head, those that have most to read first."""
         first = [n for n, level in enumerate(self._levels) if not level]
-        turns = [Turn(n, p) for n in first for p in range(self._sizes[n])]
-        return sorted(turns, key=lambda turn: -sum(piece.end - piece.start for piece in self.pieces[turn]))
+        turns = [HistoryTask(n, p) for n in first for p in range(self._sizes[n])]
+        return sorted(
+            turns, key=lambda history_task: -sum(piece.end - piece.start for piece in self.pieces[history_task])
+        )
 
     def marks(self) -> pl.DataFrame:
         """A row for each task that is sent parcels, before them all: one that nobody sends anything has a base too."""
@@ -110,18 +112,18 @@ class BackfillJob:
         marked = {"level": level, "exchange": exchange, "bucket": bucket, "order": [b""] * len(rows)}
         return pl.DataFrame({**empty, **marked}, schema=PARCELS)
 
-    def head(self, turn: Turn, reads: Reads, keeper: Keeper) -> Iterator[pl.DataFrame]:
+    def head(self, history_task: HistoryTask, reads: Reads, keeper: Keeper) -> Iterator[pl.DataFrame]:
         """The history of a task that reads topics alone. Raises UserCodeError and SourceError."""
-        return self._history(turn, iter(()), reads, keeper)
+        return self._history(history_task, iter(()), reads, keeper)
 
     def past(self, source: str, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
         """Some rows of a table that stands for the beginnings of a source, as parcels. Raises ConfigError."""
         # Workers know of backfills, and start without what encodes.
-        from falkirk.stream.backfill.past import Past
+        from falkirk.stream.backfill.past import HistoryRows
 
         of, topics = self.stage.source(source), {i.topic for i in self.stage.inputs if i.id == source}
         (partitions,) = (self.layout.partitions[topic] for topic in topics)
-        made = Past.of(of, rows, partitions, self.clock)
+        made = HistoryRows.of(of, rows, partitions, self.clock)
         for n, stage in enumerate(self.stage.stages):
             for number, (read, before) in enumerate(self._sent(stage)):
                 if before and read.id == source:
@@ -133,41 +135,45 @@ class BackfillJob:
         rest = iter(frames)
         later: list[pl.DataFrame] = []
         for (number, partition), rows in groupby(of_level(n, rest, later), key=itemgetter(0, 1)):
-            yield from self._history(Turn(number, partition), rows, reads, keeper)
+            yield from self._history(HistoryTask(number, partition), rows, reads, keeper)
         yield from later
         yield from rest
 
     def _history(
-        self, turn: Turn, rows: Iterator[tuple[int, int, bytes, bytes | None]], reads: Reads, keeper: Keeper
+        self,
+        history_task: HistoryTask,
+        rows: Iterator[tuple[int, int, bytes, bytes | None]],
+        reads: Reads,
+        keeper: Keeper,
     ) -> Iterator[pl.DataFrame]:
-        stage = self.stage.stages[turn.stage]
+        stage = self.stage.stages[history_task.stage]
         if not stage.stateful:
-            yield from _History(self, turn, None).run(self._steps(turn, rows, reads))
+            yield from _History(self, history_task, None).run(self._steps(history_task, rows, reads))
             return
-        task, incarnation = f"{stage.id}/{turn.partition}", self.incarnation
+        task, incarnation = f"{stage.id}/{history_task.partition}", self.incarnation
         identity = Identity(self.stage.app, task, stage.fingerprint, stage.state_schema, incarnation)
         with keeper.keeping(identity) as store:
-            yield from _History(self, turn, store).run(self._steps(turn, rows, reads))
+            yield from _History(self, history_task, store).run(self._steps(history_task, rows, reads))
 
     def _steps(
-        self, turn: Turn, rows: Iterator[tuple[int, int, bytes, bytes | None]], reads: Reads
+        self, history_task: HistoryTask, rows: Iterator[tuple[int, int, bytes, bytes | None]], reads: Reads
     ) -> Iterator[list[Slice]]:
         """What the task reads, cut: source by source, then edge by edge, and before a source the table that stands for its
         beginnings; but what is looked up in before all that looks it up."""
-        sends = self._sent(self.stage.stages[turn.stage])
+        sends = self._sent(self.stage.stages[history_task.stage])
         sent = ((Place.of(order).level, value) for _, _, order, value in rows if value is not None)
         by_kind = groupby(sent, key=lambda row: (sends[row[0]][0].table, sends[row[0]][1]))
         following = next(by_kind, None)
         for tables in (True, False):
             for before in (True, False):
                 if following is not None and following[0] == (tables, before):
-                    yield from _sent_records(sends, turn.partition, following[1])
+                    yield from _sent_records(sends, history_task.partition, following[1])
                     following = next(by_kind, None)
                 if before:
-                    yield from self._sources(turn, reads, tables=tables)
+                    yield from self._sources(history_task, reads, tables=tables)
 
-    def _sources(self, turn: Turn, reads: Reads, *, tables: bool) -> Iterator[list[Slice]]:
-        for piece in self.pieces[turn]:
+    def _sources(self, history_task: HistoryTask, reads: Reads, *, tables: bool) -> Iterator[list[Slice]]:
+        for piece in self.pieces[history_task]:
             source = self.stage.inputs[piece.source]
             if source.table == tables:
                 for records in _cut(reads(piece)):
@@ -210,7 +216,7 @@ class _History:
     """One task's: its circuit, its steps, and what these give."""
 
     job: BackfillJob
-    turn: Turn
+    history_task: HistoryTask
     store: Store | None
     """None: the task has no state."""
     number: int = 0
@@ -219,8 +225,8 @@ class _History:
 
     def run(self, steps: Iterator[list[Slice]]) -> Iterator[pl.DataFrame]:
         """All steps; then, as a worker would, those that timers ask for which are due."""
-        job, stage = self.job, self.job.stage.stages[self.turn.stage]
-        circuit = stage.circuit(self.turn.partition, job.layout)
+        job, stage = self.job, self.job.stage.stages[self.history_task.stage]
+        circuit = stage.circuit(self.history_task.partition, job.layout)
         progress = Progress(-1, 0, 0, job.clock, job.base)
         if self.store is not None:
             self.store.write({}, progress)
@@ -243,7 +249,7 @@ class _History:
             yield from pile.close()
 
     def _emitted(self, emitted: Emitted) -> Iterator[pl.DataFrame]:
-        stage = self.job.stage.stages[self.turn.stage]
+        stage = self.job.stage.stages[self.history_task.stage]
         sinks = {o.id: o for o in self.job.stage.sinks}
         kind = next(o.kind for o in stage.outputs if o.id == emitted.output)
         if kind == "edge":
@@ -263,7 +269,7 @@ class _History:
             yield from self.piles.setdefault(number, Pile()).take(rows)
 
     def _orders(self, edge: int, count: int) -> list[bytes]:
-        return Place(edge, self.turn.stage, self.turn.partition, self.number).orders(0, count)
+        return Place(edge, self.history_task.stage, self.history_task.partition, self.number).orders(0, count)
 
 
 def _sent_records(

@@ -30,7 +30,7 @@ def columns_read(source: Source, there: Sequence[str], where: str) -> list[str]:
     return [c for c in wanted if c in there]
 
 
-class Past(NamedTuple):
+class HistoryRows(NamedTuple):
     """Rows of a history as a job's parcels have them."""
 
     partitions: Sequence[int]
@@ -38,7 +38,7 @@ class Past(NamedTuple):
     times: list[int]
 
     @classmethod
-    def of(cls, source: Source, rows: pl.DataFrame, partitions: int, clock: int) -> Past:
+    def of(cls, source: Source, rows: pl.DataFrame, partitions: int, clock: int) -> HistoryRows:
         """What a source would have read for these rows, each at the time that it says itself, or else at the clock's. Raises
         ConfigError where one does not fit the source."""
         sent = encoded(source, rows, clock)

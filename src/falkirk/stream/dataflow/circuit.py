@@ -62,7 +62,7 @@ class RereadInput:
     """The next offset of the shadow's changelog, if there is a shadow. None: no more of it is needed."""
 
 
-class Taken(NamedTuple):
+class ShadowChunk(NamedTuple):
     """The content of one chunk of a shadow's changelog."""
 
     rows: Mapping[bytes, bytes | None]
@@ -80,7 +80,7 @@ class Moving:
     """The next offset of each partition."""
     whole: bool
     """Whether everything that the task had read is read again."""
-    taken: Taken | None = None
+    taken: ShadowChunk | None = None
     """The shadow's chunk to take over, if nothing is read."""
 
 

@@ -13,7 +13,7 @@ from falkirk.stream.circuit.circuit import StageCircuit
 from falkirk.stream.dataflow.circuit import Corrected, Moving, OutputRecords, RereadInput, State, StepInput, StepOutput
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.evolution.correcting import corrected_outputs
-from falkirk.stream.evolution.moving import Mover
+from falkirk.stream.evolution.moving import StateMigrator
 from falkirk.stream.evolution.rebuilding import Rebuilder
 
 
@@ -22,21 +22,21 @@ class StageEvolution:
 
     def __init__(self, circuit: StageCircuit) -> None:
         self.circuit = circuit
-        self.mover = Mover(circuit.stage, circuit.first_shard)
+        self.migrator = StateMigrator(circuit.stage, circuit.first_shard)
         self.rebuilder = Rebuilder(circuit, circuit.first_shard)
 
     def moving(self, state: State) -> bool:
         """Whether there may be state of an earlier version of the flow."""
-        return self.mover.moving(state) or self.rebuilder.rebuilding(state)
+        return self.migrator.moving(state) or self.rebuilder.rebuilding(state)
 
     def again(self, state: State) -> RereadInput | None:
         """What is read again next: nothing before all rows are moved."""
-        return None if self.mover.moving(state) else self.rebuilder.again(state)
+        return None if self.migrator.moving(state) else self.rebuilder.reread_input(state)
 
     def move(self, step: StepInput, state: State, moving: Moving) -> StepOutput:
         """Move some of it, or rebuild it."""
-        if self.mover.moving(state):
-            self.mover.move(state)
+        if self.migrator.moving(state):
+            self.migrator.move(state)
             out = StepOutput()
         else:
             out = self.rebuilder.step(step, state, moving)

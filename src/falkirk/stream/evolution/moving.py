@@ -62,7 +62,7 @@ class TableMigration:
         return puts | {key[:2] + number + key[_PREFIX:]: v for (key, _), v in zip(pairs, values, strict=True)}
 
 
-class Mover:
+class StateMigrator:
     """Of one task: all that its operators have to move."""
 
     def __init__(self, stage: PhysicalStage, first_shard: int) -> None:

@@ -18,7 +18,7 @@ from falkirk.stream.stages.stage import Edge, PhysicalStage
 
 
 @dataclass(frozen=True, slots=True)
-class Needed:
+class RebuildPlan:
     """What runs again."""
 
     operators: tuple[op.Operator, ...]
@@ -31,7 +31,7 @@ class Needed:
         return frozenset(r.id for r in self.readers)
 
 
-def needed(stage: PhysicalStage, rebuilt: Collection[op.Operator]) -> Needed:
+def plan_rebuild(stage: PhysicalStage, rebuilt: Collection[op.Operator]) -> RebuildPlan:
     """What runs again to rebuild these. A lookup is rebuilt from its table alone; who reads from one that is not rebuilt sees
     its table as it is now."""
     incoming = {(e.before, e.after): e for e in stage.edges_in}
@@ -54,7 +54,7 @@ def needed(stage: PhysicalStage, rebuilt: Collection[op.Operator]) -> Needed:
         elif before in inside and (before not in found or before.reruns):
             need(before, before.rerun_from())
     order = [*stage.sources, *stage.edges_in]
-    return Needed(tuple(o for o in stage.operators if o in found), tuple(r for r in order if r in readers))
+    return RebuildPlan(tuple(o for o in stage.operators if o in found), tuple(r for r in order if r in readers))
 
 
 def check_known(plan: Plan, wanted: Collection[str]) -> None:
@@ -71,7 +71,7 @@ def check_known(plan: Plan, wanted: Collection[str]) -> None:
         raise ConfigError(f"the flow has no operator {id_!r}", where="--rebuild", hint=did_you_mean(id_, keeping))
 
 
-def check_rebuilt(stage: Stage, ids: Collection[str]) -> Needed | None:
+def check_rebuilt(stage: Stage, ids: Collection[str]) -> RebuildPlan | None:
     """That these operators of the stage can be rebuilt by themselves; what it takes. Raises StateError."""
     if not ids or not isinstance(stage, PhysicalStage):
         return None
@@ -82,7 +82,7 @@ def check_rebuilt(stage: Stage, ids: Collection[str]) -> Needed | None:
             hint="give the flow another name: it then starts from scratch",
         )
     again = [o for o in stage.keeping if o.id in ids]
-    found = needed(stage, again)
+    found = plan_rebuild(stage, again)
     for o in found.operators:
         if o.stateful and o not in again and not o.reruns:
             raise StateError(

@@ -1,16 +1,16 @@
-"""Operators that are rebuilt: their state from what the inputs hold, and what that changes downstream.
+"""Rebuilds the state of operators from their inputs, and sends the resulting changes downstream. It has four phases:
 
-    take      what a shadow has read before, beside the version that ran (`evolution.shadow`), where there is one
-    read      inputs, from their beginnings to where the task has read them, once more: the operators and those before them
-              run, into new tables; nothing is sent, for it was said when it was read first
-    come      each group that exists now: how its row differs from the one that was said
-    gone      each group of before that no longer exists; what was kept of before is deleted
+    copy      copy the rows that a shadow has made beside the running version (`evolution.shadow`), if there is one
+    read      read the inputs again, from their beginnings to the task's position. The operators, and those before them,
+              write to new tables. They send nothing: the output of these records was published before
+    insert    for each group that exists now: send the difference between its new and its published row
+    delete    for each old group that no longer exists: retract its row; delete the old tables
 
-    behind the last step that reads, state = what the operators make of division 0..n       n the last step before the rebuild
-    what was said = the old rows, until `come` and `gone` have passed them; the new ones from then on
+    after the phase read, state = fold of the operators over division 0..n        n: the last step before the rebuild
+    published rows = the old rows, until `insert` and `delete` have passed them; then the new rows
 
-All of it is in steps that read nothing new, and how far it is stands in the state, as a mark: a row of the first old table
-without a key. The clock of a step that reads is that of its records, so that timers which were due then are not due again.
+All phases run in steps that read no new input. The state holds the progress, as a mark: a row of the first old table without
+a key. The clock of a step that reads is the time of its records, so that timers that were due then are not due again.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from falkirk.state.codec import encode_key
 from falkirk.stream import operators as op
 from falkirk.stream.circuit.circuit import Flows, StageCircuit
 from falkirk.stream.dataflow.batch import Updates, everywhere
-from falkirk.stream.dataflow.circuit import Moving, Place, RereadInput, Slice, State, StepInput, StepOutput, Taken
+from falkirk.stream.dataflow.circuit import Moving, Place, RereadInput, ShadowChunk, Slice, State, StepInput, StepOutput
 from falkirk.stream.dataflow.failures import Failures
 from falkirk.stream.dataflow.partitioners import EVERYTHING
 from falkirk.stream.dataflow.step import StepRun
-from falkirk.stream.evolution.rebuild_plan import needed, was_the_same
+from falkirk.stream.evolution.rebuild_plan import plan_rebuild, was_the_same
 from falkirk.stream.stages.kept import MOVED
 
 ROWS_A_STEP = 20_000
@@ -45,174 +45,192 @@ _PREFIX = 3
 """Bytes of a key before its columns: shard and table."""
 
 
-class Part(IntEnum):
-    """Of a rebuild, in their order."""
+class RebuildPhase(IntEnum):
+    """The phases of a rebuild, in their order."""
 
-    TAKE = -1
+    COPY = -1
     READ = 0
-    COME = 1
-    GONE = 2
+    INSERT = 1
+    DELETE = 2
 
 
-class Mark(msgspec.Struct, array_like=True, frozen=True):
+class RebuildProgress(msgspec.Struct, array_like=True, frozen=True):
     """How far a rebuild is."""
 
-    part: Part = Part.TAKE
+    phase: RebuildPhase = RebuildPhase.COPY
     reached: tuple[tuple[str, int, int], ...] = ()
-    """Topic, partition, and the offset where it is read on."""
+    """Topic, partition, and the next offset to read."""
     clock: int = 0
-    """Of the last step that read."""
+    """The clock of the last step that read."""
     at: bytes = EVERYTHING[0]
-    """The key where the search for rows goes on."""
+    """The key where the search for rows continues."""
     taken: int = 0
-    """The offset where a shadow's changelog is read on."""
+    """The next offset to read of the shadow's changelog."""
 
 
-_mark = msgspec.msgpack.Decoder(Mark).decode
+_decode_progress = msgspec.msgpack.Decoder(RebuildProgress).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class OperatorRebuild:
     """One operator's rebuild."""
 
     operator: op.Operator
     line: schema.Line
-    """What was kept of it before."""
+    """The recorded schema of its old state."""
     mark: bytes
     table: int
-    """The first of its tables now: a grouping's groups."""
+    """The number of its first new table: for a grouping, the groups."""
 
     @property
     def known(self) -> bool:
-        """Whether rows of before are read as those of now are."""
+        """Whether old rows have the same columns as new rows."""
         return was_the_same(self.line, self.operator)
 
 
 class Rebuilder:
-    """Of one task: all that of its operators is rebuilt, at once."""
+    """Rebuilds all operators of one task that are due, together."""
 
     def __init__(self, circuit: StageCircuit, first_shard: int, only: Collection[str] | None = None) -> None:
-        """`only`: of these operators, whatever else the stage has rebuilt."""
+        """`only`: rebuild only these operators of the stage."""
         self.circuit, stage = circuit, circuit.stage
         by_id, now = {o.id: o for o in stage.keeping}, schema.numbers(stage.state_schema)
-        self.jobs = [
-            Job(by_id[line.id], line, encode_key(line.numbers[0], first_shard, []), now[line.id][0])
+        self.rebuilds = [
+            OperatorRebuild(by_id[line.id], line, encode_key(line.numbers[0], first_shard, []), now[line.id][0])
             for line in schema.rebuilt(stage.state_schema)
             if only is None or line.id in only
         ]
-        # What has failed once is buried and counted already.
+        # Records that failed at first have dead letters already, and are counted.
         self.failures = Failures(stage.app, stage.id, stage.handled, {}, shares=False)
 
     def rebuilding(self, state: State) -> bool:
-        """Whether anything is left to do."""
+        """Whether work is left."""
         return bool(self._left(state)[0])
 
-    def again(self, state: State) -> RereadInput | None:
-        """What is read again next."""
+    def reread_input(self, state: State) -> RereadInput | None:
+        """The input to read again next; None: no input."""
         left, mark = self._left(state)
-        if not left or mark.part > Part.READ:
+        if not left or mark.phase > RebuildPhase.READ:
             return None
-        inputs = needed(self.circuit.stage, [job.operator for job in left]).inputs
-        return RereadInput(inputs, _places(mark), mark.taken if mark.part is Part.TAKE else None)
+        inputs = plan_rebuild(self.circuit.stage, [rebuild.operator for rebuild in left]).inputs
+        return RereadInput(inputs, _places(mark), mark.taken if mark.phase is RebuildPhase.COPY else None)
 
     def ahead(self, step: StepInput, state: State) -> None:
-        """What a shadow does in a step: it reads on. Raises UserCodeError."""
+        """One step of a shadow: process the records read so far. Raises UserCodeError."""
         reached = _places(self._left(state)[1]) | {
             (s.topic, s.partition): s.records.offsets[-1] + 1 for s in step.slices
         }
         self.step(step, state, Moving(step.clock, reached, whole=False))
 
     def step(self, step: StepInput, state: State, moving: Moving) -> StepOutput:
-        """One step of it. Raises UserCodeError."""
+        """One step of the rebuild. Raises UserCodeError."""
         left, mark = self._left(state)
-        after: Mark | None
+        after: RebuildProgress | None
         if moving.taken is not None:
-            after, out = self._take(state, left, mark, moving.taken), StepOutput()
-        elif mark.part <= Part.READ:
+            after, out = self._copy(state, left, mark, moving.taken), StepOutput()
+        elif mark.phase <= RebuildPhase.READ:
             after, out = self._read(step, state, left, mark, moving), StepOutput()
         else:
-            after, out = self._tell(step, state, left, mark)
+            after, out = self._emit(step, state, left, mark)
         value = MOVED if after is None else msgspec.msgpack.encode(after)
-        state.put([job.mark for job in left], [value] * len(left))
+        state.put([rebuild.mark for rebuild in left], [value] * len(left))
         return out
 
-    def _left(self, state: State) -> tuple[list[Job], Mark]:
-        """What is not done, and how far it is: another rebuild of the stage begins when one has ended (`continuity`)."""
-        found = zip(self.jobs, state.get([job.mark for job in self.jobs]), strict=True)
-        left = [(job, value) for job, value in found if value != MOVED]
-        return [job for job, _ in left], next((_mark(value) for _, value in left if value is not None), Mark())
+    def _left(self, state: State) -> tuple[list[OperatorRebuild], RebuildProgress]:
+        """The operators that are not done, and their progress. They share it: a stage begins its next rebuild after the
+        previous one has ended (`compatibility`)."""
+        found = zip(self.rebuilds, state.get([rebuild.mark for rebuild in self.rebuilds]), strict=True)
+        left = [(rebuild, value) for rebuild, value in found if value != MOVED]
+        return [rebuild for rebuild, _ in left], next(
+            (_decode_progress(value) for _, value in left if value is not None), RebuildProgress()
+        )
 
-    def _take(self, state: State, left: list[Job], mark: Mark, taken: Taken) -> Mark:
-        """Its tables have the numbers of ours, and its marks say how far it is: the last mark counts."""
-        numbers, marks = schema.numbers(self.circuit.stage.state_schema), {job.mark for job in left}
-        tables = {number for job in left for number in numbers[job.operator.id]}
+    def _copy(
+        self, state: State, left: list[OperatorRebuild], mark: RebuildProgress, taken: ShadowChunk
+    ) -> RebuildProgress:
+        """Copy a chunk of the shadow's changelog. Its tables have our numbers. Its last mark holds its progress."""
+        numbers, marks = schema.numbers(self.circuit.stage.state_schema), {rebuild.mark for rebuild in left}
+        tables = {number for rebuild in left for number in numbers[rebuild.operator.id]}
         rows = {key: value for key, value in taken.rows.items() if len(key) > _PREFIX and key[2] in tables}
         state.put(list(rows), list(rows.values()))
-        seen = next((_mark(value) for key, value in taken.rows.items() if key in marks and value is not None), mark)
+        seen = next(
+            (_decode_progress(value) for key, value in taken.rows.items() if key in marks and value is not None), mark
+        )
         if taken.next is None:
-            return Mark(Part.READ, seen.reached, seen.clock)
-        return Mark(Part.TAKE, seen.reached, seen.clock, taken=taken.next)
+            return RebuildProgress(RebuildPhase.READ, seen.reached, seen.clock)
+        return RebuildProgress(RebuildPhase.COPY, seen.reached, seen.clock, taken=taken.next)
 
-    def _read(self, step: StepInput, state: State, left: list[Job], mark: Mark, moving: Moving) -> Mark:
-        again = needed(self.circuit.stage, [job.operator for job in left])
-        timed = any(o.timed for o in again.operators)
+    def _read(
+        self, step: StepInput, state: State, left: list[OperatorRebuild], mark: RebuildProgress, moving: Moving
+    ) -> RebuildProgress:
+        plan = plan_rebuild(self.circuit.stage, [rebuild.operator for rebuild in left])
+        timed = any(o.timed for o in plan.operators)
         rounds, clock = [], mark.clock
         for latest, slices in _by_time(step.slices) if timed else [(mark.clock, step.slices)]:
             clock = min(moving.since, max(clock, latest))
             rounds.append(StepInput(clock, slices, step.shared))
-        if moving.whole:  # what was due by then has been done, whether a record came behind it or not
+        if moving.whole:  # run the timers that were due by then, even if no record came after them
             rounds.append(StepInput(moving.since, [], step.shared))
         for one in rounds:
             run = StepRun(one, state, self.failures)
             try:
-                flowing: Flows = {reader: self.circuit.readers[reader].read(run) for reader in again.readers}
-                self.circuit.flow(run, again.operators, flowing)
+                flowing: Flows = {reader: self.circuit.readers[reader].read(run) for reader in plan.readers}
+                self.circuit.flow(run, plan.operators, flowing)
             except UserCodeError as error:
-                where = f"{error.where}, which is read again to rebuild {', '.join(job.operator.id for job in left)}"
+                ids = ", ".join(rebuild.operator.id for rebuild in left)
+                where = f"{error.where}, which is read again to rebuild {ids}"
                 raise UserCodeError(error.what, where=where, hint=error.hint) from error
         if moving.whole:
-            return Mark(Part.COME)
-        return Mark(Part.READ, tuple(sorted((*place, at) for place, at in moving.reached.items())), clock)
+            return RebuildProgress(RebuildPhase.INSERT)
+        return RebuildProgress(
+            RebuildPhase.READ, tuple(sorted((*place, at) for place, at in moving.reached.items())), clock
+        )
 
-    def _tell(self, step: StepInput, state: State, left: list[Job], mark: Mark) -> tuple[Mark | None, StepOutput]:
+    def _emit(
+        self, step: StepInput, state: State, left: list[OperatorRebuild], mark: RebuildProgress
+    ) -> tuple[RebuildProgress | None, StepOutput]:
         run = StepRun(step, state, self.circuit.failures)
-        come = mark.part is Part.COME
-        groups = [job for job in left if job.operator.keeps_result]
-        looked = {job.table for job in groups} if come else {n for job in left for n in job.line.numbers}
+        inserting = mark.phase is RebuildPhase.INSERT
+        groups = [rebuild for rebuild in left if rebuild.operator.keeps_result]
+        looked = (
+            {rebuild.table for rebuild in groups}
+            if inserting
+            else {n for rebuild in left for n in rebuild.line.numbers}
+        )
         pairs, at = _found(state, mark.at, looked)
         flowing: Flows = {}
-        for job in groups:
-            number = job.table if come else job.line.numbers[0]
+        for rebuild in groups:
+            number = rebuild.table if inserting else rebuild.line.numbers[0]
             if rows := {key: value for key, value in pairs if key[2] == number}:
-                flowing[job.operator] = (self._come if come else self._gone)(run, job, rows)
-        if not come:
+                flowing[rebuild.operator] = (self._inserts if inserting else self._deletes)(run, rebuild, rows)
+        if not inserting:
             state.put([key for key, _ in pairs], [None] * len(pairs))
         self.circuit.flow(run, self._behind(left), flowing)
         self.circuit.send(run, flowing)
         out = StepOutput(run.emitted, 0, run.dead, run.skipped)
         if at is not None:
-            return Mark(mark.part, at=at), out
-        return Mark(Part.GONE) if come else None, out
+            return RebuildProgress(mark.phase, at=at), out
+        return RebuildProgress(RebuildPhase.DELETE) if inserting else None, out
 
-    def _come(self, run: StepRun, job: Job, rows: Mapping[bytes, bytes]) -> Updates:
-        """Of existing groups: from what was said of them. Where that had other columns it is not known, and they are said
-        again."""
-        before = [_in_table(key, job.line.numbers[0]) for key in rows]
+    def _inserts(self, run: StepRun, rebuild: OperatorRebuild, rows: Mapping[bytes, bytes]) -> Updates:
+        """The changes of groups that exist now. If the old rows had other columns, the published rows are unknown: then send
+        the new rows again."""
+        before = [_in_table(key, rebuild.line.numbers[0]) for key in rows]
         nothing: list[bytes | None] = [None] * len(rows)
-        said = run.state.get(before) if job.known else nothing
+        previous = run.state.get(before) if rebuild.known else nothing
         run.state.put(before, nothing)
-        return self.circuit.result(job.operator).differences(run, list(rows), said, list(rows.values()))
+        return self.circuit.result(rebuild.operator).differences(run, list(rows), previous, list(rows.values()))
 
-    def _gone(self, run: StepRun, job: Job, rows: Mapping[bytes, bytes]) -> Updates:
-        """Of groups that there are no more."""
-        said: list[bytes | None] = list(rows.values()) if job.known else [None] * len(rows)
-        keys = [_in_table(key, job.table) for key in rows]
-        gone = self.circuit.result(job.operator).differences(run, keys, said, [None] * len(rows))
+    def _deletes(self, run: StepRun, rebuild: OperatorRebuild, rows: Mapping[bytes, bytes]) -> Updates:
+        """The retractions of groups that no longer exist."""
+        previous: list[bytes | None] = list(rows.values()) if rebuild.known else [None] * len(rows)
+        keys = [_in_table(key, rebuild.table) for key in rows]
+        gone = self.circuit.result(rebuild.operator).differences(run, keys, previous, [None] * len(rows))
         return replace(gone, had=everywhere(True, len(rows)))
 
-    def _behind(self, left: list[Job]) -> list[op.Operator]:
-        """The operators that see what is told: each that is rebuilt tells for itself."""
-        rebuilt = {job.operator for job in left}
+    def _behind(self, left: list[OperatorRebuild]) -> list[op.Operator]:
+        """The operators that receive these changes. A rebuilt operator sends its own changes."""
+        rebuilt = {rebuild.operator for rebuild in left}
         seen = {o for o in rebuilt if o.keeps_result}
         found = []
         for o in self.circuit.stage.operators:
@@ -222,7 +240,7 @@ class Rebuilder:
         return found
 
 
-def _places(mark: Mark) -> dict[Place, int]:
+def _places(mark: RebuildProgress) -> dict[Place, int]:
     return {(topic, partition): at for topic, partition, at in mark.reached}
 
 

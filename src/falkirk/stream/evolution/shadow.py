@@ -18,7 +18,7 @@ from falkirk.errors import ConfigError, StateError
 from falkirk.stream.dataflow.circuit import Circuit, Evolution
 from falkirk.stream.dataflow.topics import Input, Layout, Output
 from falkirk.stream.definition.regime_plan import RegimePlan
-from falkirk.stream.evolution.rebuild_plan import Needed
+from falkirk.stream.evolution.rebuild_plan import RebuildPlan
 from falkirk.stream.evolution.shadow_circuit import ShadowCircuit, ShadowEvolution
 from falkirk.stream.stages.stage import PhysicalStage, SharedTable
 
@@ -65,7 +65,7 @@ class ShadowStage:
     def state_schema(self) -> str:
         return self.stage.state_schema
 
-    def known_as(self, name: str, state_schema: str, rebuilt: Collection[str] = ()) -> ShadowStage:
+    def with_recorded_schema(self, name: str, state_schema: str, rebuilt: Collection[str] = ()) -> ShadowStage:
         if state_schema != self.state_schema:
             raise StateError(
                 f"another version of stage {name!r} was being rebuilt beside the app, and is not done",
@@ -84,7 +84,7 @@ class ShadowStage:
         return ShadowEvolution()
 
 
-def shadow_of(stage: PhysicalStage, rebuilt: Collection[str], needed: Needed) -> ShadowStage:
+def shadow_of(stage: PhysicalStage, rebuilt: Collection[str], needed: RebuildPlan) -> ShadowStage:
     """What rebuilds these operators of a stage beside it. Raises ConfigError where it can only be done in its own steps."""
 
     def check(good: bool, why: str) -> None:

@@ -49,7 +49,7 @@ class Stage(Protocol):
         """The fingerprint in words (`falkirk.state.schema`)."""
         ...
 
-    def known_as(self, name: str, state_schema: str, rebuilt: Collection[str] = ()) -> Stage:
+    def with_recorded_schema(self, name: str, state_schema: str, rebuilt: Collection[str] = ()) -> Stage:
         """The same stage, called as it has been, with the schema that follows on the one it had; operators `rebuilt` start
         empty where they keep something else. Raises StateError."""
         ...

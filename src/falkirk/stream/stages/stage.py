@@ -144,7 +144,7 @@ class PhysicalStage:
     def fingerprint(self) -> str:
         return hashlib.blake2b(self.state_schema.encode(), digest_size=16).hexdigest()
 
-    def known_as(self, name: str, state_schema: str, rebuilt: Collection[str] = ()) -> PhysicalStage:
+    def with_recorded_schema(self, name: str, state_schema: str, rebuilt: Collection[str] = ()) -> PhysicalStage:
         now = schema.evolved(
             state_schema, kept_of(self.keeping, self.sources, self.edges_in), kept_earlier(self.keeping), rebuilt
         )

@@ -37,7 +37,7 @@ READ = 1
 """Records of each input partition that a backfill finds; later ones have come since."""
 
 
-class Trouble(NamedTuple):
+class DriverFault(NamedTuple):
     """A fault of a driver at its point of this number, counted over all its lives."""
 
     driver: int
@@ -54,7 +54,7 @@ class _Driver:
     log: SimLog
     thread: Thread | None = None
     starts: int = 0
-    asleep_until: int = 0
+    paused_until: int = 0
     points: int = 0
 
 
@@ -63,7 +63,7 @@ class BackfillWorld(World):
     """A run with drivers that start at the given turns."""
 
     starts: Sequence[int] = ()
-    troubles: Sequence[Trouble] = ()
+    troubles: Sequence[DriverFault] = ()
     drivers: list[_Driver] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ class BackfillWorld(World):
         for d in self.drivers:
             if d.thread is None and self.turn >= d.starts:
                 found.append(Action(f"b{d.number} starts", partial(self._begin, d), background=False))
-            elif d.thread is not None and not d.thread.done and self.turn >= d.asleep_until:
+            elif d.thread is not None and not d.thread.done and self.turn >= d.paused_until:
                 found.append(Action(f"b{d.number}", partial(self._drive, d), background=False))
                 if d.log.queued():
                     found.append(Action(f"b{d.number} sends", d.log.deliver, background=True))
@@ -142,13 +142,13 @@ class BackfillWorld(World):
             self._note(f"b{driver.number}.{driver.points} {driver.thread.at.what}")
             for trouble in self.troubles:
                 if (trouble.driver, trouble.at) == (driver.number, driver.points):
-                    self._befall(driver, trouble)
+                    self._apply_fault(driver, trouble)
             driver.points += 1
 
-    def _befall(self, driver: _Driver, trouble: Trouble) -> None:
+    def _apply_fault(self, driver: _Driver, trouble: DriverFault) -> None:
         self._note(f"      {trouble}")
         if trouble.turns is not None:
-            driver.asleep_until = self.turn + trouble.turns
+            driver.paused_until = self.turn + trouble.turns
             return
         assert driver.thread is not None
         if trouble.travels and driver.thread.at.request is not None:
@@ -168,20 +168,20 @@ class BackfillWorld(World):
 
     def wake(self) -> bool:
         """Wake all that sleep; returns whether there were any."""
-        sleepers = [d for d in self.drivers if d.asleep_until > self.turn]
+        sleepers = [d for d in self.drivers if d.paused_until > self.turn]
         for driver in sleepers:
-            driver.asleep_until = 0
+            driver.paused_until = 0
         return World.wake(self) or bool(sleepers)
 
     def deserted(self) -> bool:
         """The drivers have also ended or sleep."""
         return World.deserted(self) and all(
-            d.asleep_until > self.turn or (d.thread is not None and d.thread.done) for d in self.drivers
+            d.paused_until > self.turn or (d.thread is not None and d.thread.done) for d in self.drivers
         )
 
     def quiet(self) -> bool:
         """No driver has anything to do either."""
-        awake = [d for d in self.drivers if d.asleep_until <= self.turn]
+        awake = [d for d in self.drivers if d.paused_until <= self.turn]
         return World.quiet(self) and all(d.thread is not None and d.thread.done for d in awake)
 
     def close(self) -> None:

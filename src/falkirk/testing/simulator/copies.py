@@ -24,7 +24,7 @@ from unittest.mock import patch
 from falkirk.checkpoint import publishing
 from falkirk.checkpoint.ids import Epoch, Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.ports import Aborted, Log, Unknown, Writes
-from falkirk.checkpoint.publishing import Outcome, Part, Pause, Published, Standing
+from falkirk.checkpoint.publishing import Outcome, Part, PartitionProgress, Pause, Published
 from falkirk.testing.simulator.broker import SimBroker
 from falkirk.testing.simulator.check import Broken
 from falkirk.testing.simulator.host import Thread
@@ -143,26 +143,26 @@ class CopiesWorld:
 async def fence_first(
     log: Log,
     part: Part,
-    _: Callable[[Standing | None], Awaitable[None]],
-    attempt: Callable[[Standing | None], Awaitable[Outcome]],
+    _: Callable[[PartitionProgress | None], Awaitable[None]],
+    attempt: Callable[[PartitionProgress | None], Awaitable[Outcome]],
     pause: Pause,
 ) -> Outcome:
     """As `publishing._settle`, but initialise first, and only then compute what is visible; and always wait the same time
     before taking a copy for dead."""
 
-    async def skip(_: Standing | None) -> None:
+    async def skip(_: PartitionProgress | None) -> None:
         pass
 
     while True:
         await log.renew()
-        standing, hidden = await publishing.look(log, part.place)
-        if (over := part.over(standing)) is not None and not hidden:
+        progress, hidden = await publishing.look(log, part.place)
+        if (over := part.over(progress)) is not None and not hidden:
             return over
         with suppress(Aborted, Unknown):
             if not hidden:
-                return await attempt(standing)
-        standing = await publishing._watch(log, part, standing, skip, publishing.WAITS, lambda: pause(""))
-        if (over := part.over(standing)) is not None:
+                return await attempt(progress)
+        progress = await publishing._watch(log, part, progress, skip, publishing.WAITS, lambda: pause(""))
+        if (over := part.over(progress)) is not None:
             return over
 
 
@@ -172,8 +172,8 @@ async def forget_first(self: publishing._CheckedSlices, visible: Published) -> N
     await _check(self, visible)
 
 
-def never_longer(self: publishing._Setbacks, error: Aborted | Unknown, standing: Standing | None) -> int:
-    """As `_Setbacks.pauses`, but the waiting time does not grow."""
+def never_longer(self: publishing._Backoff, error: Aborted | Unknown, progress: PartitionProgress | None) -> int:
+    """As `_Backoff.pauses`, but the waiting time does not grow."""
     return publishing.WAITS
 
 
@@ -181,7 +181,7 @@ _check = publishing._CheckedSlices.check
 
 WEAKENINGS = {
     "fence-first": ((publishing, "_settle", fence_first), (publishing._CheckedSlices, "check", forget_first)),
-    "never-longer": ((publishing._Setbacks, "pauses", never_longer),),
+    "never-longer": ((publishing._Backoff, "pauses", never_longer),),
 }
 """What replaces what, so that a rule for progress is missing."""
 

@@ -291,9 +291,9 @@ class EpochWorld:
         for fault in self.faults:
             if (fault.actor, fault.at) == (actor.name, number):
                 self.trace.append(f"      {fault.kind}")
-                self._befall(actor, fault.kind)
+                self._apply_fault(actor, fault.kind)
 
-    def _befall(self, actor: Actor, kind: Kind) -> None:
+    def _apply_fault(self, actor: Actor, kind: Kind) -> None:
         request = actor.thread.at.request
         match kind:
             case "crash":

@@ -16,13 +16,13 @@ from falkirk.checkpoint import publishing
 from falkirk.checkpoint.epochs import Abandoned, Completed, EpochRecord, Epochs, Opened
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import Aborted, Log, Unknown, Writes
-from falkirk.checkpoint.publishing import Outcome, Part, Pause, Published, Standing
+from falkirk.checkpoint.publishing import Outcome, Part, PartitionProgress, Pause, Published
 from falkirk.errors import FalkirkError
 from falkirk.testing.simulator.check import Broken
 from falkirk.testing.simulator.epochs import Scenario, sampled
 from falkirk.testing.simulator.log import Misuse
 
-Skip = Callable[[Standing | None], Awaitable[None]]
+Skip = Callable[[PartitionProgress | None], Awaitable[None]]
 
 
 class Weakening(NamedTuple):
@@ -36,36 +36,36 @@ class Weakening(NamedTuple):
 
 
 async def look_then_init(
-    log: Log, part: Part, skip: Skip, attempt: Callable[[Standing | None], Awaitable[Outcome]], pause: Pause
+    log: Log, part: Part, skip: Skip, attempt: Callable[[PartitionProgress | None], Awaitable[Outcome]], pause: Pause
 ) -> Outcome:
     """As `_settle`, in the wrong order."""
     while True:
-        standing, hidden = await publishing.look(log, part.place)
+        progress, hidden = await publishing.look(log, part.place)
         await log.renew()
-        if (over := part.over(standing)) is not None:
+        if (over := part.over(progress)) is not None:
             return over
         if not hidden:
             with suppress(Aborted, Unknown):
-                return await attempt(standing)
+                return await attempt(progress)
         await pause("")
 
 
 async def go_on_blindly(
-    log: Log, part: Part, skip: Skip, attempt: Callable[[Standing | None], Awaitable[Outcome]], pause: Pause
+    log: Log, part: Part, skip: Skip, attempt: Callable[[PartitionProgress | None], Awaitable[Outcome]], pause: Pause
 ) -> Outcome:
     """Look once; after a fence, continue with what was known."""
     await log.renew()
-    standing, _ = await publishing.look(log, part.place)
-    if (over := part.over(standing)) is not None:
+    progress, _ = await publishing.look(log, part.place)
+    if (over := part.over(progress)) is not None:
         return over
     while True:
         with suppress(Aborted, Unknown):
-            return await attempt(standing)
+            return await attempt(progress)
         await pause("")
         await log.renew()
 
 
-async def record_apart(log: Log, part: Part, writes: Sequence[Writes], record: Standing) -> None:
+async def record_apart(log: Log, part: Part, writes: Sequence[Writes], record: PartitionProgress) -> None:
     """The rows in one transaction, the record in the next."""
     for batches in (writes, [publishing.record_of(part.place, record)]):
         await log.begin()
@@ -89,11 +89,11 @@ _publish_from = publishing._publish_from
 _over = Part.over
 
 
-def over_but_for_newer(self: Part, standing: Standing | None) -> Outcome | None:
+def over_but_for_newer(self: Part, progress: PartitionProgress | None) -> Outcome | None:
     """Ignore a newer epoch's record."""
-    if standing is not None and standing.epoch > self.epoch:
+    if progress is not None and progress.epoch > self.epoch:
         return None
-    return _over(self, standing)
+    return _over(self, progress)
 
 
 async def close_nothing(*_: object) -> Outcome:

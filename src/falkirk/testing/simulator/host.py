@@ -98,7 +98,7 @@ class Host:
         self.disk.crash(keep)
 
 
-def befall(host: Host, thread: Thread, fault: Fault, broker: SimBroker, turn: int) -> None:
+def apply_fault(host: Host, thread: Thread, fault: Fault, broker: SimBroker, turn: int) -> None:
     """A fault of the process at the point where one of its threads stands."""
     assert host.process is not None
     match fault:
@@ -119,7 +119,7 @@ def befall(host: Host, thread: Thread, fault: Fault, broker: SimBroker, turn: in
         case Jump():
             host.clock.skew += fault.millis
         case _:
-            befall_cluster(host, fault, broker)
+            apply_cluster_fault(host, fault, broker)
 
 
 def _let_travel(host: Host, thread: Thread, broker: SimBroker, late: int) -> None:
@@ -130,7 +130,7 @@ def _let_travel(host: Host, thread: Thread, broker: SimBroker, late: int) -> Non
         thread.order = Order.LOSE
 
 
-def befall_cluster(host: Host, fault: Fault, broker: SimBroker) -> None:
+def apply_cluster_fault(host: Host, fault: Fault, broker: SimBroker) -> None:
     """What happens in the cluster instead of the process."""
     match fault:
         case Expel():

@@ -303,7 +303,7 @@ async def resolve(
     for step in steps:
         records = reads[step.owned.task.steps].records
         place = next((offset for offset, r in records if transaction.is_ours(step, r)), None)
-        taken = transaction.taken(step.owned.nonce, records)
+        taken = transaction.taken_over(step.owned.nonce, records)
         if place is not None and (found_first or not taken):
             transaction.apply(step, Offset(place + 1), {})
             fates.append(Fate.COMMITTED)

@@ -138,8 +138,8 @@ WEAKENINGS: dict[str, Weakening] = (
         "ignore-last-name": Weakening(
             "neither a doubt nor a take-over asks whose name is last",
             (
-                Patch(transaction, "taken", weak.never),
-                Patch(takeover, "taken", weak.never),
+                Patch(transaction, "taken_over", weak.never),
+                Patch(takeover, "taken_over", weak.never),
                 Patch(takeover, "last_named", weak.as_it_should_be),
                 Patch(takeover, "read_to_marks", weak.read_to_marks_whoever_is_named),
             ),

@@ -19,7 +19,7 @@ from falkirk.state.store import Progress
 from falkirk.testing.simulator.broker import Pending, SimBroker
 from falkirk.testing.simulator.disk import Copies, Disk
 from falkirk.testing.simulator.group import Group, Member
-from falkirk.testing.simulator.host import Host, Process, SimClock, Thread, befall
+from falkirk.testing.simulator.host import Host, Process, SimClock, Thread, apply_fault
 from falkirk.testing.simulator.log import SimLog
 from falkirk.testing.simulator.plan import FOREVER, Change, Chooser, Damage, Fault, Outage, Plan, Turn
 from falkirk.testing.simulator.toy import Toy
@@ -222,7 +222,7 @@ class World:
                     case Damage():
                         self.copies.damage()
                     case _:
-                        befall(host, thread, fault, self.broker, self.turn)
+                        apply_fault(host, thread, fault, self.broker, self.turn)
 
     def _change(self, host: Host, change: Change) -> None:
         self.code, self.corrects = self.code + change.new, change.corrects

@@ -15,7 +15,7 @@ from falkirk.connectors.spark.epochs.histories import table_of
 from falkirk.errors import ConfigError
 from falkirk.stream.access.producing import sources_of
 from falkirk.stream.backfill.history import History, record
-from falkirk.stream.backfill.past import Past
+from falkirk.stream.backfill.past import HistoryRows
 from falkirk.stream.backfill.stage import backfill_stage
 from falkirk.stream.operators.source import Source
 
@@ -34,7 +34,7 @@ def test_the_columns_of_the_source_are_read(spark: SparkSession, tmp_path: Path)
     table_of(spark, History("bids", "parquet", str(tmp_path)), source()).createGlobalTempView("old")
     again = table_of(spark, History("bids", "table", "global_temp.old"), source(time="at"))
     assert again.columns == ["auction", "price", "at"]
-    made = Past.of(source(time="at"), pl.DataFrame(again.toArrow()), 4, clock=1)
+    made = HistoryRows.of(source(time="at"), pl.DataFrame(again.toArrow()), 4, clock=1)
     assert made.times == [1_357_016_400_000] * 2
     one = record(made.payloads[0], 5, headers=False)
     assert (one.offsets, one.keys, one.times) == ([5], [b"7"], made.times[:1])
@@ -52,7 +52,7 @@ def test_what_is_no_history_of_the_source_is_refused(spark: SparkSession, tmp_pa
     assert "which has auction, at, beside" in str(caught.value)
     rows = pl.DataFrame(ROWS).drop("beside").with_columns(price=pl.lit("dear"))
     with pytest.raises(ConfigError, match="does not fit its columns"):
-        Past.of(source(), rows, 4, clock=1)
+        HistoryRows.of(source(), rows, 4, clock=1)
 
 
 @pytest.mark.parametrize("text", ["bids", "bids=parquet", "bids=:x", "=parquet:x"])

@@ -29,7 +29,7 @@ from falkirk.connectors.spark.epochs.tasks import OUTCOME
 from falkirk.connectors.spark.epochs.watching import OnProgress, watched
 from falkirk.connectors.spark.epochs.work import ARROW, Published, Publishing, ReplacedRange, TombstoneRange, Work
 from falkirk.connectors.spark.workers import importer, shipped
-from falkirk.stream.backfill import BackfillJob, Turn
+from falkirk.stream.backfill import BackfillJob, HistoryTask
 from falkirk.stream.batch import Job, Piece
 
 SETTINGS = {
@@ -53,7 +53,7 @@ def run_epoch(
     job: Job | BackfillJob,
     *,
     cluster: Cluster,
-    pieces: Sequence[Piece | Turn],
+    pieces: Sequence[Piece | HistoryTask],
     topic_ids: Mapping[str, str],
     headers: Sequence[bool],
     ghosts: Sequence[ReplacedRange],

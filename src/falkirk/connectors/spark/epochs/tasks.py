@@ -39,7 +39,7 @@ from falkirk.connectors.spark.epochs.work import (
 from falkirk.connectors.spark.ranges import chunks, headers
 from falkirk.errors import SourceError
 from falkirk.state.shards import murmur2, murmur2_partition
-from falkirk.stream.backfill import BackfillJob, Turn
+from falkirk.stream.backfill import BackfillJob, HistoryTask
 from falkirk.stream.batch import PARCELS, Piece
 from falkirk.stream.dataflow.records import Records
 
@@ -127,7 +127,7 @@ def _share(work: Work, share: Share) -> Iterator[pl.DataFrame]:
         case Piece():
             assert not isinstance(work.job, BackfillJob)
             return work.job.head(share, _records(work, share))
-        case Turn():
+        case HistoryTask():
             assert isinstance(work.job, BackfillJob)
             return work.job.head(share, partial(_records, work), _keeper(work))
         case ReplacedRange():

@@ -14,7 +14,7 @@ from falkirk.checkpoint.publishing import Outcome, Part, progress_place
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.epochs import publisher
 from falkirk.connectors.spark.columns import arrow_type
-from falkirk.stream.backfill import BackfillJob, Turn
+from falkirk.stream.backfill import BackfillJob, HistoryTask
 from falkirk.stream.batch import PARCELS, Job, Piece
 
 ARROW = pa.schema([(name, arrow_type(dtype)) for name, dtype in PARCELS.items()])
@@ -53,7 +53,7 @@ class TombstoneRange(NamedTuple):
     start: Offset
 
 
-Share = Piece | Turn | ReplacedRange | TombstoneRange | None
+Share = Piece | HistoryTask | ReplacedRange | TombstoneRange | None
 """What a head task does: read a piece, run a history, or find ghosts; None: mark result partitions."""
 
 
