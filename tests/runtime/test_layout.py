@@ -219,6 +219,14 @@ def test_a_layout_of_a_later_format_is_refused_and_so_is_what_is_none() -> None:
         layout.decode_layout(b"{}")
 
 
+def test_a_layout_with_an_unknown_regime_names_the_falkirk_that_wrote_it() -> None:
+    stages = (msgspec.structs.replace(STATS, regime="lockstep"),)
+    later = msgspec.json.encode(msgspec.structs.replace(KNOWN, stages=stages, falkirk="9.1"))
+    with pytest.raises(StateError, match="stage 'stats' has the regime 'lockstep'") as raised:
+        layout.decode_layout(later)
+    assert raised.value.where == "layout 1 of app 'app', written by Falkirk 9.1"
+
+
 def test_a_stage_that_begins_to_keep_state_is_known_by_what_it_reads_and_numbers_of_tables_are_not_given_again() -> (
     None
 ):

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from time import time_ns
 
+from falkirk.cadence import Cadence
 from falkirk.checkpoint.ids import Millis
 from falkirk.connectors.kafka.clocks import Reading, read_clock
 from falkirk.connectors.kafka.config import Cluster
@@ -91,17 +92,17 @@ class Timekeeper:
         self._wake.set()
 
     def _keep(self) -> None:
-        began = said = time.monotonic()
+        began, warnings = time.monotonic(), Cadence(SAY_EVERY, SAY_EVERY)
         while not self._closed:
             self._wake.clear()
             try:
                 reading = self._read()
                 check_clock(reading, self._bound)
             except UnreachableError as error:
-                if time.monotonic() - said > SAY_EVERY:
-                    said = time.monotonic()
+                now = time.monotonic()
+                if warnings.due(now, since=began):
                     words = "this host's clock could not be compared with the broker's clock for %.0f s: %s"
-                    logger.warning(words, said - began, error)
+                    logger.warning(words, now - began, error)
                 self._wake.wait(0.2)
                 continue
             except Exception as error:  # noqa: BLE001  # raised by `now`: nothing may end this thread in silence
@@ -109,7 +110,7 @@ class Timekeeper:
                 return
             self._known = (None if reading is None else reading.ahead), _apart(time_ns())
             self._wake.wait(EVERY)
-            began = said = time.monotonic()
+            began = time.monotonic()
 
 
 def timekeeper(cluster: Cluster, control: str, who: str, bound_ms: int) -> Timekeeper:

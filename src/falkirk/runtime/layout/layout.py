@@ -23,6 +23,7 @@ A deletion or reset of an app is recorded first, and nobody can run the app unti
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import version
 from itertools import accumulate, pairwise
 from secrets import token_hex
 from typing import Literal, TypeVar
@@ -94,7 +95,7 @@ class StageRecord(msgspec.Struct, frozen=True):
 
     @property
     def recovery(self) -> type[Recovery]:
-        """What its regime means."""
+        """What survives a crash in its regime."""
         return RECORDED[self.regime]
 
 
@@ -239,12 +240,21 @@ def _understood(decode: Callable[[bytes], T], data: bytes) -> T:
 def decode_layout(data: bytes) -> LayoutRecord:
     """A layout from its JSON. Raises StateError."""
     format_ = _understood(_decode_format, data).format
-    if format_ == FORMAT:
-        return _understood(_decode_layoutrecord, data)
-    raise StateError(
-        f"the app's layout has format {format_}, but this Falkirk reads format {FORMAT}",
-        hint="run the app with the version of Falkirk that it last ran with, or a later one",
-    )
+    if format_ != FORMAT:
+        raise StateError(
+            f"the app's layout has format {format_}, but this Falkirk reads format {FORMAT}",
+            hint="run the app with the version of Falkirk that it last ran with, or a later one",
+        )
+    layout = _understood(_decode_layoutrecord, data)
+    for stage in layout.stages:
+        if stage.regime not in RECORDED:
+            raise StateError(
+                f"stage {stage.id!r} has the regime {stage.regime!r}, but Falkirk {version('falkirk')} knows only "
+                f"{', '.join(RECORDED)}",
+                where=f"layout {layout.number} of app {layout.app!r}, written by Falkirk {layout.falkirk or '(unknown)'}",
+                hint="run the app with the version of Falkirk that it last ran with, or a later one",
+            )
+    return layout
 
 
 # Made at import: the first decoding of a type builds its type information, and two threads that do so at once can crash.

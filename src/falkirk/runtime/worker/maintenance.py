@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from falkirk.cadence import Cadence
 from falkirk.checkpoint.ids import Offset, Step, TaskId, TopicPartition
 from falkirk.checkpoint.tasks import ClosedStep, Revoked, Task, ends
 from falkirk.connectors.kafka.config import logger
@@ -78,7 +79,7 @@ class TaskMaintenance:
     given_up: threading.Event = field(default_factory=threading.Event)
     """The task has left: a copy in progress is useless."""
     swept: float = -math.inf
-    reminded: float = -math.inf
+    slow_copies: Cadence = field(default_factory=lambda: Cadence(SLOW, SLOW))
     tried: str = ""
     """The last `falkirk checkpoint` for which a version was begun."""
     answered: str = ""
@@ -151,8 +152,7 @@ class Maintenance:
 
     def _remind(self, task: RunningTask, upkeep: TaskMaintenance, now: float) -> None:
         """Report copies that take very long: a folder that hangs gives no answer, not even an error."""
-        if not _ended(upkeep.copying) and now - max(upkeep.versioned, upkeep.reminded) >= SLOW:
-            upkeep.reminded = now
+        if not _ended(upkeep.copying) and upkeep.slow_copies.due(now, since=upkeep.versioned):
             logger.warning("task %s: copying its version to the checkpoint store has taken %.0f s so far",
                            task.owned.task.id, now - upkeep.versioned)  # fmt: skip
 

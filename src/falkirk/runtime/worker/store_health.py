@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from falkirk.cadence import Cadence
 from falkirk.checkpoint.ids import TaskId
 from falkirk.checkpoint.ports import GoOn
 from falkirk.connectors.kafka.config import logger
@@ -70,7 +71,8 @@ class StoreHealth:
         self._where = where
         self._turn = threading.Lock()
         self._outage: Outage | None = None
-        self._tried = self._told = -AGAIN
+        self._tried = -AGAIN
+        self._warnings = Cadence(0, REMIND)
         self._hanging: set[Future[Any]] = set()
         self._waiting: set[TaskId] = set()
 
@@ -143,15 +145,14 @@ class StoreHealth:
     def _lost(self, error: AwayError) -> None:
         with self._turn:
             self._outage = Outage(datetime.now(UTC) if self._outage is None else self._outage.since, error)
-            if time.monotonic() - self._told < REMIND:
+            if not self._warnings.due(time.monotonic()):
                 return
-            self._told = time.monotonic()
         logger.warning("the checkpoint store is %s; retrying; nothing is lost (%s)",
                        self._outage, error.hint, extra={"where": error.where, "hint": error.hint})  # fmt: skip
 
     def _answered(self) -> None:
         with self._turn:
-            outage, self._outage, self._told = self._outage, None, -REMIND
+            outage, self._outage, self._warnings = self._outage, None, Cadence(0, REMIND)
         if outage is not None:
             logger.warning("the checkpoint store answers again; it was %s", outage)
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 
 import msgspec
 
+from falkirk.cadence import Cadence
 from falkirk.checkpoint.ids import address, cluster_of
 from falkirk.connectors.kafka.config import logger
 from falkirk.connectors.kafka.pending_answer import PendingAnswer
@@ -67,8 +68,8 @@ class TopicWatch:
         self._asked: PendingAnswer[dict[str, TopicInfo]] | None = None
         self._next = 0.0
         self._heard = time.monotonic()
-        self._said: float | None = None
-        """When a missing answer was last reported; None while the cluster answers."""
+        self._silence: Cadence | None = None
+        """When to report missing answers; None while the cluster answers."""
         self._missed: set[str] = set()
 
     def tick(self, leads: bool = True, newest: int = 0) -> None:
@@ -124,13 +125,13 @@ class TopicWatch:
             self._next = now
 
     def _silent(self, error: UnreachableError, now: float) -> None:
-        if self._said is None or now - self._said >= AGAIN:
-            self._said = now
+        self._silence = self._silence or Cadence(0, AGAIN)
+        if self._silence.due(now):
             seconds = now - self._heard
             logger.warning("%s has not answered for %.0f s; nothing is lost; retrying: %s",
                            self._there.brokers, seconds, error.what)  # fmt: skip
 
     def _answered(self, now: float) -> None:
-        if self._said is not None:
+        if self._silence is not None:
             logger.warning("%s answers again, after %.0f s", self._there.brokers, now - self._heard)
-        self._said, self._heard = None, now
+        self._silence, self._heard = None, now
