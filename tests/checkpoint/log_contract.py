@@ -39,6 +39,10 @@ class Harness(Protocol):
         """The group goes on to a generation without this worker, which does not learn of it yet."""
         ...
 
+    def rejoin(self, log: Log) -> None:
+        """The worker becomes a member again under its instance id, but the log still speaks for the member it was."""
+        ...
+
 
 async def read_all(log: Log, tp: TopicPartition, start: int = 0) -> list[bytes | None]:
     """Everything committed, read as the protocol reads: to the high watermark, waiting for markers."""
@@ -264,7 +268,10 @@ class LogContract:
 
         assert world.run(work()) == [b"back"]
 
-    def test_a_stale_generation_is_refused_and_the_producer_goes_on(self, world: Harness, tp: TopicPartition) -> None:
+    @pytest.mark.parametrize("how", ["expel", "rejoin"])
+    def test_a_stale_member_is_refused_and_the_producer_goes_on(
+        self, world: Harness, tp: TopicPartition, how: str
+    ) -> None:
         log, reader = world.log("a"), world.log("b")
 
         async def work() -> None:
@@ -279,7 +286,7 @@ class LogContract:
 
         world.run(log.renew())
         world.run(transact(b"fresh"))
-        world.expel(log)
+        getattr(world, how)(log)
         world.run(work())
         assert world.run(read_all(reader, tp)) == [b"fresh"]
 

@@ -57,6 +57,11 @@ class Simulated:
         self.broker.group.expire(log.owner)
         self.deaf.append(log)
 
+    def rejoin(self, log: Log) -> None:
+        assert isinstance(log, SimLog)
+        self.broker.group.join(log.owner)
+        self.deaf.append(log)
+
 
 class TestSimLog(LogContract):
     @pytest.fixture(params=[True, False], ids=["newest marker first", "oldest marker first"])

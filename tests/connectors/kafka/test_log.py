@@ -26,26 +26,32 @@ class RealWorker:
     """A log and its place in a group; the group's metadata can be held fast, as a sleeping worker holds it."""
 
     def __init__(self, cluster: Cluster, group: str, name: str, instance: str, kind: type[KafkaLog]) -> None:
+        self.cluster, self.group, self.instance = cluster, group, instance
+        self.membership = self.joined()
+        held = self.membership.metadata()
+        self.log = kind(cluster, OwnerId(name), lambda: held)
+        driver.run(self.log.renew())
+
+    def joined(self) -> Membership:
+        """A membership under this worker's instance id."""
         assigned: list[int] = []
-        self.membership = Membership(
-            cluster,
-            group=group,
-            instance=instance,
-            topic=group,
+        membership = Membership(
+            self.cluster,
+            group=self.group,
+            instance=self.instance,
+            topic=self.group,
             session_timeout_ms=6000,
             on_assigned=assigned.extend,
             on_revoked=lambda _: None,
             on_lost=lambda _: None,
         )
-        self.membership.join()
+        membership.join()
         deadline = time.monotonic() + 20
         while not assigned and time.monotonic() < deadline:
-            self.membership.poll()
+            membership.poll()
             time.sleep(0.01)
         assert assigned, "the group gave this worker no task"
-        self.group, held = group, self.membership.metadata()
-        self.log = kind(cluster, OwnerId(name), lambda: held)
-        driver.run(self.log.renew())
+        return membership
 
 
 class RealHarness:
@@ -76,6 +82,11 @@ class RealHarness:
 
     def expel(self, log: Log) -> None:
         self.workers[id(log)].membership.leave()
+
+    def rejoin(self, log: Log) -> None:
+        worker = self.workers[id(log)]
+        worker.membership.close()  # as a process that dies: its session goes on
+        worker.membership = worker.joined()
 
     def close(self) -> None:
         for worker in self.workers.values():

@@ -35,7 +35,7 @@ from falkirk.connectors.kafka.errors import refused_in, translate, why
 from falkirk.connectors.kafka.producing import failure, initialised, last_row, produce_all
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.standstills import Standstills
-from falkirk.errors import ClusterError, IdentityError
+from falkirk.errors import ClusterError
 from falkirk.state.store import Changes
 
 LOOK = 0.25
@@ -282,12 +282,8 @@ class KafkaLog:
         """Abort if that is certain, and return Aborted; else the producer is dead, and it is Unknown."""
         cause: KafkaError = error.args[0]
         logger.info("transaction of %s failed: %s", self._owner, cause)
-        if cause.code() == KafkaError.FENCED_INSTANCE_ID:
-            self._state = Transaction.DEAD
-            return IdentityError(
-                f"another process runs under this worker's identity, {self._owner}",
-                hint="was a state directory copied? Start each worker with one of its own",
-            )
+        # FENCED_INSTANCE_ID is an abort like the others: the sender may be this worker itself, as the member that it was
+        # before its session timed out and it joined again. Whether a rival runs, the group says (`Membership.poll`).
         if (
             self._state is Transaction.OPEN
             and not cause.fatal()

@@ -15,7 +15,6 @@ from typing import TypeVar
 from falkirk.checkpoint import ports
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.ports import Aborted, LogRecord, Ranges, Read, Unknown, Writes
-from falkirk.errors import IdentityError
 from falkirk.state.store import Changes
 from falkirk.testing.simulator.broker import Sent, SimBroker
 from falkirk.testing.simulator.coordinator import Concurrent, Fenced
@@ -137,13 +136,10 @@ class SimLog:
         try:
             await self._ask("sends offsets", request)
             self._sent = True
-        except (IllegalGeneration, UnknownMember) as error:
+        except (IllegalGeneration, UnknownMember, InstanceFenced) as error:
             self._sent = True
             await self.abort()
             raise Aborted(str(error)) from error
-        except InstanceFenced as error:
-            self._forget()
-            raise IdentityError(f"another process runs as {self.owner}") from error
 
     async def commit(self) -> Mapping[TopicPartition, Offset]:
         """Send what is queued, then end the transaction."""
