@@ -67,6 +67,7 @@ __all__ = [  # noqa: F405
     "col",
     "concat_str",
     "exclude",
+    "hopping",
     "len",
     "lit",
     "max",
@@ -79,6 +80,7 @@ __all__ = [  # noqa: F405
     "sum",
     "sum_horizontal",
     "testing",
+    "tumbling",
     "when",
 ]
 

@@ -45,6 +45,8 @@ from falkirk.stream.definition.pattern import Pattern as Pattern
 from falkirk.stream.definition.regimes import Batch as Batch
 from falkirk.stream.definition.regimes import EagerCheckpoint as EagerCheckpoint
 from falkirk.stream.definition.regimes import LazyCheckpoint as LazyCheckpoint
+from falkirk.stream.definition.windows import hopping as hopping
+from falkirk.stream.definition.windows import tumbling as tumbling
 from falkirk.stream.flow.flow import Flow as Flow
 from falkirk.stream.flow.launcher import register as _register
 from falkirk.stream.flow.streams import Stream as Stream

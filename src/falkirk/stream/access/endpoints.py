@@ -26,7 +26,7 @@ from falkirk.checkpoint.steps import Maker, maker
 from falkirk.errors import ConfigError, DefinitionError, StateError
 from falkirk.stream.batch.stage import BatchStage
 from falkirk.stream.dataflow.batch import TS, WEIGHT
-from falkirk.stream.dataflow.packing import unpacked
+from falkirk.stream.dataflow.packing import is_mark, unpacked
 from falkirk.stream.dataflow.records import Message
 from falkirk.stream.definition.pattern import Pattern, Topics
 from falkirk.stream.formats import Format, Json, Key, Raw
@@ -118,7 +118,11 @@ class View:
 
     def _batch(self, message: Message) -> Iterator[Row]:
         try:
-            parts = [(made, unpacked(value, "")) for made, value in parts_made(message.headers(), message.value())]
+            parts = [
+                (made, unpacked(value, ""))
+                for made, value in parts_made(message.headers(), message.value())
+                if not is_mark(value)
+            ]
         except (StateError, msgspec.DecodeError) as error:
             yield self._row(message, message.key(), None, str(error).splitlines()[0])
             return

@@ -57,9 +57,8 @@ class StageCircuit:
         run = StepRun(step, state, self.failures)
         times = run.event_time = self.times.begin(state, step.clock) if self.times is not None else None
         flowing: Flows = {i: r.read(run) for i, r in self.readers.items()}
-        if self.times is not None and times is not None:
-            times.read()
-            run.watermarks = self.times.watermarks(times)
+        if self.times is not None:
+            self.times.read(run)
         self.flow(run, self.stage.operators, flowing)
         self.send(run, flowing)
         if times is not None:
@@ -72,15 +71,21 @@ class StageCircuit:
         for operator in operators:
             # A broadcast table does not flow.
             inputs = [flowing.get(self.incoming.get((before, operator), before)) for before in operator.inputs]
+            if self.times is None or run.event_time is None:
+                flowing[operator] = self.runners[operator].step(run, *inputs)
+                continue
+            self.times.enter(run, operator)
             flowing[operator] = self.runners[operator].step(run, *inputs)
+            self.times.leave(run, operator)
 
     def send(self, run: StepRun, flowing: Flows) -> None:
         """Write what goes to other stages."""
         for writer in self.writers:
             out = flowing.get(writer.edge.before)
             batch = joined([out], weighted=writer.edge.changes)
-            if batch is not None:
-                writer.run(run, batch)
+            mark = None if self.times is None else self.times.say(run, writer.edge)
+            if batch is not None or mark is not None:
+                writer.run(run, batch, mark)
 
     def visible(self, run: StepRun, sink: op.Sink, keys: Sequence[bytes | None]) -> Batch | None:
         """The rows that a sink of a grouped result has now under these keys; None where it cannot be told from the state."""

@@ -4,6 +4,7 @@
                  (`falkirk.checkpoint.bundles`)
     destination  task_of(shard(murmur2(key)), tasks); without a key, the sender's own number, modulo tasks
 
+Behind the rows of a step goes the sender's watermark, if it has moved: to every destination, for each waits for all senders.
 A batch above a limit goes as several, in order. Task, step and sequence number are in the record's headers.
 """
 
@@ -21,9 +22,9 @@ import polars as pl
 from falkirk.checkpoint.bundles import parts_of
 from falkirk.errors import StateError
 from falkirk.state.shards import murmur2, shard_of, task_of
-from falkirk.stream.dataflow.batch import ORIGIN, WEIGHT, Batch
+from falkirk.stream.dataflow.batch import ORIGIN, TS, WEIGHT, Batch
 from falkirk.stream.dataflow.circuit import Emitted
-from falkirk.stream.dataflow.packing import Packer, rows_of, unpacked_all
+from falkirk.stream.dataflow.packing import Mark, Packer, is_mark, mark_in, marked, rows_of, unpacked_all
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.stages.stage import Edge
 
@@ -34,10 +35,15 @@ class EdgeWriter:
     def __init__(self, edge: Edge, task: int, partitions: Mapping[str, int]) -> None:
         self.edge, self.task, self.tasks = edge, task, partitions.get(edge.topic, 1)
 
-    def run(self, run: StepRun, batch: Batch) -> None:
-        """Emit the rows, each to its destination, in their order."""
-        frame = batch.rows.select(self.edge.columns).hstack(_small(batch.meta.select(pl.exclude(ORIGIN))))
-        sent = [(task, data, latest) for task, data, latest in self._packed(frame)]
+    def run(self, run: StepRun, batch: Batch | None, mark: Mark | None = None) -> None:
+        """Emit the rows, each to its destination, in their order; then the watermark."""
+        sent: list[tuple[int, bytes, int]] = []
+        if batch is not None:
+            frame = batch.rows.select(self.edge.columns).hstack(_small(batch.meta.select(pl.exclude(ORIGIN))))
+            sent += self._packed(frame)
+        if mark is not None:
+            data = marked(mark)
+            sent += [(task, data, run.step.clock) for task in range(self.tasks)]
         run.emitted.append(
             Emitted(
                 output=self.edge.id,
@@ -76,8 +82,12 @@ class EdgeReader:
                     raise StateError(
                         f"a record between stages is damaged: {error}", where=run.address(number)
                     ) from error
-                values += parts
-                numbers += [number] * len(parts)
+                for part in parts:
+                    if part is not None and is_mark(part):
+                        self._hear(run, mark_in(part, run.address(number)))
+                    else:
+                        values.append(part)
+                        numbers.append(number)
         frames, heights = unpacked_all(values, lambda i: run.address(numbers[i]))
         if not frames:
             return None
@@ -86,7 +96,19 @@ class EdgeReader:
         meta = whole.select(pl.exclude(self.columns)).with_columns(origins)
         if WEIGHT in meta.columns:
             meta = meta.with_columns(pl.col(WEIGHT).cast(pl.Int64))
-        return Batch(whole.select(self.columns), meta)
+        return self._in_time(run, Batch(whole.select(self.columns), meta))
+
+    def _hear(self, run: StepRun, mark: Mark) -> None:
+        if run.event_time is not None and self.edge.timed:
+            run.event_time.hear(self.edge.id, mark)
+
+    def _in_time(self, run: StepRun, batch: Batch) -> Batch:
+        """Without the rows that are late here, because their sender was idle while others went on."""
+        edge = self.edge
+        if run.event_time is None or not edge.timed or edge.changes or edge.before.time is None:
+            return batch
+        late = run.event_time.behind(edge.id, batch.meta[TS].to_numpy())
+        return batch.filter(pl.Series(~late)) if late.any() else batch
 
 
 def _small(meta: pl.DataFrame) -> pl.DataFrame:

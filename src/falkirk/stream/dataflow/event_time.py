@@ -24,12 +24,17 @@ import numpy as np
 import numpy.typing as npt
 
 from falkirk.stream.dataflow.circuit import State
+from falkirk.stream.dataflow.packing import Mark
 from falkirk.stream.definition.event_time import Lateness
 
 WATERMARKS = ".watermarks v1: input → watermark, greatest times"
 """The stage's own table, in the words of a state schema. No operator can have this id."""
 BEGINNING = -(1 << 62)
 """The watermark when no time is complete."""
+
+
+FEW = 50
+"""Tasks to which a watermark is sent as often as it moves."""
 
 
 class Watermark(NamedTuple):
@@ -114,19 +119,85 @@ class SourceTimes:
         return min(waiting) + self.lateness.idle if waiting else None
 
 
-class EventTime:
-    """The times of a task's inputs during one step."""
+class SenderTimes:
+    """The tasks that send over one edge."""
 
-    def __init__(self, sources: Mapping[str, SourceTimes], state: State, clock: int) -> None:
-        self.sources, self.clock, self.late_rows = sources, clock, 0
-        self._read = dict(zip(sources, state.get([source.key for source in sources.values()]), strict=True))
-        found = {name: None if value is None else _decode(value) for name, value in self._read.items()}
-        self.times = {name: sources[name].begun(times, clock) for name, times in found.items()}
+    def __init__(self, key: bytes) -> None:
+        """`key`: in state."""
+        self.key = key
+
+    def begun(self, found: Times | None, clock: int) -> Times:
+        """The times at the start of a step."""
+        return Times() if found is None else found
+
+    def ended(self, times: Times, clock: int) -> tuple[int, bool]:
+        """The watermark at the end of a step, and whether all senders are idle: then it stays."""
+        if not times.senders or len(times.parts) < times.senders:
+            return times.watermark, False
+        live = [part.at for part in times.parts if not part.idle]
+        return max(times.watermark, min(live, default=BEGINNING)), not live
+
+    def wake_at(self, times: Times | None) -> int | None:
+        """It changes only when a task sends."""
+        return None
+
+
+class SentTimes:
+    """What one task says of its watermark over one edge.
+
+    Every receiver gets it, so that what all say together grows with the square of their number. Up to FEW receivers it is
+    said in each step that moves the watermark, and else only after a gap.
+    """
+
+    def __init__(self, key: bytes, task: int, tasks: int, receivers: int) -> None:
+        self.key, self.task, self.tasks = key, task, tasks
+        self.gap = 0 if receivers <= FEW else 2 * receivers
+        """Milliseconds of event time by which it moves, or of the clock that pass, before it is said again."""
+
+    def begun(self, found: Times | None, clock: int) -> Times:
+        """What was said last, at the start of a step."""
+        return Times(parts=[Part("", self.task, BEGINNING, clock)]) if found is None else found
+
+    def said(self, times: Times, now: Watermark, clock: int) -> Mark | None:
+        """What to say now."""
+        (last,) = times.parts
+        times.watermark = now.after
+        moved = now.after - last.at
+        if now.idle == last.idle and (moved <= 0 or (moved < self.gap and clock - last.clock < self.gap)):
+            return None
+        times.parts = [Part("", self.task, now.after, clock, now.idle)]
+        return Mark(self.task, self.tasks, now.after, now.idle)
+
+    def wake_at(self, times: Times | None) -> int | None:
+        """When it says what it has not said yet."""
+        if times is None or times.watermark == times.parts[0].at:
+            return None
+        return times.parts[0].clock + self.gap
+
+
+Inputs = Mapping[str, SourceTimes | SenderTimes]
+Outputs = Mapping[str, SentTimes]
+
+
+class EventTime:
+    """The times of a task's inputs during one step, and what it says of them over its edges."""
+
+    def __init__(self, inputs: Inputs, outputs: Outputs, state: State, clock: int) -> None:
+        self.inputs, self.outputs, self.clock, self.late_rows = inputs, outputs, clock, 0
+        kept = [*inputs.values(), *outputs.values()]
+        self._read = state.get([one.key for one in kept])
+        found = [None if value is None else _decode(value) for value in self._read]
+        self._kept = [(one.key, one.begun(times, clock)) for one, times in zip(kept, found, strict=True)]
+        begun = [times for _, times in self._kept]
+        self.times = dict(zip(inputs, begun, strict=False))
+        self._said = dict(zip(outputs, begun[len(inputs) :], strict=True))
         self.watermarks: dict[str, Watermark] = {}
 
     def on_time(self, source: str, topic: str, partition: int, dates: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which records of a partition are not late. Records that do not decode have no date, but end its idleness."""
-        times, late = self.times[source], self.sources[source].lateness.late
+        times, known = self.times[source], self.inputs[source]
+        assert isinstance(known, SourceTimes)
+        late = known.lateness.late
         part = next((p for p in times.parts if (p.topic, p.number) == (topic, partition)), None)
         if part is None:
             part = Part(topic, partition, BEGINNING, self.clock)
@@ -140,20 +211,37 @@ class EventTime:
         self.late_rows += len(dates) - int(on_time.sum())
         return on_time  # type: ignore[no-any-return]
 
+    def hear(self, edge: str, mark: Mark) -> None:
+        """A task that sends over an edge has said this."""
+        times = self.times[edge]
+        times.senders = mark.tasks
+        times.parts = [part for part in times.parts if part.number != mark.task]
+        times.parts.append(Part("", mark.task, mark.watermark, self.clock, mark.idle))
+        times.parts.sort(key=lambda part: part.number)
+
+    def behind(self, edge: str, dates: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which rows of an edge are late: only a task that was idle can send them."""
+        late = dates < self.times[edge].watermark
+        self.late_rows += int(late.sum())
+        return late
+
+    def say(self, edge: str, now: Watermark) -> Mark | None:
+        """What to say of this watermark over an edge."""
+        return self.outputs[edge].said(self._said[edge], now, self.clock)
+
     def read(self) -> None:
         """All inputs are read: their watermarks are known."""
         for name, times in self.times.items():
-            after, idle = self.sources[name].ended(times, self.clock)
+            after, idle = self.inputs[name].ended(times, self.clock)
             self.watermarks[name] = Watermark(times.watermark, after, idle)
 
     def write(self, state: State) -> None:
         """Stage what has changed."""
         for name, times in self.times.items():
             times.watermark = self.watermarks[name].after
-        values = {name: _encode(times) for name, times in self.times.items()}
-        changed = [name for name, value in values.items() if value != self._read[name]]
-        if changed:
-            state.put([self.sources[name].key for name in changed], [values[name] for name in changed])
+        values = [(key, _encode(times)) for key, times in self._kept]
+        if changed := [pair for pair, was in zip(values, self._read, strict=True) if pair[1] != was]:
+            state.put([key for key, _ in changed], [value for _, value in changed])
 
 
 def times_in(state: State, keys: Sequence[bytes]) -> list[Times | None]:

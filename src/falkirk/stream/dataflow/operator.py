@@ -190,6 +190,11 @@ class Operator(ABC):
         return self.passes_time and bool(self.inputs) and all(before.watermarked for before in self.streams)
 
     @property
+    def asks_time(self) -> bool:
+        """Whether it uses the watermark of its inputs, which then travels over the edges before it."""
+        return False
+
+    @property
     def state_columns(self) -> Sequence[str]:
         """The columns of its first input that are the key of its state."""
         return ()

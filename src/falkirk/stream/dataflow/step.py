@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -36,6 +36,10 @@ class StepRun:
     """The late rows of sources."""
     watermarks: dict[Operator, Watermark] = field(default_factory=dict)
     """The watermark of each operator's inputs, if all of them have one. Set before the operator runs."""
+    closed: dict[Operator, Callable[[], Batch]] = field(default_factory=dict)
+    """The results of windows that this step completes, by their group."""
+    passed_on: dict[object, Watermark] = field(default_factory=dict)
+    """The watermark of each input's and operator's output. An operator whose output is behind its inputs sets its own."""
     starts: list[int] = field(init=False)
     """The number of each slice's first record."""
 

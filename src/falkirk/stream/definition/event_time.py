@@ -8,7 +8,7 @@ from typing import NamedTuple
 import polars as pl
 
 from falkirk.blame import did_you_mean
-from falkirk.durations import DurationLike, duration
+from falkirk.durations import DurationLike, duration, duration_text
 from falkirk.errors import DefinitionError
 
 _MILLI = timedelta(milliseconds=1)
@@ -20,6 +20,10 @@ class Lateness(NamedTuple):
     late: int
     idle: int | None
     """After this time without records, a partition holds back no watermark; None: it always does."""
+
+    def __str__(self) -> str:
+        late, idle = (None if n is None else duration_text(timedelta(milliseconds=n)) for n in self)
+        return f"up to {late if self.late else '0s'} late{f', idle after {idle}' if idle else ''}"
 
 
 def check_time(column: str, schema: pl.Schema, where: str) -> None:

@@ -21,7 +21,7 @@ from falkirk.errors import DivergenceError
 from falkirk.stream.circuit.edges import packed_for
 from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch
 from falkirk.stream.dataflow.circuit import Corrected, Emitted, OutputRecord, OutputRecords
-from falkirk.stream.dataflow.packing import unpacked
+from falkirk.stream.dataflow.packing import is_mark, unpacked
 from falkirk.stream.operators.sink import Sink, written
 from falkirk.stream.stages.stage import Edge, PhysicalStage
 
@@ -104,7 +104,7 @@ def _of_table(
 def _of_edge(
     edge: Edge, should: Sequence[OutputRecord], published: Sequence[OutputRecord]
 ) -> tuple[list[OutputRecord], int]:
-    signed = [(r, sign) for records, sign in ((published, -1), (should, 1)) for r in records]
+    signed = [(r, sign) for records, sign in ((published, -1), (should, 1)) for r in records if not is_mark(r.value)]
     if not signed:
         return [], 0
     frames = [_rows(edge, record, sign) for record, sign in signed]

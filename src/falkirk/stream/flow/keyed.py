@@ -17,8 +17,10 @@ from falkirk.stream.dataflow.graph import placed
 from falkirk.stream.dataflow.process import FunctionProcess, KeyContext, Process, Rows
 from falkirk.stream.definition.functions import checked_function
 from falkirk.stream.definition.on_error import OnError, checked_on_error
+from falkirk.stream.definition.windows import END
 from falkirk.stream.evolution.migrating import migrated
 from falkirk.stream.flow.alternatives import GROUPED, KEYED, missing
+from falkirk.stream.flow.windowing import key_in_windows
 from falkirk.stream.formats.rows import Row, RowT_co, SchemaLike, TypedRow, Untyped
 from falkirk.stream.formats.types import schema_of
 
@@ -89,13 +91,17 @@ class Grouped:
             bound[name] = aggregate.bind(Context(name, before.schema, before.changes, where))
             for column, dtype in bound[name].states().items():
                 check_value_type(dtype, where=f"state {column} of {where}")
-        key, root = placed(before, self._columns, self._id)
-        group = op.Group(
-            id=self._id, line=self._line, inputs=(before,), changes=True, unique=frozenset(self._columns),
-            schema=pl.Schema({**columns, **{name: b.returns for name, b in bound.items()}}),
-            partitioned=key, root=root, regime=before.regime,
-            columns=self._columns, aggregates=bound, version=self._version,
-        )  # fmt: skip
+        windows = before if isinstance(before, op.Windows) else None
+        place = placed(before, self._columns, self._id)
+        key, root = place if windows is None else key_in_windows(self._columns, self._id, before)
+        given: dict[str, Any] = {
+            "id": self._id, "line": self._line, "inputs": (before,), "changes": True, "partitioned": key, "root": root,
+            "unique": frozenset(self._columns) - ({END} if windows else set()), "regime": before.regime,
+            "schema": pl.Schema({**columns, **{name: b.returns for name, b in bound.items()}}),
+            "columns": self._columns, "aggregates": bound, "version": self._version,
+        }  # fmt: skip
+        expire = windows is not None and windows.expire
+        group = op.WindowGroup(window=windows.window, **given) if windows and expire else op.Group(**given)
         return Stream(self._graph, self._graph.add(migrated(group, self._migrate), exchange=True))
 
 

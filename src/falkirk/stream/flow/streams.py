@@ -13,12 +13,14 @@ from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.keys import checked_key, columns_of, sink_format
 from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.definition.regimes import Regime, checked_regime
+from falkirk.stream.definition.windows import Window
 from falkirk.stream.flow.alternatives import STREAM, missing
 from falkirk.stream.flow.keyed import Grouped, Keyed
 from falkirk.stream.flow.lookups import Table, lookup
 from falkirk.stream.flow.method import method
 from falkirk.stream.flow.routing import routed
 from falkirk.stream.flow.rowwise import RowWise
+from falkirk.stream.flow.windowing import check_final, windowed
 from falkirk.stream.formats import Format, Key, KeyLike
 from falkirk.stream.formats.rows import Row, RowT_co
 from falkirk.stream.operators.unique import unique
@@ -133,12 +135,15 @@ class Stream(RowWise[RowT_co]):
 
     def group_by(
         self,
-        *columns: str | Sequence[str],
+        *columns: str | Sequence[str] | Window,
         id: str | None = None,  # noqa: A002
         version: int = 1,
         migrate: Migrate = (),
     ) -> Grouped:
         """Group rows by columns, for `.agg(…)`, which says what to keep for each group.
+
+        One of them can be windows of time: `fk.tumbling("at", "1h")` or `fk.hopping("at", "1h", every="5m")`. The group
+        then has the columns `window_start` and `window_end`.
 
         `id` names the state, across versions of your code. By default it is made from the columns. Raise `version` if
         the meaning of the state changes. `migrate` converts the state of earlier versions (see `fk.From`). Raises
@@ -151,8 +156,28 @@ class Stream(RowWise[RowT_co]):
         <Stream of group_by 'stats': auction Int64, n Int64, top Int64>
         """
         line = user_line()
-        names = columns_of(columns, self.schema, f"group_by ({line})")
-        return Grouped(self._graph, self._op, names, id, version, migrate, line)
+        before, names = windowed(self._graph, self._op, columns, line)
+        return Grouped(self._graph, before, names, id, version, migrate, line)
+
+    def final(self) -> Stream[RowT_co]:
+        """The result of each window once, when its time has passed: after it, no row of the window can come. Rows are only
+        added, in the order of the windows' ends.
+
+        It follows `.agg(…)` of a `group_by` with windows. Raises DefinitionError if the windows' column is not the time of
+        a source with `late=`.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("totals")
+        >>> orders = flow.source("orders", value=fk.Json({"usd": int, "at": int}), time="at", late="0s")
+        >>> hourly = orders.group_by(fk.tumbling("at", "1h")).agg(usd=fk.sum("usd"))
+        >>> hourly.final().sink("hourly", value=fk.Json())
+        >>> rows = [{"usd": 3, "at": 60_000}, {"usd": 4, "at": 3_599_999}, {"usd": 5, "at": 3_600_000}]
+        >>> fk.testing.run(flow, {"orders": rows}).sinks["hourly"].rows
+        [{'window_start': 0, 'window_end': 3600000, 'usd': 7}]
+        """
+        line = user_line()
+        check_final(self._op, f"final ({line})")
+        return Stream(self._graph, self._graph.add(self._made(op.Final, line, changes=False, time=None)))
 
     def lookup(
         self,

@@ -23,11 +23,13 @@ from falkirk.stream.operators.select import Select
 from falkirk.stream.operators.sink import Sink
 from falkirk.stream.operators.source import Source
 from falkirk.stream.operators.table import TableSource
+from falkirk.stream.operators.window_group import Final, WindowGroup
+from falkirk.stream.operators.windows import Windows
 from falkirk.stream.operators.with_columns import WithColumns
 from falkirk.stream.operators.with_regime import WithRegime
 
 __all__ = [
-    "RESERVED", "Concat", "Earlier", "Errors", "Filter", "FlatMap", "Graph", "Group", "Late", "Lookup", "Map",
+    "RESERVED", "Concat", "Earlier", "Errors", "Filter", "Final", "FlatMap", "Graph", "Group", "Late", "Lookup", "Map",
     "MapBatches", "Operator", "Processing", "Repartition", "Route", "Select", "SharedLookup", "Sink", "Source", "TableSource",
-    "WithColumns", "WithRegime", "connected",
+    "WindowGroup", "Windows", "WithColumns", "WithRegime", "connected",
 ]  # fmt: skip

@@ -135,6 +135,7 @@ class GroupRunner(ResultRunner):
         self.bounds = group.bounds
         self.folding = Folding(group, group.columns, self.bounds, weighted=self.retracts)
         self.schema = group.state_schema
+        self.key_schema = pl.Schema({c: group.schema[c] for c in group.state_columns})
         (self.no_state,) = encode_values(self.schema, frame_of([{}], self.schema))
         self.multisets = [Multiset(b, group.columns, tables[b.name], group.where) for b in group.multisets]
 
@@ -157,7 +158,7 @@ class GroupRunner(ResultRunner):
         key_bytes = spelling.encode(keys)
         hashes = murmur2([k or b"" for k in key_bytes])
         shards = shard_of(hashes)
-        full = encode_keys(self.table, shards, keys.get_columns())
+        full = encode_keys(self.table, shards, [keys[c] for c in self.key_schema])
         before, had = self._states(run.state.get(full))
         if self.partitioners is not None and not had.all():
             self.partitioners.recall(lambda: spelling.encode(self._known(run.state)))
@@ -197,7 +198,7 @@ class GroupRunner(ResultRunner):
         frame = decoded.frame.select(group.columns)
         assert group.partitioned is not None
         shards = shard_of(murmur2([k or b"" for k in group.partitioned.encode(frame)]))
-        states, had = self._states(state.get(encode_keys(self.table, shards, frame.get_columns())))
+        states, had = self._states(state.get(encode_keys(self.table, shards, [frame[c] for c in self.key_schema])))
         rows = chosen(frame.hstack(self.folding.results(states)), had)
         return Batch(
             rows, pl.DataFrame({TS: [0] * rows.height, WEIGHT: [1] * rows.height}, {TS: pl.Int64, WEIGHT: pl.Int64})
@@ -207,7 +208,7 @@ class GroupRunner(ResultRunner):
         self, run: StepRun, full: Sequence[bytes], before: list[bytes | None], after: list[bytes | None]
     ) -> Updates:
         """The change that later operators see between two sets of group states, given by their keys in state."""
-        keys = decode_keys(pl.Schema({c: self.group.schema[c] for c in self.group.columns}), list(full))
+        keys = decode_keys(self.key_schema, list(full)).select(self.group.columns)
         spelling = self.group.partitioned
         assert spelling is not None
         key_bytes = spelling.encode(keys)
@@ -242,8 +243,7 @@ class GroupRunner(ResultRunner):
 
     def _known(self, state: State) -> pl.DataFrame:
         """Some groups that the task has."""
-        schema = pl.Schema({c: self.group.schema[c] for c in self.group.columns})
-        return decode_keys(schema, some_keys(state, {self.table}))
+        return decode_keys(self.key_schema, some_keys(state, {self.table}))
 
     def _alive(self, keys: pl.DataFrame, after: pl.DataFrame) -> pl.Series:
         """Which groups have rows left."""

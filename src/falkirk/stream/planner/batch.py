@@ -55,11 +55,11 @@ def _stage(graph: op.Graph, dead_letters: str, part: list[op.Operator]) -> Batch
             hint="what fails there goes to the dead letters with on_error=fk.DeadLetter(); or sink what fails in the stream, "
             "and read that topic as a source",
         )
-    if late := [o for o in members if isinstance(o, op.Late)]:
+    if beside := [o for o in members if isinstance(o, op.Late | op.Final)]:
         raise DefinitionError(
-            "in a batch part no row is late: it sees all of them before it gives a result",
-            where=late[0].where,
-            hint="leave out .late, or use it in the streaming part",
+            "a batch part has no watermark: no row is late, and no window is final before another",
+            where=beside[0].where,
+            hint="leave out .late and .final(), or use them in the streaming part",
         )
     if regime.history == "new" and (above := [o for o in members if o.stateful and o not in part]):
         raise DefinitionError(

@@ -10,6 +10,7 @@ A stage never waits for itself: a root is an operator, and all that share it com
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from falkirk.errors import DefinitionError
 from falkirk.state.schema import TABLES, evolved
@@ -34,7 +35,8 @@ def plan(graph: op.Graph, prefix: str) -> Plan:
     useful = graph.upstream(o for o in graph.operators if not o.batch and (o.stateful or o.role == "sink"))
     needed = columns_needed(useful)
     topics = f"{prefix}.{graph.name}"
-    edges = _edges(topics, useful, needed)
+    asking = set(graph.upstream(o for o in useful if o.asks_time))
+    edges = [replace(e, timed=e.before.watermarked and e.after in asking) for e in _edges(topics, useful, needed)]
     letters = graph.dead_letters or f"{topics}.dead-letters"
     batches = batch_stages(graph, letters)
     tables = _shared(graph.name, prefix, useful, needed, batches)

@@ -50,6 +50,8 @@ class Edge:
     """What decides which task gets a row; None: the task with the sender's number."""
     columns: tuple[str, ...]
     """Those that are needed behind it."""
+    timed: bool = False
+    """Whether it carries the watermarks of its senders: an operator behind it asks for them."""
 
     @property
     def changes(self) -> bool:
@@ -64,7 +66,7 @@ class Edge:
 
 def keeps_time(sources: Iterable[Source], edges: Iterable[Edge]) -> bool:
     """Whether a stage with these inputs keeps their times."""
-    return any(source.watermarked for source in sources)
+    return any(source.watermarked for source in sources) or any(edge.timed for edge in edges)
 
 
 def kept_of(keeping: Iterable[Operator], sources: Iterable[Source], edges: Iterable[Edge]) -> dict[str, int]:

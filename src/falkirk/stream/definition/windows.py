@@ -1,0 +1,92 @@
+"""Windows of time, as users write them in `group_by`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from falkirk.blame import user_line
+from falkirk.durations import DurationLike, duration_text
+from falkirk.errors import DefinitionError
+from falkirk.stream.definition.event_time import millis
+
+START, END = "window_start", "window_end"
+"""The columns that windows add."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Windows of one size, in milliseconds. A row with time t is in each window with start ≤ t < start + size."""
+
+    column: str
+    size: int
+    every: int
+    """From one window's start to the next one's."""
+    offset: int
+
+    def __str__(self) -> str:
+        size, every, offset = (_text(n) for n in (self.size, self.every, self.offset))
+        words = f"tumbling {size}" if self.size == self.every else f"hopping {size} every {every}"
+        return f"{words} of {self.column}{f', offset {offset}' if self.offset else ''}"
+
+
+def tumbling(column: str, size: DurationLike, *, offset: DurationLike | None = None) -> Window:
+    """Windows of one size, one after another, for `group_by`: each row is in one window.
+
+    `column` holds the time: a datetime, or an integer of milliseconds since 1970. Windows begin at multiples of `size`
+    since 1970 in UTC, or `offset` later. Rows get the columns `window_start` and `window_end`, which are columns of the
+    group. A row with a null time is in no window. Raises DefinitionError. See docs/event-time.md.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("totals")
+    >>> orders = flow.source("orders", value=fk.Json({"usd": int, "at": int}), time="at", late="0s")
+    >>> hourly = orders.group_by(fk.tumbling("at", "1h")).agg(usd=fk.sum("usd"))
+    >>> hourly.sink("hourly", key="window_start", value=fk.Json())
+    >>> rows = [{"usd": 3, "at": 60_000}, {"usd": 4, "at": 3_599_999}, {"usd": 5, "at": 3_600_000}]
+    >>> fk.testing.run(flow, {"orders": rows}, step_rows=3).sinks["hourly"].rows
+    [{'window_start': 0, 'window_end': 3600000, 'usd': 7}, {'window_start': 3600000, 'window_end': 7200000, 'usd': 5}]
+    """
+    where = f"tumbling ({user_line()})"
+    length = millis(size, "size", where)
+    return Window(_column(column, where), length, length, _offset(offset, where) % length)
+
+
+def hopping(column: str, size: DurationLike, every: DurationLike, *, offset: DurationLike | None = None) -> Window:
+    """Windows of one size that overlap, for `group_by`: one begins `every` so often, and a row is in all that hold its
+    time.
+
+    Otherwise as `fk.tumbling`. Raises DefinitionError, also if `every` is longer than `size`.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("totals")
+    >>> orders = flow.source("orders", value=fk.Json({"usd": int, "at": int}), time="at", late="0s")
+    >>> moving = orders.group_by(fk.hopping("at", "2s", every="1s")).agg(usd=fk.sum("usd"))
+    >>> moving.sink("moving", key="window_start", value=fk.Json())
+    >>> fk.testing.run(flow, {"orders": [{"usd": 3, "at": 1_500}]}).sinks["moving"].rows
+    [{'window_start': 0, 'window_end': 2000, 'usd': 3}, {'window_start': 1000, 'window_end': 3000, 'usd': 3}]
+    """
+    where = f"hopping ({user_line()})"
+    length, step = millis(size, "size", where), millis(every, "every", where)
+    if step > length:
+        raise DefinitionError(
+            f"every={every!r} is longer than size={size!r}, so that some rows would be in no window",
+            where=where,
+            hint="filter these rows first, or make the windows longer",
+        )
+    return Window(_column(column, where), length, step, _offset(offset, where) % step)
+
+
+def _column(column: object, where: str) -> str:
+    if not isinstance(column, str):
+        raise DefinitionError(
+            f"{column!r} is not a column name", where=where, hint="compute it with with_columns first, then name it"
+        )
+    return column
+
+
+def _offset(offset: DurationLike | None, where: str) -> int:
+    return 0 if offset is None else millis(offset, "offset", where, least=0)
+
+
+def _text(length: int) -> str:
+    return duration_text(timedelta(milliseconds=length)) if length else "0s"
