@@ -26,6 +26,8 @@ class Graph:
         self.on_error = on_error
         """The handling of failures in operators without their own `on_error`."""
         self.operators: list[Operator] = []
+        self.queries: dict[Operator, str] = {}
+        """The SQL of the operators that queries made."""
         self._names: dict[tuple[str, str], Operator] = {}
 
     def add(self, operator: _O, *, exchange: bool = False) -> _O:

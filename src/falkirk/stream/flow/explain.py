@@ -44,11 +44,16 @@ def explain(flow: Flow, layout: Layout | None = None, prefix: str = PREFIX) -> s
     stages = [s for s in plan.stages if isinstance(s, PhysicalStage)]
     counts = [counted(n, what) for n, what in ((len(stages), "stage"), (len(plan.batches), "batch part")) if n]
     head = f"flow {plan.app}: {', '.join(counts)}"
-    parts = [*(_stage(s, layout) for s in stages), *map(_batch, plan.batches)]
+    queries = flow.graph.queries
+    parts = [*(_stage(s, layout, queries) for s in stages), *(_batch(b, queries) for b in plan.batches)]
     return "\n\n".join([head, *map("\n".join, parts)])
 
 
-def _stage(stage: PhysicalStage, layout: Layout | None) -> Iterable[str]:
+Queries = Mapping[op.Operator, str]
+"""The SQL of operators that a query made."""
+
+
+def _stage(stage: PhysicalStage, layout: Layout | None, queries: Queries) -> Iterable[str]:
     regime = stage.regime
     step, every = duration_text(regime.step), duration_text(regime.every)
     yield f"stage {stage.id}: {regime.kind}, steps of up to {step}, a version every {every}"
@@ -59,14 +64,14 @@ def _stage(stage: PhysicalStage, layout: Layout | None) -> Iterable[str]:
     for edge in stage.edges_in:
         yield f"  read    edge {edge.id}: topic {edge.topic}"
     yield from _tables(stage.shared)
-    yield from _operators(stage.operators)
+    yield from _operators(stage.operators, queries)
     for edge in stage.edges_out:
         by = f", by {', '.join(edge.key.columns)}" if edge.key else ""
         yield f"  write   edge {edge.id}: topic {edge.topic}{by}"
     yield from _dead_letters(stage.outputs)
 
 
-def _batch(stage: BatchStage) -> Iterable[str]:
+def _batch(stage: BatchStage, queries: Queries) -> Iterable[str]:
     every, history = stage.regime.every, stage.regime.history
     when = "on demand"
     if every is not None:
@@ -75,7 +80,7 @@ def _batch(stage: BatchStage) -> Iterable[str]:
         )
     yield f"batch {stage.id}: an epoch {when}, of {_HISTORY[history]}"
     yield from _sources(stage.sources)
-    yield from _operators(stage.operators, replaced=history == "whole")
+    yield from _operators(stage.operators, queries, replaced=history == "whole")
     yield from _dead_letters(stage.outputs)
 
 
@@ -101,9 +106,11 @@ def _tables(tables: Iterable[SharedTable]) -> Iterable[str]:
         yield f"  keep    table {table.source.id}: topic {table.source.topic}, in each worker{seen}"
 
 
-def _operators(operators: Iterable[op.Operator], *, replaced: bool = False) -> Iterable[str]:
-    sinks = []
+def _operators(operators: Iterable[op.Operator], queries: Queries, *, replaced: bool = False) -> Iterable[str]:
+    sinks, query = [], None
     for operator in operators:
+        if (sql := queries.get(operator)) != query and (query := sql) is not None:
+            yield f"  sql     {query}"
         if isinstance(operator, op.Sink):
             sinks.append(operator)
         else:

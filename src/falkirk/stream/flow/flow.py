@@ -236,6 +236,32 @@ class Flow:
         )  # fmt: skip
         return Table(self.graph, self.graph.add(source), spelt)
 
+    def sql(self, query: str, /, *, id: str | None = None, **streams: Stream) -> Stream[Row]:  # noqa: A002
+        """The result of a SQL query over streams, as a stream: the DSL's operators, written as SQL.
+
+        A table of the query is a stream that you pass under its name, or a source or a grouped result of this flow
+        under its id. `id` begins the ids of the query's operators with state. Without it, they are named after the
+        query's text, and a changed query begins with an empty state. Needs the extra `falkirk[sql]`. docs/sql.md says
+        what is supported. Raises DefinitionError with the place in the query.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int, "price": int}))
+        >>> tops = flow.sql("select auction, count(*) as n, max(price) as top from bids group by auction", id="tops")
+        >>> tops.sink("tops", key="auction", value=fk.Json())
+        >>> fk.testing.run(flow, {"bids": [{"auction": 7, "price": 120}, {"auction": 7, "price": 90}]}).sinks["tops"].table
+        {7: {'auction': 7, 'n': 2, 'top': 120}}
+        """
+        try:
+            from falkirk.stream.sql.query import sql
+        except ModuleNotFoundError as error:
+            raise DefinitionError(
+                f"SQL needs a library that is not installed: {error.name}",
+                where=user_line(),
+                hint="pip install 'falkirk[sql]'",
+            ) from None
+        return sql(self, query, id, streams)
+
     def run(self, brokers: str | None = None, **options: Any) -> None:
         """Run the flow on a Kafka cluster, as `falkirk run` does. It runs until Ctrl-C. With `until="end"`, it
         processes everything that is in the sources at the start, and then returns.

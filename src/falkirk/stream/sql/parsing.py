@@ -1,0 +1,136 @@
+"""Parses and qualifies: sqlglot's tree, in which every column names its table. It reads DuckDB's dialect of SQL.
+
+Names are case-sensitive, as in the DSL; keywords and functions are not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import OptimizeError, ParseError, TokenError
+from sqlglot.optimizer.qualify import qualify
+from sqlglot.optimizer.scope import traverse_scope
+
+from falkirk.blame import did_you_mean
+from falkirk.stream.sql.text import Text
+
+DIALECT = "duckdb, normalization_strategy=case_sensitive"
+
+
+def statements(text: Text) -> Sequence[exp.Expr]:
+    """The statements of a text. Raises DefinitionError.
+
+    >>> [type(s).__name__ for s in statements(Text("select 1 as a; select 2 as b", ""))]
+    ['Select', 'Select']
+    """
+    try:
+        return [s for s in sqlglot.parse(text.sql, dialect=DIALECT) if s is not None]
+    except ParseError as error:
+        told = error.errors[0]
+        before = sum(len(line) + 1 for line in text.sql.split("\n")[: int(told["line"] or 1) - 1])
+        end = before + int(told["col"] or 1)
+        what = f"the SQL cannot be read: {str(told['description']).lower()}"
+        raise text.error_at(max(0, end - len(str(told["highlight"] or " "))), end, what, _slip(text, end)) from None
+    except TokenError as error:
+        raise text.error(None, f"the SQL cannot be read: {str(error)[:1].lower()}{str(error)[1:]}", "close each quote and comment") from None
+
+
+def _slip(text: Text, end: int) -> str:
+    """A hint for a word before the mistake that looks like a keyword."""
+    words = re.findall(r"[A-Za-z]+", text.sql[:end])[-3:]
+    keywords = (
+        "select",
+        "from",
+        "where",
+        "group",
+        "by",
+        "having",
+        "join",
+        "union",
+        "qualify",
+        "order",
+        "limit",
+        "with",
+    )
+    for word in reversed(words):
+        hint = did_you_mean(word.lower(), keywords)
+        if word.lower() not in keywords and hint.startswith("did you mean"):
+            return hint.partition(" there are")[0]
+    return ""
+
+
+def the_query(text: Text) -> exp.Query:
+    """The one query of a text. Raises DefinitionError."""
+    found = statements(text)
+    if not found:
+        raise text.error(None, "there is no query", 'write one: "select auction, price from bids"')
+    if len(found) > 1:
+        raise text.error(found[1], "there is more than one statement", "give flow.sql one query; a file may have many")
+    return checked_query(found[0], text)
+
+
+def checked_query(statement: exp.Expr, text: Text) -> exp.Query:
+    """A statement that is a query. Raises DefinitionError."""
+    if not isinstance(statement, exp.Query):
+        raise text.error(
+            statement,
+            "this is not a query",
+            "write select …; create table, create view and insert into are for the file of falkirk sql --file",
+        )
+    return statement
+
+
+def named(tree: exp.Query) -> exp.Query:
+    """Names projections without a name after their function, as Postgres does: count(*) is count."""
+    for select in tree.find_all(exp.Select):
+        for projection in list(select.expressions):
+            function = projection.this if isinstance(projection, exp.Filter | exp.Window) else projection
+            if isinstance(function, exp.Func) and not isinstance(function, exp.Cast | exp.Case | exp.Connector):
+                name = function.name if isinstance(function, exp.Anonymous) else function.sql_name()
+                projection.replace(exp.alias_(projection.copy(), name.lower()))
+    return tree
+
+
+def qualified(tree: exp.Query, schemas: Mapping[str, pl.Schema], text: Text) -> exp.Query:
+    """The tree with stars expanded, and with the table of each column. Raises DefinitionError for an unknown table."""
+    for recursive in tree.find_all(exp.With):
+        if recursive.args.get("recursive"):
+            raise text.error(recursive.expressions[0], "a recursive query is not supported", "use the DSL")
+    _check_tables(tree, schemas, text)
+    known: dict[str, object] = {name: dict.fromkeys(schema, "text") for name, schema in schemas.items()}
+    try:
+        return qualify(
+            named(tree), schema=known, dialect=DIALECT, validate_qualify_columns=False, identify=False,
+            quote_identifiers=False, allow_partial_qualification=False,
+        )  # fmt: skip
+    except OptimizeError as error:
+        raise _unknown(error, tree, schemas, text) from None
+
+
+def _check_tables(tree: exp.Query, schemas: Mapping[str, pl.Schema], text: Text) -> None:
+    for scope in traverse_scope(tree):
+        for table in scope.tables:
+            if isinstance(table.this, exp.Func):
+                raise text.error(table, f"there is no table function {table.name or table.this.name}")
+            if table.name not in schemas and table.name not in scope.cte_sources:
+                hint = did_you_mean(table.name, [*schemas, *scope.cte_sources]) if schemas else ""
+                raise text.error(
+                    table,
+                    f"there is no table {table.name!r}",
+                    hint or f'pass the stream: flow.sql("…", {table.name}=…)',
+                )
+
+
+def _unknown(error: OptimizeError, tree: exp.Query, schemas: Mapping[str, pl.Schema], text: Text) -> Exception:
+    """sqlglot says which column is unknown, and not where."""
+    found = re.search(r"Unknown column: ([^\s.]+)", str(error))
+    name = found[1].strip('"') if found else ""
+    columns = [c for c in tree.find_all(exp.Column) if c.name == name]
+    every = {column for schema in schemas.values() for column in schema}
+    if not columns:
+        return text.error(tree, str(error))
+    return text.error(columns[-1].this, f"there is no column {name!r}", did_you_mean(name, every))

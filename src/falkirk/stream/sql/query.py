@@ -1,0 +1,216 @@
+"""A query becomes operators: from, where, group by, having, select, distinct, in the order in which SQL means them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import narwhals as nw
+from sqlglot import exp
+
+from falkirk.blame import user_line
+from falkirk.errors import DefinitionError
+from falkirk.stream import operators as op
+from falkirk.stream.definition.expressions import bare_column, columns_read
+from falkirk.stream.flow.flow import Flow
+from falkirk.stream.flow.streams import Stream
+from falkirk.stream.sql.aggregates import Aggregates, found
+from falkirk.stream.sql.parsing import qualified, the_query
+from falkirk.stream.sql.relations import Ids, Relation, Tables
+from falkirk.stream.sql.sets import combined
+from falkirk.stream.sql.text import Text
+from falkirk.stream.sql.values import need
+
+EVERYTHING = "everything"
+"""The column by which rows are grouped where a query aggregates without group by."""
+
+
+def sql(flow: Flow, query: str, name: str | None, streams: Mapping[str, Any]) -> Stream[Any]:
+    """The stream of a query. Raises DefinitionError."""
+    text = Text(query, user_line())
+    for given, stream in streams.items():
+        if not isinstance(stream, Stream) or stream._graph is not flow.graph:
+            raise DefinitionError(
+                f"{given}={stream!r} is not a stream of this flow",
+                where=f"sql ({text.line})",
+                hint=f'pass a stream: flow.sql("… from {given}", {given}=flow.source(…))',
+            )
+    return compiled(flow, the_query(text), text, name, {**_of_flow(flow), **streams})
+
+
+def compiled(
+    flow: Flow, tree: exp.Query, text: Text, name: str | None, tables: Mapping[str, Stream[Any]]
+) -> Stream[Any]:
+    """The stream of a parsed query, over tables by name. Raises DefinitionError."""
+    words = tree.sql("duckdb", comments=False)
+    ids = Ids(name if name is not None else f"sql.{hashlib.sha256(words.encode()).hexdigest()[:8]}")
+    tree = qualified(tree, {name: stream.schema for name, stream in tables.items()}, text)
+    before = len(flow.graph.operators)
+    stream = Compiler(text).query(tree, Tables(tables), ids)
+    flow.graph.queries.update(dict.fromkeys(flow.graph.operators[before:], f"{ids.query}: {words}"))
+    return stream
+
+
+def _of_flow(flow: Flow) -> dict[str, Stream[Any]]:
+    """What a flow has under an id: sources, and operators with state."""
+    named: dict[str, op.Operator] = {}
+    for operator in flow.graph.operators:
+        if isinstance(operator, op.Repartition) and isinstance(source := operator.inputs[0], op.Source):
+            if not source.checked:  # the exchange that repartition=True adds
+                named[source.id] = operator
+        elif isinstance(operator, op.Source) or (operator.stateful and operator.role == "operator"):
+            named[operator.id] = operator
+    return {name: Stream(flow.graph, operator) for name, operator in named.items()}
+
+
+class Compiler:
+    """Makes operators of a qualified tree."""
+
+    def __init__(self, text: Text) -> None:
+        self.text = text
+
+    def query(self, node: exp.Expr, tables: Tables, ids: Ids) -> Stream[Any]:
+        """Any query. Raises DefinitionError."""
+        if (common := node.args.get("with_")) is not None:
+            tables = tables.nested({cte.alias: cte.this for cte in common.expressions})
+        if isinstance(node, exp.Subquery):
+            self._check_order(node)
+            self.text.only(node, "with_")
+            return self.query(node.this, tables, ids)
+        self._check_order(node)
+        if isinstance(node, exp.SetOperation):
+            number = _branches(node.left) + 1
+            left = self.query(node.left, tables, ids.within("1") if number == 2 else ids)
+            right = self.query(node.right, tables, ids.within(str(number)))
+            with self.text.at(node):
+                return combined(node, left, right, ids, "" if number == 2 else str(number), self.text)
+        if not isinstance(node, exp.Select):
+            raise self.text.error(node, "this is not a query", "write select …")
+        self.text.only(node, "with_", "from_", "joins", "where", "group", "having", "distinct")
+        return self._select(node, tables, ids)
+
+    def _select(self, node: exp.Select, tables: Tables, ids: Ids) -> Stream[Any]:
+        relation = self._from(node, tables, ids)
+        if (where := node.args.get("where")) is not None:
+            relation = self._where(relation, where.this)
+        given: Mapping[exp.Expr, str] = {}
+        if node.args.get("group") is not None or any(map(found, [*node.expressions, *_having(node)])):
+            relation, given = self._grouped(node, relation, ids)
+            for condition in _having(node):
+                relation = self._where(relation, condition, given)
+        stream = self._projected(node, relation, given)
+        if (distinct := node.args.get("distinct")) is not None:
+            if distinct.args.get("on") is not None:
+                raise self.text.error(distinct, "distinct on is not supported", "use group by, or select distinct")
+            with self.text.at(node):
+                stream = stream.unique(id=ids.of("distinct"))
+        return stream
+
+    def _from(self, node: exp.Select, tables: Tables, ids: Ids) -> Relation:
+        if (clause := node.args.get("from_")) is None:
+            raise self.text.error(node, "there is no from", "a query reads at least one stream: select … from bids")
+        relation = self._source(clause.this, tables, ids)
+        if joins := node.args.get("joins"):
+            raise self.text.error(joins[0].this, "joins are not supported yet", "stream.lookup(table) of the DSL")
+        return relation
+
+    def _source(self, node: exp.Expr, tables: Tables, ids: Ids) -> Relation:
+        """A table, or a subquery, under its name."""
+        self.text.only(node, "joins")
+        if isinstance(node, exp.Subquery):
+            return Relation.of(self.query(node.this, tables, ids.within(node.alias)), node.alias)
+        if isinstance(node, exp.Table) and node.name in tables:
+            return Relation.of(tables.find(node.name, self.query, ids), node.alias_or_name)
+        raise self.text.error(node, "this is not a table", "name a stream, or write a subquery: from (select …) as t")
+
+    def _where(self, relation: Relation, condition: exp.Expr, given: Mapping[exp.Expr, str] | None = None) -> Relation:
+        predicate = need(relation.expressions(self.text, given), condition, "Boolean", "where")
+        expr, schema = predicate.expr, relation.stream.schema
+        if not columns_read([expr], schema):  # a constant; the DSL's predicates read a column
+            first = nw.col(next(iter(schema)))
+            expr = expr & (first.is_null() | ~first.is_null())
+        with self.text.at(condition):
+            return replace(relation, stream=relation.stream.filter(expr))
+
+    def _grouped(self, node: exp.Select, relation: Relation, ids: Ids) -> tuple[Relation, dict[exp.Expr, str]]:
+        """The groups, and the column of each key and aggregate."""
+        build = relation.expressions(self.text)
+        group = node.args.get("group")
+        keys = [e.unnest() for e in group.expressions] if group is not None else []
+        if group is not None:
+            self.text.only(group)
+        named = {p.this: p.alias for p in node.expressions if isinstance(p, exp.Alias)}
+        given: dict[exp.Expr, str] = {}
+        computed: dict[str, nw.Expr] = {}
+        for key in keys:
+            if isinstance(key, exp.Column):
+                given[key] = relation.resolve(key, self.text)
+                continue
+            name = named.get(key) or f"key_{len(given) + 1}"
+            while name in relation.stream.schema or name in computed:
+                name += "_key"
+            given[key], computed[name] = name, build(key).settled()
+        if not keys:
+            computed = {EVERYTHING: nw.lit(value=True)}
+        stream = relation.stream
+        with self.text.at(node):
+            stream = stream.with_columns(**computed) if computed else stream
+            columns = list(dict.fromkeys([*given.values(), *([] if keys else [EVERYTHING])]))
+            aggregates = Aggregates(build, set(columns))
+            for projection in node.expressions:
+                for aggregate in found(projection):
+                    aggregates.add(aggregate, named.get(aggregate, ""))
+            for condition in _having(node):
+                for aggregate in found(condition):
+                    aggregates.add(aggregate)
+            if not aggregates.asked:  # group by without aggregates: each group once
+                return self._only_keys(stream, columns, ids), given
+            grouped = aggregates.with_nulls(stream.group_by(columns, id=ids.of("group")).agg(**aggregates.asked))
+        return Relation(grouped, {}, grouped=True), given | aggregates.given
+
+    def _only_keys(self, stream: Stream[Any], columns: Sequence[str], ids: Ids) -> Relation:
+        return Relation(stream.select(*columns).unique(id=ids.of("group")), {}, grouped=True)
+
+    def _projected(self, node: exp.Select, relation: Relation, given: Mapping[exp.Expr, str]) -> Stream[Any]:
+        build = relation.expressions(self.text, given)
+        exprs: dict[str, nw.Expr] = {}
+        for projection in node.expressions:
+            name, of = projection.alias_or_name, projection.unalias()
+            value = build(of)
+            if not value.family:
+                raise self.text.error(of, "null has no type here", "cast(null as bigint)")
+            if name in exprs:
+                raise self.text.error(projection, f"two columns are named {name!r}", "give one another name: … as NAME")
+            exprs[name] = value.expr if bare_column(value.expr) == name else value.settled().alias(name)
+        if [bare_column(e) for e in exprs.values()] == relation.stream.schema.names():
+            return relation.stream
+        with self.text.at(node):
+            if not columns_read(list(exprs.values()), relation.stream.schema):  # constants: a select would give one row
+                return relation.stream.with_columns(*exprs.values()).select(*exprs)
+            return relation.stream.select(*exprs.values())
+
+    def _check_order(self, node: exp.Expr) -> None:
+        order, limit = node.args.get("order"), node.args.get("limit") or node.args.get("offset")
+        if limit is not None:
+            raise self.text.error(
+                limit,
+                "a stream has no end, and no first rows",
+                "for the best k of each group: qualify row_number() over (partition by … order by …) <= k",
+            )
+        if order is not None:
+            raise self.text.error(
+                order,
+                "a stream has no end by which it could be sorted",
+                "leave order by out; for the best k of each group: qualify row_number() over (…) <= k",
+            )
+
+
+def _having(node: exp.Select) -> list[exp.Expr]:
+    return [node.args["having"].this] if node.args.get("having") is not None else []
+
+
+def _branches(node: exp.Expr) -> int:
+    """Of how many queries a chain of set operations is made."""
+    return _branches(node.left) + 1 if isinstance(node, exp.SetOperation) else 1

@@ -1,0 +1,101 @@
+"""A relation: a stream, and the names that a query has for its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp
+
+from falkirk.blame import did_you_mean
+from falkirk.stream.flow.streams import Stream
+from falkirk.stream.sql.expressions import Expressions
+from falkirk.stream.sql.text import Text
+
+
+@dataclass(frozen=True)
+class Relation:
+    """The rows of a from clause."""
+
+    stream: Stream[Any]
+    columns: Mapping[tuple[str, str], str]
+    """(table, column) of the query → column of the stream."""
+    grouped: bool = False
+    """Whether its rows are groups: then only keys and aggregates have a column."""
+
+    @classmethod
+    def of(cls, stream: Stream[Any], table: str) -> Relation:
+        """A stream under a name."""
+        return cls(stream, {(table, column): column for column in stream.schema})
+
+    def expressions(self, text: Text, given: Mapping[exp.Expr, str] | None = None) -> Expressions:
+        """Compiles expressions over its columns."""
+        return Expressions(text, self.stream.schema, lambda column: self.resolve(column, text), given)
+
+    def resolve(self, column: exp.Column, text: Text) -> str:
+        """The stream's column. Raises DefinitionError."""
+        if (found := self.columns.get((column.table, column.name))) is not None:
+            return found
+        if self.grouped:
+            raise text.error(
+                column,
+                f"column {column.name!r} is neither in group by nor in an aggregate",
+                f"group by it too, or aggregate it: max({column.name})",
+            )
+        tables = sorted({table for table, _ in self.columns})
+        if column.table and column.table not in tables:
+            raise text.error(column, f"there is no table {column.table!r} here", did_you_mean(column.table, tables))
+        owners = [table for table, name in self.columns if name == column.name]
+        if len(owners) > 1:
+            raise text.error(
+                column, f"column {column.name!r} is in more than one table", f"write {owners[0]}.{column.name}"
+            )
+        names = {name for table, name in self.columns if column.table in ("", table)}
+        raise text.error(column, f"there is no column {column.name!r}", did_you_mean(column.name, names))
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Names of operators with state: after the query's id, and where in the query they are."""
+
+    query: str
+    path: tuple[str, ...] = ()
+
+    def of(self, what: str) -> str:
+        """The id of one operator.
+
+        >>> Ids("totals").within("b").of("group")
+        'totals.b.group'
+        """
+        return ".".join([self.query, *self.path, what])
+
+    def within(self, part: str) -> Ids:
+        """Ids of a part of the query: a common table expression, a subquery, a branch of a union."""
+        return Ids(self.query, (*self.path, part))
+
+
+@dataclass
+class Tables:
+    """What a from clause may name. Common table expressions are compiled when they are first read."""
+
+    streams: Mapping[str, Stream[Any]]
+    views: Mapping[str, exp.Query] = field(default_factory=dict)
+    _made: dict[str, Stream[Any]] = field(default_factory=dict)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.views or name in self.streams
+
+    def find(self, name: str, build: Any, ids: Ids) -> Stream[Any]:
+        """The stream of this name."""
+        if name not in self.views:
+            return self.streams[name]
+        if name not in self._made:
+            self._made[name] = build(self.views[name], self, ids.within(name))
+        return self._made[name]
+
+    def nested(self, views: Mapping[str, exp.Query]) -> Tables:
+        """These tables, and common table expressions that may hide some of them."""
+        return Tables(
+            {**self.streams}, {**self.views, **views}, {k: v for k, v in self._made.items() if k not in views}
+        )

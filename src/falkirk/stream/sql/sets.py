@@ -1,0 +1,80 @@
+"""union, intersect and except of two queries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import narwhals as nw
+import polars as pl
+from sqlglot import exp
+
+from falkirk.stream.aggregates.builtin import sum_
+from falkirk.stream.definition.expressions import bare_column, words
+from falkirk.stream.flow.streams import Stream
+from falkirk.stream.sql.relations import Ids
+from falkirk.stream.sql.text import Text
+from falkirk.stream.sql.values import family
+
+LEFT, RIGHT = "in_left", "in_right"
+
+
+def combined(
+    node: exp.SetOperation, left: Stream[Any], right: Stream[Any], ids: Ids, number: str, text: Text
+) -> Stream[Any]:
+    """One stream of two. Raises DefinitionError."""
+    kind = node.key
+    every = not node.args.get("distinct", True)
+    if node.args.get("by_name"):
+        raise text.error(node, "union by name is not supported", "name the columns in one order")
+    left, right = _alike(node, left, right, text)
+    if isinstance(node, exp.Union):
+        both = left.concat(right, id=ids.of(f"union{number}"))
+        return both if every else both.unique(id=ids.of(f"distinct{number}"))
+    if every:
+        raise text.error(node, f"{kind} all is not supported", f"write {kind}, which gives each row once")
+    return _both(left, right, ids, kind, number)
+
+
+def _both(left: Stream[Any], right: Stream[Any], ids: Ids, kind: str, number: str) -> Stream[Any]:
+    """Counts each row on both sides. intersect: on both; except: on the left alone."""
+    columns = left.schema.names()
+    tagged = [
+        side.with_columns(**{LEFT: nw.lit(number == 0), RIGHT: nw.lit(number == 1)})
+        for number, side in enumerate((left, right))
+    ]
+    counted = (
+        tagged[0]
+        .concat(tagged[1], id=ids.of(f"{kind}{number}.both"))
+        .group_by(columns, id=ids.of(f"{kind}{number}"))
+        .agg(**{LEFT: sum_(LEFT), RIGHT: sum_(RIGHT)})
+    )
+    other = nw.col(RIGHT) > 0 if kind == "intersect" else nw.col(RIGHT) == 0
+    return counted.filter((nw.col(LEFT) > 0) & other).select(*columns)
+
+
+def _alike(
+    node: exp.SetOperation, left: Stream[Any], right: Stream[Any], text: Text
+) -> tuple[Stream[Any], Stream[Any]]:
+    """Both sides with the left's names, and with one type for each column. Raises DefinitionError."""
+    if len(left.schema) != len(right.schema):
+        raise text.error(
+            node.right, f"one side has the columns {words(left.schema)}, and the other {words(right.schema)}",
+            "select as many on both sides",
+        )  # fmt: skip
+    sides: tuple[list[nw.Expr], list[nw.Expr]] = ([], [])
+    for (name, mine), (other, theirs) in zip(left.schema.items(), right.schema.items(), strict=True):
+        wanted: Any = None
+        if mine != theirs:
+            if not family(mine) == family(theirs) == "number":
+                raise text.error(
+                    node.right, f"column {name!r} is {mine}, and on the other side {theirs}", "cast one of them"
+                )
+            wanted = nw.Float64 if pl.Float64() in (mine, theirs) or pl.Float32() in (mine, theirs) else nw.Int64
+        for side, column in zip(sides, (name, other), strict=True):
+            expr = nw.col(column) if wanted is None else nw.col(column).cast(wanted)
+            side.append(expr if column == name and wanted is None else expr.alias(name))
+    return _selected(left, sides[0]), _selected(right, sides[1])
+
+
+def _selected(stream: Stream[Any], exprs: list[nw.Expr]) -> Stream[Any]:
+    return stream if all(map(bare_column, exprs)) else stream.select(*exprs)

@@ -1,0 +1,59 @@
+"""SQL's types as column types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import narwhals as nw
+import polars as pl
+from sqlglot import exp
+
+from falkirk.stream.formats import types as fk
+from falkirk.stream.formats.types import schema_of
+from falkirk.stream.sql.text import Text
+
+_D = exp.DataType.Type
+
+_PLAIN: dict[Any, object] = {
+    _D.TINYINT: fk.Int8, _D.SMALLINT: fk.Int16, _D.INT: fk.Int32, _D.BIGINT: fk.Int64,
+    _D.UTINYINT: fk.UInt8, _D.USMALLINT: fk.UInt16, _D.UINT: fk.UInt32, _D.UBIGINT: fk.UInt64,
+    _D.FLOAT: fk.Float32, _D.DOUBLE: fk.Float64, _D.BOOLEAN: fk.Boolean, _D.DATE: fk.Date,
+    _D.TEXT: fk.String, _D.VARCHAR: fk.String, _D.CHAR: fk.String, _D.NVARCHAR: fk.String,
+    _D.BINARY: fk.Binary, _D.VARBINARY: fk.Binary, _D.BLOB: fk.Binary,
+    _D.TIMESTAMP: fk.Datetime, _D.TIMESTAMPTZ: fk.Datetime, _D.TIMESTAMPLTZ: fk.Datetime, _D.TIMESTAMPNTZ: fk.Datetime,
+    _D.TIMESTAMP_MS: fk.Datetime, _D.DATETIME: fk.Datetime,
+}  # fmt: skip
+
+KNOWN = (
+    "bigint, int, smallint, tinyint, double, float, decimal(p, s), varchar, boolean, date, timestamp (milliseconds), "
+    "timestamp(6) (microseconds), varbinary, bigint[], struct(a bigint)"
+)
+
+
+def type_of(node: exp.Expr, text: Text) -> object:
+    """The Falkirk type that SQL's type means. Raises DefinitionError.
+
+    >>> from sqlglot import parse_one
+    >>> str(type_of(parse_one("cast(x as bigint[])").args["to"], Text("", "")))
+    'List(Int64)'
+    """
+    kind = getattr(node, "this", None)
+    inner = list(getattr(node, "expressions", ()))
+    if kind in (_D.DECIMAL, _D.BIGDECIMAL):
+        digits = [int(e.name) for e in inner]
+        precision, scale = {0: [18, 3], 1: [*digits, 0]}.get(len(digits), digits)
+        return nw.Decimal(precision, scale)
+    if kind in (_D.TIMESTAMP, _D.TIMESTAMPTZ, _D.TIMESTAMPNTZ, _D.TIMESTAMPLTZ) and inner and inner[0].name == "6":
+        return fk.DatetimeMicros
+    if kind in (_D.ARRAY, _D.LIST) and len(inner) == 1:
+        return nw.List(type_of(inner[0], text))  # type: ignore[arg-type]
+    if kind in (_D.STRUCT, _D.OBJECT) and inner:
+        return {e.name: type_of(e.args["kind"], text) for e in inner}
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    raise text.error(node, f"{node.sql('duckdb').lower()} is not a type", f"there are: {KNOWN}")
+
+
+def dtype_of(node: exp.Expr, text: Text) -> pl.DataType:
+    """The same, as a Polars type. Raises DefinitionError."""
+    return schema_of({"x": type_of(node, text)})["x"]

@@ -1,0 +1,84 @@
+"""What a query may not say is refused with its place, what is wrong, and what to write instead."""
+
+from __future__ import annotations
+
+import pytest
+
+import falkirk as fk
+
+REFUSED = [
+    ("select pirce from bids", "there is no column 'pirce'", "pirce", "did you mean 'price'?"),
+    ("select b.pirce from bids b", "there is no column 'pirce'", "pirce", "did you mean 'price'?"),
+    ("select auction,\n  prize\nfrom bids", "there is no column 'prize'", "prize", "did you mean 'price'?"),
+    ("select x.price from bids b", "there is no table 'x' here", "x.price", "there are: b"),
+    ("select price from bidz", "there is no table 'bidz'", "bidz", "did you mean 'bids'?"),
+    ("selct price from bids", "the SQL cannot be read: invalid expression", "from", "did you mean 'select'?"),
+    ("select price fro bids", "the SQL cannot be read: invalid expression", "bids", "did you mean 'from'?"),
+    ("select 'a from bids", "the SQL cannot be read: error tokenizing", "s", "close each quote"),
+    ("select auction, price from bids group by auction", "column 'price' is neither in group by", "price", "max(price)"),
+    ("select * from bids order by price", "a stream has no end by which it could be sorted", "price", "leave order by out"),
+    ("select * from bids limit 3", "a stream has no end, and no first rows", "3", "row_number()"),
+    ("select who + 1 as x from bids", "+ takes numbers, and this is String", "who", "cast(x as bigint)"),
+    ("select auction from bids where price", "where takes conditions, and this is Int64", "price", "compare it"),
+    ("select 1 as one from bids where who > 3", "String and Int64 cannot be compared", "who > 3", "cast one of them"),
+    ("select foo(price) as x from bids", "there is no function foo", "foo", "docs/sql.md"),
+    ("select median(price) from bids", "median is not an aggregate that streams have", "median", "there are: count"),
+    ("select sum(distinct price) from bids", "sum(distinct …) is not supported", "sum", ""),
+    ("select now() as x from bids", "the current time is not a function of the row", "now", "metadata="),
+    ("select price as a, auction as a from bids", "two columns are named 'a'", "auction as a", "another name"),
+    ("select null as x from bids", "null has no type here", "x", "cast(null as bigint)"),
+    ("select a from bids; select b from bids", "there is more than one statement", "b from bids", "one query"),
+    ("create table x (a int)", "this is not a query", "x (a", "write select …"),
+    ("select cast(who as timestamp) as x from bids", "String cannot be cast to Datetime", "who", "strptime"),
+    ("select try_cast(who as int) as x from bids", "try_cast is not supported", "who", "on_error"),
+    ("select case when price > 1 then 'a' else 2 end as x from bids", "this is Int64, and another", "2", "cast one"),
+    ("select sum(price) over (partition by who) as x from bids", "SUM(bids.price) OVER", "sum(price) over (partition by who", ""),
+    ("select price from bids where max(price) > 3", "max is an aggregate, which has no place here", "price", ""),
+    ("select auction from bids union select who from bids", "column 'auction' is Int64, and on the", "who from bids", "cast"),
+    ("select auction from bids union select auction, price from bids", "one side has the columns", "auction, price", ""),
+    ("select auction from bids except all select price from bids", "except all is not supported", "auction", "write except"),
+    ("select (select max(price) from bids) as m, auction from bids", "a subquery can be in from", "price", ""),
+    ("select regexp_matches(who, 'a', 'i') as x from bids", "flag is not supported here", "'i'", ""),
+    ("with recursive c as (select auction from bids) select * from c", "a recursive query is not supported", "c", ""),
+    ("select count(*) from bids group by rollup (auction)", "is not supported", "auction", "docs/sql.md"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("query", "what", "under", "hint"), REFUSED)
+def test_a_query_that_cannot_be_is_refused_at_its_place(query: str, what: str, under: str, hint: str) -> None:
+    with pytest.raises(fk.FalkirkError) as refused:
+        flow().sql(query)
+    error = refused.value
+    place, line, carets = error.where.split("\n")
+    begin = carets.index("^")
+    number, column = (int(word.rstrip(" of")) for word in place.partition(" of")[0].replace("line ", "").split(", column "))
+    assert line.strip() == query.split("\n")[number - 1].strip()
+    assert begin - 4 == column - 1
+    assert line[begin : begin + carets.count("^")].startswith(under)
+    assert what in error.what
+    assert hint in error.hint
+
+
+def test_a_refusal_reads_as_a_whole() -> None:
+    with pytest.raises(fk.FalkirkError) as refused:
+        flow().sql("select auction,\n  prize\nfrom bids")
+    place = refused.value.where.partition("(")[2].partition(")")[0]
+    assert str(refused.value) == (
+        "there is no column 'prize'\n"
+        f"  where: line 2, column 3 of the SQL ({place})\n"
+        "      prize\n"
+        "      ^^^^^\n"
+        "  to do: did you mean 'price'? there are: at, auction, price, who"
+    )
+    assert "test_refused.py:" in place
+
+
+def test_a_stream_of_another_flow_is_refused() -> None:
+    with pytest.raises(fk.FalkirkError, match="is not a stream of this flow"):
+        flow().sql("select * from a", a=fk.Flow("other").source("a", value=fk.Json({"a": int})))
+
+
+def flow() -> fk.Flow:
+    made = fk.Flow("refused")
+    made.source("bids", value=fk.Json({"auction": int, "price": int, "who": str, "at": fk.Datetime}))
+    return made
