@@ -32,7 +32,7 @@ REFUSED = [
     ("select cast(who as timestamp) as x from bids", "String cannot be cast to Datetime", "who", "strptime"),
     ("select try_cast(who as int) as x from bids", "try_cast is not supported", "who", "on_error"),
     ("select case when price > 1 then 'a' else 2 end as x from bids", "this is Int64, and another", "2", "cast one"),
-    ("select sum(price) over (partition by who) as x from bids", "SUM(bids.price) OVER", "sum(price) over (partition by who", ""),
+    ("select sum(price) over (partition by who) as x from bids", "SUM(bids.price) OVER", "sum(price) over (", ""),
     ("select price from bids where max(price) > 3", "max is an aggregate, which has no place here", "price", ""),
     ("select auction from bids union select who from bids", "column 'auction' is Int64, and on the", "who from bids", "cast"),
     ("select auction from bids union select auction, price from bids", "one side has the columns", "auction, price", ""),
@@ -51,7 +51,9 @@ def test_a_query_that_cannot_be_is_refused_at_its_place(query: str, what: str, u
     error = refused.value
     place, line, carets = error.where.split("\n")
     begin = carets.index("^")
-    number, column = (int(word.rstrip(" of")) for word in place.partition(" of")[0].replace("line ", "").split(", column "))
+    number, column = (
+        int(word.rstrip(" of")) for word in place.partition(" of")[0].replace("line ", "").split(", column ")
+    )
     assert line.strip() == query.split("\n")[number - 1].strip()
     assert begin - 4 == column - 1
     assert line[begin : begin + carets.count("^")].startswith(under)

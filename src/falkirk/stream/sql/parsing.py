@@ -36,7 +36,9 @@ def statements(text: Text) -> Sequence[exp.Expr]:
         what = f"the SQL cannot be read: {str(told['description']).lower()}"
         raise text.error_at(max(0, end - len(str(told["highlight"] or " "))), end, what, _slip(text, end)) from None
     except TokenError as error:
-        raise text.error(None, f"the SQL cannot be read: {str(error)[:1].lower()}{str(error)[1:]}", "close each quote and comment") from None
+        raise text.error(
+            None, f"the SQL cannot be read: {str(error)[:1].lower()}{str(error)[1:]}", "close each quote and comment"
+        ) from None
 
 
 def _slip(text: Text, end: int) -> str:
