@@ -35,7 +35,7 @@ def tumbling(column: str, size: DurationLike, *, offset: DurationLike | None = N
 
     `column` holds the time: a datetime, or an integer of milliseconds since 1970. Windows begin at multiples of `size`
     since 1970 in UTC, or `offset` later. Rows get the columns `window_start` and `window_end`, which are columns of the
-    group. A row with a null time is in no window. Raises DefinitionError. See docs/event-time.md.
+    group. A row with a null time is in no window. Raises DefinitionError. See docs/operators/event-time.md.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("totals")

@@ -131,7 +131,7 @@ class Flow:
         1970. Outputs then have this time as their timestamp, and not the record's timestamp.
         `late` is how much later than others a row may come, by its event time: "30s", or "0s". It gives the source a
         watermark, which windows need. Rows that come later leave the stream: they are in `.late`. `idle` is the time
-        without records after which a partition no longer holds back the watermark. See docs/event-time.md.
+        without records after which a partition no longer holds back the watermark. See docs/operators/event-time.md.
         `on_error` applies to records that do not decode. By default they become dead letters. Raises DefinitionError.
 
         >>> import falkirk as fk

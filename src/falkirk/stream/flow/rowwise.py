@@ -252,8 +252,8 @@ class RowWise(Generic[RowT_co]):
 
     @property
     def late(self) -> Stream[RowT_co]:
-        """The rows of this source that came too late (`late=` of the source), as a stream in the same steps. If it is not
-        used, late rows are dropped and counted. Raises DefinitionError for a stream that is not a source with `late=`.
+        """The rows of this source that came too late (see its `late=`), as a stream in the same steps. If you do not use it,
+        late rows are dropped. Raises DefinitionError for a stream that is not a source with `late=`.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("example")
@@ -282,14 +282,8 @@ class RowWise(Generic[RowT_co]):
     @property
     def _source(self) -> op.Operator:
         """The stream's operator; the source, if it is the exchange that repartition=True adds after it."""
-        before = self._op
-        if (
-            isinstance(before, op.Repartition)
-            and isinstance(source := before.inputs[0], op.Source)
-            and not source.checked
-        ):
-            return source
-        return before
+        source = self._op.inputs[0] if isinstance(self._op, op.Repartition) else None
+        return source if isinstance(source, op.Source) and not source.checked else self._op
 
     def _function(
         self, kind: type[Any], function: Callable[..., Any], returns: SchemaLike | None, on_error: OnError | None
