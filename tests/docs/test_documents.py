@@ -55,8 +55,13 @@ def test_pages_have_examples() -> None:
     assert len([page for page in PAGES if blocks(page, "pycon")]) > 4
 
 
-def test_the_first_flow_of_the_readme_can_be_planned() -> None:
-    found = blocks(DOCUMENTS[0], "python")
+@pytest.mark.parametrize(
+    "document",
+    [ROOT / "README.md", DOCS / "tutorial" / "index.md", *sorted((DOCS / "coming-from").iterdir())],
+    ids=named,
+)
+def test_whole_flows_of_the_documents_can_be_planned(document: Path) -> None:
+    found = [block for block in blocks(document, "python") if block.startswith("import falkirk")]
     assert found
     for code in found:
         namespace: dict[str, object] = {}
