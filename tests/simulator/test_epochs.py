@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from falkirk.testing.simulator.epochs import EpochWorld, Scenario, every_fault, sampled
+from falkirk.testing.simulator.epoch_actors import Scenario
+from falkirk.testing.simulator.epochs import EpochWorld, every_fault, sampled
 from falkirk.testing.simulator.epochs_weakened import WEAKENINGS, broken, lacking
 
 SCENARIOS = {

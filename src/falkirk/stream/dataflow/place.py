@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 _PLACE = struct.Struct(">HHIQ")
-_NUMBER = struct.Struct(">I")
 
 
 class Place(NamedTuple):

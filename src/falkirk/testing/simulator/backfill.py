@@ -23,7 +23,7 @@ from falkirk.errors import StateError
 from falkirk.state.store import Progress
 from falkirk.testing.simulator.broker import Pending
 from falkirk.testing.simulator.check import based
-from falkirk.testing.simulator.epochs import OPENINGS, SimEpochLog
+from falkirk.testing.simulator.epoch_actors import OPENINGS, SimEpochLog
 from falkirk.testing.simulator.host import Host, Process, Thread
 from falkirk.testing.simulator.log import SimLog
 from falkirk.testing.simulator.plan import FOREVER

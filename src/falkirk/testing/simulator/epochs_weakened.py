@@ -19,7 +19,8 @@ from falkirk.checkpoint.ports import Aborted, Log, Unknown, Writes
 from falkirk.checkpoint.publishing import Outcome, Part, PartitionProgress, Pause, Published
 from falkirk.errors import FalkirkError
 from falkirk.testing.simulator.check import Broken
-from falkirk.testing.simulator.epochs import Scenario, sampled
+from falkirk.testing.simulator.epoch_actors import Scenario
+from falkirk.testing.simulator.epochs import sampled
 from falkirk.testing.simulator.log import Misuse
 
 Skip = Callable[[PartitionProgress | None], Awaitable[None]]

@@ -119,10 +119,6 @@ class Partition:
             raise OutOfRange(f"{self.name}: {start} is not in {self.start}..{self.end}")
         return [e for e in self.entries if start <= e.offset < end]
 
-    def open_owners(self) -> set[str]:
-        """Transactional ids with a transaction that has no marker here."""
-        return {t.owner for t, fate in self._fates.items() if fate is Fate.OPEN}
-
     def compact(self, now: int, delete_retention: int) -> None:
         """Keep the last committed record of each key below the last stable offset, as the log cleaner does.
 

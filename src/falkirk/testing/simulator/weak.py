@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from itertools import count
 from types import coroutine
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
-
-from falkirk.checkpoint import correction, names, pipeline, reading, rollforward, takeover, transaction
-from falkirk.checkpoint.correction import Recorded
-from falkirk.checkpoint.ids import Millis, Nonce, Offset, OwnerId, Step, TopicPartition
-from falkirk.checkpoint.ports import Aborted, Clock, Log, Replayer, Stores, Unknown, Writes
+from falkirk.checkpoint import names, reading, takeover, transaction
+from falkirk.checkpoint.ids import Nonce, Offset, OwnerId, TopicPartition
+from falkirk.checkpoint.ports import Aborted, Clock, Log, Replayer, Stores, Unknown
 from falkirk.checkpoint.reading import Records, decoded
-from falkirk.checkpoint.records import Named, Released, StepRecord, TaskRecord
-from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase
-from falkirk.checkpoint.transaction import Fate
-from falkirk.testing.simulator.log import BROKE, SimLog
+from falkirk.checkpoint.records import Named, Released, TaskRecord
+from falkirk.checkpoint.tasks import Owned, Phase
 from falkirk.testing.simulator.points import Order, Point
 from falkirk.testing.simulator.worker import Worker
 
-_fence, _recover, _let_go, _commit_steps = takeover.fence, takeover.recover, Worker.let_go, transaction.commit_steps
-_transact, _settle, _send_offsets = transaction.transact, pipeline.Pipeline.settle, SimLog.send_offsets
-_commit, _add = SimLog.commit, names.Ownerships.add
-_read_to_marks, _roll_divisions = reading.read_to_marks, rollforward.roll_divisions
+_fence, _recover, _let_go = takeover.fence, takeover.recover, Worker.let_go
+_add, _read_to_marks = names.Ownerships.add, reading.read_to_marks
 
 
 # names, releases, fences
@@ -176,33 +168,6 @@ async def recover_with_early_marks(log: Log, stores: Stores, replayer: Replayer,
     await _recover(_early.pop(owned.nonce), stores, replayer, clock, owned)
 
 
-class _LateChangelogMarks(_Marked):
-    """Changes the marks of changelogs that it has given, when the steps have been read."""
-
-    def __init__(self, log: Log, changelogs: Sequence[TopicPartition]) -> None:
-        super().__init__(log)
-        self.changelogs = list(changelogs)
-
-    async def end(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
-        found = dict(await self.log.end(partitions))
-        if list(partitions) == self.changelogs:
-            self.marks = found
-        return found
-
-    async def start(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
-        if set(partitions) <= set(self.changelogs):
-            self.marks.update(await self.log.end(partitions))
-        return await self.log.start(partitions)
-
-
-async def recover_with_late_changelog_marks(
-    log: Log, stores: Stores, replayer: Replayer, clock: Clock, owned: Owned
-) -> None:
-    """Ask for the changelog's mark when the steps have been read."""
-    late = _LateChangelogMarks(log, [] if owned.task.changelog is None else [owned.task.changelog])
-    await _recover(late, stores, replayer, clock, owned)
-
-
 async def read_ownerships_committed(
     log: Log, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, names.Ownerships]:
@@ -214,167 +179,3 @@ async def read_ownerships_committed(
         for _, record in decoded(reads[p]):
             ownerships.add(record)
     return found
-
-
-# transactions
-
-
-async def send_no_offsets(self: SimLog, offsets: Mapping[TopicPartition, Offset]) -> None:
-    """Nothing is sent, as librdkafka does with an empty list."""
-
-
-async def send_offsets_as_nobody(self: SimLog, offsets: Mapping[TopicPartition, Offset]) -> None:
-    """As a client without membership."""
-    self.member = None
-    await _send_offsets(self, offsets)
-
-
-async def transact_without_offsets(
-    log: Log, writes: Sequence[Writes], _: Mapping[TopicPartition, Offset]
-) -> Mapping[TopicPartition, Offset]:
-    """Only the records."""
-    await log.begin()
-    for batch in writes:
-        await log.send(batch)
-    return await log.commit()
-
-
-async def commit_steps_applied_first(log: Log, steps: Sequence[ClosedStep], mine: Sequence[Owned]) -> list[Fate]:
-    """The stores take the overlays before the transaction."""
-    for step in steps:
-        transaction.apply(step, step.owned.read_on, {})
-    return await _commit_steps(log, steps, mine)
-
-
-async def last_stable_offsets(self: SimLog, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
-    """What a read_committed consumer takes for the end."""
-    return {tp: Offset(self.broker[tp].stable) for tp in partitions}
-
-
-def settle_keeping_staged(self: pipeline.Pipeline, steps: Sequence[ClosedStep], fates: Sequence[Fate]) -> list[Owned]:
-    """What was staged on an aborted step stays."""
-    staged = dict(self.staged)
-    rewind = _settle(self, steps, fates)
-    self.staged |= {t: s for t, s in staged.items() if s.owned.phase is Phase.RUNNING}
-    return rewind
-
-
-def now(_: StepRecord | None, clock: Millis) -> Millis:
-    """The host's clock."""
-    return clock
-
-
-# doubt
-
-
-def is_ours_by_division(step: ClosedStep, record: TaskRecord) -> bool:
-    """No matter who wrote it."""
-    mine = step.record
-    return isinstance(record, StepRecord) and (record.step, record.division) == (mine.step, mine.division)
-
-
-async def resolve_by_trying_again(log: Log, steps: Sequence[ClosedStep], _: Sequence[Owned]) -> list[Fate]:
-    """Take what is in doubt for aborted."""
-    await log.renew()
-    return [Fate.ABORTED] * len(steps)
-
-
-async def resolve(
-    log: Log,
-    steps: Sequence[ClosedStep],
-    mine: Sequence[Owned],
-    *,
-    producer: Literal["before", "after", "kept"] = "before",
-    found_first: bool = False,
-) -> list[Fate]:
-    """As the protocol does, but with the producer made at another time, or the record read before the names.
-
-    Only the ownerships of the steps are checked again.
-    """
-    if producer == "before":
-        await log.renew()
-    elif producer == "kept":
-        await _end_with_the_old_producer(log)
-    owned = {s.owned.task.steps: s.owned for s in steps}
-    for other in mine:
-        other.renewed = other.renewed or other.phase not in (Phase.RUNNING, Phase.RELEASING)
-    reads = await _read_to_marks(log, {p: o.read_on for p, o in owned.items()}, never)
-    fates = []
-    for step in steps:
-        records = reads[step.owned.task.steps].records
-        place = next((offset for offset, r in records if transaction.is_ours(step, r)), None)
-        taken = transaction.taken_over(step.owned.nonce, records)
-        if place is not None and (found_first or not taken):
-            transaction.apply(step, Offset(place + 1), {})
-            fates.append(Fate.COMMITTED)
-        else:
-            fates.append(Fate.LOST if taken else Fate.ABORTED)
-            step.owned.lost = taken
-        step.owned.read_on = reads[step.owned.task.steps].position
-    if producer == "after":
-        await log.renew()
-    return fates
-
-
-def trust_the_return(self: SimLog) -> None:
-    """What was acknowledged is over, whether or not a connection broke meanwhile."""
-    self._open = False
-
-
-async def commit_and_renew_blindly(self: SimLog) -> Mapping[TopicPartition, Offset]:
-    """If a connection broke: make a new producer and continue, no matter who is named last."""
-    try:
-        return await _commit(self)
-    except Unknown as doubt:
-        if str(doubt) != BROKE:
-            raise
-        await self.renew()
-        return dict(self._written)
-
-
-def keep_the_producer(self: SimLog) -> None:
-    """After a doubt the same producer may be used again."""
-    self._open, self._queue = False, []
-
-
-async def _end_with_the_old_producer(log: Log) -> None:
-    assert isinstance(log, SimLog)
-    log._open = log._sent = True
-    try:
-        await log.abort()
-    except Unknown:
-        await log.renew()
-
-
-def fresh_owner_id() -> Callable[[str], OwnerId]:
-    """Ids that are never used again."""
-    numbers = count()
-    return lambda name: OwnerId(f"{name}.{next(numbers)}")
-
-
-# corrections
-
-
-def each_alone(steps: Sequence[Recorded]) -> list[list[Recorded]]:
-    """Every step is compared by itself, corrections too."""
-    return [[step] for step in steps]
-
-
-def close_as_any_step(owned: Owned, owner: OwnerId, now: Millis) -> ClosedStep:
-    """A correction that looks like a separate step."""
-    step = correction.close_correction(owned, owner, now)
-    step.record = msgspec.structs.replace(step.record, corrects=Step(-1))
-    return step
-
-
-async def roll_written_along(replayer: Replayer, owned: Owned, steps: Sequence[Recorded]) -> None:
-    """Roll forward, and at once write to the store what is to be committed with a correction."""
-    await _roll_divisions(replayer, owned, steps)
-    if owned.correction is not None:
-        offset, last = steps[-1]
-        store = owned.opened()
-        store.write(owned.correction.changes, store.progress.at(last.step, offset + 1, 0, last.clock))
-
-
-def nowhere(*_: object) -> None:
-    """The store is in no correction."""

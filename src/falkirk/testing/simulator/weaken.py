@@ -1,8 +1,8 @@
 """Protocols that lack a clause, to show what the clause is for.
 
-Each patches the real one from outside while a `with` lasts; nothing in the protocol knows of this. The patches come from
-`weak`. Each has the smallest plan found that breaks it but not the real protocol. Some clauses have two guards: then the plan
-breaks a protocol that lacks both.
+Each patches the real protocol from outside while a `with` lasts; nothing in the protocol knows of this. The patches come from
+`weak` and `weak_transactions`. Each has the smallest plan found that breaks it but not the real protocol. Some clauses have
+two guards: then the plan breaks a protocol that lacks both.
 
     layer 1    the group's generation, checked when offsets are sent
     layer 2    names, nonces and fences
@@ -17,7 +17,7 @@ from functools import partial
 from unittest.mock import patch
 
 from falkirk.checkpoint import names, pipeline, reading, rollforward, takeover, transaction
-from falkirk.testing.simulator import weak
+from falkirk.testing.simulator import weak, weak_transactions
 from falkirk.testing.simulator import worker as worker_module
 from falkirk.testing.simulator.explore import Failure, attempt, crashes, naps, others, pauses, sample, smallest
 from falkirk.testing.simulator.log import SimLog
@@ -94,7 +94,7 @@ WEAKENINGS: dict[str, Weakening] = (
         ),
         "no-own-offset": Weakening(
             "transactions carry no offsets: the generation is never checked",
-            (Patch(SimLog, "send_offsets", weak.send_no_offsets),),
+            (Patch(SimLog, "send_offsets", weak_transactions.send_no_offsets),),
             Schedule(
                 ONE, Plan((Pause(worker=0, on="committer: has queued records for steps", at=2),), lazy_broker=True)
             ),
@@ -102,7 +102,7 @@ WEAKENINGS: dict[str, Weakening] = (
         ),
         "no-membership": Weakening(
             "offsets are sent as those of generation −1, which the broker accepts",
-            (Patch(SimLog, "send_offsets", weak.send_offsets_as_nobody),),
+            (Patch(SimLog, "send_offsets", weak_transactions.send_offsets_as_nobody),),
             Schedule(
                 ONE, Plan((Pause(worker=0, on="committer: has queued records for steps", at=2),), lazy_broker=True)
             ),
@@ -148,13 +148,13 @@ WEAKENINGS: dict[str, Weakening] = (
         ),
         "committed-goes-on": Weakening(
             "a doubtful step that is found committed lets its owner go on, whoever is named last",
-            (Patch(transaction, "resolve", partial(weak.resolve, found_first=True)),),
+            (Patch(transaction, "resolve", partial(weak_transactions.resolve, found_first=True)),),
             Schedule(ONE, Plan((Pause(worker=0, on=COMMIT, at=2, turns=79, travels=True),), lazy_broker=True)),
             lacks_too=("no-own-offset",),
         ),
         "no-nonce": Weakening(
             "the comparison after a doubt ignores the nonce",
-            (Patch(transaction, "is_ours", weak.is_ours_by_division),),
+            (Patch(transaction, "is_ours", weak_transactions.is_ours_by_division),),
             Schedule(
                 ONE_LAZY,
                 Plan((Pause(worker=0, on=COMMIT, at=2, turns=80), Pause(worker=1, on=COMMIT + ": done", at=1))),
@@ -163,30 +163,30 @@ WEAKENINGS: dict[str, Weakening] = (
         ),
         "zombie-continues": Weakening(
             "after a doubt: a new producer, and try again without reading",
-            (Patch(transaction, "resolve", weak.resolve_by_trying_again),),
+            (Patch(transaction, "resolve", weak_transactions.resolve_by_trying_again),),
             Schedule(ONE, Plan((Doubt(worker=0, on=COMMIT + ": done", at=1),))),
         ),
         "read-then-producer": Weakening(
             "after a doubt: read first, then make the new producer",
-            (Patch(transaction, "resolve", partial(weak.resolve, producer="after")),),
+            (Patch(transaction, "resolve", partial(weak_transactions.resolve, producer="after")),),
             Schedule(ONE, Plan((Doubt(worker=0, on=COMMIT, at=2),))),
         ),
         "reuse-producer": Weakening(
             "after a doubt: abort with the same producer, read, go on with it",
             (
-                Patch(transaction, "resolve", partial(weak.resolve, producer="kept")),
-                Patch(SimLog, "_forget", weak.keep_the_producer),
+                Patch(transaction, "resolve", partial(weak_transactions.resolve, producer="kept")),
+                Patch(SimLog, "_forget", weak_transactions.keep_the_producer),
             ),
             Schedule(ONE, Plan((Doubt(worker=0, on=COMMIT, at=2, order=Order.DELAY, late=24),))),
         ),
         "trust-return": Weakening(
             "a commit that returned is trusted although a connection broke under it",
-            (Patch(SimLog, "_ended", weak.trust_the_return),),
+            (Patch(SimLog, "_ended", weak_transactions.trust_the_return),),
             Schedule(ONE, Plan((Doubt(worker=0, on=COMMIT, order=Order.TWICE, late=13),))),
         ),
         "renew-blindly": Weakening(
             "where a connection broke: a new producer, and on without reading whose name is last",
-            (Patch(SimLog, "commit", weak.commit_and_renew_blindly),),
+            (Patch(SimLog, "commit", weak_transactions.commit_and_renew_blindly),),
             Schedule(
                 ONE,
                 Plan(
@@ -198,7 +198,7 @@ WEAKENINGS: dict[str, Weakening] = (
         ),
         "read-to-lso": Weakening(
             "read to the last stable offset, not to the high watermark",
-            (Patch(SimLog, "end", weak.last_stable_offsets),),
+            (Patch(SimLog, "end", weak_transactions.last_stable_offsets),),
             Schedule(ONE, Plan((Pause(worker=0, on=NAME),), lazy_broker=True)),
         ),
         "hw-before-fence": Weakening(
@@ -243,17 +243,17 @@ WEAKENINGS: dict[str, Weakening] = (
         ),
         "apply-first": Weakening(
             "apply to the store before the commit",
-            (Patch(transaction, "commit_steps", weak.commit_steps_applied_first),),
+            (Patch(transaction, "commit_steps", weak_transactions.commit_steps_applied_first),),
             Schedule(ONE, Plan()),
         ),
         "keep-staged": Weakening(
             "step n+1 goes on when step n was aborted",
-            (Patch(pipeline.Pipeline, "settle", weak.settle_keeping_staged),),
+            (Patch(pipeline.Pipeline, "settle", weak_transactions.settle_keeping_staged),),
             Schedule(ONE, Plan((Doubt(worker=0, on="committer: sends offsets", at=1, order=Order.REFUSE),))),
         ),
         "own-clock": Weakening(
             "a step's clock is its host's, whatever the last step's was",
-            (Patch(worker_module, "next_clock", weak.now),),
+            (Patch(worker_module, "next_clock", weak_transactions.now),),
             Schedule(ONE, Plan((Jump(worker=0, on=COMMIT, at=1, millis=-1_000),))),
         ),
         "stale-version": Weakening(
@@ -286,26 +286,26 @@ WEAKENINGS: dict[str, Weakening] = (
         ),
         "corrected-digests": Weakening(
             "steps that were corrected are compared one by one, with what they said at first",
-            (Patch(rollforward, "units", weak.each_alone),),
+            (Patch(rollforward, "units", weak_transactions.each_alone),),
             Schedule(
                 ONE_LAZY, Plan((CHANGED, Change(worker=0, on=COMMIT + ": done", at=6, new=False, corrects=False)))
             ),
         ),
         "nameless-correction": Weakening(
             "a correction does not say what it corrects",
-            (Patch(worker_module, "close_correction", weak.close_as_any_step),),
+            (Patch(worker_module, "close_correction", weak_transactions.close_as_any_step),),
             Schedule(
                 ONE_LAZY, Plan((CHANGED, Change(worker=0, on=COMMIT + ": done", at=6, new=False, corrects=False)))
             ),
         ),
         "store-before-correction": Weakening(
             "the store takes the steps that are run again before their correction is committed",
-            (Patch(takeover, "roll_divisions", weak.roll_written_along),),
+            (Patch(takeover, "roll_divisions", weak_transactions.roll_written_along),),
             Schedule(ONE_LAZY, Plan((CHANGED, Crash(worker=0, on=COMMIT, at=12, keep=FOREVER)))),
         ),
         "corrected-store": Weakening(
             "a store in the middle of what was corrected is rolled forward",
-            (Patch(takeover, "covered", weak.nowhere),),
+            (Patch(takeover, "covered", weak_transactions.nowhere),),
             Schedule(
                 ONE_LAZY,
                 Plan(
