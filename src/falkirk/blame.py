@@ -7,7 +7,9 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 MEND = "fix it and start again: the app goes on from this record"
@@ -22,8 +24,23 @@ _NOT_THEIRS = (
 """Where code lies that is no user's: ours, the interpreter's, and what is installed."""
 
 
+_attributed: ContextVar[str] = ContextVar("attributed", default="")
+
+
+@contextmanager
+def attributed(place: str) -> Iterator[None]:
+    """Within it, the user's line is this place: a file that is no Python."""
+    before = _attributed.set(place)
+    try:
+        yield
+    finally:
+        _attributed.reset(before)
+
+
 def user_line() -> str:
     """`file:line` of the innermost call that is not Falkirk's own code."""
+    if place := _attributed.get():
+        return place
     frame = sys._getframe(1)
     # A dataclass's __init__ is made from a string.
     while frame.f_back is not None and frame.f_code.co_filename.startswith((_OURS, "<string>")):

@@ -203,7 +203,7 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
 
 def _letters(app: str, options: dict[str, Any]) -> DeadLetters:
     settings = cluster_settings(**options)
-    name = load_flow(app).name if ":" in app or app.endswith(".py") else app
+    name = load_flow(app).name if ":" in app or app.endswith((".py", ".sql")) else app
     return DeadLetters(name, settings, Topics(settings.cluster()))
 
 

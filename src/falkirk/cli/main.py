@@ -42,6 +42,7 @@ SECTIONS: dict[str, dict[str, LazyCommand]] = {
     "Run a flow": {
         "dev": LazyCommand("falkirk.cli.run", "dev", "Run a flow on this machine, with an embedded Kafka."),
         "run": LazyCommand("falkirk.cli.run", "run", "Run a flow on a Kafka cluster."),
+        "sql": LazyCommand("falkirk.cli.sql", "sql", "Run a file of SQL on a Kafka cluster, or here with --dev."),
         "worker": LazyCommand("falkirk.cli.run", "worker", "Run a single worker (for example in a pod)."),
         "rebuild": LazyCommand(
             "falkirk.cli.run", "rebuild", "Rebuild state of changed operators while the old version runs."

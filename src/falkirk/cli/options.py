@@ -213,6 +213,12 @@ def run_options(command: Command) -> Command:
     return _with([*_run(), config()], command)
 
 
+def sql_options(command: Command) -> Command:
+    """The options for running a file of SQL."""
+    file = click.option("--file", "target", metavar="FILE.sql", required=True, help="The statements.")
+    return _with([file, *_run()[1:], config()], command)
+
+
 def rebuild_options(command: Command) -> Command:
     """The options for running a shadow of a flow."""
     ids = click.argument("ids", metavar="ID…", nargs=-1, required=True)

@@ -33,7 +33,7 @@ class Parcel:
                 path = Path(folder, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
-            is_file = self.target.partition(":")[0].endswith(".py")
+            is_file = self.target.partition(":")[0].endswith((".py", ".sql"))
             yield Path(folder), str(Path(folder, self.target)) if is_file else self.target
 
 

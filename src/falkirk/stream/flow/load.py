@@ -26,14 +26,18 @@ def loading() -> str:
 
 
 def load_flow(target: str) -> Flow:
-    """The flow that `target` names. Without ":name", the module's only flow. Raises ConfigError, and DefinitionError if
-    the module cannot be imported.
+    """The flow that `target` names: an object in a module, or a file of SQL. Without ":name", the module's only flow.
+    Raises ConfigError, and DefinitionError if the module cannot be imported.
 
     >>> load_flow("nowhere:flow")
     Traceback (most recent call last):
     falkirk.errors.ConfigError: there is no module or file 'nowhere'
       to do: name it as a module (app:flow) or a file (folder/app.py:flow), from the folder you are in
     """
+    if target.endswith(".sql"):
+        from falkirk.stream.sql.file import flow_of
+
+        return flow_of(Path(target))
     place, _, name = target.partition(":")
     _under_way.append(target)
     try:
@@ -61,7 +65,7 @@ def file_of(place: str) -> Path:
     >>> file_of("folder/app.py"), file_of("package.app")
     (PosixPath('folder/app.py'), PosixPath('package/app.py'))
     """
-    return Path(place if place.endswith(".py") else place.replace(".", "/") + ".py")
+    return Path(place if place.endswith((".py", ".sql")) else place.replace(".", "/") + ".py")
 
 
 def _module(place: str) -> ModuleType:

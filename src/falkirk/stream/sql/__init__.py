@@ -13,6 +13,7 @@ times.py          functions of dates and timestamps, intervals
 aggregates.py     count, sum, min, max, avg … of a group
 relations.py      a relation: a stream, and the names that a query has for its columns
 query.py          select, from, where, group by, having, distinct; `flow.sql`
+file.py           a file of create table, create view and insert into, as a flow
 sets.py           union, intersect, except
 """
 
