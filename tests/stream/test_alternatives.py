@@ -35,7 +35,7 @@ def bids() -> fk.Stream:
         ("count", "write .group_by("),
         ("groupby", "write .group_by("),
         ("to_topic", "write .sink("),
-        ("join", "write .lookup(flow.table("),
+        ("left_join", "write .join(other, on="),
         ("window", "timers can end them"),
         ("filtr", "did you mean 'filter'?"),
     ],

@@ -62,6 +62,12 @@ CHANGING: dict[str, Build] = {
     "flat_map": lambda bids, _: counted(bids).flat_map(lambda row: [row] * (row["v"] % 3)),
     "map_batches": lambda bids, _: counted(bids).map_batches(lambda frame: frame.filter(pl.col("v") > 1)),
     "concat": lambda bids, _: counted(bids).concat(counted2(bids)),
+    "inner join": lambda bids, _: counted(bids).join(counted2(bids), on="k"),
+    "left join": lambda bids, _: counted(bids).join(counted2(bids), left_on="k", right_on="v", how="left"),
+    "full join": lambda bids, _: counted(bids).join(counted2(bids), on=fk.col("k") + fk.col("v"), how="full"),
+    "semi join": lambda bids, _: counted(bids).join(counted2(bids), left_on="k", right_on="v", how="semi"),
+    "anti join": lambda bids, _: counted(bids).join(counted2(bids), left_on="k", right_on="v", how="anti"),
+    "join with itself": lambda bids, _: twice_joined(counted(bids)),
     "repartition": lambda bids, _: counted(bids).repartition("v"),
     "unique": lambda bids, _: counted(bids).select("v").unique(),
     "with_regime": lambda bids, _: counted(bids).with_regime(fk.LazyCheckpoint(), id="lazy"),
@@ -79,6 +85,11 @@ def counted2(bids: Any) -> Any:
     return bids.group_by("k", "v", id="again").agg(m=fk.len()).select("k", "v")
 
 
+def twice_joined(rows: Any) -> Any:
+    """A stream joined with itself."""
+    return rows.join(rows, left_on="k", right_on="v")
+
+
 @dataclass
 class Task:
     """One operator in one task."""
@@ -92,13 +103,17 @@ class Task:
     def step(self, rows: Rows, weight: int = 1, clock: int = 1) -> list[tuple[Any, ...]]:
         """What it gives for rows of this weight each: rows, and their weights last."""
         run = StepRun(StepInput(clock, []), self.state, self.circuit.failures)
-        inputs = [batch_of(before, rows, weight) if i == 0 else None for i, before in enumerate(self.operator.inputs)]
+        # What a lookup gives depends on when its table's rows come: it has tests of its own.
+        streams = self.operator.streams
+        inputs = [batch_of(before, rows, weight) if before in streams else None for before in self.operator.inputs]
         run.errors[self.operator.inputs[0]] = inputs[0] or batch_of(self.operator.inputs[0], [], 1)
         return rows_of(self.circuit.runners[self.operator].step(run, *inputs))
 
 
 def batch_of(before: op.Operator, rows: Rows, weight: int) -> Batch:
     frame = pl.DataFrame({"k": [k for k, _ in rows], "v": [v for _, v in rows]}, {"k": pl.Int64, "v": pl.Int64})
+    # An expression to join on has a column of its own.
+    frame = frame.with_columns((pl.col("k") + pl.col("v")).alias(c) for c in before.schema if c.startswith(op.RESERVED))
     meta = pl.DataFrame({TS: [5] * len(rows), ORIGIN: [None] * len(rows)}, {TS: pl.Int64, ORIGIN: pl.UInt32})
     return Batch(frame, meta.with_columns(pl.lit(weight, pl.Int64).alias(WEIGHT)) if before.changes else meta)
 

@@ -51,8 +51,8 @@ def get(target: str, operator: str, key: str, as_json: bool, **options: Any) -> 
     show = Show(states.table, as_json=as_json)
     for task in range(states.tasks):
         with states.open(task) as found:
-            if (pair := found.get(wanted)) is not None:
-                show(found, states.table.frame([pair]))
+            if pairs := found.get(wanted):
+                show(found, states.table.frame(pairs))
                 return
     click.echo(f"nothing is kept for {key}", err=True)
     sys.exit(1)

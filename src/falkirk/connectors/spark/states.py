@@ -44,8 +44,9 @@ def arrow_schema(table: Table) -> pa.Schema:
 
 def arrow_batch(table: Table, pairs: Sequence[Pair], version: RemoteVersion) -> pa.RecordBatch:
     """Rows of the table. Raises StateError if they are not its rows."""
-    columns = _arrays(table.frame(pairs))
-    columns |= {"_task": pa.repeat(version.identity.task, len(pairs)), "_step": pa.repeat(version.step, len(pairs))}
+    rows = table.frame(pairs)
+    whose = {"_task": pa.repeat(version.identity.task, rows.height), "_step": pa.repeat(version.step, rows.height)}
+    columns = _arrays(rows) | whose
     schema = arrow_schema(table)
     return pa.RecordBatch.from_arrays([_array(field, columns) for field in schema], schema=schema)
 

@@ -54,11 +54,14 @@ class TaskState:
         before = [None] * len(keys) if self.engine is None else self.engine.get(keys)
         return [self.changes.get(key, old) for key, old in zip(keys, before, strict=True)]
 
-    def get(self, key: pl.DataFrame) -> Pair | None:
-        """The row of a key."""
-        keys = self.table.keys_of(key)
+    def get(self, key: pl.DataFrame) -> list[Pair]:
+        """The row of a key; in an index all of its rows; nothing if the key is not there."""
+        found = self._there(self.table.keys_of(key))
+        return found + self._there([other for pair in found for other in self.table.others(pair)])
+
+    def _there(self, keys: Sequence[bytes]) -> list[Pair]:
         found = zip(keys, self.values(keys), strict=True)
-        return next(((full, value) for full, value in found if value is not None), None)
+        return [(full, value) for full, value in found if value is not None]
 
     def scan(self) -> Iterator[Pair]:
         """All rows, in the order of shards and keys."""
@@ -197,4 +200,5 @@ def _series(name: str, dtype: pl.DataType, text: str | None) -> pl.Series:
 def first_rows(state: TaskState, count: int) -> pl.DataFrame:
     """This many rows at most; 0: all."""
     pairs = state.scan()
-    return state.table.frame(list(islice(pairs, count) if count else pairs))
+    rows = state.table.frame(list(islice(pairs, count) if count else pairs))
+    return rows.head(count) if count else rows

@@ -177,10 +177,18 @@ def topics_to_make(
             missing[name] = (partitions, config)
 
     sizes: dict[str, int] = {}
+    writers = {output.topic: stage.id for stage in plan.stages for output in stage.outputs}
     for stage in plan.stages:
+        # All edges into a stage have the same number of partitions, however many tasks write them.
+        edges = [i.topic for i in stage.inputs if i.kind == "edge"]
+        known = [counts[topic] for topic in edges if topic in counts]
+        for topic in edges:
+            want(topic, known[0] if known else max(sizes[writers[each]] for each in edges), {**LOG, **room})
         sizes[stage.id] = size = stage_size(stage, counts, (were or {}).get(stage.id))
         for output in stage.outputs:
-            config = {"sink": dated, "edge": {**LOG, **room}, "dead_letters": {**FOREVER, **room, **dated}}[output.kind]
+            if output.kind == "edge":
+                continue
+            config = {"sink": dated, "dead_letters": {**FOREVER, **room, **dated}}[output.kind]
             want(output.topic, 1 if output.kind == "dead_letters" else size, config)
         if has_changelog(stage):
             want(changelog_topic(settings.prefix, plan.app, stage.id), size, {**COMPACTED, **room})

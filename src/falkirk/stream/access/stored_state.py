@@ -21,6 +21,7 @@ from falkirk.errors import ConfigError, StateError
 from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.codec import decode_keys, decode_values, encode_key, encode_keys, prefix_end
 from falkirk.state.engine import MIB, Engine, Memory
+from falkirk.state.indexed import BLOCK, block_key, block_of, blocks_of
 from falkirk.state.objects import incarnations, tasks_of
 from falkirk.state.remote import RemoteVersion
 from falkirk.state.schema import difference, lines, moved, rebuilt
@@ -31,6 +32,8 @@ from falkirk.stream.stages.kept import MOVED
 from falkirk.stream.stages.plan import Plan
 from falkirk.stream.stages.stage import PhysicalStage
 
+COUNT = "__falkirk_rows"
+"""The column with the number of equal rows in an index."""
 Pair = tuple[bytes, bytes]
 """Key and value as a store has them."""
 
@@ -51,12 +54,17 @@ class Table:
     values: pl.Schema
     parts: bool
     """Whether the values are parts of aggregates, `name.part`."""
+    indexed: bool = False
+    """Whether a key has many rows, in blocks (`falkirk.state.indexed`)."""
     earlier: tuple[int, ...] = ()
     """The first tables of earlier versions of the operator, which have a mark when nothing is left in them to be moved."""
 
     @property
     def shown(self) -> pl.Schema:
-        """The columns of values, without the count of rows that tells an empty group: no aggregate of the user's has it."""
+        """The columns of values, without the count of rows that tells an empty group: no aggregate of the user's has it. A
+        row of an index has how often it is there, and its key only once."""
+        if self.indexed:
+            return pl.Schema({**{n: t for n, t in self.values.items() if n not in self.keys}, COUNT: pl.Int64()})
         return pl.Schema((n, t) for n, t in self.values.items() if not self.parts or not n.startswith("."))
 
     def identity(self, incarnation: str, partition: int) -> Identity:
@@ -89,6 +97,8 @@ class Table:
 
     def frame(self, pairs: Sequence[Pair]) -> pl.DataFrame:
         """Rows: columns of the key, then those of the value. Raises StateError if they are not the table's."""
+        if self.indexed:
+            return self._rows(pairs)
         keys = decode_keys(self.keys, [key for key, _ in pairs])
         return keys.hstack(decode_values(self.values, [value for _, value in pairs]).select(list(self.shown)))
 
@@ -99,7 +109,23 @@ class Table:
     def keys_of(self, key: pl.DataFrame) -> list[bytes]:
         """A key, of one row, as it would be in each shard: asking for all is quick, and its own is its operator's to know."""
         rows = key[[0] * SHARDS].rechunk()
-        return encode_keys(self.number, np.arange(SHARDS), rows.get_columns())
+        columns = rows.get_columns()
+        if self.indexed:
+            columns.append(pl.Series([0]).new_from_index(0, SHARDS))
+        return encode_keys(self.number, np.arange(SHARDS), columns)
+
+    def others(self, pair: Pair) -> list[bytes]:
+        """The keys of an index's other blocks, given its head."""
+        return [block_key(pair[0], n) for n in range(1, blocks_of(pair[1]))] if self.indexed else []
+
+    def _rows(self, pairs: Sequence[Pair]) -> pl.DataFrame:
+        """The rows of blocks."""
+        keys = decode_keys(pl.Schema({**self.keys, BLOCK: pl.Int64()}), [key for key, _ in pairs])
+        found = [(i, row, weight) for i, (_, value) in enumerate(pairs) for row, (weight, _) in block_of(value).items()]
+        values = decode_values(self.values, [row for _, row, _ in found])
+        counts = pl.Series(COUNT, [weight for _, _, weight in found], dtype=pl.Int64)
+        places = pl.Series([i for i, _, _ in found], dtype=pl.UInt32)
+        return keys.select(list(self.keys))[places].hstack(values.with_columns(counts).select(list(self.shown)))
 
 
 def table_of(plan: Plan, name: str) -> Table:
@@ -116,9 +142,10 @@ def table_of(plan: Plan, name: str) -> Table:
         words=operator.state_words(),
         place=sorted(operator.tables()).index(table),
         number=stage.tables[name, table],
-        keys=pl.Schema({column: operator.inputs[0].schema[column] for column in operator.state_columns}),
+        keys=operator.state_keys(table),
         values=tables[table],
         parts=operator.keeps_result,
+        indexed=operator.indexed,
         earlier=_earlier(stage.state_schema, name),
     )
 

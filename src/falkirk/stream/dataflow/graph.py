@@ -50,6 +50,10 @@ class Graph:
         self.operators.append(operator)
         return operator
 
+    def add_hidden(self, operator: Operator) -> None:
+        """Add an operator that another one needs. Users do not see it, so it may have columns with reserved names."""
+        self.operators.append(operator)
+
     def upstream(self, ends: Iterable[Operator]) -> list[Operator]:
         """These operators and everything that they depend on, in the order of definition."""
         found: set[Operator] = set()

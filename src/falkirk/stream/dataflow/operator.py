@@ -140,6 +140,8 @@ class Operator(ABC):
     """Whether its output has a watermark if its inputs have one."""
     table_ports: ClassVar[frozenset[int]] = frozenset()
     """The inputs where only the last row of each key counts."""
+    indexed: ClassVar[bool] = False
+    """Whether its tables have many rows for each key, in blocks. (`falkirk.state.indexed`)"""
     main_table: ClassVar[str] = "state"
     """Its default table, for users who name none."""
 
@@ -223,6 +225,11 @@ class Operator(ABC):
         return f"{self.kind} {self.id}"
 
     @property
+    def notes(self) -> Sequence[str]:
+        """What people who read a plan should know about it, one line each."""
+        return ()
+
+    @property
     def exact_words(self) -> str:
         """Details that change the result and are not in `words`, because nobody wants to read them."""
         return self.state_words()
@@ -257,6 +264,10 @@ class Operator(ABC):
     def table_schemas(self) -> Mapping[str, pl.Schema]:
         """The columns of its tables that people may read."""
         return {}
+
+    def state_keys(self, table: str) -> pl.Schema:
+        """The columns of the key of one of its tables."""
+        return pl.Schema({column: self.inputs[0].schema[column] for column in self.state_columns})
 
     def rebuilt_from(self) -> Sequence[Operator]:
         """The inputs that determine its state."""

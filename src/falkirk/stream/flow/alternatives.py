@@ -15,8 +15,8 @@ _WINDOWS = (
     '.key_by("id").process(…)'
 )
 _JOIN = (
-    '.lookup(flow.table("customers", key="id", value=…)), which joins a stream with a table. A join of two streams is not '
-    'implemented yet; state can hold what waits for its partner: .concat(…).key_by("id").process(…)'
+    '.join(other, on="id", how="left") for two streams, or .lookup(flow.table("customers", key="id", value=…)) for the rows '
+    "of a table as they are when a row comes"
 )
 _AGG = '.group_by("id").agg(n=fk.len(), total=fk.sum("price"))'
 
@@ -45,8 +45,7 @@ STREAM = {
         "group_by_dynamic tumble resample rolling"
     ),
     _JOIN: (
-        "join left_join leftJoin inner_join outer_join interval_join join_asof join_interval join_latest coGroup "
-        "merge_asof"
+        "left_join leftJoin inner_join outer_join interval_join join_asof join_interval join_latest coGroup merge_asof"
     ),
     'flow.table(grouped_stream, key="id"), or flow.table("topic", key="id", value=…)': "to_table toTable table",
     '.sink("topic", value=fk.Json())': (

@@ -115,6 +115,7 @@ def _operators(operators: Iterable[op.Operator], queries: Queries, *, replaced: 
             sinks.append(operator)
         else:
             yield f"  do      {operator.described()}  ({operator.line})"
+            yield from (f"          {note}" for note in operator.notes)
     for sink in sinks:
         by = f", by {', '.join(sink.key.columns)}" if sink.key else ""
         yield f"  write   sink {sink.id}: topic {sink.topic}{by}{', replaced' if by and replaced else ''}"

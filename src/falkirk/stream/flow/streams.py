@@ -15,6 +15,7 @@ from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.definition.regimes import Regime, checked_regime
 from falkirk.stream.definition.windows import Window
 from falkirk.stream.flow.alternatives import STREAM, missing
+from falkirk.stream.flow.joins import check_one_writer, join
 from falkirk.stream.flow.keyed import Grouped, Keyed
 from falkirk.stream.flow.lookups import Table, lookup
 from falkirk.stream.flow.method import method
@@ -87,6 +88,7 @@ class Stream(RowWise[RowT_co]):
         return Stream(self._graph, self._graph.add(concat, exchange=not together))
 
     unique = method(unique)
+    join = join
 
     def repartition(self, by: KeyLike, *, id: str | None = None) -> Stream[RowT_co]:  # noqa: A002
         """Send each row, through an internal topic, to the task that owns its key.
@@ -292,3 +294,4 @@ class Stream(RowWise[RowT_co]):
                 where=where,
                 hint=f"there is one row for each {', '.join(sorted(unique))} here: use these columns as the key",
             )
+        check_one_writer(self._op, key, where)

@@ -12,6 +12,7 @@ from falkirk.stream.operators.errors import Errors
 from falkirk.stream.operators.filter import Filter
 from falkirk.stream.operators.flat_map import FlatMap
 from falkirk.stream.operators.group import Group
+from falkirk.stream.operators.join import Join
 from falkirk.stream.operators.late import Late
 from falkirk.stream.operators.lookup import Lookup, SharedLookup
 from falkirk.stream.operators.map import Map
@@ -29,7 +30,7 @@ from falkirk.stream.operators.with_columns import WithColumns
 from falkirk.stream.operators.with_regime import WithRegime
 
 __all__ = [
-    "RESERVED", "Concat", "Earlier", "Errors", "Filter", "Final", "FlatMap", "Graph", "Group", "Late", "Lookup", "Map",
+    "RESERVED", "Concat", "Earlier", "Errors", "Filter", "Final", "FlatMap", "Graph", "Group", "Join", "Late", "Lookup", "Map",
     "MapBatches", "Operator", "Processing", "Repartition", "Route", "Select", "SharedLookup", "Sink", "Source", "TableSource",
     "WindowGroup", "Windows", "WithColumns", "WithRegime", "connected",
 ]  # fmt: skip

@@ -21,6 +21,8 @@ from falkirk.stream.aggregates.builtin import BoundExtreme
 from falkirk.stream.dataflow.batch import WEIGHT
 from falkirk.stream.dataflow.circuit import State
 
+NEVER_ADDED = "a function of a grouped result must give the same rows for the same row, whenever it is called"
+"""The hint for rows that are retracted, but were never added."""
 _COMPLEMENT = bytes(range(255, -1, -1))
 
 
@@ -31,7 +33,7 @@ def check_counts(counts: pl.Series, counted: pl.DataFrame, where: str) -> None:
         raise UserCodeError(
             f"a row of {counted.row((counts < 0).arg_true()[0], named=True)} is retracted, but was never added",
             where=where,
-            hint="a function of a grouped result must give the same rows for the same row, whenever it is called",
+            hint=NEVER_ADDED,
         )
 
 
