@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping as _Mapping
 from typing import Any as _Any
 
-from narwhals import all as all
 from narwhals import all_horizontal as all_horizontal
 from narwhals import any_horizontal as any_horizontal
 from narwhals import coalesce as coalesce
@@ -27,11 +26,19 @@ from falkirk.connectors.once import Once as Once
 from falkirk.connectors.registry import Registry as Registry
 from falkirk.errors import FalkirkError as FalkirkError
 from falkirk.stream.aggregates import Aggregate as Aggregate
+from falkirk.stream.aggregates import all as all
+from falkirk.stream.aggregates import any as any
+from falkirk.stream.aggregates import collect as collect
+from falkirk.stream.aggregates import first as first
+from falkirk.stream.aggregates import last as last
 from falkirk.stream.aggregates import len as len
 from falkirk.stream.aggregates import max as max
 from falkirk.stream.aggregates import mean as mean
 from falkirk.stream.aggregates import min as min
+from falkirk.stream.aggregates import n_unique as n_unique
+from falkirk.stream.aggregates import std as std
 from falkirk.stream.aggregates import sum as sum
+from falkirk.stream.aggregates import var as var
 from falkirk.stream.dataflow.earlier import From as From
 from falkirk.stream.dataflow.process import KeyContext as KeyContext
 from falkirk.stream.dataflow.process import Process as Process

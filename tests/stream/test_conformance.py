@@ -76,6 +76,20 @@ CHANGING: dict[str, Build] = {
         .group_by("k")
         .agg(n=fk.len(), total=fk.sum("v"), low=fk.min("v"), high=fk.max("v"), mean=fk.mean("v"))
     ),
+    "more aggregates": lambda bids, _: (
+        counted(bids)
+        .group_by("k")
+        .agg(
+            kinds=fk.n_unique("v"),
+            var=fk.var("v"),
+            std=fk.std(fk.col("v") / 10),
+            any=fk.any(fk.col("v") > 3),
+            all=fk.all(fk.col("v") > 1),
+            first=fk.first("v", by=fk.col("v") % 3),
+            last=fk.last("v", by=fk.col("v") % 3),
+            values=fk.collect("v", by=-fk.col("v")),
+        )
+    ),
 }
 """Operators that accept rows that are taken back."""
 
@@ -120,7 +134,8 @@ def batch_of(before: op.Operator, rows: Rows, weight: int) -> Batch:
 
 def rows_of(flowing: Flowing | None) -> list[tuple[Any, ...]]:
     batch = joined([flowing], weighted=True)
-    return [] if batch is None else batch.rows.hstack(batch.meta.select(WEIGHT)).rows()
+    rows = [] if batch is None else batch.rows.hstack(batch.meta.select(WEIGHT)).rows()
+    return [tuple(tuple(cell) if isinstance(cell, list) else cell for cell in row) for row in rows]
 
 
 def net(*steps: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], int]:
@@ -137,7 +152,7 @@ def task_of(name: str) -> Task:
     flow = fk.Flow("f")
     bids = flow.source("bids", key=None, value=fk.Json({"k": fk.Int64, "v": fk.Int64}))
     built = {**APPEND, **CHANGING}[name](bids, flow)
-    built.sink("out", key=list(built.schema) if built._op.changes else None, value=fk.Json())
+    built.sink("out", key=sorted(built._op.unique or built.schema) if built._op.changes else None, value=fk.Json())
     (stage,) = [s for s in flow.plan().stages if built._op in s.operators]  # type: ignore[attr-defined]
     counts = {t.topic: 1 for t in (*stage.inputs, *stage.outputs)}
     circuit = stage.circuit(0, Layout(counts))

@@ -231,7 +231,7 @@ def test_grouping_by_more_than_the_key_needs_no_exchange(rows: list[tuple[int, i
     ("aggregate", "message", "where"),
     [
         (fk.len(), "a row of {'n': 11} is retracted", "group_by 'again'"),
-        (fk.max("k"), "a row of {'n': 11, 'value': 1} is retracted", "most of group_by 'again'"),
+        (fk.max("k"), "a row of {'n': 11, 'most.best': 1} is retracted", "most of group_by 'again'"),
     ],
 )
 def test_a_row_that_is_taken_back_but_never_came_stops_the_app(aggregate: Any, message: str, where: str) -> None:

@@ -106,6 +106,14 @@ FLOWS: dict[str, Callable[[fk.Stream], Built]] = {
     ),
     "with_regime": lambda s: (s.with_regime(s._op.regime), "k"),
     "group_by": lambda s: (grouped(s), "g"),
+    "more aggregates": lambda s: (
+        s.group_by("g").agg(
+            kinds=fk.n_unique("x"), words=fk.n_unique("k"), var=fk.var("x"), std=fk.std("f", ddof=0),
+            any=fk.any(fk.col("x") > 0), all=fk.all(fk.col("x") > 0), first=fk.first("k", by="x"),
+            last=fk.last("x", by="f"), values=fk.collect("f", by="k"),
+        ),
+        "g",
+    ),
     "group_by several": lambda s: (s.group_by("k", "g").agg(n=fk.len()), ["k", "g"]),
     "group_by, own aggregate": lambda s: (s.group_by("g").agg(seen=Seen("x"), n=fk.len(), y=Seen(fk.col("f") * 2)), "g"),
     "group_by of group_by": lambda s: (

@@ -8,6 +8,15 @@ from falkirk.stream.aggregates.builtin import max_ as max  # noqa: A004
 from falkirk.stream.aggregates.builtin import mean
 from falkirk.stream.aggregates.builtin import min_ as min  # noqa: A004
 from falkirk.stream.aggregates.builtin import sum_ as sum  # noqa: A004
+from falkirk.stream.aggregates.distinct import n_unique
+from falkirk.stream.aggregates.flags import all_ as all  # noqa: A004
+from falkirk.stream.aggregates.flags import any_ as any  # noqa: A004
+from falkirk.stream.aggregates.lists import collect
+from falkirk.stream.aggregates.ordered import first, last
+from falkirk.stream.aggregates.spread import std, var
 from falkirk.stream.aggregates.user import Aggregate
 
-__all__ = ["Aggregate", "AggregateLike", "Bound", "len", "max", "mean", "min", "new", "old", "sum"]
+__all__ = [
+    "Aggregate", "AggregateLike", "Bound", "all", "any", "collect", "first", "last", "len", "max", "mean", "min", "n_unique",
+    "new", "old", "std", "sum", "var",
+]  # fmt: skip

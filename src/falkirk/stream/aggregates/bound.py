@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Protocol
 
 import narwhals as nw
 import polars as pl
@@ -92,7 +92,7 @@ class Bound(ABC):
     def result(self, frame: pl.DataFrame) -> pl.Expr | pl.Series:
         """The output, from a frame of states. Raises GroupError."""
 
-    def append_only(self) -> Self:
+    def append_only(self) -> Bound:
         """The same aggregate of rows that are never taken back."""
         bound = copy(self)
         bound.retract = False

@@ -20,12 +20,14 @@ import polars as pl
 
 from falkirk.errors import DefinitionError
 from falkirk.state.cells import as_decimal
+from falkirk.stream.aggregates.arguments import checked_argument
 from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context, GroupError, new, old
-from falkirk.stream.definition.expressions import IntoExpr, evaluate
+from falkirk.stream.aggregates.values import BoundExtreme, DecimalExtreme
+from falkirk.stream.definition.expressions import IntoExpr
 from falkirk.stream.formats.types import type_name
 
 _INT64 = range(-(2**63), 2**63)
-_SUMMED = 20
+SUMMED = 20
 """Digits of the decimals that can be summed: 128 bits hold 10¹⁸ of the largest."""
 
 
@@ -60,11 +62,7 @@ class OfColumn(AggregateLike):
 
     def bind(self, context: Context) -> Bound:
         where = f"{self.kind} in {context.where}"
-        expr = nw.col(self.of) if isinstance(self.of, str) else self.of
-        schema = evaluate([expr], context.schema, "select", where)
-        if len(schema) != 1:
-            raise DefinitionError(f"{self.kind} takes one column, and {expr} gives {len(schema)}", where=where)
-        ((column, dtype),) = schema.items()
+        column, expr, dtype = checked_argument(self.kind, self.of, context)
         bound = _bound(self.kind, context, dtype, {"x": expr})
         if bound is None:
             words = f"{self.kind} of {column!r}, which is {type_name(dtype)}, is not defined"
@@ -80,7 +78,7 @@ def _instead(kind: str, column: str, dtype: pl.DataType) -> str:
         return f'make it a number first: fk.{kind}(fk.col("{column}").cast(fk.Float64)); or count rows: fk.len()'
     if isinstance(dtype, pl.Decimal):
         return (
-            f"up to {_SUMMED} digits can be added up: cast it to fk.Decimal({_SUMMED}, {dtype.scale}), or to fk.Float64"
+            f"up to {SUMMED} digits can be added up: cast it to fk.Decimal({SUMMED}, {dtype.scale}), or to fk.Float64"
         )
     return f"{kind} takes numbers and booleans; fk.len() counts rows"
 
@@ -97,7 +95,7 @@ def _bound(kind: str, context: Context, dtype: pl.DataType, arguments: Mapping[s
     mean_wanted = kind == "mean"
     if dtype.is_integer() or dtype == pl.Boolean():
         return BoundIntegers(context, mean_wanted=mean_wanted, arguments=arguments, words=words)
-    if isinstance(dtype, pl.Decimal) and dtype.precision <= _SUMMED:
+    if isinstance(dtype, pl.Decimal) and dtype.precision <= SUMMED:
         return BoundDecimals(context, dtype, mean_wanted=mean_wanted, arguments=arguments, words=words)
     if dtype.is_float():
         return BoundFloats(context, dtype, mean_wanted=mean_wanted, arguments=arguments, words=words)
@@ -122,7 +120,7 @@ class BoundIntegers(Bound):
     def partial(self, weight: pl.Expr | None) -> Mapping[str, pl.Expr]:
         x = self.argument().cast(pl.Int128)
         total = x.sum() if weight is None else (x * weight.cast(pl.Int128)).sum()
-        return {"sum": total} | ({"count": _count(self.argument(), weight)} if self.mean_wanted else {})
+        return {"sum": total} | ({"count": counted_values(self.argument(), weight)} if self.mean_wanted else {})
 
     def merge(self, frame: pl.DataFrame) -> Mapping[str, pl.Expr]:
         return {part: add(self.name, part) for part in self.parts}
@@ -185,7 +183,7 @@ class BoundFloats(Bound):
 
     def partial(self, weight: pl.Expr | None) -> Mapping[str, pl.Expr]:
         x = self.argument().cast(pl.Float64)
-        count = {"count": _count(x, weight)} if "count" in self.parts else {}
+        count = {"count": counted_values(x, weight)} if "count" in self.parts else {}
         if weight is None:
             return {"sum": x.sum()} | count
         special = {"nan": x.is_nan(), "above": x == float("inf"), "below": x == float("-inf")}
@@ -213,67 +211,12 @@ class BoundFloats(Bound):
         return _divided(total, self.state("count")) if self.mean_wanted else total.cast(self.dtype)
 
 
-class BoundExtreme(Bound):
-    """min or max. Where rows can be taken back, an ordered table counts each value, for the next best."""
-
-    def __init__(
-        self, context: Context, dtype: pl.DataType, *, greatest: bool, arguments: Mapping[str, nw.Expr], words: str
-    ) -> None:
-        super().__init__(context, arguments=arguments, words=words)
-        self.greatest, self.dtype = greatest, dtype
-
-    @property
-    def returns(self) -> pl.DataType:
-        return self.dtype
-
-    @property
-    def parts(self) -> Mapping[str, pl.DataType]:
-        return {"best": self.dtype}
-
-    def partial(self, weight: pl.Expr | None) -> Mapping[str, pl.Expr]:
-        if weight is not None:
-            return {}
-        return {"best": self.argument().max() if self.greatest else self.argument().min()}
-
-    def merge(self, frame: pl.DataFrame) -> Mapping[str, pl.Expr]:
-        partial = pl.col(new(self.name, "best"))
-        # With weights, the partial comes from the ordered table, which knows the best before and what became of it.
-        return {"best": partial if self.retract else self.better(partial, self.state("best"))}
-
-    def better(self, *columns: str | pl.Expr) -> pl.Expr:
-        """The better of columns, null where all are."""
-        return pl.max_horizontal(*columns) if self.greatest else pl.min_horizontal(*columns)
-
-    def result(self, frame: pl.DataFrame) -> pl.Series:
-        return frame[old(self.name, "best")]
-
-
-class DecimalExtreme(BoundExtreme):
-    """min or max of decimals: of the integers behind them."""
-
-    def __init__(
-        self, context: Context, dtype: pl.Decimal, *, greatest: bool, arguments: Mapping[str, nw.Expr], words: str
-    ) -> None:
-        super().__init__(context, pl.Int128(), greatest=greatest, arguments=arguments, words=words)
-        self.shown = dtype
-
-    @property
-    def returns(self) -> pl.DataType:
-        return self.shown
-
-    def argument(self, name: str = "x") -> pl.Expr:
-        return super().argument(name).to_physical()
-
-    def result(self, frame: pl.DataFrame) -> pl.Series:
-        return as_decimal(super().result(frame), self.shown.scale, self.shown.precision)
-
-
 def add(name: str, part: str) -> pl.Expr:
     """Partial plus state, which is 0 for a new group."""
     return pl.col(new(name, part)) + pl.col(f"{name}.{part}").fill_null(0)
 
 
-def _count(x: pl.Expr, weight: pl.Expr | None) -> pl.Expr:
+def counted_values(x: pl.Expr, weight: pl.Expr | None) -> pl.Expr:
     return (x.count() if weight is None else weight.filter(x.is_not_null()).sum()).cast(pl.Int64)
 
 

@@ -88,7 +88,9 @@ FLOW = {
 GROUPED = {
     ".agg(n=fk.len())": "count len size",
     '.agg(total=fk.sum("price")), and fk.min, fk.max, fk.mean': "sum min max mean avg aggregate",
-    ".agg(x=MyAggregate(…)), with a class of fk.Aggregate": "reduce fold apply map first last std median",
+    '.agg(spread=fk.std("price")), and fk.var, fk.n_unique, fk.any, fk.all': "std var n_unique nunique any all stddev",
+    '.agg(last=fk.last("price", by="at")), and fk.first, fk.collect': "first last collect implode",
+    ".agg(x=MyAggregate(…)), with a class of fk.Aggregate": "reduce fold apply map",
     'stream.key_by("id").process(…) in place of .group_by("id")': "process update transform scan",
     ".agg(n=fk.len()) first": "filter where select sink to_topic with_columns",
     _WINDOWS: "window windowed_by windowedBy tumbling_window hopping_window session_window tumble",
@@ -114,7 +116,10 @@ TABLE = {
 NAMES = {
     "fk.len()": "count size",
     'fk.mean("price")': "avg average",
-    "a class of fk.Aggregate": "first last std var median quantile collect_list collect_set first_value last_value",
+    "fk.collect": "collect_list array_agg implode list",
+    'fk.first("price", by="at") and fk.last("price", by="at")': "first_value last_value arg_min arg_max min_by max_by",
+    'fk.n_unique("user")': "count_distinct countDistinct nunique",
+    'fk.std("price") and fk.var("price")': "stddev stddev_samp variance var_samp",
     "stream.concat(other)": "concat union merge",
     'fk.Flow("name")': "App Application Dataflow Pipeline StreamExecutionEnvironment SparkSession Topology flow",
     'flow.source("bids", value=fk.Json({"price": fk.Int64}))': "source Source read_stream from_kafka topic Topic",

@@ -19,7 +19,8 @@ from falkirk.errors import DefinitionError
 from falkirk.state.codec import decode_keys, decode_values, encode_keys, encode_values
 from falkirk.state.shards import murmur2, shard_of
 from falkirk.stream.aggregates.bound import Bound, Context, old
-from falkirk.stream.aggregates.builtin import BoundExtreme, BoundLen
+from falkirk.stream.aggregates.builtin import BoundLen
+from falkirk.stream.aggregates.values import OfValues
 from falkirk.stream.dataflow.batch import ORIGIN, TS, WEIGHT, Batch, Updates, chosen, everywhere
 from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.earlier import From, Function
@@ -58,9 +59,9 @@ class Group(Operator):
         return [count, *self.aggregates.values()]
 
     @property
-    def multisets(self) -> Sequence[BoundExtreme]:
-        """The aggregates that need every value of a group, for the next best after a retraction of the best."""
-        return [b for b in self.aggregates.values() if isinstance(b, BoundExtreme) and b.retract]
+    def multisets(self) -> Sequence[OfValues]:
+        """The aggregates that need every value of a group."""
+        return [b for b in self.aggregates.values() if isinstance(b, OfValues) and b.keeps_values]
 
     @property
     def state_columns(self) -> Sequence[str]:
@@ -137,7 +138,9 @@ class GroupRunner(ResultRunner):
         self.schema = group.state_schema
         self.key_schema = pl.Schema({c: group.schema[c] for c in group.state_columns})
         (self.no_state,) = encode_values(self.schema, frame_of([{}], self.schema))
-        self.multisets = [Multiset(b, group.columns, tables[b.name], group.where) for b in group.multisets]
+        self.multisets = [
+            Multiset(b, group.columns, tables[b.name], group.where, weighted=self.retracts) for b in group.multisets
+        ]
 
     def step(self, run: StepRun, *inputs: Flowing | None) -> Updates | None:
         """Fold the rows into the groups' state, and return the changes."""
@@ -165,7 +168,8 @@ class GroupRunner(ResultRunner):
             self.partitioners.check(key_bytes, hashes, ~had, lambda group: self._rows(run, batch, keys, group))
 
         for multiset in self.multisets:
-            partials = partials.with_columns(multiset.best(run.state, frame, keys, shards, before))
+            added = multiset.partials(run.state, frame, keys, shards, before)
+            partials = pl.DataFrame([*partials.get_columns(), *added])
         with self.folding.blaming(keys, lambda group: self._rows(run, batch, keys, group)):
             after = self.folding.merged(partials.hstack(before))
             results = self.folding.results(before), self.folding.results(after)

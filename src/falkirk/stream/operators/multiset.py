@@ -1,14 +1,14 @@
-"""All values of each group, in order, with their counts: min and max need them if the input has retractions.
+"""All values of each group, in order, with their counts: the table of each aggregate that needs every value.
 
-    key    shard · table · group · value        the best value first: for max, the value's bytes are complemented
-    value  the value, and the number of rows that have it
+    key    shard · table · group · value        the best value first: for max and last, the value's bytes are complemented
+    value  the value, if it is read back, and the number of rows that have it
 
 No encoding of a value is a prefix of another. So complements sort exactly in the opposite order.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,16 @@ import polars as pl
 from falkirk.errors import UserCodeError
 from falkirk.state.codec import decode_values, encode_key, encode_keys, encode_values, prefix_end
 from falkirk.stream.aggregates.bound import new
-from falkirk.stream.aggregates.builtin import BoundExtreme
+from falkirk.stream.aggregates.values import Counted, OfValues
 from falkirk.stream.dataflow.batch import WEIGHT
 from falkirk.stream.dataflow.circuit import State
+from falkirk.stream.dataflow.operator import RESERVED
+from falkirk.stream.definition.frames import frame_of
 
 NEVER_ADDED = "a function of a grouped result must give the same rows for the same row, whenever it is called"
 """The hint for rows that are retracted, but were never added."""
+_VALUE, _ROWS, _WEIGHT, _GROUP = (f"{RESERVED}.{name}" for name in ("value.", "rows", "weight", "group"))
+"""Columns beside those of the group, which may have any other name."""
 _COMPLEMENT = bytes(range(255, -1, -1))
 
 
@@ -40,76 +44,70 @@ def check_counts(counts: pl.Series, counted: pl.DataFrame, where: str) -> None:
 class Multiset:
     """The values of one aggregate."""
 
-    def __init__(self, bound: BoundExtreme, columns: tuple[str, ...], table: int, where: str) -> None:
+    def __init__(self, bound: OfValues, columns: tuple[str, ...], table: int, where: str, *, weighted: bool) -> None:
         self.bound, self.columns, self.table = bound, list(columns), table
         self.where = f"{bound.name} of {where}"
-        self.schema = pl.Schema({"value": bound.dtype, "rows": pl.Int64()})
+        self.value = pl.Schema(bound.valued)
+        self.stored = list(bound.valued) if bound.restored else []
+        self.schema = pl.Schema({**{c: self.value[c] for c in self.stored}, _ROWS: pl.Int64()})
+        self.names = [f"{_VALUE}{c}" for c in self.value]
+        self.reading = [e.alias(name) for name, e in zip(self.names, bound.value(), strict=True)]
+        self.weight = (pl.col(WEIGHT) if weighted else pl.lit(1, pl.Int64)).alias(_WEIGHT)
 
-    def best(
+    def partials(
         self,
         state: State,
         frame: pl.DataFrame,
         keys: pl.DataFrame,
         shards: npt.NDArray[np.uint16],
         before: pl.DataFrame,
-    ) -> pl.Series:
-        """The best value of each group after this step's rows, as a partial. Writes the counts.
-
-        The best value before remains, unless its last row was retracted. Then the best added value takes its place, if it is
-        better than all remaining values can be. Only otherwise this reads the table.
-        """
-        name = self.bound.name
-        groups = keys.with_row_index("group")
+    ) -> list[pl.Series]:
+        """The aggregate's partials after this step's rows, one row per group. Writes the counts."""
         changes = (
-            frame.select(*self.columns, value=self.bound.argument(), weight=WEIGHT)
-            .filter(pl.col("value").is_not_null())
-            .group_by(*self.columns, "value", maintain_order=True)
-            .agg(pl.col("weight").sum())
-            .filter(pl.col("weight") != 0)
-            .join(groups, on=self.columns, how="left", nulls_equal=True, maintain_order="left")
+            frame.select(*self.columns, *self.reading, self.weight)
+            .filter(pl.col(self.names[0]).is_not_null())
+            .group_by(*self.columns, *self.names, maintain_order=True)
+            .agg(pl.col(_WEIGHT).sum())
+            .filter(pl.col(_WEIGHT) != 0)
+            .join(keys.with_row_index(_GROUP), on=self.columns, how="left", nulls_equal=True, maintain_order="left")
         )
         prefixes = encode_keys(self.table, shards, keys.get_columns())
-        left = self._count(state, changes, prefixes)
-        came = changes.filter(left > 0).group_by("group", maintain_order=True).agg(self._best("value").alias("came"))
-        gone = changes.filter(left == 0).select("group", "value").with_columns(gone=True)
-        table = (
-            groups.select("group", was=before[f"{name}.best"])
-            .join(came, on="group", how="left", maintain_order="left")
-            .join(gone, left_on=["group", "was"], right_on=["group", "value"], how="left", maintain_order="left")
-            .with_columns(best=self.bound.better("was", "came"))
-        )
-        # The best value before is gone. An added value takes its place only if it is better than that value was.
-        unsure = table["gone"].fill_null(False) & (table["came"].is_null() | table["best"].ne_missing(table["came"]))
-        best = table["best"].to_list()
-        for i in unsure.arg_true().to_list():
-            best[i] = self._first(state, prefixes[i])
-        return pl.Series(new(name, "best"), best, dtype=self.bound.dtype)
+        values = changes.select(pl.col(n).alias(c) for n, c in zip(self.names, self.value, strict=True))
+        order = self._order(values)
+        had = self._count(state, [prefixes[g] + tail for g, tail in zip(changes[_GROUP], order, strict=True)], changes)
+        counted = Counted(
+            group=changes[_GROUP], values=values, order=order, before=had, after=had + changes[_WEIGHT],
+            order_of=self._order, first=lambda groups: self._first(state, [prefixes[g] for g in groups]),
+        )  # fmt: skip
+        return [
+            column.alias(new(self.bound.name, part)) for part, column in self.bound.of_values(counted, before).items()
+        ]
 
-    def _count(self, state: State, changes: pl.DataFrame, prefixes: list[bytes]) -> pl.Series:
-        full = [prefixes[g] + tail for g, tail in zip(changes["group"], self._tails(changes["value"]), strict=True)]
-        found = [v or None for v in state.get(full)]
-        known = decode_values(self.schema, [v for v in found if v is not None])["rows"].to_list()
-        counts = iter(known)
-        had = pl.Series([0 if v is None else next(counts) for v in found], dtype=pl.Int64)
-        rows = had + changes["weight"]
-        check_counts(rows, changes.select(*self.columns, "value"), self.where)
-        values = encode_values(self.schema, changes.select("value", rows=rows))
+    def _count(self, state: State, full: Sequence[bytes], changes: pl.DataFrame) -> pl.Series:
+        """Changes the counts of these values; returns the counts before."""
+        found = state.get(full)
+        known = iter(decode_values(self.schema, [v for v in found if v is not None])[_ROWS].to_list())
+        had = pl.Series([0 if v is None else next(known) for v in found], dtype=pl.Int64)
+        rows = had + changes[_WEIGHT]
+        shown = [pl.col(n).alias(f"{self.bound.name}.{c}") for n, c in zip(self.names, self.value, strict=True)]
+        check_counts(rows, changes.select(*self.columns, *shown), self.where)
+        stored = pl.DataFrame([*(changes[f"{_VALUE}{c}"].alias(c) for c in self.stored), rows.alias(_ROWS)])
+        values = encode_values(self.schema, stored)
         state.put(full, [v if n else None for v, n in zip(values, rows, strict=True)])
-        return rows
+        return had
 
-    def _tails(self, values: pl.Series) -> list[bytes]:
+    def _order(self, values: pl.DataFrame) -> list[bytes]:
         """The last part of keys: the values' bytes."""
-        if values.dtype.is_float() and self.bound.greatest:
+        columns = values.get_columns()
+        if columns[0].dtype.is_float() and self.bound.descending:
             # NaN sorts last among floats, but must never be a maximum. As null it sorts below all values, so it comes last.
-            values = values.fill_nan(None)
+            columns[0] = columns[0].fill_nan(None)
         head = len(encode_key(self.table, 0, []))
-        tails = [key[head:] for key in encode_keys(self.table, np.zeros(len(values), np.uint16), [values])]
-        return [tail.translate(_COMPLEMENT) for tail in tails] if self.bound.greatest else tails
+        tails = [key[head:] for key in encode_keys(self.table, np.zeros(values.height, np.uint16), columns)]
+        return [tail.translate(_COMPLEMENT) for tail in tails] if self.bound.descending else tails
 
-    def _first(self, state: State, prefix: bytes) -> Any:
-        for _, value in state.scan(prefix, prefix_end(prefix)):
-            return decode_values(self.schema, [value])["value"][0]
-        return None
-
-    def _best(self, column: str) -> pl.Expr:
-        return pl.col(column).max() if self.bound.greatest else pl.col(column).min()
+    def _first(self, state: State, prefixes: Sequence[bytes]) -> pl.DataFrame:
+        firsts = [next((v for _, v in state.scan(p, prefix_end(p))), None) for p in prefixes]
+        nothing = frame_of([{}], self.schema)
+        (none,) = encode_values(self.schema, nothing)
+        return decode_values(self.schema, [none if v is None else v for v in firsts]).select(self.stored)

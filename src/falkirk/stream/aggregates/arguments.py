@@ -1,0 +1,34 @@
+"""The columns and expressions that users give to aggregates."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import narwhals as nw
+import polars as pl
+
+from falkirk.errors import DefinitionError
+from falkirk.stream.aggregates.bound import Context
+from falkirk.stream.definition.expressions import IntoExpr, evaluate
+
+
+class Argument(NamedTuple):
+    """One argument, checked."""
+
+    column: str
+    """The name of its result."""
+    expr: nw.Expr
+    dtype: pl.DataType
+
+
+def checked_argument(kind: str, of: IntoExpr, context: Context) -> Argument:
+    """Raises DefinitionError unless it is one column or one row-wise expression."""
+    where = f"{kind} in {context.where}"
+    if not isinstance(of, (str, nw.Expr)):
+        raise DefinitionError(f"{of!r} is neither a column nor an expression", where=where, hint=f'fk.{kind}("price")')
+    expr = nw.col(of) if isinstance(of, str) else of
+    schema = evaluate([expr], context.schema, "select", where)
+    if len(schema) != 1:
+        raise DefinitionError(f"{kind} takes one column, and {expr} gives {len(schema)}", where=where)
+    ((column, dtype),) = schema.items()
+    return Argument(column, expr, dtype)
