@@ -9,7 +9,8 @@ from falkirk.checkpoint.epochs import Abandoned, Completed, Epochs, Opened
 from falkirk.checkpoint.ids import Epoch, Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
 from falkirk.checkpoint.invariants import chain
 from falkirk.checkpoint.records import StepRecord, decode, encode
-from falkirk.checkpoint.rollforward import TOMBSTONE_RETENTION, check_age
+from falkirk.checkpoint.regimes import Eager
+from falkirk.checkpoint.regimes.eager import TOMBSTONE_RETENTION
 from falkirk.checkpoint.tasks import InvariantError, Owned, Task
 from falkirk.errors import StateError
 from falkirk.state.memory import MemoryDisk, MemoryStore
@@ -32,26 +33,30 @@ def step(number: int, days_ago: int, base: int = BASE) -> tuple[Offset, StepReco
 
 
 def owned(progress: Progress) -> Owned:
-    task = Task(TaskId("s", 0), TopicPartition("steps", 0), TopicPartition("changelog", 0))
+    task = Task(TaskId("s", 0), TopicPartition("steps", 0), Eager((TopicPartition("changelog", 0),)))
     store = MemoryStore(Identity("app", "s/0", ""), MemoryDisk())
     store.write({}, progress)
     return Owned(task, store=store)
 
 
+def check_age(owned: Owned, steps: list[tuple[Offset, StepRecord]]) -> None:
+    Eager(owned.task.recovery.logged).check_age(Clock(), owned, steps)
+
+
 def test_a_base_of_long_ago_is_good_as_long_as_nothing_old_is_missed() -> None:
     old = Progress(-1, 0, 0, 0, BASE)
-    check_age(Clock(), owned(old), [])
-    check_age(Clock(), owned(old), [step(0, 3), step(1, 2)])
+    check_age(owned(old), [])
+    check_age(owned(old), [step(0, 3), step(1, 2)])
     with pytest.raises(StateError, match="too old"):
-        check_age(Clock(), owned(old), [step(0, 4), step(1, 0)])
+        check_age(owned(old), [step(0, 4), step(1, 0)])
     idle = Progress(7, 8, 9, Clock().now() - 50 * DAY, BASE)
-    check_age(Clock(), owned(idle), [step(7, 50)])
-    check_age(Clock(), owned(idle), [step(7, 50), step(8, 1)])
+    check_age(owned(idle), [step(7, 50)])
+    check_age(owned(idle), [step(7, 50), step(8, 1)])
     with pytest.raises(
         StateError, match="too old"
     ):  # the first that it has missed is deleted: who knows how old that was
-        check_age(Clock(), owned(idle), [step(9, 1)])
-    check_age(Clock(), owned(Progress(7, 8, 9, 0)), [step(9, 1, base=-1)])  # without a base it is rebuilt, not refused
+        check_age(owned(idle), [step(9, 1)])
+    check_age(owned(Progress(7, 8, 9, 0)), [step(9, 1, base=-1)])  # without a base it is rebuilt, not refused
     assert TOMBSTONE_RETENTION == 7 * DAY
 
 

@@ -12,14 +12,15 @@ from falkirk.checkpoint.correction import covered, units
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
 from falkirk.checkpoint.invariants import chain
 from falkirk.checkpoint.records import Range, StepRecord
-from falkirk.checkpoint.takeover import reopen
+from falkirk.checkpoint.regimes import Lazy
+from falkirk.checkpoint.regimes.lazy import reopen
 from falkirk.checkpoint.tasks import InvariantError, Owned, Task
 from falkirk.errors import StateError
 from falkirk.state.memory import MemoryStore
 from falkirk.state.store import Identity, Progress
 
 BIDS = InputPartition("", "bids", "id", 0)
-TASK = Task(TaskId("s", 0), TopicPartition("steps", 0))
+TASK = Task(TaskId("s", 0), TopicPartition("steps", 0), Lazy())
 
 
 def step(number: int, corrects: int = -1, reads: int = 0) -> StepRecord:

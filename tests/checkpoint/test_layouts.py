@@ -7,6 +7,7 @@ import pytest
 from falkirk.checkpoint.ids import Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
 from falkirk.checkpoint.invariants import chain
 from falkirk.checkpoint.records import StepRecord
+from falkirk.checkpoint.regimes import Lazy
 from falkirk.checkpoint.takeover import check_layout
 from falkirk.checkpoint.tasks import InvariantError, Owned, Task
 from falkirk.errors import StateError
@@ -17,7 +18,7 @@ def step(number: int, layout: int) -> StepRecord:
 
 
 def test_a_worker_of_an_older_flow_is_refused_a_task_that_has_gone_on() -> None:
-    owned = Owned(Task(TaskId("s", 0), TopicPartition("steps", 0), layout=2))
+    owned = Owned(Task(TaskId("s", 0), TopicPartition("steps", 0), Lazy(), layout=2))
     check_layout(owned, [])
     check_layout(owned, [(Offset(0), step(0, 1)), (Offset(1), step(1, 2))])
     with pytest.raises(StateError, match="has gone on under layout 3, and this worker runs layout 2"):

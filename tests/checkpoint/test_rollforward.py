@@ -7,19 +7,20 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from falkirk.checkpoint import driver, invariants, rollforward
+from falkirk.checkpoint import driver, invariants
 from falkirk.checkpoint.digest import digest
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Output
 from falkirk.checkpoint.records import Range, StepRecord
-from falkirk.checkpoint.rollforward import current_store, roll_changelog, roll_divisions, torn
+from falkirk.checkpoint.regimes import Eager, Lazy, Means, Tail, lazy
+from falkirk.checkpoint.regimes.lazy import roll_divisions, torn
 from falkirk.checkpoint.tasks import InvariantError, Owned, Phase, Revoked, Task
 from falkirk.state.memory import MemoryDisk, MemoryStore
 from falkirk.state.store import Changes, Identity, Progress
 
 PLACE = InputPartition("", "bids", "id", 0)
-TASK = Task(TaskId("lazy", 0), TopicPartition("steps", 0))
+TASK = Task(TaskId("lazy", 0), TopicPartition("steps", 0), Lazy())
 STEPS = [
     (Offset(n), StepRecord("lazy/0", Step(n), Nonce("n"), OwnerId("o"), Millis(n), (), (), digest([])))
     for n in range(25)
@@ -54,7 +55,7 @@ def test_a_worker_that_dies_while_it_runs_steps_again_has_spared_the_next_one_mo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Or else, killed more often than that takes, none would ever come to an end of them."""
-    monkeypatch.setattr(rollforward, "FLUSH_STEPS", 4)
+    monkeypatch.setattr(lazy, "FLUSH_STEPS", 4)
     disk, identity = MemoryDisk(), Identity("app", "lazy/0", "")
     began = []
     while True:
@@ -73,7 +74,9 @@ def test_a_worker_that_dies_while_it_runs_steps_again_has_spared_the_next_one_mo
 
 # -- changelogs --------------------------------------------------------------------------------------------------------
 
-EAGER = Task(TaskId("eager", 0), TopicPartition("steps", 0), TopicPartition("changelog", 0))
+CHANGELOG = TopicPartition("changelog", 0)
+EAGER = Task(TaskId("eager", 0), TopicPartition("steps", 0), Eager((CHANGELOG,)))
+TAIL = Tail({CHANGELOG: Offset(0)}, {CHANGELOG: Offset(10)})
 IDENTITY = Identity("app", "eager/0", "")
 DAY = 24 * 3600 * 1000
 
@@ -100,9 +103,13 @@ class At:
         return Millis(self.millis)
 
 
+def means(log: object, clock: At, stores: object = None) -> Means:
+    return Means(log, stores, None, clock)  # type: ignore[arg-type]
+
+
 def roll(log: Changelog, store: MemoryStore, *, now: int = 0, revoked: bool = False) -> None:
     owned = Owned(EAGER, Phase.FENCING, Nonce("n"), store, revoked=revoked)
-    driver.run(roll_changelog(log, At(now), owned, STEPS[9:10], Offset(0), Offset(10)))  # type: ignore[arg-type]
+    driver.run(EAGER.recovery.recover(means(log, At(now)), owned, STEPS[9:10], TAIL))
 
 
 def test_a_changelog_goes_on_where_a_worker_that_died_had_come_to() -> None:
@@ -146,8 +153,9 @@ def test_a_changelog_that_takes_days_to_read_is_not_trusted() -> None:
             return await super().read_changes(partition, start, end)
 
     owned = Owned(EAGER, Phase.FENCING, Nonce("n"), store)
-    done = driver.run(roll_changelog(Slow(), clock, owned, STEPS[9:10], Offset(0), Offset(10)))  # type: ignore[arg-type]
-    assert not done
+    means_ = means(Slow(), clock, OneStore(store))
+    assert not driver.run(EAGER.recovery.recover(means_, owned, STEPS[9:10], TAIL))
+    assert owned.opened() is not store, "another is open"
     assert store.progress == Progress(-1, 0, 0, 0, -1, ahead=4), "it is at no step, and as old as the recovery"
 
 
@@ -171,7 +179,7 @@ def test_a_part_of_a_changelog_that_is_old_is_read_again(days: int, kept: bool) 
     with pytest.raises(Died):
         roll(Changelog(chunks=6), store, now=100 * DAY)
     owned = Owned(EAGER, Phase.FENCING, Nonce("n"))
-    found = driver.run(current_store(OneStore(store), At((100 + days) * DAY), owned))  # type: ignore[arg-type]
+    found = driver.run(EAGER.recovery.open(means(None, At((100 + days) * DAY), OneStore(store)), owned))
     assert (found.progress.ahead == 6) is kept
 
 
@@ -182,4 +190,3 @@ def test_a_task_that_is_lazy_now_begins_with_a_store_that_has_no_part_of_a_chang
     assert torn(Owned(TASK, store=store)) is None
     store.write({b"b": b"2"}, store.progress.partly(6, 3))
     assert torn(Owned(TASK, store=store)) == 4
-    assert torn(Owned(EAGER, store=store)) is None

@@ -10,6 +10,7 @@ from falkirk.checkpoint import driver
 from falkirk.checkpoint.ids import Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
 from falkirk.checkpoint.ports import GoOn, LogRecord, Ranges, Read
 from falkirk.checkpoint.records import Named, Released, StepRecord, TaskRecord, encode
+from falkirk.checkpoint.regimes import Eager
 from falkirk.checkpoint.takeover import admit, fence, recover
 from falkirk.checkpoint.tasks import Owned, Phase, Task
 from falkirk.checkpoint.transaction import renew
@@ -76,7 +77,9 @@ class Clock:
 
 def named(count: int) -> list[Owned]:
     """Tasks that have been named."""
-    places = [(TaskId("s", i), TopicPartition("steps", i), TopicPartition("changelog", i)) for i in range(count)]
+    places = [
+        (TaskId("s", i), TopicPartition("steps", i), Eager((TopicPartition("changelog", i),))) for i in range(count)
+    ]
     return [Owned(Task(*place), Phase.FENCING, Nonce(f"n{i}")) for i, place in enumerate(places)]
 
 

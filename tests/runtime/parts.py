@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerId, TaskId, TopicPartition
 from falkirk.checkpoint.pipeline import Pipeline
+from falkirk.checkpoint.regimes import Lazy
 from falkirk.checkpoint.tasks import Owned, Phase, Task
 from falkirk.checkpoint.transaction import Fate
 from falkirk.runtime.app.app import BoundInput, BoundTask
@@ -22,7 +23,7 @@ from falkirk.stream.dataflow.topics import Input
 
 def running(partition: int, kind: Literal["source", "edge"] = "source") -> RunningTask:
     """A task that has begun, and has no step yet."""
-    task = Task(TaskId("stats", partition), TopicPartition("steps", partition), None, True)
+    task = Task(TaskId("stats", partition), TopicPartition("steps", partition), Lazy())
     owned = Owned(task, nonce=Nonce("n"), store=MemoryStore(Identity("app", str(task.id), "f")))
     for phase in (Phase.NAMING, Phase.FENCING, Phase.ROLLING, Phase.RUNNING):
         owned.enter(phase)

@@ -10,6 +10,7 @@ from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerI
 from falkirk.checkpoint.overlay import EmptyReader, Overlay
 from falkirk.checkpoint.ports import Cause, Why, Writes
 from falkirk.checkpoint.records import Range, StepRecord
+from falkirk.checkpoint.regimes import Lazy
 from falkirk.checkpoint.tasks import ClosedStep, Owned, Task
 from falkirk.errors import ClusterError
 from falkirk.runtime.worker.aborts import EVERY, REFUSALS, Aborts
@@ -25,7 +26,7 @@ class Clock:
 
 def step(partition: int, why: Why, what: str = "no") -> ClosedStep:
     place = InputPartition("", "bids", "id", partition)
-    owned = Owned(Task(TaskId("stats", partition), TopicPartition("steps", partition)))
+    owned = Owned(Task(TaskId("stats", partition), TopicPartition("steps", partition), Lazy()))
     division = (Range(place, Offset(3), Offset(9)),)
     record = StepRecord(
         str(owned.task.id), Step(7), Nonce("n"), OwnerId("w"), Millis(0), division, (), "", 6, 0, Offset(0), 0, 0

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from falkirk.checkpoint.ids import InputPartition, TaskId, TopicPartition
-from falkirk.checkpoint.regimes import Eager
+from falkirk.checkpoint.regimes import Eager, Lazy
 from falkirk.checkpoint.tasks import Task
 from falkirk.connectors.kafka.lag import Remaining
 from falkirk.runtime.app.app import App, BoundInput, BoundTask
@@ -40,7 +40,7 @@ def app() -> App:
     stage = Stage()
     tasks = tuple(
         BoundTask(
-            Task(TaskId("stats", i), TopicPartition("steps", i)),
+            Task(TaskId("stats", i), TopicPartition("steps", i), Lazy()),
             stage,  # type: ignore[arg-type]
             (BoundInput(stage.inputs[0], TopicPartition("bids", i), InputPartition("", "bids", "id", i)),),
         )

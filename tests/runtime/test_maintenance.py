@@ -14,6 +14,7 @@ import pytest
 
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
 from falkirk.checkpoint.records import Range, StepRecord
+from falkirk.checkpoint.regimes import Eager, Lazy, Recovery
 from falkirk.checkpoint.tasks import Owned, Phase, Revoked, Task
 from falkirk.errors import AwayError, DiskError, FalkirkError, StateError
 from falkirk.runtime.worker import maintenance
@@ -51,7 +52,7 @@ class Stand:
         self.away: FalkirkError | None = None
         self.now, self.trimmed = [0.0], Trimmed()
         self.gone = threading.Event()
-        monkeypatch.setattr(maintenance, "time", SimpleNamespace(monotonic=lambda: self.now[0]))
+        monkeypatch.setattr(maintenance, "time", SimpleNamespace(monotonic=lambda: self.now[0], time=lambda: 0.0))
         monkeypatch.setattr(maintenance, "SWEEP", 0.0)
         self.partition = InputPartition("", "edge", "id", 0)
         bound = SimpleNamespace(
@@ -59,7 +60,10 @@ class Stand:
             stage=SimpleNamespace(regime=SimpleNamespace(every=SimpleNamespace(total_seconds=lambda: 10.0))),
         )
         owned = SimpleNamespace(
-            task=SimpleNamespace(id=STATS, steps=STEPS), opened=lambda: self.store, last=None, correction=None
+            task=SimpleNamespace(id=STATS, steps=STEPS, recovery=Eager()),
+            opened=lambda: self.store,
+            last=None,
+            correction=None,
         )
         self.task: Any = SimpleNamespace(bound=bound, begun=True, owned=owned)
         self.upkeep = Maintenance(self, self.trimmed, keep)  # type: ignore[arg-type]
@@ -279,19 +283,19 @@ def test_a_flush_does_not_wait_for_a_copy(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("changelog", "stepped", "version", "waits"),
+    ("recovery", "stepped", "version", "waits"),
     [
-        (None, True, 93_000, 3.0),
-        (TopicPartition("changelog", 0), True, 93_000, 10.0),
-        (None, True, None, 1.0),
-        (None, False, None, 10.0),
+        (Lazy(), True, 93_000, 3.0),
+        (Eager((TopicPartition("changelog", 0),)), True, 93_000, 10.0),
+        (Lazy(), True, None, 1.0),
+        (Lazy(), False, None, 10.0),
     ],
     ids=["a version is there", "nothing would be run again", "all would be run again", "no step was committed"],
 )
 def test_what_would_be_run_again_gets_its_version_so_long_after_the_last_however_often_the_task_comes(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    changelog: TopicPartition | None,
+    recovery: Recovery,
     stepped: bool,
     version: int | None,
     waits: float,
@@ -307,7 +311,7 @@ def test_what_would_be_run_again_gets_its_version_so_long_after_the_last_however
     task: Any = SimpleNamespace(
         bound=SimpleNamespace(inputs=[], stage=SimpleNamespace(regime=every)),
         begun=True,
-        owned=Owned(Task(TaskId("stats", 0), STEPS, changelog), Phase.RUNNING, Nonce("n"), store),
+        owned=Owned(Task(TaskId("stats", 0), STEPS, recovery), Phase.RUNNING, Nonce("n"), store),
     )
     if stepped:
         task.owned.last = StepRecord("stats/0", Step(7), Nonce("n"), OwnerId("o"), Millis(93_000), (), (), "")
@@ -335,7 +339,6 @@ def test_an_idle_task_that_came_rolled_forward_gets_its_version_without_another_
     if behind:
         stand.step(2)  # from the changelog, say: of its steps, one has moved rows of an earlier version of the flow
     stand.upkeep.forget(stand.task)
-    stand.task.owned.task.replayed = False
     stand.upkeep.taken(stand.task)
     known = stand.upkeep.known(STATS)
     known.versioned = 0.0

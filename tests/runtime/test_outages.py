@@ -16,6 +16,7 @@ import pytest
 from tests.s3 import S3
 
 from falkirk.checkpoint.ids import Offset, Step, TaskId, TopicPartition
+from falkirk.checkpoint.regimes import Eager, Lazy
 from falkirk.checkpoint.tasks import Revoked, Task
 from falkirk.errors import AwayError, DamagedError
 from falkirk.runtime.worker import store_health
@@ -25,9 +26,9 @@ from falkirk.state.engine import Memory
 from falkirk.state.rocks import RocksStore
 from falkirk.state.store import Progress, Store
 
-LAZY = Task(TaskId("lazy", 0), TopicPartition("steps", 0))
-EAGER = Task(TaskId("eager", 0), TopicPartition("steps", 1), TopicPartition("changes", 1))
-MORE = [Task(TaskId("more", n), TopicPartition("steps", 2 + n)) for n in range(RECOVERIES + 2)]
+LAZY = Task(TaskId("lazy", 0), TopicPartition("steps", 0), Lazy())
+EAGER = Task(TaskId("eager", 0), TopicPartition("steps", 1), Eager((TopicPartition("changes", 1),)))
+MORE = [Task(TaskId("more", n), TopicPartition("steps", 2 + n), Lazy()) for n in range(RECOVERIES + 2)]
 HANG = 30.0
 """Seconds after which a test that should not wait is taken to hang."""
 

@@ -14,6 +14,7 @@ import pytest
 from falkirk.checkpoint.ids import Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
 from falkirk.checkpoint.ports import GoOn, LogRecord, Ranges, Read, Writes
 from falkirk.checkpoint.records import Named, StepRecord, TaskRecord, decode, encode
+from falkirk.checkpoint.regimes import Eager
 from falkirk.checkpoint.tasks import Owned, Phase, Task
 from falkirk.errors import StateError
 from falkirk.runtime.host.settings import Settings
@@ -134,7 +135,9 @@ class Stand:
         ids = [TaskId("s", p) for p in range(tasks)]
         stage = SimpleNamespace(circuit=lambda partition, layout: SimpleNamespace())
         bound = [
-            SimpleNamespace(task=Task(i, TopicPartition("steps", p), TopicPartition("changes", p)), stage=stage)
+            SimpleNamespace(
+                task=Task(i, TopicPartition("steps", p), Eager((TopicPartition("changes", p),))), stage=stage
+            )
             for p, i in enumerate(ids)
         ]
         app: Any = SimpleNamespace(tasks=bound, layout=None)

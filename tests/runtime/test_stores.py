@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from falkirk.checkpoint.ids import Step, TaskId, TopicPartition
+from falkirk.checkpoint.regimes import Lazy
 from falkirk.checkpoint.tasks import Task
 from falkirk.runtime.worker.stores import TaskStores
 from falkirk.state.engine import Memory
@@ -20,7 +21,7 @@ from falkirk.state.files import discard_folder
 from falkirk.state.rocks import RocksStore
 from falkirk.state.store import EMPTY, Progress, Store
 
-LAZY = Task(TaskId("lazy", 0), TopicPartition("steps", 0))
+LAZY = Task(TaskId("lazy", 0), TopicPartition("steps", 0), Lazy())
 
 
 class Killed(BaseException):

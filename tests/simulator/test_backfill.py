@@ -10,13 +10,14 @@ import pytest
 
 from falkirk.checkpoint import backfill
 from falkirk.checkpoint.reading import decoded, fence_rivals
+from falkirk.checkpoint.regimes import Eager, Lazy, Recovery
 from falkirk.testing.simulator import check
 from falkirk.testing.simulator.backfill import BackfillWorld, DriverFault
 from falkirk.testing.simulator.explore import BREAKS
 from falkirk.testing.simulator.plan import FOREVER, Chooser, Crash, Pause, Plan
 from falkirk.testing.simulator.toy import Toy
 
-regimes = pytest.mark.parametrize("eager", [True, False], ids=["eager", "lazy"])
+regimes = pytest.mark.parametrize("recovery", [Eager, Lazy])
 
 ASLEEP = Plan((Pause(worker=0, on="committer: has queued records for steps", turns=38),), lazy_broker=True)
 """A worker sleeps, shorter than its session, when it has looked and has its first step ready to be sent."""
@@ -30,11 +31,11 @@ def run(
     troubles: Sequence[DriverFault] = (),
     plan: Plan | None = None,
     *,
-    eager: bool = True,
+    recovery: type[Recovery] = Eager,
     seed: int = -1,
     workers: int = 2,
 ) -> BackfillWorld:
-    toy = Toy(eager=eager, inputs=3)
+    toy = Toy(recovery=recovery, inputs=3)
     plan = plan or Plan()
     chooser = Chooser() if seed < 0 else Chooser(rng=Random(seed), rate=0.3)
     world = BackfillWorld(toy, plan, chooser, workers, starts=starts, troubles=troubles)
@@ -46,15 +47,15 @@ def run(
 
 
 @regimes
-def test_a_backfill_that_comes_first_counts_and_one_that_comes_late_is_given_up(eager: bool) -> None:
-    found = {check.backfilled(run([at], eager=eager).broker) is not None for at in STARTS}
+def test_a_backfill_that_comes_first_counts_and_one_that_comes_late_is_given_up(recovery: type[Recovery]) -> None:
+    found = {check.backfilled(run([at], recovery=recovery).broker) is not None for at in STARTS}
     assert found == {True, False}
-    assert check.backfilled(run([0], eager=eager).broker) is not None
+    assert check.backfilled(run([0], recovery=recovery).broker) is not None
 
 
 @pytest.mark.slow
 @regimes
-def test_a_driver_that_dies_or_sleeps_at_any_point(eager: bool) -> None:
+def test_a_driver_that_dies_or_sleeps_at_any_point(recovery: type[Recovery]) -> None:
     for start in (0, 14, 28, 42):
         for at in range(0, 40, 3):
             for fault in (
@@ -63,39 +64,39 @@ def test_a_driver_that_dies_or_sleeps_at_any_point(eager: bool) -> None:
                 DriverFault(0, at, 60),
                 DriverFault(0, at, 300),
             ):
-                run([start], [fault], eager=eager)
+                run([start], [fault], recovery=recovery)
 
 
 @regimes
-def test_two_drivers(eager: bool) -> None:
+def test_two_drivers(recovery: type[Recovery]) -> None:
     for first in (0, 10, 25):
         for second in range(0, 60, 6):
-            run([first, second], eager=eager)
-            run([first, second], [DriverFault(0, second)], eager=eager)
-            run([first, second], [DriverFault(0, second, 300)], eager=eager)
+            run([first, second], recovery=recovery)
+            run([first, second], [DriverFault(0, second)], recovery=recovery)
+            run([first, second], [DriverFault(0, second, 300)], recovery=recovery)
 
 
 @pytest.mark.slow
 @regimes
-def test_a_worker_that_dies_or_sleeps_at_any_point(eager: bool) -> None:
+def test_a_worker_that_dies_or_sleeps_at_any_point(recovery: type[Recovery]) -> None:
     for start in (0, 20, 40):
         for at in range(0, 60, 4):
-            run([start], plan=Plan((Crash(worker=0, at=at),)), eager=eager)
-            run([start], plan=Plan((Pause(worker=0, at=at, turns=60),)), eager=eager)
-            run([start], plan=Plan((Pause(worker=0, at=at),), lazy_broker=True), eager=eager)
+            run([start], plan=Plan((Crash(worker=0, at=at),)), recovery=recovery)
+            run([start], plan=Plan((Pause(worker=0, at=at, turns=60),)), recovery=recovery)
+            run([start], plan=Plan((Pause(worker=0, at=at),), lazy_broker=True), recovery=recovery)
 
 
 @regimes
-def test_a_worker_that_has_looked_and_sleeps_while_the_backfill_is_made(eager: bool) -> None:
+def test_a_worker_that_has_looked_and_sleeps_while_the_backfill_is_made(recovery: type[Recovery]) -> None:
     for start in range(40, 80, 2):
-        run([start], plan=ASLEEP, eager=eager, workers=1)
+        run([start], plan=ASLEEP, recovery=recovery, workers=1)
 
 
 @regimes
-def test_any_order_of_turns(eager: bool) -> None:
+def test_any_order_of_turns(recovery: type[Recovery]) -> None:
     for seed in range(60):
         fault = [DriverFault(0, seed % 35, None if seed % 2 else 80)] if seed % 3 else []
-        run([seed % 50, 60 + seed % 40], fault, Plan(lazy_broker=seed % 4 == 0), eager=eager, seed=seed)
+        run([seed % 50, 60 + seed % 40], fault, Plan(lazy_broker=seed % 4 == 0), recovery=recovery, seed=seed)
 
 
 async def unnamed(log: Any, tasks: Any, fresh: Any, host: str = "") -> Any:

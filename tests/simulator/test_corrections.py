@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from falkirk.checkpoint.regimes import Lazy
 from falkirk.errors import DivergenceError
 from falkirk.testing.simulator import check
 from falkirk.testing.simulator.explore import Kinds, attempt, crashes, every_point, moves, others, pauses, sample
@@ -15,7 +16,7 @@ from falkirk.testing.simulator.toy import Toy
 from falkirk.testing.simulator.world import World
 
 COMMITTED = "committer: sends EndTxn(commit): done"
-lazy = partial(Toy, tasks=1, eager=False, inputs=9)
+lazy = partial(Toy, tasks=1, recovery=Lazy, inputs=9)
 CHANGED = Change(worker=0, on=COMMITTED, at=5)
 
 
@@ -74,7 +75,7 @@ def test_a_fault_at_every_point_of_any_worker(kinds: Kinds, worker: int, late: b
 
 def sampled(seed: int) -> object:
     """Several faults, changes of the code among them."""
-    make = partial(Toy, tasks=1 + seed % 2, eager=False, inputs=6 + seed % 4)
+    make = partial(Toy, tasks=1 + seed % 2, recovery=Lazy, inputs=6 + seed % 4)
     return attempt(
         make, sample(seed, kinds=(changes, changes, crashes, pauses, others)), seed=seed, rate=seed % 3 * 0.1
     )

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from falkirk.checkpoint.regimes import Eager, Lazy
 from falkirk.testing.simulator import check
 from falkirk.testing.simulator.__main__ import explore
 from falkirk.testing.simulator.explore import (
@@ -30,8 +31,8 @@ from falkirk.testing.simulator.plan import Chooser, Crash, Expel, Fault, Leave, 
 from falkirk.testing.simulator.toy import Toy
 from falkirk.testing.simulator.world import World
 
-eager = partial(Toy, eager=True)
-lazy = partial(Toy, eager=False)
+eager = partial(Toy, recovery=Eager)
+lazy = partial(Toy, recovery=Lazy)
 regimes = pytest.mark.parametrize("make", [eager, lazy], ids=["eager", "lazy"])
 brokers = pytest.mark.parametrize("late", [False, True], ids=["prompt broker", "late broker"])
 
@@ -86,7 +87,7 @@ def test_take_overs_while_the_checkpoint_store_is_away() -> None:
     """Several of them, and faults of other kinds, in both regimes."""
     failures, waited = list[Failure](), 0
     for seed in range(250):
-        make = partial(Toy, tasks=1 + seed % 3, eager=seed % 4 == 0, inputs=3 + seed % 4)
+        make = partial(Toy, tasks=1 + seed % 3, recovery=Eager if seed % 4 == 0 else Lazy, inputs=3 + seed % 4)
         plan = sample(seed, workers=2, kinds=(outages, outages, crashes, moves, others))
         world = World(make(), plan, Chooser(rng=Random(seed), rate=0.1))
         try:
@@ -174,4 +175,4 @@ COMMITTED = "committer: sends EndTxn(commit): done"
     ids=["opened ahead by a sleeper", "trimmed by a sleeper's last versions"],
 )
 def test_a_store_that_trimming_overtakes_while_its_task_is_taken_over_is_opened_anew(plan: Plan) -> None:
-    assert attempt(partial(Toy, tasks=1, eager=False, inputs=6), plan, workers=3) is None
+    assert attempt(partial(Toy, tasks=1, recovery=Lazy, inputs=6), plan, workers=3) is None

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+import msgspec
 import polars as pl
 import pytest
 
 import falkirk as fk
-from falkirk.checkpoint.regimes import Lazy, Recovery
+from falkirk.checkpoint.ids import Offset
+from falkirk.checkpoint.ports import Writes
+from falkirk.checkpoint.records import StepRecord
+from falkirk.checkpoint.regimes import Lazy, Means, Recovery, Stateless, Tail
+from falkirk.checkpoint.tasks import ClosedStep, Owned, Task
 from falkirk.durations import DurationLike
 from falkirk.errors import DefinitionError, DivergenceError
 from falkirk.runtime.layout.compatibility import stage_records
+from falkirk.runtime.layout.preflight import logs_of
 from falkirk.stream.definition.regimes import Checkpoint, Regime
 from falkirk.stream.flow.explain import explain
+from falkirk.testing.simulator.explore import attempt, crashes, moves, pauses, sample
+from falkirk.testing.simulator.toy import Toy
 
 BID = fk.Json({"auction": int, "price": int})
 ROWS = [{"auction": i % 7, "price": i * 37 % 101} for i in range(60)]
@@ -42,6 +51,44 @@ class Leisurely(Checkpoint):
     step: DurationLike = "10s"
 
 
+class Journal(Recovery):
+    """Each step logs all its changes as one record, and the records are applied, by number."""
+
+    name: ClassVar[str] = "journal"
+    needs: ClassVar[tuple[str, ...]] = ("journal",)
+    rebuilds: ClassVar[bool] = True
+    order: ClassVar[int] = -1
+    applied: ClassVar[list[int]] = []
+    """The steps that recoveries have applied."""
+
+    def logs(self, step: ClosedStep) -> list[Writes]:
+        (place,), record = self.logged, step.record
+        changes = msgspec.msgpack.encode(list(step.overlay.changes.items()))
+        return [Writes(place.topic, [place.partition], [b"%020d" % record.step], [changes], tracked=True)]
+
+    async def recover(self, means: Means, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail) -> bool:
+        (place,), store = self.logged, owned.opened()
+        at, position, found = store.progress.step, tail.begins[place], dict[bytes, bytes | None]()
+        while position < tail.ends[place]:
+            changes, position = await means.log.read_changes(place, position, tail.ends[place])
+            found |= changes
+        for offset, record in steps:
+            if record.step > at:
+                value = found.get(b"%020d" % record.step) or msgspec.msgpack.encode([])
+                state = dict(msgspec.msgpack.decode(value, type=list[tuple[bytes, bytes | None]]))
+                store.write(state, store.progress.at(record.step, offset + 1, 0, record.clock))
+                self.applied.append(record.step)
+        return True
+
+
+@dataclass(frozen=True)
+class Journaled(Checkpoint):
+    """A regime with a recovery of its own."""
+
+    kind: ClassVar[str] = "journaled"
+    recovery: ClassVar[type[Recovery]] = Journal
+
+
 def auctions(regime: Regime) -> fk.Flow:
     flow = fk.Flow("auctions", regime=regime)
     bids = flow.source("bids", key="auction", value=BID)
@@ -49,11 +96,34 @@ def auctions(regime: Regime) -> fk.Flow:
     return flow
 
 
-@pytest.mark.parametrize("regime", [Hasty(), Leisurely()], ids=["hasty", "leisurely"])
+@pytest.mark.parametrize("regime", [Hasty(), Leisurely(), Journaled()], ids=["hasty", "leisurely", "journaled"])
 def test_a_regime_that_is_made_up_here_loses_nothing_in_crashes(regime: Checkpoint) -> None:
     result = fk.testing.run(auctions(regime), {"bids": ROWS}, crash_at=[1, 3, 6], partitions=2)
     tops = pl.DataFrame(ROWS).group_by("auction").agg(top=pl.col("price").max())
     assert {key: row["top"] for key, row in result.sinks["tops"].table.items()} == dict(tops.iter_rows())
+
+
+def test_a_recovery_that_is_made_up_here_brings_the_state_back() -> None:
+    """By its own log alone, in a topic of its own, under the name that the layout records."""
+    Journal.applied.clear()
+    fk.testing.run(auctions(Journaled()), {"bids": ROWS}, crash_at=[1, 3, 6], partitions=2)
+    assert len(Journal.applied) > 3
+    (stage,) = auctions(Journaled()).plan().stages
+    assert logs_of(stage, "auctions", "falkirk") == ["falkirk.auctions.journal.tops"]
+    (record,) = stage_records((stage,), {"tops": 1})
+    assert (record.regime, record.recovery) == ("journal", Journal)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_it_survives_crashes_pauses_and_moves_in_the_simulator(seed: int) -> None:
+    make = partial(Toy, tasks=1 + seed % 2, recovery=Journal, inputs=4)
+    assert attempt(make, sample(seed, kinds=(crashes, pauses, moves)), seed=seed) is None
+
+
+def test_a_journal_that_is_not_applied_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Journal, "recover", Stateless.recover)
+    with pytest.raises((AssertionError, fk.FalkirkError)):
+        fk.testing.run(auctions(Journaled()), {"bids": ROWS}, crash_at=[1, 3, 6], partitions=2)
 
 
 def test_its_name_and_its_pace_are_its_own() -> None:
@@ -93,7 +163,9 @@ SOURCE = Path(fk.__file__).parent
 THEIR_OWN = {SOURCE / "stream/definition/regimes.py", SOURCE / "stream/definition/regime_plan.py"}
 THEIR_OWN |= set((SOURCE / "checkpoint/regimes").glob("*.py"))
 KINDS = {"eager", "lazy", "batch"}
-CLASSES = {"EagerCheckpoint", "LazyCheckpoint", "Checkpoint", "RegimePlan", "BatchPlan", "Eager", "Lazy"}
+CLASSES = {"EagerCheckpoint", "LazyCheckpoint", "Checkpoint", "RegimePlan", "BatchPlan", "Eager", "Lazy", "Stateless"}
+FLAGS = {"changelog", "logged", "replayed", "replays", "stateful"}
+"""Words that would tell a task's regime in another way."""
 
 
 def questions(code: ast.AST) -> Iterator[ast.AST]:
@@ -108,6 +180,8 @@ def questions(code: ast.AST) -> Iterator[ast.AST]:
             case ast.Match(subject=subject) if _words(subject) & {"regime", "recovery"}:
                 yield node
             case ast.Subscript(value=ast.Dict(keys=keys)) if any(_is_kind(key) for key in keys if key):
+                yield node
+            case ast.Attribute(value=ast.Name(id="task") | ast.Attribute(attr="task"), attr=flag) if flag in FLAGS:
                 yield node
 
 
@@ -161,12 +235,28 @@ def test_no_module_outside_the_regimes_asks_which_one_it_is() -> None:
         "issubclass(stage.regime.recovery, X)",
         '{"eager": 1, "lazy": 2}[word]',
         "match stage.regime:\n    case X(): pass",
+        "owned.task.changelog",
+        "task.replayed",
+        "bound.task.stateful",
+        "isinstance(owned.task.recovery, X)",
     ],
 )
 def test_a_question_after_the_regime_is_found(line: str) -> None:
     assert len(list(questions(ast.parse(line)))) == 1
 
 
-@pytest.mark.parametrize("line", ["stage.regime.recovery.replays", "before.regime == after.regime", 'f"{regime.kind}"'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "stage.regime.recovery.requires",
+        "task.recovery.keeps_state",
+        "before.regime == after.regime",
+        'f"{regime.kind}"',
+    ],
+)
 def test_what_a_regime_means_and_what_it_is_called_may_be_asked(line: str) -> None:
     assert not list(questions(ast.parse(line)))
+
+
+def test_a_task_says_nothing_about_its_regime_beside_its_recovery() -> None:
+    assert [field.name for field in fields(Task)] == ["id", "steps", "recovery", "layout"]

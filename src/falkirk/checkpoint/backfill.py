@@ -68,7 +68,7 @@ def backfilled(epochs: Epochs, where: str) -> Backfilled | None:
 async def begin(stores: Stores, owned: Owned) -> None:
     """Begin a named and read task without steps: with the backfill's state and division, or empty. Raises StateError."""
     found = await stores.backfilled()
-    base = found.base if found is not None and owned.task.stateful else Offset(-1)
+    base = found.base if found is not None and owned.task.recovery.keeps_state else Offset(-1)
     if owned.opened().progress.base != base:
         await replace(stores, owned, base)
     owned.begins = () if found is None else found.division

@@ -59,8 +59,6 @@ def together(ran: Sequence[Sequence[Output]]) -> str:
 
 def covered(owned: Owned, steps: Sequence[Recorded]) -> Step | None:
     """Where a correction begins, if the store stands in the middle of its steps; else None."""
-    if not owned.task.replayed:
-        return None
     at = owned.opened().progress.step
     return min((r.corrects for _, r in steps if 0 <= r.corrects <= at < r.step), default=None)
 

@@ -4,9 +4,8 @@
     b  read the partition at read_uncommitted, and fence every owner named after the newest name that a `released` cites
        (none, after a clean hand-over)
     c  open the store. After the fences, ask for the high watermarks, first of the changelog, then of the steps. Read the
-       steps at read_committed to the mark. Roll the store forward along its log. If that log begins after the store,
-       because a worker that slept has trimmed it below its own version: open that version, and repeat (c). If the store
-       is among steps that were corrected: open a version before them, and repeat (c).
+       steps at read_committed to the mark. Roll the store forward along its regime's log (`Recovery.recover`). If the
+       store turns out to be useless, another is open in its place: repeat (c).
        If no step exists yet, ask what the first one follows (`falkirk.checkpoint.backfill`)
     d  run, if the last name is ours. If this worker renewed its producer since (c), the names are read again
 
@@ -24,21 +23,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from falkirk.checkpoint import backfill, invariants
-from falkirk.checkpoint.correction import covered
-from falkirk.checkpoint.ids import Nonce, Offset, Step, TopicPartition
+from falkirk.checkpoint.ids import Nonce, Offset, TopicPartition
 from falkirk.checkpoint.names import last_named
 from falkirk.checkpoint.ports import Aborted, Clock, Log, Replayer, Stores, Unknown
 from falkirk.checkpoint.reading import Records, fence_rivals, read_to_marks
 from falkirk.checkpoint.records import Named, StepRecord
-from falkirk.checkpoint.rollforward import (
-    check_age,
-    current_store,
-    overtaken,
-    roll_changelog,
-    roll_divisions,
-    roll_nothing,
-    torn,
-)
+from falkirk.checkpoint.regimes import Means, Tail
 from falkirk.checkpoint.tasks import Owned, Phase, Revoked
 from falkirk.checkpoint.transaction import record_of, renew, taken_over, transact
 from falkirk.errors import OutgrownError, StateError
@@ -78,8 +68,9 @@ async def recover(log: Log, stores: Stores, replayer: Replayer, clock: Clock, ow
     try:
         owned.go_on()
         owned.enter(Phase.ROLLING)
-        owned.store = await current_store(stores, clock, owned)
-        while not await roll_forward(log, stores, replayer, clock, owned):
+        means = Means(log, stores, replayer, clock)
+        owned.store = await owned.task.recovery.open(means, owned)
+        while not await roll_forward(means, owned):
             pass
         if owned.last is None:
             await backfill.begin(stores, owned)
@@ -87,17 +78,15 @@ async def recover(log: Log, stores: Stores, replayer: Replayer, clock: Clock, ow
         abandon(owned)
 
 
-async def roll_forward(log: Log, stores: Stores, replayer: Replayer, clock: Clock, owned: Owned) -> bool:
+async def roll_forward(means: Means, owned: Owned) -> bool:
     """Read the logs and apply them to the open store. Raises Revoked if another worker was named.
 
-    False: the store was useless, and another one is open in its place. The log no longer reached back to it; or it was amid
-    corrected steps, or has a part of a changelog that is no longer the task's log, or became too old.
+    False: the store was useless, and another one is open in its place (`Recovery.recover`).
     """
-    steps_at, changelog = owned.task.steps, owned.task.changelog
+    log, recovery, steps_at = means.log, owned.task.recovery, owned.task.steps
     owned.renewed = False  # before the marks are asked: see `renew`
     first = (await log.start([steps_at]))[steps_at]
-    begin = (await log.start([changelog]))[changelog] if changelog is not None else Offset(0)
-    mark = (await log.end([changelog]))[changelog] if changelog is not None else Offset(0)
+    tail = Tail(await log.start(recovery.logged), await log.end(recovery.logged)) if recovery.logged else Tail({}, {})
 
     # The store's own last step is read again: it has the input positions, and shows that store and log belong together.
     start = max(first, Offset(owned.opened().progress.step_offset - 1))
@@ -106,26 +95,12 @@ async def roll_forward(log: Log, stores: Stores, replayer: Replayer, clock: Cloc
         raise Revoked
     owned.read_on = read.position
     steps = [(offset, r) for offset, r in read.records if isinstance(r, StepRecord)]
-    if steps and owned.task.stateful and steps[-1][1].base != owned.opened().progress.base:
-        await backfill.replace(stores, owned, steps[-1][1].base)
-    below = covered(owned, steps)
-    if below is None:
-        below = torn(owned)
-    if below is not None or overtaken(owned, steps):
-        await reopen(stores, owned, below)
-        return False
+    if steps and recovery.keeps_state and steps[-1][1].base != owned.opened().progress.base:
+        await backfill.replace(means.stores, owned, steps[-1][1].base)
     check_history(owned, steps)
     check_layout(owned, steps)
-    check_age(clock, owned, steps)
-    if not owned.task.stateful:
-        roll_nothing(owned, steps)
-    elif changelog is not None:
-        if not await roll_changelog(log, clock, owned, steps, begin, mark):
-            owned.opened().close()
-            owned.store = await current_store(stores, clock, owned)
-            return False
-    else:
-        await roll_divisions(replayer, owned, steps)
+    if not await recovery.recover(means, owned, steps, tail):
+        return False
     owned.last = steps[-1][1] if steps else None
     invariants.prefix(owned.opened().progress, owned.last)
     return True
@@ -138,25 +113,6 @@ def void(owned: Owned, records: Records) -> bool:
     """
     nonces = [r.nonce for _, r in records if isinstance(r, Named)]
     return owned.revoked or owned.nonce in nonces[:-1]
-
-
-async def reopen(stores: Stores, owned: Owned, below: Step | None = None) -> None:
-    """Replace the open store by the newest version, or the newest one `below` a step. Raises StateError if it is not
-    newer, or had to be older and the steps after it are gone."""
-    task, at = owned.task, owned.opened().progress.step
-    owned.opened().close()
-    if below is not None and (owned.before is None or below < owned.before):
-        owned.store, owned.before = await stores.before(task.id, below, owned.go_on), below
-        return
-    if owned.before is None:
-        owned.store = await stores.newer(task.id, Step(at), owned.go_on)
-    if owned.before is not None or owned.opened().progress.step <= at:
-        raise StateError(
-            f"task {task.id}: its store is at step {at}, and the steps after it are deleted already",
-            where=f"{task.steps.topic}[{task.steps.partition}]",
-            hint="bring back the state directory or the checkpoint store that held the task's versions, or give the flow "
-            "another name, under which it starts from scratch",
-        )
 
 
 async def admit(log: Log, owned: Owned) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
@@ -12,6 +13,9 @@ from falkirk.checkpoint.ports import Cause, Output, Writes
 from falkirk.checkpoint.records import Division, Range, StepRecord
 from falkirk.errors import FalkirkError
 from falkirk.state.store import Store
+
+if TYPE_CHECKING:
+    from falkirk.checkpoint.regimes.recovery import Recovery
 
 
 class Phase(Enum):
@@ -59,17 +63,10 @@ class Task:
     id: TaskId
     steps: TopicPartition
     """Its partition of the steps topic: who owns this partition owns the task."""
-    changelog: TopicPartition | None = None
-    """The log of every state change (eager), or None (lazy: the recorded divisions are the log)."""
-    stateful: bool = True
-    """A task without state has nothing to roll forward: it only needs its last step record."""
+    recovery: Recovery
+    """What its steps log, and how its store is rolled forward."""
     layout: int = 0
     """The number of the app's layout that its owner runs."""
-
-    @property
-    def replayed(self) -> bool:
-        """Recorded steps run again to roll its store forward."""
-        return self.stateful and self.changelog is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +102,7 @@ class Owned:
     read_on: Offset = Offset(0)
     """The steps partition is known up to here."""
     rolled: tuple[int, int] = (0, 0)
-    """How far its roll-forward is, and its end: in records of the changelog (eager), or steps (lazy)."""
+    """How far its roll-forward is, and its end: in records of its regime's log, or steps."""
     revoked: bool = False
     """The group took the task away: the take-over ends at its next call of `go_on`."""
     renewed: bool = False

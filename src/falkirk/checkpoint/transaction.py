@@ -1,6 +1,6 @@
 """Steps become visible: clauses 3 and 4 of the protocol, and the end of an ownership.
 
-    3  one transaction: outputs, changelog, the step record of each stepped task, and, under the group's metadata,
+    3  one transaction: outputs, what the regime logs, the step record of each stepped task, and, under the group's metadata,
        source offsets and the offset of each task's own steps partition
     4  committed   apply each overlay to its store, in one write with the step and its offsets
        aborted     drop the overlays; the reader seeks back
@@ -66,7 +66,7 @@ async def _commit(log: Log, steps: Sequence[ClosedStep], mine: Sequence[Owned]) 
     own: dict[TopicPartition, Offset] = {}
     for step in steps:
         writes.extend(step.writes)
-        writes.extend(changelog_of(step))
+        writes.extend(step.owned.task.recovery.logs(step))
         writes.append(record_of(step.owned, step.record))
         own |= step.source_offsets
         own[step.owned.task.steps] = step.owned.read_on
@@ -150,10 +150,7 @@ def apply(step: ClosedStep, read_on: Offset, written: Mapping[TopicPartition, Of
     if owned.last is not None:
         invariants.follows(step.record, owned.last)
     owned.last, owned.read_on = step.record, read_on
-    changelog = owned.task.changelog
-    log_offset = store.progress.log_offset
-    if changelog is not None and changelog in written:
-        log_offset = written[changelog] + 1
+    log_offset = owned.task.recovery.logged_to(written, store.progress.log_offset)
     store.write(step.overlay.changes, store.progress.at(step.record.step, read_on, log_offset, step.record.clock))
     if step.record.corrects >= 0:
         owned.correction = None
@@ -163,15 +160,6 @@ def record_of(owned: Owned, record: TaskRecord) -> Writes:
     """A record for the task's own steps partition."""
     steps = owned.task.steps
     return Writes(steps.topic, [steps.partition], [str(owned.task.id).encode()], [encode(record)], tracked=True)
-
-
-def changelog_of(step: ClosedStep) -> list[Writes]:
-    """Every change of an eager step, one record a key; a lazy one's log is its division."""
-    changelog, changes = step.owned.task.changelog, step.overlay.changes
-    if changelog is None or not changes:
-        return []
-    partitions = [changelog.partition] * len(changes)
-    return [Writes(changelog.topic, partitions, list(changes), list(changes.values()), tracked=True)]
 
 
 async def release(log: Log, tasks: Sequence[Owned], mine: Sequence[Owned]) -> None:

@@ -81,7 +81,7 @@ class Cluster:
         self.corrects = False
         """Whether recorded steps that give another output are corrected."""
         self.copies = Copies()
-        self.disk = Disk(self.copies, lazy=False)
+        self.disk = Disk(self.copies, rebuilds=True)
         self._nonces = 0
         self._partitions = partitions
         self._recorded: LayoutRecord | None = None
@@ -153,7 +153,7 @@ class Cluster:
 
     def lose_disk(self) -> None:
         """The host's disk is lost: the next worker finds only the cluster."""
-        self.disk = Disk(self.copies, lazy=False)
+        self.disk = Disk(self.copies, rebuilds=True)
 
 
 def _counts(

@@ -120,7 +120,7 @@ class Process:
     def leave(self) -> None:
         """Hand the tasks over, with a last version of what is lazy."""
         for owned in self._owned:
-            if owned.task.replayed:
+            if not owned.task.recovery.rebuilds:
                 store = self.cluster.disk.stores[owned.task.id]
                 self.cluster.copies.upload(owned.task.id, store.snapshot(store.commit()))
             owned.opened().flush()

@@ -3,19 +3,17 @@
 recovery.py    what all of them answer
 eager.py       each step logs its state changes, and the log is applied
 lazy.py        steps log no state, and recorded steps run again
+stateless.py   tasks without state, in either of these
 batch.py       no steps: epochs are computed again
+floors.py      what may be trimmed, if records that nobody needs stay for some time
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from falkirk.checkpoint.regimes.batch import Batch
 from falkirk.checkpoint.regimes.eager import Eager
 from falkirk.checkpoint.regimes.lazy import Lazy
-from falkirk.checkpoint.regimes.recovery import Recovery
+from falkirk.checkpoint.regimes.recovery import RECORDED, Means, Recovery, Requires, Tail
+from falkirk.checkpoint.regimes.stateless import Stateless
 
-RECORDED: Mapping[str, type[Recovery]] = {recovery.name: recovery for recovery in (Eager, Lazy)}
-"""Those with steps, by the names that layouts record."""
-
-__all__ = ["RECORDED", "Batch", "Eager", "Lazy", "Recovery"]
+__all__ = ["RECORDED", "Batch", "Eager", "Lazy", "Means", "Recovery", "Requires", "Stateless", "Tail"]

@@ -1,4 +1,4 @@
-"""Batch: no steps, but epochs.
+"""Batch: no steps, but epochs (`falkirk.checkpoint.publishing`).
 
 results of an epoch = fold over its recorded division
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from falkirk.checkpoint.regimes.recovery import Recovery
+from falkirk.checkpoint.regimes.recovery import Recovery, Requires
 
 
 class Batch(Recovery):
@@ -15,4 +15,4 @@ class Batch(Recovery):
 
     name: ClassVar[str] = "batch"
     in_epochs: ClassVar[bool] = True
-    rereads: ClassVar[bool] = True
+    requires: ClassVar[Requires] = Requires(same_records=True)

@@ -5,13 +5,140 @@ state(n) = state(v) overwritten by every change since
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from falkirk.checkpoint.regimes.recovery import Recovery
+from falkirk.checkpoint.ids import Millis, Offset, TopicPartition
+from falkirk.checkpoint.ports import Clock, Log, Writes
+from falkirk.checkpoint.reading import obstacle
+from falkirk.checkpoint.records import StepRecord
+from falkirk.checkpoint.regimes.recovery import Means, Recovery, Tail
+from falkirk.checkpoint.tasks import ClosedStep, Owned
+from falkirk.errors import StateError
+from falkirk.state.store import Store
+
+TOMBSTONE_RETENTION = Millis(7 * 24 * 3600 * 1000)
+"""delete.retention.ms of changelogs: how long a compacted tombstone stays readable."""
 
 
 class Eager(Recovery):
     """The end of the changelog is applied, and no step runs again."""
 
     name: ClassVar[str] = "eager"
+    needs: ClassVar[tuple[str, ...]] = ("changelog",)
     logs_changes: ClassVar[bool] = True
+    rebuilds: ClassVar[bool] = True
+
+    @property
+    def changelog(self) -> TopicPartition:
+        """The task's partition of it."""
+        return self.logged[0]
+
+    def logs(self, step: ClosedStep) -> list[Writes]:
+        """Every state change, one record a key."""
+        changes, place = step.overlay.changes, self.changelog
+        if not changes:
+            return []
+        return [
+            Writes(place.topic, [place.partition] * len(changes), list(changes), list(changes.values()), tracked=True)
+        ]
+
+    def logged_to(self, written: Mapping[TopicPartition, Offset], before: int) -> int:
+        """After the step's last change."""
+        return written[self.changelog] + 1 if self.changelog in written else before
+
+    async def open(self, means: Means, owned: Owned) -> Store:
+        """The task's store, or an empty one if the store is too old to be rolled along a compacted changelog.
+
+        A store that was begun empty may be too old, too, if it has a part of the changelog.
+
+        A tombstone may be gone after `TOMBSTONE_RETENTION`; a key it deleted would come back. Half of it leaves room for
+        clocks that disagree and for the time that rolling takes. A changelog begins after the base, so it cannot rebuild a
+        store that has one: `check_age` sees whether that is too old, when there is something to roll.
+        """
+        store = await super().open(means, owned)
+        progress = store.progress
+        empty = progress.step < 0 and progress.ahead < 0
+        if empty or progress.base >= 0 or not _old(means.clock, progress.clock):
+            return store
+        store.close()
+        return await means.stores.fresh(owned.task.id)
+
+    async def recover(self, means: Means, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail) -> bool:
+        """Apply the changelog's tail. False: meanwhile it became too old."""
+        self.check_age(means.clock, owned, steps)
+        if await self._roll(means.log, means.clock, owned, steps, tail):
+            return True
+        owned.opened().close()
+        owned.store = await self.open(means, owned)
+        return False
+
+    async def _roll(
+        self, log: Log, clock: Clock, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail
+    ) -> bool:
+        """Apply the changelog from its beginning or the store's position up to its end.
+
+        False: it took so long that tombstones may have gone before they were read, and the store is useless. Otherwise a
+        worker that was suspended for days on the way would bring deleted keys back.
+
+        Only the last write advances the step: before it, the store is at no step. Each write says how much of the changelog
+        the store has. So if a recovery is stopped, or dies, the next one need not apply that part again.
+        """
+        if not steps:
+            return True
+        store, place = owned.opened(), self.changelog
+        begin, mark = tail.begins[place], tail.ends[place]
+        before = store.progress
+        if before.applied > mark:
+            raise StateError(
+                f"the store of task {owned.task.id} is at offset {before.applied} of its changelog, which ends at {mark}",
+                where=f"{place.topic}[{place.partition}]",
+                hint="the changelog was truncated, or the broker lost committed data: restore the topic, or give the flow "
+                "another name, under which it starts from scratch",
+            )
+        offset, last = steps[-1]
+        position = start = max(Offset(before.applied), begin)
+        # A tombstone missing in the part that is applied already was compacted away after the older of these.
+        since = clock.now() if before.step < 0 and before.base < 0 and before.ahead < 0 else before.clock
+        while position < mark:
+            owned.go_on()
+            owned.rolled = (position - start, mark - start)
+            before_chunk = position
+            changes, position = await log.read_changes(place, position, mark)
+            if position == before_chunk:
+                log.waits(place, position, mark, await obstacle(log, place, position, mark))
+            if changes:
+                store.write(changes, before.partly(position, since))
+            if _outdated(clock, owned, steps, since):
+                return False
+        store.write({}, before.at(last.step, offset + 1, mark, last.clock))
+        return True
+
+    def check_age(self, clock: Clock, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> None:
+        """A store with a base lacks no step that is so old that its tombstones may be gone. Raises StateError."""
+        progress = owned.opened().progress
+        if progress.base < 0 or not _outdated(clock, owned, steps, progress.clock):
+            return
+        raise StateError(
+            f"the newest state of task {owned.task.id} is of step {progress.step}, and too old to be rolled along its "
+            "changelog: what was deleted since could come back",
+            where=f"{self.changelog.topic}[{self.changelog.partition}]",
+            hint="bring back the state directory that it ran in last, or the checkpoint store that has its versions: a "
+            "state that began with a backfill cannot be rebuilt from its changelog alone",
+        )
+
+
+def _old(clock: Clock, since: int) -> bool:
+    return clock.now() - since > TOMBSTONE_RETENTION // 2
+
+
+def _outdated(clock: Clock, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]], since: int) -> bool:
+    """Whether tombstones of steps that the store lacks may be gone. `since`: when its part of the changelog was current.
+
+    A store with a base lacks what was written since the first step after its own, even if it was idle for long before.
+    """
+    progress = owned.opened().progress
+    missed = [record for _, record in steps if record.step > progress.step]
+    if progress.base >= 0 and missed and missed[0].step == progress.step + 1:
+        since = missed[0].clock
+    return bool(missed) and _old(clock, since)

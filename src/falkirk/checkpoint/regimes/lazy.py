@@ -1,18 +1,139 @@
-"""Lazy: steps log no state.
+"""Lazy: steps log no state, because their divisions are the log.
 
 state(n) = fold of the circuit over the recorded divisions since state(v)
+
+Each output's digest is compared with the record's, and the output is dropped: it is already published (another digest:
+`falkirk.checkpoint.correction`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
-from falkirk.checkpoint.regimes.recovery import Recovery
+from falkirk.checkpoint.correction import covered, together, units, word
+from falkirk.checkpoint.ids import Millis, Offset, Step
+from falkirk.checkpoint.overlay import Overlay
+from falkirk.checkpoint.ports import Output, Replayer, Stores
+from falkirk.checkpoint.records import StepRecord
+from falkirk.checkpoint.regimes.recovery import Means, Recovery, Requires, Tail
+from falkirk.checkpoint.tasks import Correction, Owned, Task
+from falkirk.errors import DivergenceError, StateError
+
+FLUSH_STEPS = 200
+"""After so many steps run again, a flush keeps them. Otherwise a worker that is killed more often than it makes versions
+would have more and more steps to run again."""
 
 
 class Lazy(Recovery):
     """The recorded steps since the newest version run again."""
 
     name: ClassVar[str] = "lazy"
-    replays: ClassVar[bool] = True
-    rereads: ClassVar[bool] = True
+    requires: ClassVar[Requires] = Requires(same_records=True, same_outputs=True)
+    order: ClassVar[int] = 1
+
+    async def recover(self, means: Means, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail) -> bool:
+        """Run the recorded steps again. False: the log did not reach back to the store, because a worker that slept has
+        trimmed it below its own version; or the store was amid corrected steps; or it had a part of a changelog, from when
+        the task was eager."""
+        below = covered(owned, steps)
+        if below is None:
+            below = torn(owned)
+        if below is not None or overtaken(owned, steps):
+            await reopen(means.stores, owned, below)
+            return False
+        await roll_divisions(means.replayer, owned, steps)
+        return True
+
+    def waited(self, since: Millis, now: float) -> float:
+        """Since the newest version, however often the task was taken over: each take-over runs again what is behind it."""
+        return max(now - since / 1000, 0.0)
+
+
+def overtaken(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> bool:
+    """Whether divisions that a lazy store still needs are deleted: trimmed below a version newer than the one it came from.
+
+    not overtaken  ⇔  the steps read after the store's are store.step + 1, store.step + 2, …
+    """
+    at = owned.opened().progress.step
+    after = [record.step for _, record in steps if record.step > at]
+    return after != list(range(at + 1, at + 1 + len(after)))
+
+
+def torn(owned: Owned) -> Step | None:
+    """A lazy store that has a part of the changelog, from when the task was eager, is at no step. Returns the step that
+    another store must be older than."""
+    progress = owned.opened().progress
+    return Step(progress.step + 1) if progress.ahead >= 0 else None
+
+
+async def reopen(stores: Stores, owned: Owned, below: Step | None = None) -> None:
+    """Replace the open store by the newest version, or the newest one `below` a step. Raises StateError if it is not
+    newer, or had to be older and the steps after it are gone."""
+    task, at = owned.task, owned.opened().progress.step
+    owned.opened().close()
+    if below is not None and (owned.before is None or below < owned.before):
+        owned.store, owned.before = await stores.before(task.id, below, owned.go_on), below
+        return
+    if owned.before is None:
+        owned.store = await stores.newer(task.id, Step(at), owned.go_on)
+    if owned.before is not None or owned.opened().progress.step <= at:
+        raise StateError(
+            f"task {task.id}: its store is at step {at}, and the steps after it are deleted already",
+            where=f"{task.steps.topic}[{task.steps.partition}]",
+            hint="bring back the state directory or the checkpoint store that held the task's versions, or give the flow "
+            "another name, under which it starts from scratch",
+        )
+
+
+async def roll_divisions(replayer: Replayer, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> None:
+    """Run the recorded steps again. If they give another output than they published, leaves a correction to be committed, or
+    raises DivergenceError if the replayer does not correct."""
+    task, store = owned.task, owned.opened()
+    todo = [(offset, record) for offset, record in steps if record.step > store.progress.step]
+    owned.rolled = (0, len(todo))
+    flushed = 0
+    for unit in units(todo):
+        if owned.rolled[0] - flushed >= FLUSH_STEPS:
+            flushed = owned.rolled[0]
+            store.flush()
+        state = Overlay(store)
+        ran = await run_again(replayer, owned, [record for _, record in unit], state)
+        offset, last = unit[-1]
+        if word(ran, last) == last.digest:
+            store.write(state.changes, store.progress.at(last.step, offset + 1, 0, last.clock))
+            continue
+        first = unit[0][1]
+        if not replayer.corrects:
+            raise diverged(task, first, last)
+        ran += await run_again(replayer, owned, [record for _, record in todo if record.step > last.step], state)
+        records = [record for _, record in todo if record.step >= first.step]
+        outputs = await replayer.difference(task.id, records, [o for step in ran for o in step], state)
+        owned.correction = Correction(first.step, outputs, together(ran), dict(state.changes))
+        return
+
+
+async def run_again(
+    replayer: Replayer, owned: Owned, records: Sequence[StepRecord], state: Overlay
+) -> list[list[Output]]:
+    """What recorded steps emit now, each over the state after those before it. Corrections are not run."""
+    ran = []
+    for record in records:
+        owned.go_on()
+        if record.corrects < 0:
+            ran.append(await replayer.replay(owned.task.id, record, state))
+        owned.rolled = (owned.rolled[0] + 1, owned.rolled[1])
+    return ran
+
+
+def diverged(task: Task, first: StepRecord, last: StepRecord) -> DivergenceError:
+    """Recorded steps give another output now."""
+    which = f"step {last.step}" if first is last else f"what step {last.step} corrected from step {first.step} on"
+    return DivergenceError(
+        f"task {task.id}: {which}, run again, gives another output than the one it published",
+        where=", ".join(map(str, first.division)),
+        hint="if the code was changed, or what it runs on, and the app had not ended cleanly: start it with --on-divergence "
+        "correct, which publishes the difference; or run what was there before, end it, and change it then. If nothing "
+        "was changed: under the lazy regime every operator must be a function of its input, its state and ctx.now(); look "
+        f"for random numbers, clocks, or calls to other services in the operators of stage {task.id.stage!r}",
+    )

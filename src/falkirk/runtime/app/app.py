@@ -23,12 +23,12 @@ from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout import layout
 from falkirk.runtime.layout.compatibility import check_stages, differ_in_topics, keep
 from falkirk.runtime.layout.layout import LayoutRecord, ShadowRecord, Start
-from falkirk.runtime.layout.preflight import Preflight, has_changelog, parts, preflight
+from falkirk.runtime.layout.preflight import Preflight, logs_of, parts, preflight
 from falkirk.runtime.rebuild.checks import check_rebuilds
 from falkirk.runtime.rebuild.shadows import with_shadows
 from falkirk.stream.dataflow.topics import Accepts, Input, Layout
-from falkirk.stream.definition.names import backfill_topic, changelog_topic, control_topic, epochs_topic, steps_topic
-from falkirk.stream.stages.plan import Plan, Stage
+from falkirk.stream.definition.names import backfill_topic, control_topic, epochs_topic, steps_topic
+from falkirk.stream.stages.plan import Plan, Stage, recovery_of
 from falkirk.wording import counted
 
 OWN_LOGS: frozenset[layout.Role] = frozenset({"steps", "changelog", "edge", "epochs"})
@@ -258,13 +258,12 @@ def lay_out(
     steps = steps_topic(settings.prefix, plan.app)
     tasks: list[BoundTask] = []
     for stage in plan.stages:
-        changelog = changelog_topic(settings.prefix, plan.app, stage.id)
+        logs = logs_of(stage, plan.app, settings.prefix)
         for p in range(sizes[stage.id]):
             task = Task(
                 TaskId(stage.id, p),
                 TopicPartition(steps, len(tasks)),
-                TopicPartition(changelog, p) if has_changelog(stage) else None,
-                stage.stateful,
+                recovery_of(stage)(tuple(TopicPartition(topic, p) for topic in logs)),
                 number,
             )
             inputs = tuple(

@@ -15,6 +15,7 @@ from falkirk.errors import ConfigError
 from falkirk.runtime.app.app import App
 from falkirk.runtime.host.identity import word
 from falkirk.runtime.host.settings import Settings
+from falkirk.stream.stages.plan import recovery_of
 
 HINT = "start every host of the app with one --checkpoints URL that all of them reach, such as s3://bucket/app"
 
@@ -24,7 +25,7 @@ class Hosts:
 
     def __init__(self, app: App, settings: Settings, topics: Topics) -> None:
         self._app, self._topics = app, topics
-        unlogged = [s.id for s in app.plan.stages if s.stateful and not s.regime.recovery.logs_changes]
+        unlogged = [s.id for s in app.plan.stages if not recovery_of(s).rebuilds]
         self.bound_here = [] if settings.checkpoints else unlogged
         """Stages whose tasks cannot leave this host."""
         self._ours = f"{app.group}.{word(Path(settings.state_dir))}-"

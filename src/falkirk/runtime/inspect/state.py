@@ -17,7 +17,7 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.checkpoint.rollforward import TOMBSTONE_RETENTION
+from falkirk.checkpoint.regimes.eager import TOMBSTONE_RETENTION
 from falkirk.connectors.kafka.reader import BoundedReader
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import ConfigError, StateError

@@ -214,7 +214,7 @@ def _differences(was: StageRecord, now: StageRecord) -> Iterator[FalkirkError]:
             where=where,
             hint=ANOTHER_NAME,
         )
-    elif now.recovery.replays and was.outputs != now.outputs:
+    elif now.recovery.requires.same_outputs and was.outputs != now.outputs:
         yield StateError(
             f"the outputs of stage {now.id!r} have changed from {', '.join(was.outputs)} to {', '.join(now.outputs)}: "
             "steps run again would not give what they published",
@@ -231,7 +231,7 @@ def _lost(both: Sequence[tuple[StageRecord, StageRecord]], losing: Collection[st
         if was.state == now.state:
             continue
         change = schema.change(was.state, now.state)
-        if now.recovery.replays:
+        if now.recovery.requires.same_outputs:
             # Its steps are run again after a crash, including those before the change, and new state would include them.
             # Rebuilt state includes no such step: it begins where all of them have ended (`rebuild.checks`).
             if change.lost | change.moved | (schema.numbers(now.state).keys() - change.kept - change.rebuilt):

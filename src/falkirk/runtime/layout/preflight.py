@@ -18,10 +18,10 @@ from falkirk.runtime.layout.layout import AppRecord, LayoutRecord, StageRecord
 from falkirk.stream.access.endpoints import views_of
 from falkirk.stream.batch import BatchStage
 from falkirk.stream.dataflow.topics import Input
-from falkirk.stream.definition.names import backfill_topic, changelog_topic, control_topic, epochs_topic, steps_topic
+from falkirk.stream.definition.names import backfill_topic, control_topic, epochs_topic, log_topic, steps_topic
 from falkirk.stream.definition.pattern import Pattern
 from falkirk.stream.evolution.rebuild_plan import check_known
-from falkirk.stream.stages.plan import Plan, Stage
+from falkirk.stream.stages.plan import Plan, Stage, recovery_of
 
 HOW = "create it (falkirk topics APP:FLOW --create --sources --partitions N)"
 """What to do about a missing source topic."""
@@ -141,15 +141,15 @@ def roles_of(plan: Plan, settings: Settings) -> dict[str, layout.Role]:
     roles |= {i.topic: i.kind for part in parts(plan) for i in part.inputs}
     roles |= {table.source.topic: "source" for table in plan.shared}
     for stage in plan.stages:
-        if has_changelog(stage):
-            roles[changelog_topic(settings.prefix, plan.app, stage.id)] = "changelog"
+        for topic in logs_of(stage, plan.app, settings.prefix):
+            roles[topic] = "changelog"
     roles |= {epochs_topic(settings.prefix, plan.app, batch.id): "epochs" for batch in plan.batches}
     return {**roles, steps_topic(settings.prefix, plan.app): "steps"} if plan.stages else roles
 
 
-def has_changelog(stage: Stage) -> bool:
-    """Whether the stage logs its state changes."""
-    return stage.regime.recovery.logs_changes and stage.stateful
+def logs_of(stage: Stage, app: str, prefix: str) -> list[str]:
+    """The topics that its regime needs."""
+    return [log_topic(prefix, app, kind, stage.id) for kind in recovery_of(stage).needs]
 
 
 def room_for(configs: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
@@ -190,8 +190,8 @@ def topics_to_make(
                 continue
             config = {"sink": dated, "dead_letters": {**FOREVER, **room, **dated}}[output.kind]
             want(output.topic, 1 if output.kind == "dead_letters" else size, config)
-        if has_changelog(stage):
-            want(changelog_topic(settings.prefix, plan.app, stage.id), size, {**COMPACTED, **room})
+        for topic in logs_of(stage, plan.app, settings.prefix):
+            want(topic, size, {**COMPACTED, **room})
     for batch in plan.batches:
         size = max(counts[i.topic] for i in batch.inputs)
         for output in batch.outputs:
@@ -249,7 +249,7 @@ def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) ->
                 hint="partitions are numbered from 0",
             )
     check_tables(plan, found, topics)
-    again = [(part, i) for part, i in sources if part.regime.recovery.rereads]
+    again = [(part, i) for part, i in sources if part.regime.recovery.requires.same_records]
     configs = topics.configs(i.topic for _, i in again)
     for part, i in again:
         if "compact" in configs[i.topic].get("cleanup.policy", ""):

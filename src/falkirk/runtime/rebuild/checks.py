@@ -74,7 +74,7 @@ def check_ended(was: StageRecord, now: StageRecord, last: Sequence[Records], *, 
             hint="run the flow that the app ran last until it is: falkirk status shows when",
         )
     clean = all(ended(records, running=running) for records, step in zip(last, steps, strict=True) if step)
-    if now.recovery.replays and not clean:
+    if now.recovery.requires.same_outputs and not clean:
         raise StateError(
             f"stage {was.id!r} is lazy and still runs, or has not ended cleanly: steps of the flow of before may have to be "
             "run again, which the new one cannot",

@@ -10,7 +10,7 @@ takeovers.py       tasks on their way to this worker
 replay.py          recorded steps, run again (published.py: what they have written)
 rereading.py       inputs read again for operators that are rebuilt
 stores.py          where tasks keep state (store_health.py: whether the checkpoint store answers)
-maintenance.py     flushes, versions, copies and trimming (floors.py: what may be trimmed, threads.py: who does it)
+maintenance.py     flushes, versions, copies and trimming (threads.py: who does it)
 broadcast.py       broadcast tables, shared by all tasks of the worker
 topic_watch.py     watches the topics that the app reads
 work.py            a worker with its identity and its reports

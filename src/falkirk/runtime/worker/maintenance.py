@@ -26,13 +26,13 @@ from functools import partial
 from pathlib import Path
 
 from falkirk.cadence import Cadence
-from falkirk.checkpoint.ids import Offset, Step, TaskId, TopicPartition
-from falkirk.checkpoint.tasks import ClosedStep, Revoked, Task, ends
+from falkirk.checkpoint.ids import Millis, Offset, Step, TaskId, TopicPartition
+from falkirk.checkpoint.regimes.floors import Floor, Floors
+from falkirk.checkpoint.tasks import ClosedStep, Revoked, Task
 from falkirk.connectors.kafka.config import logger
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import AwayError, DiskError, FalkirkError, StateError
 from falkirk.runtime.observe.traces import SILENT, Traces
-from falkirk.runtime.worker.floors import Floor, Floors
 from falkirk.runtime.worker.store_health import wait_for
 from falkirk.runtime.worker.stores import TaskStores
 from falkirk.runtime.worker.task import RunningTask
@@ -110,15 +110,14 @@ class Maintenance:
 
     def taken(self, task: RunningTask) -> None:
         """A task has come. If its newest version is older than it, another is due, as it may be long until a step asks for
-        one. If its steps would be run again, that version is due at a fixed time after the last one, however often the task
-        comes: each take-over runs again what is behind the last one."""
+        one. The regime says how long that version has been awaited."""
         store = task.owned.opened()
         if not isinstance(store, RocksStore):
             return
         upkeep, newest = self.known(task.owned.task.id), store.version_progress(store.versions()[-1])
         upkeep.stepped = store.progress.step > newest.step
-        if task.owned.task.replayed and task.owned.last is not None:
-            upkeep.versioned -= max(time.time() - newest.clock / 1000, 0.0)  # of version 0: since 1970
+        if task.owned.last is not None:
+            upkeep.versioned -= task.owned.task.recovery.waited(Millis(newest.clock), time.time())
 
     def known(self, task: TaskId) -> TaskMaintenance:
         """The upkeep of a task."""
@@ -316,7 +315,5 @@ def _made(store: Store) -> int | None:
 
 def floor_of(task: RunningTask) -> Floor:
     """Where the task's edges are, as of its last committed step."""
-    if task.owned.last is None:
-        return {}
-    at = ends(task.owned.last)
-    return {i.place: at[i.partition] for i in task.bound.inputs if i.input.kind == "edge"}
+    edges = {i.partition: i.place for i in task.bound.inputs if i.input.kind == "edge"}
+    return task.owned.task.recovery.floor(task.owned.last, edges)

@@ -94,15 +94,15 @@ class TaskStores:
         not enough, `newer` or `based` is called. A task without state keeps its progress in memory: the steps topic has it
         too.
         """
-        bound = self._tasks[task]
-        if not bound.task.stateful:
+        recovery = self._tasks[task].task.recovery
+        if not recovery.keeps_state:
             return MemoryStore(self._identity(task))
         self._begin_anew(task)
         store = self._opened(task) if (self._folder_of(task) / "manifest.json").exists() else None
         at = -1 if store is None else store.progress.step
-        if store is not None and at >= 0 and bound.task.changelog is not None and store.progress.base < 0:
+        if store is not None and at >= 0 and recovery.rebuilds and store.progress.base < 0:
             return store
-        enough = at >= 0 or bound.task.changelog is not None
+        enough = at >= 0 or recovery.rebuilds
         held = [store] if store is not None else []
         try:
             self._fetch(task, lambda step: step > at, self._asking(go_on) if enough else get, held)
@@ -270,7 +270,7 @@ class TaskStores:
 
 def memory_of(app: App, settings: Settings) -> Memory:
     """The memory that a worker's stores may use together, if it comes to own all tasks."""
-    stores, limit = sum(b.task.stateful for b in app.tasks), raise_file_limit()
+    stores, limit = sum(b.task.recovery.keeps_state for b in app.tasks), raise_file_limit()
     if limit < files_needed(stores):
         logger.warning("a process may open %s files here, and %s may need %s: raise the limit (ulimit -n)",
                        f"{limit:,}", counted(stores, "task"), f"{files_needed(stores):,}")  # fmt: skip

@@ -70,7 +70,7 @@ class TakeOvers:
 
     def _recover(self, tasks: list[Owned], named: Future[bool]) -> None:
         logger.debug("%s %s", "named" if named.result() else "not named", [str(owned.task.id) for owned in tasks])
-        tasks = sorted(tasks, key=lambda owned: owned.task.replayed)  # first those that run no step again
+        tasks = sorted(tasks, key=lambda owned: owned.task.recovery.order)
         circuits = [self._circuit(owned.task.id) for owned in tasks]
         replays = {
             owned.task.id: KafkaReplayer(

@@ -17,7 +17,6 @@ from falkirk.checkpoint.ports import Output, Writes
 from falkirk.checkpoint.records import Division, Move, Range
 from falkirk.checkpoint.steps import close_step
 from falkirk.checkpoint.tasks import ClosedStep, Owned, ends, next_clock
-from falkirk.checkpoint.transaction import changelog_of
 from falkirk.errors import SourceError, UserCodeError
 from falkirk.runtime.app.app import BoundInput, BoundTask
 from falkirk.runtime.worker.pending import Pending
@@ -320,7 +319,7 @@ def check_sizes(step: ClosedStep, limits: Mapping[str, int]) -> None:
     """No record is larger than its topic accepts. Raises UserCodeError: the broker would refuse the whole transaction."""
     for writes in step.writes:
         _check_size(step, writes, limits[writes.topic], "record", lambda key: key)
-    for writes in changelog_of(step):
+    for writes in step.owned.task.recovery.logs(step):
         _check_size(step, writes, limits[writes.topic], "key's state", lambda key: decode_key(key)[2])
 
 

@@ -32,7 +32,12 @@ def control_topic(prefix: str, app: str) -> str:
 
 def changelog_topic(prefix: str, app: str, stage: str) -> str:
     """The changelog topic of an eager stage."""
-    return f"{prefix}.{app}.changelog.{stage}"
+    return log_topic(prefix, app, "changelog", stage)
+
+
+def log_topic(prefix: str, app: str, kind: str, stage: str) -> str:
+    """A topic that a stage's regime needs."""
+    return f"{prefix}.{app}.{kind}.{stage}"
 
 
 def epochs_topic(prefix: str, app: str, stage: str) -> str:

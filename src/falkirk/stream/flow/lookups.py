@@ -119,7 +119,7 @@ def _schema(before: op.Operator, known: op.Operator, added: Mapping[str, str]) -
 
 
 def _check_broadcast(before: op.Operator, where: str) -> None:
-    if before.regime.recovery.replays:
+    if before.regime.recovery.requires.same_outputs:
         raise DefinitionError(
             "a lazy step is run again after a crash, and a broadcast table is further by then",
             where=where,

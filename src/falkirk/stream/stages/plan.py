@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from falkirk.checkpoint.regimes import Recovery, Stateless
 from falkirk.stream.dataflow.circuit import Circuit, Evolution
 from falkirk.stream.dataflow.topics import Input, Layout, Output
 from falkirk.stream.definition.regime_plan import RegimePlan
@@ -65,6 +66,11 @@ class Stage(Protocol):
     def evolution(self, circuit: Any) -> Evolution:
         """What that task does beside its steps: it moves, rebuilds and corrects state. `circuit`: one of this stage."""
         ...
+
+
+def recovery_of(stage: Stage) -> type[Recovery]:
+    """How its tasks recover: as its regime says, if they have state."""
+    return stage.regime.recovery if stage.stateful else Stateless
 
 
 @dataclass(frozen=True, slots=True)

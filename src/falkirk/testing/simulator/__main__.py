@@ -13,6 +13,7 @@ from textwrap import shorten
 
 import click
 
+from falkirk.checkpoint.regimes import Eager, Lazy
 from falkirk.testing.simulator.explore import attempt, sample, smallest
 from falkirk.testing.simulator.toy import Toy
 from falkirk.testing.simulator.weaken import WEAKENINGS, broken, search
@@ -20,7 +21,7 @@ from falkirk.testing.simulator.weaken import WEAKENINGS, broken, search
 
 def explore(seed: int) -> str:
     """One sampled run of the real protocol: what broke, with the smallest plan and its trace; empty if nothing did."""
-    make = partial(Toy, tasks=1 + seed % 3, eager=bool(seed % 2), inputs=2 + seed % 4)
+    make = partial(Toy, tasks=1 + seed % 3, recovery=(Lazy, Eager)[seed % 2], inputs=2 + seed % 4)
     workers = 2 + seed % 5 // 3
     failure = attempt(make, sample(seed, workers=workers), workers, seed, rate=(0.0, 0.1, 0.4)[seed % 3])
     return "" if failure is None else f"seed {seed}, {make()}, {workers} workers: {smallest(make, failure, workers)}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from falkirk.checkpoint.ids import Millis
-from falkirk.checkpoint.rollforward import TOMBSTONE_RETENTION
+from falkirk.checkpoint.regimes.eager import TOMBSTONE_RETENTION
 from falkirk.testing.simulator.broker import Pending, SimBroker
 from falkirk.testing.simulator.coordinator import Phase
 from falkirk.testing.simulator.disk import Disk

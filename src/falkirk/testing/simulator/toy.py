@@ -20,6 +20,7 @@ from falkirk.checkpoint.ids import InputPartition, Offset, TaskId, TopicPartitio
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Output, Writes
 from falkirk.checkpoint.records import StepRecord
+from falkirk.checkpoint.regimes import Eager, Recovery
 from falkirk.checkpoint.steps import HEADER, maker
 from falkirk.checkpoint.tasks import Task
 from falkirk.stream.dataflow.circuit import Emitted, Slice, State, StepInput, StepOutput
@@ -78,7 +79,7 @@ class Toy:
     """
 
     tasks: int = 2
-    eager: bool = True
+    recovery: type[Recovery] = Eager
     inputs: int = 2
     circuit: Counts = field(default_factory=Counts)
 
@@ -104,8 +105,8 @@ class Toy:
 
     def task(self, t: int) -> Task:
         """Task t."""
-        changelog = TopicPartition("changes", t) if self.eager else None
-        return Task(TaskId(STAGE, t), TopicPartition("steps", t), changelog, layout=self.circuit.code)
+        recovery = self.recovery(tuple(TopicPartition("changes", t) for _ in self.recovery.needs))
+        return Task(TaskId(STAGE, t), TopicPartition("steps", t), recovery, layout=self.circuit.code)
 
     def reads(self, t: int) -> list[InputPartition]:
         """The inputs of task t."""

@@ -158,8 +158,8 @@ async def fence_when_marked(log: Log, tasks: Sequence[Owned]) -> None:
     for owned in tasks:
         marked = _early[owned.nonce] = _Marked(log)
         marked.marks |= await log.end([owned.task.steps])
-        if owned.task.changelog is not None:
-            marked.marks |= await log.end([owned.task.changelog])
+        if owned.task.recovery.logged:
+            marked.marks |= await log.end(owned.task.recovery.logged)
     await _fence(log, tasks)
 
 

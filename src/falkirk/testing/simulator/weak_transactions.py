@@ -7,18 +7,19 @@ from typing import Literal
 
 import msgspec
 
-from falkirk.checkpoint import correction, pipeline, reading, rollforward, transaction
+from falkirk.checkpoint import correction, pipeline, reading, transaction
 from falkirk.checkpoint.correction import Recorded
 from falkirk.checkpoint.ids import Millis, Offset, OwnerId, Step, TopicPartition
 from falkirk.checkpoint.ports import Log, Replayer, Unknown
 from falkirk.checkpoint.records import StepRecord, TaskRecord
+from falkirk.checkpoint.regimes import lazy
 from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase
 from falkirk.checkpoint.transaction import Fate
 from falkirk.testing.simulator.log import BROKE, SimLog
 from falkirk.testing.simulator.weak import never
 
 _commit_steps, _settle, _send_offsets = transaction.commit_steps, pipeline.Pipeline.settle, SimLog.send_offsets
-_commit, _read_to_marks, _roll_divisions = SimLog.commit, reading.read_to_marks, rollforward.roll_divisions
+_commit, _read_to_marks, _roll_divisions = SimLog.commit, reading.read_to_marks, lazy.roll_divisions
 
 
 # transactions

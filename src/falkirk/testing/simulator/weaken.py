@@ -16,7 +16,8 @@ from dataclasses import replace
 from functools import partial
 from unittest.mock import patch
 
-from falkirk.checkpoint import names, pipeline, reading, rollforward, takeover, transaction
+from falkirk.checkpoint import names, pipeline, reading, takeover, transaction
+from falkirk.checkpoint.regimes import Eager, Lazy, eager, lazy
 from falkirk.testing.simulator import weak, weak_transactions
 from falkirk.testing.simulator import worker as worker_module
 from falkirk.testing.simulator.explore import Failure, attempt, crashes, naps, others, pauses, sample, smallest
@@ -234,7 +235,7 @@ WEAKENINGS: dict[str, Weakening] = (
         "fence-when-revoked": Weakening(
             "whoever takes a task over fences on when the group has given it to another",
             (Patch(takeover, "void", weak.void_when_another_is_named),),
-            Schedule(Toy(tasks=2, eager=False), Plan((Expel(worker=0, at=16),))),
+            Schedule(Toy(tasks=2, recovery=Lazy), Plan((Expel(worker=0, at=16),))),
         ),
         "no-released": Weakening(
             "leave without `released`",
@@ -258,9 +259,9 @@ WEAKENINGS: dict[str, Weakening] = (
         ),
         "stale-version": Weakening(
             "a store that trimming has overtaken is rolled forward over what is left",
-            (Patch(takeover, "overtaken", weak.never),),
+            (Patch(lazy, "overtaken", weak.never),),
             Schedule(
-                Toy(tasks=1, eager=False, inputs=14),
+                Toy(tasks=1, recovery=Lazy, inputs=14),
                 Plan(
                     (
                         Move(worker=0, on=COMMIT + ": done", at=3, task=0, to=1),
@@ -272,7 +273,7 @@ WEAKENINGS: dict[str, Weakening] = (
         ),
         "old-tombstones": Weakening(
             "a store older than its changelog's tombstones is rolled forward",
-            (Patch(rollforward, "TOMBSTONE_RETENTION", 10**15),),
+            (Patch(eager, "TOMBSTONE_RETENTION", 10**15),),
             Schedule(
                 ONE,
                 Plan(
@@ -286,7 +287,7 @@ WEAKENINGS: dict[str, Weakening] = (
         ),
         "corrected-digests": Weakening(
             "steps that were corrected are compared one by one, with what they said at first",
-            (Patch(rollforward, "units", weak_transactions.each_alone),),
+            (Patch(lazy, "units", weak_transactions.each_alone),),
             Schedule(
                 ONE_LAZY, Plan((CHANGED, Change(worker=0, on=COMMIT + ": done", at=6, new=False, corrects=False)))
             ),
@@ -300,12 +301,12 @@ WEAKENINGS: dict[str, Weakening] = (
         ),
         "store-before-correction": Weakening(
             "the store takes the steps that are run again before their correction is committed",
-            (Patch(takeover, "roll_divisions", weak_transactions.roll_written_along),),
+            (Patch(lazy, "roll_divisions", weak_transactions.roll_written_along),),
             Schedule(ONE_LAZY, Plan((CHANGED, Crash(worker=0, on=COMMIT, at=12, keep=FOREVER)))),
         ),
         "corrected-store": Weakening(
             "a store in the middle of what was corrected is rolled forward",
-            (Patch(takeover, "covered", weak_transactions.nowhere),),
+            (Patch(lazy, "covered", weak_transactions.nowhere),),
             Schedule(
                 ONE_LAZY,
                 Plan(
@@ -330,7 +331,7 @@ def broken(name: str) -> Failure | None:
 
 def search(name: str, seeds: Sequence[int]) -> Schedule | None:
     """A run that breaks it, drawn from a seed and shrunk. None: no seed breaks it."""
-    toys = (ONE, ONE_LAZY, Toy(2, eager=True), Toy(2, eager=False))
+    toys = (ONE, ONE_LAZY, Toy(2, recovery=Eager), Toy(2, recovery=Lazy))
     with lacking(name, *WEAKENINGS[name].lacks_too):
         for seed in seeds:
             make = partial(replace, toys[seed % len(toys)])

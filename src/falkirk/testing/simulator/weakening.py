@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+from falkirk.checkpoint.regimes import Eager, Lazy
 from falkirk.testing.simulator.explore import Failure, attempt
 from falkirk.testing.simulator.plan import Plan
 from falkirk.testing.simulator.toy import Toy
 
-ONE = Toy(tasks=1, eager=True, inputs=4)
-ONE_LAZY = Toy(tasks=1, eager=False, inputs=9)
+ONE = Toy(tasks=1, recovery=Eager, inputs=4)
+ONE_LAZY = Toy(tasks=1, recovery=Lazy, inputs=9)
 COMMIT, NAME = "committer: sends EndTxn(commit)", "main: sends EndTxn(commit)"
 OFFERED = "committer: sends offsets: done"
 
