@@ -88,7 +88,15 @@ class S3:
             self._answer(request, 503, b"<Error><Code>SlowDown</Code></Error>")
             return
         with self._turn:
-            status, answer, headers = self._done(kind, name, query, body)
+            if request.headers.get("If-None-Match") == "*" and name in self.objects:
+                status, answer, headers = 412, b"<Error><Code>PreconditionFailed</Code></Error>", {}
+            else:
+                status, answer, headers = self._done(kind, name, query, body)
+                if status == 200 and (part := request.headers.get("Range")) is not None:
+                    first, last = (int(n) for n in part.removeprefix("bytes=").split("-"))
+                    headers["Content-Range"] = f"bytes {first}-{last}/{len(answer)}"
+                    answer = answer[first : last + 1]
+                    status, headers["Content-Length"] = 206, str(len(answer))
         if behaves == "loses":
             request.close_connection = True
             return

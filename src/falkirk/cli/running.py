@@ -35,6 +35,7 @@ from falkirk.runtime.processes.draining import Draining, Following
 from falkirk.runtime.processes.driver_child import DriverChild
 from falkirk.runtime.processes.supervisor import Supervisor
 from falkirk.runtime.processes.until_end import UntilEnd
+from falkirk.runtime.worker.publisher import publish_rest
 from falkirk.runtime.worker.work import work
 from falkirk.stream.flow.load import load_flow
 from falkirk.wording import counted
@@ -207,6 +208,7 @@ def _supervise(
             while not finished():
                 time.sleep(0.05)
     if end is not None and following is not None and following.finished() and app.tasks:
+        publish_rest(app, settings.cluster())
         records, took = counted(end.progress()[1], "input record"), clock(watch.board.seconds)
         if settings.beside:
             again = " ".join(f"--rebuild {id_}" for id_ in settings.rebuild)

@@ -40,6 +40,7 @@ from falkirk.runtime.worker.committer import Committer
 from falkirk.runtime.worker.inputs import Inputs
 from falkirk.runtime.worker.maintenance import Maintenance
 from falkirk.runtime.worker.pacing import Pacer
+from falkirk.runtime.worker.publisher import Publisher
 from falkirk.runtime.worker.run_queue import RunQueue
 from falkirk.runtime.worker.stores import TaskStores, memory_of
 from falkirk.runtime.worker.takeovers import TakeOvers
@@ -96,6 +97,7 @@ class Worker:
         url = settings.checkpoint_url()
         self._stores = TaskStores(app, identity.folder, url, memory, lambda: look(app, cluster))
         self.maintenance = Maintenance(self._stores, topics, settings.keep_steps_ms / 1000, traces)
+        self._files = Publisher(app, cluster)
         self._inputs = Inputs(app, cluster, topics, identity.folder, memory)
         patterns = [pattern for stage in app.plan.stages for pattern in patterns_of(stage).values()]
         self._vigils = topic_watches(app.recorded, topics, patterns, settings.prefix)
@@ -175,6 +177,7 @@ class Worker:
             self._committer.idle()
         if (now := time.monotonic()) - self._upkeep_at >= UPKEEP_S:
             self._upkeep_at = now
+            self._files.tick(self.tasks.values())
             self.maintenance.tick(list(self.tasks.values()), asked.checkpoint.id if asked and asked.checkpoint else "")
         for vigil in self._vigils:
             vigil.tick(0 in self.tasks, asked.layout if asked is not None else 0)
@@ -188,8 +191,9 @@ class Worker:
 
     def leave(self) -> None:
         """Hand the tasks over: commit their last steps, make a version of each, write `released`. Copies of the versions get
-        a bounded time to follow."""
+        a bounded time to follow, and so do the last files of sinks."""
         self._membership.leave()
+        self._files.close()
         self.maintenance.close()
         self._committer.close()
 
@@ -205,7 +209,7 @@ class Worker:
 
     def waits(self) -> str:
         """What its transactions wait for, and since when; "" if nothing is unusual."""
-        return "; ".join(filter(None, (self._aborts.waits(), self._delivery.waits())))
+        return "; ".join(filter(None, (self._aborts.waits(), self._delivery.waits(), self._files.waits())))
 
     def recovering(self) -> list[Owned]:
         """The tasks that are being taken over."""

@@ -106,10 +106,20 @@ def backfill_stage(plan: Plan, histories: Sequence[History] = ()) -> BackfillSta
             hint="give both the same start=",
         )
     check_histories(histories, inputs)
+    check_files(stages)
     sinks = tuple(o for stage in stages for o in stage.operators if isinstance(o, Sink))
     letters = dict.fromkeys(o for stage in stages for o in stage.outputs if o.kind == "dead_letters")
     outputs = (*(Output(o.id, o.topic, "sink") for o in sinks), *letters)
     return BackfillStage(plan.app, stages, inputs, sinks, outputs, tuple(histories))
+
+
+def check_files(stages: Sequence[PhysicalStage]) -> None:
+    """No sink writes files. Raises DefinitionError."""
+    if wrong := next((o for stage in stages for o in stage.outputs if o.files is not None), None):
+        raise DefinitionError(
+            f"a backfill writes to topics only, and sink {wrong.id!r} writes files",
+            hint="run the flow from the start instead, or write the past's files with Spark",
+        )
 
 
 def check_histories(histories: Sequence[History], inputs: Sequence[Input]) -> None:

@@ -45,8 +45,11 @@ class StageCircuit:
         self.incoming = {(e.before, e.after): e for e in stage.edges_in}
         self.writers = [EdgeWriter(e, partition, counts) for e in stage.edges_out]
         shard, partitioners = self.first_shard, self._partitioners()
+        files = {output.id: output.topic for output in stage.outputs if output.files is not None}
         self.runners: dict[op.Operator, Runner] = {
-            o: o.runner(TaskContext(self._tables(o), shard, partitioners, counts, layout.accepts))
+            o: o.runner(
+                TaskContext(self._tables(o), shard, partitioners, counts, layout.accepts, number=partition, files=files)
+            )
             for o in stage.operators
         }
         self.timed = [self.runners[o] for o in stage.operators if o.timed]

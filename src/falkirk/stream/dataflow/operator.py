@@ -57,6 +57,10 @@ class TaskContext:
     """Which records a topic accepts, if its broker has answered."""
     batch: bool = False
     """In a batch, rows are never retracted."""
+    number: int = 0
+    """The task's number in its stage."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The topics of sinks of files, by id."""
 
 
 class Runner(ABC):

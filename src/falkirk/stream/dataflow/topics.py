@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from falkirk.stream.definition.files import FilesPlan
 from falkirk.stream.definition.pattern import Pattern
 
 AHEAD = 50 * 60_000
@@ -47,6 +48,8 @@ class Output:
     id: str
     topic: str
     kind: Literal["sink", "edge", "dead_letters"]
+    files: FilesPlan | None = None
+    """The files that its rows become, if they do. Nothing else reads the topic."""
 
 
 @dataclass(frozen=True, slots=True)

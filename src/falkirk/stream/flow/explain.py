@@ -107,18 +107,24 @@ def _tables(tables: Iterable[SharedTable]) -> Iterable[str]:
 
 
 def _operators(operators: Iterable[op.Operator], queries: Queries, *, replaced: bool = False) -> Iterable[str]:
-    sinks, query = [], None
+    sinks: list[op.Sink] = []
+    files: list[op.ParquetSink] = []
+    query = None
     for operator in operators:
         if (sql := queries.get(operator)) != query and (query := sql) is not None:
             yield f"  sql     {query}"
         if isinstance(operator, op.Sink):
             sinks.append(operator)
+        elif isinstance(operator, op.ParquetSink):
+            files.append(operator)
         else:
             yield f"  do      {operator.described()}  ({operator.line})"
             yield from (f"          {note}" for note in operator.notes)
     for sink in sinks:
         by = f", by {', '.join(sink.key.columns)}" if sink.key else ""
         yield f"  write   sink {sink.id}: topic {sink.topic}{by}{', replaced' if by and replaced else ''}"
+    for one in files:
+        yield f"  write   files {one.id}: Parquet in {one.files.url}, every {duration_text(one.files.every)}"
 
 
 def _dead_letters(outputs: Iterable[Output]) -> Iterable[str]:

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from falkirk.blame import user_line
+from falkirk.durations import DurationLike, duration
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.dataflow.earlier import Migrate
 from falkirk.stream.definition.expressions import words
+from falkirk.stream.definition.files import WEIGHT_COLUMN, FilesPlan
 from falkirk.stream.definition.keys import checked_key, columns_of, sink_format
 from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.definition.regimes import Regime, checked_regime
@@ -281,6 +283,54 @@ class Stream(RowWise[RowT_co]):
         chosen = checked_on_error(on_error, where)
         told = {"topic": topic or name, "key": spelt, "value": value, "on_error": chosen, "feedback": feedback}
         self._graph.add(self._made(op.Sink, line, id=name, **told))
+
+    def sink_parquet(self, name: str, url: str, *, every: DurationLike = "10s", changes: bool = False) -> None:
+        """Write rows to Parquet files in a folder or bucket, each row exactly once.
+
+        `url` is a folder, or a URL such as "s3://bucket/folder". Every step's rows appear in the files as a whole. `every`
+        is the time for which a task collects committed rows before it writes a file. Until then they wait in a topic of the
+        app, named after `name`.
+
+        A stream with retractions, such as a grouped result, has no final rows. With `changes=True`, each change becomes a
+        row with its weight, 1 or −1, in the column `weight`. Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("archive")
+        >>> bids = flow.source("bids", value=fk.Json({"auction": int, "price": int}))
+        >>> bids.filter(fk.col("price") > 100).sink_parquet("high-bids", "s3://auctions/high-bids", every="1m")
+        """
+        from falkirk.stream.definition.names import check_name
+
+        line = user_line()
+        where = f"sink {name!r} ({line})"
+        check_name(name, "sink", line)
+        self._check_files(url, changes, where)
+        pause = duration(every, "every", where=where, error=DefinitionError)
+        self._graph.add(self._made(op.ParquetSink, line, id=name, files=FilesPlan(str(url), pause)))
+
+    def _check_files(self, url: str, changes: bool, where: str) -> None:
+        if not str(url):
+            raise DefinitionError(
+                "the sink has no folder", where=where, hint='sink_parquet("name", "s3://bucket/folder")'
+            )
+        if self._op.batch:
+            raise DefinitionError(
+                "a batch part writes to topics only",
+                where=where,
+                hint='use .sink("topic", …), or write the files with Spark',
+            )
+        if not changes and self._op.changes:
+            raise DefinitionError(
+                "rows of this stream can be retracted, and a row in a file stays",
+                where=where,
+                hint="changes=True writes each change as a row with its weight; a windowless result belongs in a topic",
+            )
+        if self._op.changes and WEIGHT_COLUMN in self.schema:
+            raise DefinitionError(
+                f"the stream has a column {WEIGHT_COLUMN!r}, and so have the files",
+                where=where,
+                hint="rename the column",
+            )
 
     def _check_upserts(self, key: Key | None, where: str) -> None:
         if key is None:

@@ -17,6 +17,7 @@ from falkirk.stream.operators.late import Late
 from falkirk.stream.operators.lookup import Lookup, SharedLookup
 from falkirk.stream.operators.map import Map
 from falkirk.stream.operators.map_batches import MapBatches
+from falkirk.stream.operators.parquet import ParquetSink
 from falkirk.stream.operators.process import Processing
 from falkirk.stream.operators.repartition import Repartition
 from falkirk.stream.operators.route import Route
@@ -31,6 +32,6 @@ from falkirk.stream.operators.with_regime import WithRegime
 
 __all__ = [
     "RESERVED", "Concat", "Earlier", "Errors", "Filter", "Final", "FlatMap", "Graph", "Group", "Join", "Late", "Lookup", "Map",
-    "MapBatches", "Operator", "Processing", "Repartition", "Route", "Select", "SharedLookup", "Sink", "Source", "TableSource",
-    "WindowGroup", "Windows", "WithColumns", "WithRegime", "connected",
+    "MapBatches", "Operator", "ParquetSink", "Processing", "Repartition", "Route", "Select", "SharedLookup", "Sink", "Source",
+    "TableSource", "WindowGroup", "Windows", "WithColumns", "WithRegime", "connected",
 ]  # fmt: skip

@@ -40,7 +40,9 @@ def plan(graph: op.Graph, prefix: str) -> Plan:
     letters = graph.dead_letters or f"{topics}.dead-letters"
     batches = batch_stages(graph, letters)
     tables = _shared(graph.name, prefix, useful, needed, batches)
-    stages = _ordered([_stage(graph, letters, members, edges, tables, needed) for members in _connected(useful, edges)])
+    stages = _ordered(
+        [_stage(graph, topics, letters, members, edges, tables, needed) for members in _connected(useful, edges)]
+    )
     _check_use(graph, [*useful, *(source for batch in batches for source in batch.sources)])
     _check_letters([*stages, *batches])
     check_feedback(graph)
@@ -135,6 +137,7 @@ def _connected(useful: Sequence[op.Operator], edges: Iterable[Edge]) -> list[lis
 
 def _stage(
     graph: op.Graph,
+    topics: str,
     dead_letters: str,
     members: Sequence[op.Operator],
     edges: Sequence[Edge],
@@ -152,6 +155,7 @@ def _stage(
     inputs += [Input(e.id, e.topic, "edge", table=e.table) for e in edges_in]
     outputs = [Output(o.id, o.topic, "sink") for o in operators if isinstance(o, op.Sink)]
     outputs += [Output(e.id, e.topic, "edge") for e in edges_out]
+    outputs += [Output(o.id, o.topic(topics), "edge", o.files) for o in operators if isinstance(o, op.ParquetSink)]
     handled = handlings(graph, [*sources, *operators], dead_letters)
     outputs += letter_outputs(handled, dead_letters)
     stateful = [o for o in operators if o.stateful]

@@ -1,0 +1,1 @@
+"""Files outside Kafka, in a folder or a bucket."""

@@ -1,0 +1,157 @@
+"""A worker's publisher: outages delay no step and are told, and a worker that leaves publishes what is committed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import polars as pl
+import pytest
+
+from falkirk.checkpoint.ids import Offset, TaskId, TopicPartition
+from falkirk.checkpoint.outlets import Chunk
+from falkirk.connectors.files.parquet import StepRows
+from falkirk.connectors.kafka.config import Cluster
+from falkirk.errors import AwayError
+from falkirk.runtime.worker import publisher
+from falkirk.runtime.worker.publisher import Publisher, publish_rest
+from falkirk.stream.dataflow.topics import Output
+from falkirk.stream.definition.files import FilesPlan
+
+TOPIC = "falkirk.app.files.archive"
+
+
+class Log:
+    """A log in memory: one row and one offset for each step."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.begins = Offset(0)
+        self.undecided = 0
+        """So many more times, a transaction seems to be open, which hides the last row."""
+
+    async def begin(self, place: TopicPartition) -> Offset:
+        return self.begins
+
+    async def trim(self, place: TopicPartition, below: Offset) -> None:
+        self.begins = below
+
+    def is_decided(self, place: TopicPartition) -> bool:
+        self.undecided -= 1
+        return self.undecided < 0
+
+    async def read(self, place: TopicPartition, start: Offset) -> Chunk[Sequence[StepRows]] | None:
+        seen = self.rows[: len(self.rows) - (self.undecided > 0)]
+        rows = [StepRows("t/0", n, pl.DataFrame({"n": [n]})) for n in seen[start:]]
+        return Chunk(place, start, Offset(len(seen)), rows) if rows else None
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    log = Log()
+    monkeypatch.setattr(publisher, "Outbox", lambda _: log)
+    monkeypatch.setattr(publisher, "AGAIN", 0.01)
+    return log
+
+
+def publisher_to(folder: Path, every: float) -> tuple[Publisher, list[Any]]:
+    """A publisher, and the one task that it publishes for."""
+    app: Any = SimpleNamespace(name="app", topics={TOPIC: SimpleNamespace(id="id")})
+    output = Output("archive", TOPIC, "edge", FilesPlan(str(folder), timedelta(seconds=every)))
+    bound = SimpleNamespace(task=SimpleNamespace(id=TaskId("t", 0)), stage=SimpleNamespace(outputs=[output]))
+    app.tasks = [bound]
+    return Publisher(app, Cluster("nowhere:1")), [SimpleNamespace(bound=bound)]
+
+
+def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def rows(folder: Path) -> list[int]:
+    files = sorted(folder.glob("*.parquet")) if folder.is_dir() else []
+    return [n for file in files for n in pl.read_parquet(file)["n"]]
+
+
+def test_rows_are_published_and_then_trimmed(tmp_path: Path, log: Log) -> None:
+    made, tasks = publisher_to(tmp_path, every=0.01)
+    for n in range(3):
+        log.rows.append(n)
+        made.tick(tasks)
+        until(lambda: rows(tmp_path) == log.rows)
+    until(lambda: log.begins == 3)
+    assert made.waits() == ""
+    made.close()
+
+
+def test_a_worker_that_leaves_publishes_what_is_committed_even_if_that_is_seen_late(tmp_path: Path, log: Log) -> None:
+    made, tasks = publisher_to(tmp_path, every=3600)
+    made.tick(tasks)
+    until(lambda: made._due[TopicPartition(TOPIC, 0)].when > 0)
+    log.rows += [0, 1, 2]
+    log.undecided = 3
+    made.close()
+    assert rows(tmp_path) == [0, 1, 2]
+
+
+def test_an_outage_is_told_with_its_beginning_and_ends_by_itself(tmp_path: Path, log: Log) -> None:
+    blocked = tmp_path / "files"
+    blocked.write_text("no folder")
+    made, tasks = publisher_to(blocked, every=0.01)
+    log.rows.append(0)
+    made.tick(tasks)
+    until(made.waits)
+    assert made.waits().startswith("files wait since 2")
+    assert str(blocked) in made.waits()
+    made.tick(tasks)
+    blocked.unlink()
+    until(lambda: rows(blocked) == [0])
+    until(lambda: not made.waits())
+    made.close()
+
+
+def test_a_place_that_is_away_does_not_keep_a_worker_from_leaving(
+    tmp_path: Path, log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    blocked = tmp_path / "files"
+    blocked.write_text("no folder")
+    made, tasks = publisher_to(blocked, every=0.01)
+    log.rows.append(0)
+    made.tick(tasks)
+    until(made.waits)
+    made.close(seconds=0.1)
+    assert "the last rows of archive are not in files yet" in caplog.text
+    blocked.unlink()
+
+
+def test_a_run_that_ends_publishes_what_no_worker_did(tmp_path: Path, log: Log) -> None:
+    made, _ = publisher_to(tmp_path / "files", every=3600)
+    log.rows += [0, 1]
+    publish_rest(made._app, Cluster("nowhere:1"))
+    assert rows(tmp_path / "files") == [0, 1]
+    log.rows.append(2)
+    blocked, _ = publisher_to(tmp_path / "files" / next((tmp_path / "files").iterdir()).name, every=3600)
+    with pytest.raises(AwayError, match="last rows of archive are not in files yet") as caught:
+        publish_rest(blocked._app, Cluster("nowhere:1"), seconds=0.1)
+    assert "files wait since 2" in caught.value.where
+
+
+def test_what_no_retry_can_fix_ends_the_worker(tmp_path: Path, log: Log) -> None:
+    made, tasks = publisher_to(tmp_path, every=0.01)
+    log.rows += [0]
+    made.tick(tasks)
+    until(lambda: rows(tmp_path))
+    made.close()
+    (file,) = tmp_path.glob("*.parquet")
+    file.write_bytes(b"damaged")
+    log.begins = Offset(0)
+    again, tasks = publisher_to(tmp_path, every=0.01)
+    again.tick(tasks)
+    with pytest.raises(Exception, match="cannot be read"):
+        until(lambda: again.tick(tasks))
