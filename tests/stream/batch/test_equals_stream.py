@@ -141,10 +141,12 @@ FLOWS: dict[str, Callable[[fk.Stream], Built]] = {
         "k",
     ),
     "left join of group_by": lambda s: (
-        s.group_by("k", id="1").agg(g=fk.max("g")).join(s.group_by("g", id="2").agg(n=fk.len()), on="g", how="left"), ["g", "k"],
+        s.group_by("k", id="1").agg(g=fk.max("g")).join(s.group_by("g", id="2").agg(n=fk.len()), on="g", how="left"),
+        ["g", "k"],
     ),
     "right join of group_by": lambda s: (
-        s.group_by("g", id="2").agg(n=fk.len()).join(s.group_by("k", id="1").agg(g=fk.max("g")), on="g", how="right"), ["g", "k"],
+        s.group_by("g", id="2").agg(n=fk.len()).join(s.group_by("k", id="1").agg(g=fk.max("g")), on="g", how="right"),
+        ["g", "k"],
     ),
     "semi join of group_by": lambda s: (
         s.group_by("k", id="1").agg(g=fk.max("g"))

@@ -14,10 +14,10 @@ from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.outlets import Chunk, Trimmed
 from falkirk.checkpoint.steps import HEADER, Maker, maker
 from falkirk.connectors.files.parquet import StepRows
-from falkirk.connectors.kafka.clients import client, meet
+from falkirk.connectors.kafka.clients import client, fetch_metadata
 from falkirk.connectors.kafka.config import Cluster
 from falkirk.connectors.kafka.division import DivisionReader
-from falkirk.connectors.kafka.errors import Words, told, translate
+from falkirk.connectors.kafka.errors import Words, found_offset, translate
 from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import StateError, UnreachableError
 from falkirk.stream.dataflow.batch import TS, WEIGHT
@@ -66,11 +66,11 @@ class Outbox:
 
     def _stable_end(self, place: TopicPartition) -> Offset:
         asked = {KafkaPartition(place.topic, place.partition): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
-        meet(self._admin, place.topic)
+        fetch_metadata(self._admin, place.topic)
         level = IsolationLevel.READ_COMMITTED
         (future,) = self._admin.list_offsets(asked, isolation_level=level, request_timeout=10).values()
         try:
-            return told(future.result())
+            return found_offset(future.result())
         except KafkaException as error:
             self._admin = client(AdminClient, self._cluster.settings())
             raise translate(error.args[0], f"topic {place.topic}") or UnreachableError(

@@ -31,7 +31,7 @@ from falkirk.stream.operators.with_columns import WithColumns
 from falkirk.stream.operators.with_regime import WithRegime
 
 __all__ = [
-    "RESERVED", "Concat", "Earlier", "Errors", "Filter", "Final", "FlatMap", "Graph", "Group", "Join", "Late", "Lookup", "Map",
-    "MapBatches", "Operator", "ParquetSink", "Processing", "Repartition", "Route", "Select", "SharedLookup", "Sink", "Source",
-    "TableSource", "WindowGroup", "Windows", "WithColumns", "WithRegime", "connected",
+    "RESERVED", "Concat", "Earlier", "Errors", "Filter", "Final", "FlatMap", "Graph", "Group", "Join", "Late", "Lookup",
+    "Map", "MapBatches", "Operator", "ParquetSink", "Processing", "Repartition", "Route", "Select", "SharedLookup", "Sink",
+    "Source", "TableSource", "WindowGroup", "Windows", "WithColumns", "WithRegime", "connected",
 ]  # fmt: skip
