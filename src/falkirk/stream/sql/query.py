@@ -113,7 +113,7 @@ class Compiler:
             raise self.text.error(node, "there is no from", "a query reads at least one stream: select … from bids")
         relation = self._source(clause.this, tables, ids)
         if joins := node.args.get("joins"):
-            raise self.text.error(joins[0].this, "joins are not supported yet", "stream.lookup(table) of the DSL")
+            raise self.text.error(joins[0].this, "joins are not supported yet", "join in Python: flow.sql(…, both=left.join(right, on=…))")
         return relation
 
     def _source(self, node: exp.Expr, tables: Tables, ids: Ids) -> Relation:
@@ -197,13 +197,13 @@ class Compiler:
             raise self.text.error(
                 limit,
                 "a stream has no end, and no first rows",
-                "for the best k of each group: qualify row_number() over (partition by … order by …) <= k",
+                "leave limit out; the greatest or least value of each group: max(…) or min(…) with group by",
             )
         if order is not None:
             raise self.text.error(
                 order,
                 "a stream has no end by which it could be sorted",
-                "leave order by out; for the best k of each group: qualify row_number() over (…) <= k",
+                "leave order by out; the greatest or least value of each group: max(…) or min(…) with group by",
             )
 
 
