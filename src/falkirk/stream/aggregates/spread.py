@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import islice
 
 import numpy as np
 import polars as pl
@@ -124,23 +124,24 @@ class BoundFloatSpread(_BoundSpread):
     def merge(self, frame: pl.DataFrame) -> Mapping[str, pl.Expr | pl.Series]:
         sums: list[bytes] = []
         squares: list[bytes] = []
-        came = zip(frame[new(self.name, "x")], self._times(frame), strict=True)
+        lists = frame[new(self.name, "x")]
+        mantissas, exponents = np.frexp(lists.explode(empty_as_null=False).to_numpy())
+        # As integers, 2⁵³ times as large.
+        whole = np.ldexp(mantissas, _MANTISSA).astype(np.int64).tolist()
+        powers = (exponents - _MANTISSA).tolist()
+        times = (
+            frame[new(self.name, "times")].explode(empty_as_null=False).to_list() if self.retract else [1] * len(whole)
+        )
+        each = zip(whole, powers, times, strict=True)
         before = frame.select(old(self.name, "sum"), old(self.name, "squares")).rows()
-        for (x, times), (total, square) in zip(came, before, strict=True):
-            mantissas, exponents = np.frexp(np.array(x, np.float64))
-            whole = [*map(int, np.ldexp(mantissas, _MANTISSA))]
-            powers = (exponents - _MANTISSA).tolist()
-            each = [*zip(whole, powers, times, strict=False)]
-            sums.append(_added(total, [(m * n, e) for m, e, n in each]))
-            squares.append(_added(square, [(m * m * n, 2 * e) for m, e, n in each]))
+        for size, (total, square) in zip(lists.list.len(), before, strict=True):
+            mine = [*islice(each, size)]
+            sums.append(_added(total, [(m * n, e) for m, e, n in mine]))
+            squares.append(_added(square, [(m * m * n, 2 * e) for m, e, n in mine]))
         return {
             "count": add(self.name, "count"), "special": add(self.name, "special"),
             "sum": pl.Series(sums, dtype=pl.Binary), "squares": pl.Series(squares, dtype=pl.Binary),
         }  # fmt: skip
-
-    def _times(self, frame: pl.DataFrame) -> Iterable[Iterable[int]]:
-        """How often each value comes, group by group."""
-        return frame[new(self.name, "times")] if self.retract else (repeat(1) for _ in range(frame.height))
 
     def result(self, frame: pl.DataFrame) -> pl.Series:
         rows = frame.select(old(self.name, part) for part in self.parts).rows()

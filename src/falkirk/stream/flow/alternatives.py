@@ -15,8 +15,8 @@ _WINDOWS = (
     '.key_by("id").process(…)'
 )
 _JOIN = (
-    '.join(other, on="id", how="left") for two streams, or .lookup(flow.table("customers", key="id", value=…)) for the rows '
-    "of a table as they are when a row comes"
+    '.lookup(flow.table("customers", key="id", value=…)), which joins a stream with a table. A join of two streams is not '
+    'implemented yet; state can hold what waits for its partner: .concat(…).key_by("id").process(…)'
 )
 _AGG = '.group_by("id").agg(n=fk.len(), total=fk.sum("price"))'
 
@@ -45,7 +45,8 @@ STREAM = {
         "group_by_dynamic tumble resample rolling"
     ),
     _JOIN: (
-        "left_join leftJoin inner_join outer_join interval_join join_asof join_interval join_latest coGroup merge_asof"
+        "join left_join leftJoin inner_join outer_join interval_join join_asof join_interval join_latest coGroup "
+        "merge_asof"
     ),
     'flow.table(grouped_stream, key="id"), or flow.table("topic", key="id", value=…)': "to_table toTable table",
     '.sink("topic", value=fk.Json())': (
