@@ -126,6 +126,25 @@ def test_a_watermark_that_jumps_over_many_windows_completes_all_of_them(monkeypa
     assert len(table_of(app)) == 101
 
 
+@pytest.mark.parametrize("at_once", [7, 20_000])
+def test_the_values_of_aggregates_go_with_their_window(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(window_group, "AT_ONCE", at_once)
+    flow = fk.Flow("f")
+    rows = flow.source("rows", key=None, value=VALUE, time="at", late="0s")
+    found = rows.group_by("g", fk.tumbling("at", "10ms"), id="w").agg(kinds=fk.n_unique("id"))
+    found.final().sink("final", value=fk.Json())
+    app = fk.testing.App(flow)
+    sent_to(app, [(0, at) for at in range(1, 101)])
+    app.run()
+    sent_to(app, [(0, 5_000)], 100)
+    app.run()
+    assert [row["kinds"] for row in app.sinks["final"].rows if row] == [5, 4, *[5] * 18, 1]
+    (task,) = [task for task in app._worker().tasks if task.bound.stage.id == "w"]
+    keys = [key for key, _ in task.owned.opened().scan(b"", b"\xff" * 8)]
+    # What is left: the group, its one value and its end of the last window, and the watermark.
+    assert len(keys) == 4
+
+
 def test_a_sender_that_is_silent_holds_back_windows_until_it_is_idle_and_its_rows_are_late_then() -> None:
     app = fk.testing.App(totals(fk.tumbling("at", "10ms"), 0, idle="1m"), partitions=3)
     sent_to(app, [(0, 5), (1, 6), (0, 50), (1, 40)])

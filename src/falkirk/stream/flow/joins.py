@@ -101,11 +101,9 @@ def check_one_writer(before: op.Operator, key: Key, where: str) -> None:
         found = found.inputs[0]
     if not isinstance(found, op.Join):
         return
-    if (
-        found.root != before.root
-        or before.partitioned is None
-        or not set(before.partitioned.columns) <= set(key.columns)
-    ):
+    placed = before.partitioned if found.root == before.root else None
+    in_key = placed is not None and set(placed.columns) <= set(key.columns)
+    if not in_key and (found is not before or set(key.columns) != set(before.schema)):
         raise DefinitionError(
             f"the sink's key {', '.join(key.columns)} does not contain the key of {found.kind} {found.id!r}: several tasks "
             "would write it, in any order",

@@ -139,7 +139,8 @@ class GroupRunner(ResultRunner):
         self.key_schema = pl.Schema({c: group.schema[c] for c in group.state_columns})
         (self.no_state,) = encode_values(self.schema, frame_of([{}], self.schema))
         self.multisets = [
-            Multiset(b, group.columns, tables[b.name], group.where, weighted=self.retracts) for b in group.multisets
+            Multiset(b, group.columns, self.key_schema, tables[b.name], group.where, weighted=self.retracts)
+            for b in group.multisets
         ]
 
     def step(self, run: StepRun, *inputs: Flowing | None) -> Updates | None:

@@ -8,7 +8,7 @@ No encoding of a value is a prefix of another. So complements sort exactly in th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +44,18 @@ def check_counts(counts: pl.Series, counted: pl.DataFrame, where: str) -> None:
 class Multiset:
     """The values of one aggregate."""
 
-    def __init__(self, bound: OfValues, columns: tuple[str, ...], table: int, where: str, *, weighted: bool) -> None:
-        self.bound, self.columns, self.table = bound, list(columns), table
+    def __init__(
+        self,
+        bound: OfValues,
+        columns: Sequence[str],
+        in_state: Iterable[str],
+        table: int,
+        where: str,
+        *,
+        weighted: bool,
+    ) -> None:
+        """`in_state`: the columns of the group as they follow each other in keys of state."""
+        self.bound, self.columns, self.in_state, self.table = bound, list(columns), list(in_state), table
         self.where = f"{bound.name} of {where}"
         self.value = pl.Schema(bound.valued)
         self.stored = list(bound.valued) if bound.restored else []
@@ -71,7 +81,7 @@ class Multiset:
             .filter(pl.col(_WEIGHT) != 0)
             .join(keys.with_row_index(_GROUP), on=self.columns, how="left", nulls_equal=True, maintain_order="left")
         )
-        prefixes = encode_keys(self.table, shards, keys.get_columns())
+        prefixes = encode_keys(self.table, shards, [keys[c] for c in self.in_state])
         values = changes.select(pl.col(n).alias(c) for n, c in zip(self.names, self.value, strict=True))
         order = self._order(values)
         had = self._count(state, [prefixes[g] + tail for g, tail in zip(changes[_GROUP], order, strict=True)], changes)

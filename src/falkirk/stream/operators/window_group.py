@@ -10,8 +10,9 @@ state      (window_end, other columns of the group) → as any group's: those of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import ClassVar
 
 import numpy as np
@@ -30,7 +31,7 @@ from falkirk.stream.operators.windows import per_milli
 
 ENDS = ".ends"
 AT_ONCE = 20_000
-"""Groups of complete windows that one step deletes, at most. The next step goes on."""
+"""Entries of complete windows that one step deletes, about. The next step goes on."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -117,30 +118,33 @@ class WindowGroupRunner(GroupRunner):
         first, last = self.more + b"\0", encode_key(self.ends, self.first_shard, [watermark + 1])
         complete = list(state.scan(first, last))
         found: list[tuple[bytes, bytes]] = []
-        over: list[bytes] = []
+        gone: list[bytes] = []
+        over = 0
         for key, bits in complete:
-            if len(found) == AT_ONCE:
+            end = decode_key(key)[2][0]
+            groups = list(islice(self._under(state, self.table, end, bits), AT_ONCE - len(gone)))
+            found += groups
+            gone += [k for k, _ in groups]
+            for multiset in self.multisets:
+                values = islice(self._under(state, multiset.table, end, bits), AT_ONCE - len(gone))
+                gone += [k for k, _ in values]
+            if len(gone) == AT_ONCE:
                 break
-            for prefix in self._prefixes(decode_key(key)[2][0], bits):
-                for pair in state.scan(prefix, prefix_end(prefix)):
-                    if len(found) == AT_ONCE:
-                        break
-                    found.append(pair)
-            if len(found) < AT_ONCE:
-                over.append(key)
-        left = len(over) < len(complete)
+            gone.append(key)
+            over += 1
+        left = over < len(complete)
         if left != (self.wake_at(state) is not None):
             state.put([self.more], [b"" if left else None])
-        gone = [*over, *(key for key, _ in found)]
         state.put(gone, [None] * len(gone))
         if found:
             run.closed[self.group] = lambda: self._final(found)
 
-    def _prefixes(self, end: object, bits: bytes) -> list[bytes]:
-        """The beginnings of the keys of one window's groups, one for each shard that has any."""
+    def _under(self, state: State, table: int, end: object, bits: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The pairs of a table that belong to the groups of one window, in the shards that have any."""
         shards = np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8)))
-        column = pl.Series([end], dtype=pl.Int64) * self.unit
-        return encode_keys(self.table, shards, [column.cast(self.dtype).new_from_index(0, len(shards))])
+        column = (pl.Series([end], dtype=pl.Int64) * self.unit).cast(self.dtype).new_from_index(0, len(shards))
+        for prefix in encode_keys(table, shards, [column]):
+            yield from state.scan(prefix, prefix_end(prefix))
 
     def _final(self, pairs: Sequence[tuple[bytes, bytes]]) -> Batch:
         """The results of complete windows, in the order of their ends."""

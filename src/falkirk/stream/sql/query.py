@@ -113,7 +113,9 @@ class Compiler:
             raise self.text.error(node, "there is no from", "a query reads at least one stream: select … from bids")
         relation = self._source(clause.this, tables, ids)
         if joins := node.args.get("joins"):
-            raise self.text.error(joins[0].this, "joins are not supported yet", "join in Python: flow.sql(…, both=left.join(right, on=…))")
+            raise self.text.error(
+                joins[0].this, "joins are not supported yet", "join in Python: flow.sql(…, both=left.join(right, on=…))"
+            )
         return relation
 
     def _source(self, node: exp.Expr, tables: Tables, ids: Ids) -> Relation:
