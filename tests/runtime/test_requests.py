@@ -82,7 +82,7 @@ def turned(heard: CurrentRequests | None, ear: RequestListener | None = None) ->
     worker, around = Worker.__new__(Worker), Around(heard)
     parts = ("_membership", "_orphans", "_committer", "maintenance")
     worker.__dict__ |= dict.fromkeys(parts, around) | {
-        "_ear": ear or around,
+        "_ear": ear or around, "_files": around,
         "_vigils": [around], "_time": SimpleNamespace(now=lambda: 0), "_aborts": SimpleNamespace(waiting=lambda: False),
         "pipeline": SimpleNamespace(staged={}), "_commit": None, "_upkeep_at": 0.0,
         "_assignment": SimpleNamespace(running={}, take_over=around.take_over), "_settle": lambda *, wait: None,

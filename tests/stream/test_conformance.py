@@ -82,7 +82,7 @@ CHANGING: dict[str, Build] = {
         .agg(
             kinds=fk.n_unique("v"),
             var=fk.var("v"),
-            std=fk.std(fk.col("v") / 10),
+            std=fk.std(fk.col("v") / 8),  # Polars divides one row by 10 otherwise than several
             any=fk.any(fk.col("v") > 3),
             all=fk.all(fk.col("v") > 1),
             first=fk.first("v", by=fk.col("v") % 3),
@@ -168,7 +168,7 @@ def test_every_registered_operator_is_tried() -> None:
     # Sources are read, not run, and give late rows; sinks and routes write records. They have tests of their own.
     # What depends on a watermark is compared with SQL (`test_windows.py`).
     timed = {op.Late, op.Windows, op.WindowGroup, op.Final}
-    assert tried == registered() - timed - {op.Source, op.TableSource, op.Sink, op.Route}
+    assert tried == registered() - timed - {op.Source, op.TableSource, op.Sink, op.ParquetSink, op.Route}
 
 
 @pytest.mark.parametrize("name", [*(n for n in APPEND if n != "shared lookup"), *CHANGING])

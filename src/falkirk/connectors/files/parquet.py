@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import msgspec
 import polars as pl
-import pyarrow.parquet as pq
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.outlets import Chunk
@@ -94,6 +93,8 @@ class ParquetOutlet:
 def made_of(data: bytes, name: str) -> Made:
     """What a file says of itself, by its footer. Raises StateError if it says nothing."""
     try:
+        import pyarrow.parquet as pq  # only a flow with such a sink waits for it
+
         return msgspec.json.decode(pq.read_metadata(BytesIO(data)).metadata[b"falkirk"], type=Made)
     except (msgspec.MsgspecError, ValueError, OSError, KeyError, TypeError) as error:
         raise StateError(

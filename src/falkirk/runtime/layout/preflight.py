@@ -178,6 +178,7 @@ def topics_to_make(
 
     sizes: dict[str, int] = {}
     writers = {output.topic: stage.id for stage in plan.stages for output in stage.outputs}
+    read = {i.topic for stage in plan.stages for i in stage.inputs}
     for stage in plan.stages:
         # All edges into a stage have the same number of partitions, however many tasks write them.
         edges = [i.topic for i in stage.inputs if i.kind == "edge"]
@@ -186,9 +187,9 @@ def topics_to_make(
             want(topic, known[0] if known else max(sizes[writers[each]] for each in edges), {**LOG, **room})
         sizes[stage.id] = size = stage_size(stage, counts, (were or {}).get(stage.id))
         for output in stage.outputs:
-            if output.kind == "edge":
-                continue
-            config = {"sink": dated, "dead_letters": {**FOREVER, **room, **dated}}[output.kind]
+            if output.kind == "edge" and output.topic in read:
+                continue  # whoever reads it decides
+            config = {"sink": dated, "edge": {**LOG, **room}, "dead_letters": {**FOREVER, **room, **dated}}[output.kind]
             want(output.topic, 1 if output.kind == "dead_letters" else size, config)
         for topic in logs_of(stage, plan.app, settings.prefix):
             want(topic, size, {**COMPACTED, **room})

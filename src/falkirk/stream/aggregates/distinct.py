@@ -97,7 +97,7 @@ class ListedNUnique(Bound):
 def n_unique(of: IntoExpr) -> NUnique:
     """The number of different values of a column or row-wise expression: Int64. Null is a value.
 
-    Exact. State: every value of the group. `fk.approx_n_unique` keeps a few kilobytes instead. Raises DefinitionError in
+    Exact. State: every value of the group. Raises DefinitionError in
     `agg` for a column whose values cannot be compared.
 
     >>> import falkirk as fk

@@ -10,13 +10,12 @@ import difflib
 from collections.abc import Callable, Mapping
 
 _WINDOWS = (
-    'a column with the window\'s start: .with_columns(hour=fk.col("at").dt.truncate("1h")), then .group_by("id", "hour"). '
-    "Windows that end by themselves are not implemented yet; timers can end them: "
-    '.key_by("id").process(…)'
+    '.group_by("id", fk.tumbling("at", "1h")) or fk.hopping, then .agg(…), and .final() for each window once. Sessions are '
+    'not implemented yet; timers can end them: .key_by("id").process(…)'
 )
 _JOIN = (
-    '.lookup(flow.table("customers", key="id", value=…)), which joins a stream with a table. A join of two streams is not '
-    'implemented yet; state can hold what waits for its partner: .concat(…).key_by("id").process(…)'
+    '.join(other, on="id", how="left") for two streams, or .lookup(flow.table("customers", key="id", value=…)) for the rows '
+    "of a table as they are when a row comes"
 )
 _AGG = '.group_by("id").agg(n=fk.len(), total=fk.sum("price"))'
 
@@ -45,8 +44,7 @@ STREAM = {
         "group_by_dynamic tumble resample rolling"
     ),
     _JOIN: (
-        "join left_join leftJoin inner_join outer_join interval_join join_asof join_interval join_latest coGroup "
-        "merge_asof"
+        "left_join leftJoin inner_join outer_join interval_join join_asof join_interval join_latest coGroup merge_asof"
     ),
     'flow.table(grouped_stream, key="id"), or flow.table("topic", key="id", value=…)': "to_table toTable table",
     '.sink("topic", value=fk.Json())': (
@@ -137,7 +135,7 @@ NAMES = {
     "fk.Json": "JSON json Jsonl JsonFormat",
     "fk.EagerCheckpoint() or fk.LazyCheckpoint()": "Checkpoint Eager Lazy eager lazy Regime",
     "flow.run(…), or falkirk run app:flow": "run execute start",
-    _WINDOWS: "tumbling hopping session window sliding Tumbling Window",
+    _WINDOWS: "session window sliding Tumbling Window",
     _JOIN: "join",
 }
 
