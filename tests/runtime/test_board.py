@@ -57,7 +57,7 @@ class Time:
 
 
 def running(task: int, end: int, mark: int, rows: int = 0) -> TaskReport:
-    return TaskReport(f"stats/{task}", "running", 41, rows, 1, 7, 3.0, (end,), (mark,), skipped=2)
+    return TaskReport(f"stats/{task}", "running", 41, rows, 1, 7, 3.0, (end,), (mark,), skipped=2, late=3)
 
 
 def rolling(task: int, done: int, total: int) -> TaskReport:

@@ -94,6 +94,7 @@ def test_what_reports_say_is_summed_up(metrics: Metrics, tell: Tell) -> None:
     assert found["falkirk_records_read_total stats stats/1"] == 50
     assert found["falkirk_dead_letters_total stats stats/0"] == 2
     assert found["falkirk_skipped_total stats stats/0"] == 4
+    assert found["falkirk_late_rows_total stats stats/0"] == 6
     assert found["falkirk_lag_records stats stats/0"] == 0
     assert found["falkirk_lag_records stats stats/1"] == 10
     assert found["falkirk_step stats stats/0"] == 41

@@ -147,6 +147,8 @@ class ClosedStep:
     """Ends of the division in topics of the app's own cluster, for people's tools; never read by Falkirk."""
     rows: int = 0
     """Rows that it read; they bound a step, since a record of an edge holds many."""
+    late: int = 0
+    """Rows that came too late."""
     failed: Cause | None = None
     """Why its transaction failed, if it did."""
 

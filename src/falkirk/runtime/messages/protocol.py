@@ -74,6 +74,8 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """What it waits for, and since when."""
     skipped: int = 0
     """Of `rows`, the failed ones that were left out."""
+    late: int = 0
+    """Rows that came too late (`late=` of a source)."""
     answers: str = ""
     """The last `falkirk checkpoint` for which a version is in the checkpoint store; without state: the last heard."""
     copied: int = -1
@@ -145,14 +147,16 @@ def merged(reports: Sequence[Report]) -> Report:
     rows: Counter[str] = Counter()
     dead: Counter[str] = Counter()
     skipped: Counter[str] = Counter()
+    late: Counter[str] = Counter()
     for report in reports:
         rows.update({t.task: t.rows for t in report.tasks})
         dead.update({t.task: t.dead for t in report.tasks})
         skipped.update({t.task: t.skipped for t in report.tasks})
+        late.update({t.task: t.late for t in report.tasks})
     return msgspec.structs.replace(
         last,
         tasks=[
-            msgspec.structs.replace(t, rows=rows[t.task], dead=dead[t.task], skipped=skipped[t.task])
+            msgspec.structs.replace(t, rows=rows[t.task], dead=dead[t.task], skipped=skipped[t.task], late=late[t.task])
             for t in last.tasks
         ],
         seconds=_active_seconds(reports),

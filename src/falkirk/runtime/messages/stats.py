@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
 
+from falkirk.checkpoint.records import StepRecord
 from falkirk.runtime.messages.protocol import BOUNDS
 
 
@@ -45,6 +46,18 @@ class Stats:
     """Committed to the dead letters."""
     skipped: Counter[str] = field(default_factory=Counter)
     """Failed, and left out."""
+    late: Counter[str] = field(default_factory=Counter)
+    """Rows that came too late."""
     rounds: Durations = field(default_factory=Durations)
     """The time to close steps, each time."""
     commits: Durations = field(default_factory=Durations)
+
+    def committed(self, record: StepRecord, late: int) -> None:
+        """A step has been committed."""
+        for counter, count in (
+            (self.rows, record.rows),
+            (self.dead, record.dead),
+            (self.skipped, record.skipped),
+            (self.late, late),
+        ):
+            counter[record.task] += count

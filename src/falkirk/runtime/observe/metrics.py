@@ -48,6 +48,7 @@ class Metrics(Collector):
         self._rows: Counter[str] = Counter()
         self._dead: Counter[str] = Counter()
         self._skipped: Counter[str] = Counter()
+        self._late: Counter[str] = Counter()
         self._restarts: Counter[int] = Counter()
         self._epochs: Counter[tuple[str, str]] = Counter()
         self._commits: Counter[int] = Counter()
@@ -91,6 +92,7 @@ class Metrics(Collector):
             self._rows[task.task] += task.rows
             self._dead[task.task] += task.dead
             self._skipped[task.task] += task.skipped
+            self._late[task.task] += task.late
         self._steps.setdefault(report.slot, Times()).add(report.step_times, report.step_ms)
         self._transactions.setdefault(report.slot, Times()).add(report.commit_times, report.commit_ms)
 
@@ -154,7 +156,11 @@ class Metrics(Collector):
         skipped = CounterMetricFamily(
             "falkirk_skipped", "Records or rows that failed and were left out (fk.Skip).", labels=TASK
         )
-        for total, by_task in ((read, self._rows), (dead, self._dead), (skipped, self._skipped)):
+        late = CounterMetricFamily(
+            "falkirk_late_rows", "Rows that came later than their source's late= allows.", labels=TASK
+        )
+        counted = (read, self._rows), (dead, self._dead), (skipped, self._skipped), (late, self._late)
+        for total, by_task in counted:
             for name, value in by_task.items():
                 total.add_metric(_task(name), value)
         running = GaugeMetricFamily(
@@ -181,7 +187,7 @@ class Metrics(Collector):
             if runs and task.version:
                 versions.add_metric(labels, task.version)
                 age.add_metric(labels, task.behind)
-        return [read, dead, skipped, running, behind, step, versions, age]
+        return [read, dead, skipped, late, running, behind, step, versions, age]
 
     def _of_workers(self) -> Iterable[Metric]:
         phases = Counter(worker.phase for worker in self._board.workers.values())

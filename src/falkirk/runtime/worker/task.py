@@ -239,7 +239,7 @@ class RunningTask:
             dead=result.dead,
             skipped=result.skipped,
         )
-        step.rows = rows
+        step.rows, step.late = rows, result.late
         self._joined |= {i.place: new[i.partition] for i in self.bound.inputs if i.partition in new}
         return step
 

@@ -25,6 +25,7 @@ from falkirk.runtime.observe.traces import traces_of
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.runtime.worker.worker import Worker, owner_of
 from falkirk.state.rocks import RocksStore
+from falkirk.wording import counted
 
 PERIOD = 1.0
 """Seconds between two reports."""
@@ -99,6 +100,11 @@ class Reporter:
         for task, count in stats.skipped.items():
             if count:
                 logger.warning("task %s: %s failed and were skipped, because of on_error=", task, f"{count:,}")
+        for task, count in stats.late.items():
+            if count:
+                logger.warning(
+                    "task %s: %s came too late (late= of its source): see .late", task, counted(count, "row")
+                )
         tasks = [self._running(t, stats) for t in list(worker.tasks.values())]
         tasks += [self._taken_over(owned) for owned in worker.recovering()]
         self._say(
@@ -141,6 +147,7 @@ class Reporter:
             tuple(at[i.partition] for i in inputs),
             tuple(marks.get(i.place, at[i.partition]) for i in inputs),
             skipped=stats.skipped[name],
+            late=stats.late[name],
             answers=upkeep.answered,
             copied=upkeep.copied,
             done=task.rebuilt[0] if rebuilds else 0,

@@ -290,10 +290,8 @@ class Worker:
         took = time.monotonic() - self._commit_began
         self.stats.commits.add(took)
         self._learn(steps, fates, took)
-        for record in (s.record for s, fate in zip(steps, fates, strict=True) if fate is Fate.COMMITTED):
-            self.stats.rows[record.task] += record.rows
-            self.stats.dead[record.task] += record.dead
-            self.stats.skipped[record.task] += record.skipped
+        for step in (s for s, fate in zip(steps, fates, strict=True) if fate is Fate.COMMITTED):
+            self.stats.committed(step.record, step.late)
         rewound = self.pipeline.settle(steps, fates)
         self.maintenance.committed([s for s, fate in zip(steps, fates, strict=True) if fate is Fate.COMMITTED])
         for owned in rewound:
