@@ -269,7 +269,7 @@ def lay_out(
             inputs = tuple(
                 BoundInput(i, place, InputPartition.at(place, infos[i.topic].id))
                 for i in stage.inputs
-                for q in (range(p, infos[i.topic].partitions, sizes[stage.id]) if i.loose else (p,))
+                for q in i.read_by(p, sizes[stage.id], infos[i.topic].partitions)
                 for place in [TopicPartition(i.topic, q)]
             )
             made = shadows.get(stage.id)

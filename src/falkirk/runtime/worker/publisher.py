@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from falkirk.cadence import Cadence
 from falkirk.checkpoint import driver
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.outlets import Outlet, publish
@@ -52,6 +53,8 @@ class Publisher:
 
     def __init__(self, app: App, cluster: Cluster) -> None:
         self._app, self._cluster = app, cluster
+        self._needed = bool(places_of(app.tasks))
+        """Whether any task of the app has such a sink."""
         self._outlets: dict[str, ParquetOutlet] = {}
         self._due: dict[TopicPartition, Due] = {}
         self._thread: threading.Thread | None = None
@@ -61,14 +64,13 @@ class Publisher:
         self._turn: tuple[str, float] | None = None
         """What is being asked now, and since when."""
         self._outage: tuple[datetime, FalkirkError] | None = None
-        self._told = -REMIND
+        self._reminders = Cadence(after=0, every=REMIND)
 
     def tick(self, tasks: Collection[RunningTask]) -> None:
         """Publish for these tasks from now on. Raises what has ended the thread. Waits for nothing."""
         if self._failed is not None:
             raise self._failed
-        wanted = places_of(task.bound for task in tasks)
-        if wanted or self._due:
+        if self._needed and ((wanted := places_of(task.bound for task in tasks)) or self._due):
             self._follow(wanted)
 
     def _follow(self, wanted: Mapping[TopicPartition, Output]) -> None:
@@ -158,8 +160,7 @@ class Publisher:
     def _lost(self, error: FalkirkError) -> None:
         since = datetime.now(UTC) if self._outage is None else self._outage[0]
         self._outage = (since, error)
-        if time.monotonic() - self._told >= REMIND:
-            self._told = time.monotonic()
+        if self._reminders.due(time.monotonic()):
             logger.warning("%s; retrying; nothing is lost: the rows wait in Kafka", _words(since, error),
                            extra={"where": error.where, "hint": error.hint})  # fmt: skip
 
@@ -168,7 +169,7 @@ class Publisher:
             logger.warning(
                 "files are written again; they had to wait since %s", f"{self._outage[0]:%Y-%m-%d %H:%M:%SZ}"
             )
-            self._outage, self._told = None, -REMIND
+            self._outage, self._reminders = None, Cadence(after=0, every=REMIND)
 
 
 def publish_rest(app: App, cluster: Cluster, seconds: float = REST) -> None:

@@ -21,6 +21,16 @@ class Argument(NamedTuple):
     dtype: pl.DataType
 
 
+def physical(dtype: pl.DataType) -> pl.DataType:
+    """The type of a column in keys and values of state."""
+    return pl.Int128() if isinstance(dtype, pl.Decimal) else dtype
+
+
+def in_state(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """A column of this type, as keys and values of state have it."""
+    return column.to_physical() if isinstance(dtype, pl.Decimal) else column
+
+
 def checked_argument(kind: str, of: IntoExpr, context: Context) -> Argument:
     """Raises DefinitionError unless it is one column or one row-wise expression."""
     where = f"{kind} in {context.where}"

@@ -22,6 +22,9 @@ import polars as pl
 
 from falkirk.stream.definition.expressions import bare_column
 
+NEVER_ADDED = "a function of a grouped result must give the same rows for the same row, whenever it is called"
+"""The hint for rows that are retracted, but were never added."""
+
 
 @dataclass(frozen=True, slots=True)
 class Context:

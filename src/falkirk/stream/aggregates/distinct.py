@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from falkirk.state.codec import check_key_type
-from falkirk.stream.aggregates.arguments import Argument, checked_argument
+from falkirk.stream.aggregates.arguments import Argument, checked_argument, in_state, physical
 from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context, new, old
 from falkirk.stream.aggregates.builtin import add
-from falkirk.stream.aggregates.ordered import physical
 from falkirk.stream.aggregates.values import Counted, OfValues
 from falkirk.stream.definition.expressions import IntoExpr
 
@@ -47,8 +46,7 @@ class BoundNUnique(OfValues):
         return [self.argument().is_null(), self.argument()]
 
     def argument(self, name: str = "x") -> pl.Expr:
-        column = super().argument(name)
-        return column.to_physical() if isinstance(self.x.dtype, pl.Decimal) else column
+        return in_state(super().argument(name), self.x.dtype)
 
     def of_values(self, counted: Counted, before: pl.DataFrame) -> Mapping[str, pl.Series]:
         change = (counted.after > 0).cast(pl.Int64) - (counted.before > 0).cast(pl.Int64)
@@ -97,8 +95,7 @@ class ListedNUnique(Bound):
 def n_unique(of: IntoExpr) -> NUnique:
     """The number of different values of a column or row-wise expression: Int64. Null is a value.
 
-    Exact. State: every value of the group. Raises DefinitionError in
-    `agg` for a column whose values cannot be compared.
+    Exact. State: every value of the group. Raises DefinitionError in `agg` for a column whose values cannot be compared.
 
     >>> import falkirk as fk
     >>> bids = fk.Flow("example").source("bids", key="auction", value=fk.Json({"auction": int, "by": str}))

@@ -15,7 +15,7 @@ import polars as pl
 from falkirk.errors import DefinitionError
 from falkirk.state.codec import check_value_type, decode_values, encode_values
 from falkirk.stream.aggregates.arguments import Argument, checked_argument
-from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context, GroupError, new, old
+from falkirk.stream.aggregates.bound import NEVER_ADDED, AggregateLike, Bound, Context, GroupError, new, old
 from falkirk.stream.definition.expressions import IntoExpr
 
 _pack = msgspec.msgpack.encode
@@ -107,7 +107,7 @@ class BoundCollect(Bound):
             raise GroupError(
                 wrong["group"][0],
                 f"{wrong['x'][0]!r} is retracted from {self.name}, but was never added",
-                "a function of a grouped result must give the same rows for the same row, whenever it is called",
+                NEVER_ADDED,
             )
         sizes = values.group_by("group", maintain_order=True).agg(pl.col("weight").sum())
         if (large := sizes.filter(pl.col("weight") > self.limit)).height:

@@ -15,7 +15,7 @@ import polars as pl
 
 from falkirk.state.cells import as_decimal
 from falkirk.state.codec import check_key_type
-from falkirk.stream.aggregates.arguments import Argument, checked_argument
+from falkirk.stream.aggregates.arguments import Argument, checked_argument, in_state, physical
 from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context, new, old
 from falkirk.stream.aggregates.values import BoundBest
 from falkirk.stream.definition.expressions import IntoExpr
@@ -54,8 +54,7 @@ class BoundOrdered(BoundBest):
         return [by.fill_nan(None) if self.by.is_float() else by, self.argument("x")]
 
     def argument(self, name: str = "x") -> pl.Expr:
-        column = super().argument(name)
-        return column.to_physical() if isinstance(self.by if name == "by" else self.dtype, pl.Decimal) else column
+        return in_state(super().argument(name), self.by if name == "by" else self.dtype)
 
     def partial(self, weight: pl.Expr | None) -> Mapping[str, pl.Expr]:
         if weight is not None:
@@ -84,11 +83,6 @@ class BoundOrdered(BoundBest):
         return (
             as_decimal(column, self.dtype.scale, self.dtype.precision) if isinstance(self.dtype, pl.Decimal) else column
         )
-
-
-def physical(dtype: pl.DataType) -> pl.DataType:
-    """The type of a column in keys and values of state."""
-    return pl.Int128() if isinstance(dtype, pl.Decimal) else dtype
 
 
 def first(of: IntoExpr, *, by: IntoExpr) -> Ordered:

@@ -80,10 +80,9 @@ class TaskTimes:
 
 
 def read_by(stage: PhysicalStage, partition: int, tasks: int, layout: Layout) -> Mapping[str, list[tuple[str, int]]]:
-    """The partitions that a task reads, by input (as `falkirk.runtime.app.app.lay_out` divides them)."""
+    """The existing partitions that a task reads, by input."""
     found: dict[str, list[tuple[str, int]]] = {}
     for i in stage.inputs:
         count = layout.partitions.get(i.topic, 0)
-        numbers = range(partition, count, tasks) if i.loose else range(partition, min(partition + 1, count))
-        found.setdefault(i.id, []).extend((i.topic, n) for n in numbers)
+        found.setdefault(i.id, []).extend((i.topic, n) for n in i.read_by(partition, tasks, count) if n < count)
     return found

@@ -152,7 +152,7 @@ class SentTimes:
     def __init__(self, key: bytes, task: int, tasks: int, receivers: int) -> None:
         self.key, self.task, self.tasks = key, task, tasks
         self.gap = 0 if receivers <= FEW else 2 * receivers
-        """Milliseconds of event time by which it moves, or of the clock that pass, before it is said again."""
+        """It is sent again when the watermark has moved by so many milliseconds, or the clock has."""
 
     def begun(self, found: Times | None, clock: int) -> Times:
         """What was said last, at the start of a step."""

@@ -35,6 +35,10 @@ class Input:
     loose: bool = False
     """Whether rows of one key need not be in one task. Its partitions then go to the stage's tasks round-robin."""
 
+    def read_by(self, task: int, tasks: int, partitions: int) -> range:
+        """The topic's partitions that one of the stage's tasks reads."""
+        return range(task, partitions, tasks) if self.loose else range(task, task + 1)
+
     @property
     def resolved(self) -> bool:
         """Whether it is a topic. If not, it is a pattern whose topics are not known yet."""

@@ -23,7 +23,7 @@ class Lateness(NamedTuple):
 
     def __str__(self) -> str:
         late, idle = (None if n is None else duration_text(timedelta(milliseconds=n)) for n in self)
-        return f"up to {late if self.late else '0s'} late{f', idle after {idle}' if idle else ''}"
+        return f"up to {late} late{f', idle after {idle}' if idle else ''}"
 
 
 def check_time(column: str, schema: pl.Schema, where: str) -> None:

@@ -89,4 +89,4 @@ def _offset(offset: DurationLike | None, where: str) -> int:
 
 
 def _text(length: int) -> str:
-    return duration_text(timedelta(milliseconds=length)) if length else "0s"
+    return duration_text(timedelta(milliseconds=length))

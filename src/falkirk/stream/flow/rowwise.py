@@ -282,8 +282,7 @@ class RowWise(Generic[RowT_co]):
     @property
     def _source(self) -> op.Operator:
         """The stream's operator; the source, if it is the exchange that repartition=True adds after it."""
-        source = self._op.inputs[0] if isinstance(self._op, op.Repartition) else None
-        return source if isinstance(source, op.Source) and not source.checked else self._op
+        return (self._op.added_for or self._op) if isinstance(self._op, op.Repartition) else self._op
 
     def _function(
         self, kind: type[Any], function: Callable[..., Any], returns: SchemaLike | None, on_error: OnError | None

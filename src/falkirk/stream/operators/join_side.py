@@ -16,12 +16,12 @@ from falkirk.errors import UserCodeError
 from falkirk.state.codec import decode_keys, decode_values, encode_keys, encode_values
 from falkirk.state.indexed import BLOCK, Block, Index
 from falkirk.state.shards import murmur2, shard_of
+from falkirk.stream.aggregates.bound import NEVER_ADDED
 from falkirk.stream.dataflow.batch import TS, WEIGHT, chosen, everywhere
 from falkirk.stream.dataflow.operator import Flowing, TaskContext, joined
 from falkirk.stream.dataflow.partitioners import some_keys
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.formats import Key
-from falkirk.stream.operators.multiset import NEVER_ADDED
 
 Numbers = npt.NDArray[np.int64]
 

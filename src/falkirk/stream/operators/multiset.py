@@ -16,15 +16,13 @@ import polars as pl
 
 from falkirk.errors import UserCodeError
 from falkirk.state.codec import decode_values, encode_key, encode_keys, encode_values, prefix_end
-from falkirk.stream.aggregates.bound import new
+from falkirk.stream.aggregates.bound import NEVER_ADDED, new
 from falkirk.stream.aggregates.values import Counted, OfValues
 from falkirk.stream.dataflow.batch import WEIGHT
 from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.operator import RESERVED
 from falkirk.stream.definition.frames import frame_of
 
-NEVER_ADDED = "a function of a grouped result must give the same rows for the same row, whenever it is called"
-"""The hint for rows that are retracted, but were never added."""
 _VALUE, _ROWS, _WEIGHT, _GROUP = (f"{RESERVED}.{name}" for name in ("value.", "rows", "weight", "group"))
 """Columns beside those of the group, which may have any other name."""
 _COMPLEMENT = bytes(range(255, -1, -1))

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskContext
 from falkirk.stream.formats import Key
+from falkirk.stream.operators.source import Source
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -17,6 +18,12 @@ class Repartition(Operator):
     kind: ClassVar[str] = "repartition"
     row_wise: ClassVar[bool] = True
     key: Key
+
+    @property
+    def added_for(self) -> Source | None:
+        """The source, if this is the exchange that repartition=True adds after it."""
+        (before,) = self.inputs
+        return before if isinstance(before, Source) and not before.checked else None
 
     def reads(self, port: int, needed: Set[str]) -> Set[str]:
         return needed | set(self.key.columns)

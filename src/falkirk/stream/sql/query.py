@@ -57,8 +57,8 @@ def _of_flow(flow: Flow) -> dict[str, Stream[Any]]:
     """What a flow has under an id: sources, and operators with state."""
     named: dict[str, op.Operator] = {}
     for operator in flow.graph.operators:
-        if isinstance(operator, op.Repartition) and isinstance(source := operator.inputs[0], op.Source):
-            if not source.checked:  # the exchange that repartition=True adds
+        if isinstance(operator, op.Repartition):
+            if (source := operator.added_for) is not None:
                 named[source.id] = operator
         elif isinstance(operator, op.Source) or (operator.stateful and operator.role == "operator"):
             named[operator.id] = operator
