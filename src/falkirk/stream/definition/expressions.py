@@ -86,17 +86,6 @@ def evaluate(
     return native.schema
 
 
-def native(exprs: Sequence[nw.Expr]) -> list[pl.Expr]:
-    """The expressions as Polars expressions. A circuit translates them once, because it takes as long as a small step.
-
-    >>> pl.DataFrame({"a": [1]}).select(native([nw.col("a") + 1])).rows()
-    [(2,)]
-    """
-    namespace: Any = nw.from_native(pl.DataFrame(), eager_only=True).__narwhals_namespace__()
-    translated: list[Any] = [expr._to_compliant_expr(namespace) for expr in exprs]
-    return [expr.native for expr in translated]
-
-
 def columns_read(exprs: Sequence[nw.Expr], schema: pl.Schema) -> frozenset[str]:
     """The columns that expressions may read: all columns, if an expression selects them by a rule."""
     if any(node.kind in _ANY_COLUMN for expr in exprs for node in _walk(expr)):

@@ -12,7 +12,8 @@ import polars as pl
 from falkirk.stream.dataflow.batch import Batch
 from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskContext
 from falkirk.stream.dataflow.step import StepRun
-from falkirk.stream.definition.expressions import columns_read, native, text
+from falkirk.stream.definition.expressions import columns_read, text
+from falkirk.stream.definition.translation import native
 from falkirk.stream.operators.expressing import expressed
 
 
@@ -33,7 +34,7 @@ class Filter(Operator):
         return f"filter: {', '.join(map(text, self.predicates))}"
 
     def runner(self, task: TaskContext) -> Runner:
-        all_true = pl.all_horizontal(native(self.predicates)).alias("all")
+        all_true = pl.all_horizontal(native(self.predicates, self.inputs[0].schema)).alias("all")
 
         def run(run: StepRun, batch: Batch) -> Batch:
             found, batch = expressed(self, run, batch, lambda rows: rows.select(all_true))

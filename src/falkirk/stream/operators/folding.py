@@ -16,7 +16,7 @@ from falkirk.stream.aggregates.bound import Bound, GroupError, new, old
 from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch
 from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.dataflow.step import StepRun
-from falkirk.stream.definition.expressions import native
+from falkirk.stream.definition.translation import native
 from falkirk.stream.operators.expressing import evaluated
 
 ROWS = ""
@@ -30,7 +30,9 @@ class Folding:
         self.group, self.bounds = group, bounds
         self.columns = list(columns)
         self.weighted, self.folds = weighted, all(b.folds for b in bounds)
-        self.computed = native([e.alias(name) for b in bounds for name, e in b.computed.items()])
+        self.computed = native(
+            [e.alias(name) for b in bounds for name, e in b.computed.items()], group.inputs[0].schema
+        )
         weight = pl.col(WEIGHT) if weighted else None
         partials = [e.alias(new(b.name, part)) for b in bounds for part, e in b.partial(weight).items()]
         self.folded = [*partials, pl.col(TS).max()]

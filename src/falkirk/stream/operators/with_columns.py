@@ -9,7 +9,8 @@ from typing import ClassVar
 import narwhals as nw
 
 from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskContext
-from falkirk.stream.definition.expressions import columns_read, native, text
+from falkirk.stream.definition.expressions import columns_read, text
+from falkirk.stream.definition.translation import native
 from falkirk.stream.operators.expressing import columns
 
 
@@ -30,5 +31,5 @@ class WithColumns(Operator):
         return f"{self.kind}: {', '.join(map(text, self.exprs))}"
 
     def runner(self, task: TaskContext) -> Runner:
-        exprs = native(self.exprs)
+        exprs = native(self.exprs, self.inputs[0].schema)
         return RowWise(columns(self, lambda rows: rows.with_columns(exprs)), weighted=self.weighted(task))
