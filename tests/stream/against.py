@@ -45,14 +45,18 @@ class Driven:
 
     def step(self, *changes: Change) -> Counter[Row]:
         """What is left of everything that was emitted, after one more step. Rows are only taken back if they are there."""
-        batches = [self._batch(port, change) for port, change in enumerate(changes)]
-        run = StepRun(StepInput(1, []), self.state, self.circuit.failures)
-        batch = joined([self.circuit.runners[self.operator].step(run, *batches)], weighted=True)
+        batch = self.emitted(*changes)
         if batch is not None:
             for *row, weight in batch.rows.hstack(batch.meta.select(WEIGHT)).rows():
                 self.output[shown(row)] += weight
         assert min(self.output.values(), default=1) >= 0
         return +self.output
+
+    def emitted(self, *changes: Change) -> Batch | None:
+        """What the operator gives in one more step."""
+        batches = [self._batch(port, change) for port, change in enumerate(changes)]
+        run = StepRun(StepInput(1, []), self.state, self.circuit.failures)
+        return joined([self.circuit.runners[self.operator].step(run, *batches)], weighted=True)
 
     def _batch(self, port: int, change: Change) -> Batch | None:
         there, kept = self.inputs[port], []

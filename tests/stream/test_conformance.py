@@ -70,6 +70,8 @@ CHANGING: dict[str, Build] = {
     "join with itself": lambda bids, _: twice_joined(counted(bids)),
     "repartition": lambda bids, _: counted(bids).repartition("v"),
     "unique": lambda bids, _: counted(bids).select("v").unique(),
+    "top_k": lambda bids, _: counted(bids).group_by("k").top_k(2, by="v"),
+    "top_k with rank": lambda bids, _: counted(bids).group_by("k").top_k(3, by="v", reverse=True, rank="rank"),
     "with_regime": lambda bids, _: counted(bids).with_regime(fk.LazyCheckpoint(), id="lazy"),
     "group_by": lambda bids, _: (
         counted(bids)

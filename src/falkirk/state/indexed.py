@@ -235,6 +235,13 @@ def block_of(value: bytes) -> Block:
     return _block(stored.first) if isinstance(stored, Head) else stored
 
 
+def one_block(rows: Block) -> bytes | None:
+    """The stored head of a key with these rows, which are few, in this order; None if there are none."""
+    if not rows:
+        return None
+    return _encode(Head(sum(count for count, _ in rows.values()), len(rows), 1, msgspec.Raw(_encode(rows))))
+
+
 def blocks_of(value: bytes) -> int:
     """The number of blocks of a key, given its stored head."""
     return _head(value).blocks

@@ -133,6 +133,10 @@ FLOWS: dict[str, Callable[[fk.Stream], Built]] = {
     ),
     "unique": lambda s: (s.select("g", "k").unique(), ["g", "k"]),
     "unique of group_by": lambda s: (s.group_by("k", "g").agg(n=fk.len()).select("g", "n").unique(id="kinds"), ["g", "n"]),
+    "top_k": lambda s: (s.group_by("g").top_k(2, by="x", rank="rank"), ["g", "rank"]),
+    "top_k of group_by": lambda s: (
+        s.group_by("k", id="1").agg(g=fk.max("g"), h=fk.sum("f")).group_by("g").top_k(2, by=["h"], reverse=True), "k",
+    ),
     "inner join": lambda s: (s.join(s.filter(fk.col("x") > 0), on="g"), "k"),
     "join by an expression": lambda s: (s.join(s.select("g", "x"), on=fk.col("g") + 1, how="inner"), "k"),
     "full join of group_by": lambda s: (

@@ -57,8 +57,9 @@ STREAM = {
     '.unique() for equal rows, or .group_by("id").agg(last=fk.max("at")) for one row a key': (
         "distinct drop_duplicates dropDuplicates dedup deduplicate"
     ),
-    'fk.min and fk.max of a group: .group_by("id").agg(top=fk.max("price")). A stream has no end by which it '
-    "could be sorted": "sort order_by orderBy sort_values top_k nlargest",
+    'the best rows of a group: .group_by("id").top_k(3, by="price"). A stream has no end by which it could be sorted': (
+        "sort order_by orderBy sort_values top_k bottom_k nlargest nsmallest row_number rank"
+    ),
     "falkirk peek app:flow SINK -n 10, which shows records": "head limit take tail show print display collect peek log",
     'fk.testing.run(flow, {"bids": rows}).sinks["out"].rows, in a test': (
         "to_pandas toPandas to_polars to_list fetchall"
@@ -89,6 +90,7 @@ GROUPED = {
     '.agg(total=fk.sum("price")), and fk.min, fk.max, fk.mean': "sum min max mean avg aggregate",
     '.agg(spread=fk.std("price")), and fk.var, fk.n_unique, fk.any, fk.all': "std var n_unique nunique any all stddev",
     '.agg(last=fk.last("price", by="at")), and fk.first, fk.collect': "first last collect implode",
+    '.top_k(3, by="price"), and with reverse=True the smallest': "head top nlargest nsmallest bottom_k row_number rank",
     ".agg(x=MyAggregate(…)), with a class of fk.Aggregate": "reduce fold apply map",
     'stream.key_by("id").process(…) in place of .group_by("id")': "process update transform scan",
     ".agg(n=fk.len()) first": "filter where select sink to_topic with_columns",

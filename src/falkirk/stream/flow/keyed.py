@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 import polars as pl
@@ -52,7 +52,7 @@ class Grouped:
         line: str,
     ) -> None:
         self._graph, self._before, self._columns = graph, before, columns
-        self._id, self._version, self._line = given or f"by.{'.'.join(columns)}", version, line
+        self._given, self._id, self._version, self._line = given, given or f"by.{'.'.join(columns)}", version, line
         self._migrate = migrate
 
     def agg(self, **aggregates: AggregateLike) -> Stream[Row]:
@@ -103,6 +103,44 @@ class Grouped:
         expire = windows is not None and windows.expire
         group = op.WindowGroup(window=windows.window, **given) if windows and expire else op.Group(**given)
         return Stream(self._graph, self._graph.add(migrated(group, self._migrate), exchange=True))
+
+    def top_k(
+        self,
+        k: int,
+        by: str | Sequence[str],
+        *,
+        reverse: bool | Sequence[bool] = False,
+        rank: str | None = None,
+    ) -> Stream[Row]:
+        """The k rows of each group with the greatest values of `by`, which is a column or several; with `reverse=True` those
+        with the smallest. `reverse` can be a list, with one entry for each column.
+
+        Nulls come last. Rows with equal values are ordered by their other columns, smallest first, in the order of columns.
+        So the result depends only on the rows, and not on their order. A row that comes twice counts twice.
+
+        `rank` names a column to add, with the numbers 1 to k. Without it a step writes fewer changes: a new best row then
+        changes the rank of no other. Like a grouped result, the rows are a table that changes. State: k rows of each group;
+        if the stream can take rows back, all its rows. Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", key="auction", value=fk.Json({"auction": int, "price": int}))
+        >>> best = bids.group_by("auction").top_k(2, by="price", rank="rank")
+        >>> best.sink("best", key=["auction", "rank"], value=fk.Json())
+        >>> rows = [{"auction": 7, "price": price} for price in (90, 120, 100)]
+        >>> [row["price"] for row in fk.testing.run(flow, {"bids": rows}).sinks["best"].table.values()]
+        [120, 100]
+        """
+        from falkirk.stream.flow.streams import Stream
+        from falkirk.stream.flow.tops import top_k
+
+        name = self._given or f"top_k.by.{'.'.join(self._columns)}"
+        if self._migrate:
+            raise DefinitionError(
+                "the state of top_k cannot be migrated", where=f"top_k {name!r} ({self._line})", hint="rebuild it"
+            )
+        made = top_k(self._before, self._line, self._columns, k, by, reverse, rank, name, self._version)
+        return Stream(self._graph, self._graph.add(made, exchange=True))
 
 
 class Keyed(Generic[RowT_co]):

@@ -25,6 +25,7 @@ from falkirk.stream.operators.select import Select
 from falkirk.stream.operators.sink import Sink
 from falkirk.stream.operators.source import Source
 from falkirk.stream.operators.table import TableSource
+from falkirk.stream.operators.top_k import TopK
 from falkirk.stream.operators.window_group import Final, WindowGroup
 from falkirk.stream.operators.windows import Windows
 from falkirk.stream.operators.with_columns import WithColumns
@@ -33,5 +34,5 @@ from falkirk.stream.operators.with_regime import WithRegime
 __all__ = [
     "RESERVED", "Concat", "Earlier", "Errors", "Filter", "Final", "FlatMap", "Graph", "Group", "Join", "Late", "Lookup",
     "Map", "MapBatches", "Operator", "ParquetSink", "Processing", "Repartition", "Route", "Select", "SharedLookup", "Sink",
-    "Source", "TableSource", "WindowGroup", "Windows", "WithColumns", "WithRegime", "connected",
+    "Source", "TableSource", "TopK", "WindowGroup", "Windows", "WithColumns", "WithRegime", "connected",
 ]  # fmt: skip

@@ -22,10 +22,10 @@ from falkirk.stream.dataflow.batch import WEIGHT
 from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.operator import RESERVED
 from falkirk.stream.definition.frames import frame_of
+from falkirk.stream.operators.ordering import COMPLEMENT
 
 _VALUE, _ROWS, _WEIGHT, _GROUP = (f"{RESERVED}.{name}" for name in ("value.", "rows", "weight", "group"))
 """Columns beside those of the group, which may have any other name."""
-_COMPLEMENT = bytes(range(255, -1, -1))
 
 
 def check_counts(counts: pl.Series, counted: pl.DataFrame, where: str) -> None:
@@ -112,7 +112,7 @@ class Multiset:
             columns[0] = columns[0].fill_nan(None)
         head = len(encode_key(self.table, 0, []))
         tails = [key[head:] for key in encode_keys(self.table, np.zeros(values.height, np.uint16), columns)]
-        return [tail.translate(_COMPLEMENT) for tail in tails] if self.bound.descending else tails
+        return [tail.translate(COMPLEMENT) for tail in tails] if self.bound.descending else tails
 
     def _first(self, state: State, prefixes: Sequence[bytes]) -> pl.DataFrame:
         firsts = [next((v for _, v in state.scan(p, prefix_end(p))), None) for p in prefixes]
