@@ -72,6 +72,9 @@ CHANGING: dict[str, Build] = {
     "unique": lambda bids, _: counted(bids).select("v").unique(),
     "top_k": lambda bids, _: counted(bids).group_by("k").top_k(2, by="v"),
     "top_k with rank": lambda bids, _: counted(bids).group_by("k").top_k(3, by="v", reverse=True, rank="rank"),
+    "explode": lambda bids, _: (
+        counted(bids).map(lambda row: {"l": [row["k"]] * row["v"]}, returns={"l": fk.List(fk.Int64)}).explode("l")
+    ),
     "with_regime": lambda bids, _: counted(bids).with_regime(fk.LazyCheckpoint(), id="lazy"),
     "group_by": lambda bids, _: (
         counted(bids)
@@ -130,6 +133,7 @@ def batch_of(before: op.Operator, rows: Rows, weight: int) -> Batch:
     frame = pl.DataFrame({"k": [k for k, _ in rows], "v": [v for _, v in rows]}, {"k": pl.Int64, "v": pl.Int64})
     # An expression to join on has a column of its own.
     frame = frame.with_columns((pl.col("k") + pl.col("v")).alias(c) for c in before.schema if c.startswith(op.RESERVED))
+    frame = frame.with_columns(pl.col("k").repeat_by("v").alias(c) for c, t in before.schema.items() if t == pl.List)
     meta = pl.DataFrame({TS: [5] * len(rows), ORIGIN: [None] * len(rows)}, {TS: pl.Int64, ORIGIN: pl.UInt32})
     return Batch(frame, meta.with_columns(pl.lit(weight, pl.Int64).alias(WEIGHT)) if before.changes else meta)
 

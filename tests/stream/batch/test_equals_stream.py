@@ -133,6 +133,11 @@ FLOWS: dict[str, Callable[[fk.Stream], Built]] = {
     ),
     "unique": lambda s: (s.select("g", "k").unique(), ["g", "k"]),
     "unique of group_by": lambda s: (s.group_by("k", "g").agg(n=fk.len()).select("g", "n").unique(id="kinds"), ["g", "n"]),
+    "explode": lambda s: (
+        s.map(lambda row: {"k": row["k"], "l": [row["x"]] * (row["g"] or 0)}, returns={"k": str, "l": fk.List(fk.Int64)})
+        .explode("l"), "k",
+    ),
+    "subtract": lambda s: (s.select("g", "k").subtract(s.filter(fk.col("x") > 0).select("g", "k")), ["g", "k"]),
     "top_k": lambda s: (s.group_by("g").top_k(2, by="x", rank="rank"), ["g", "rank"]),
     "top_k of group_by": lambda s: (
         s.group_by("k", id="1").agg(g=fk.max("g"), h=fk.sum("f")).group_by("g").top_k(2, by=["h"], reverse=True), "k",

@@ -25,7 +25,7 @@ STREAM = {
         "apply transform map_values mapValues for_each foreach foreachBatch pipe map_rows map_elements "
         "mapPartitions mapInPandas"
     ),
-    ".flat_map(function)": "flatMap explode expand flat_map_values flatMapValues",
+    ".flat_map(function)": "flatMap expand flat_map_values flatMapValues",
     '.select("id", "price")': "project drop_columns keep",
     '.select(fk.exclude("price"))': "drop",
     '.select(fk.exclude("old"), new=fk.col("old"))': "rename withColumnRenamed with_column_renamed",
@@ -51,7 +51,9 @@ STREAM = {
         "to_topic to to_kafka write write_stream writeStream output send publish sink_to sinkTo add_sink addSink "
         "produce sink_table insert_into"
     ),
-    ".concat(other)": "union merge union_all unionAll unionByName vstack append",
+    ".concat(other)": "merge union_all unionAll unionByName vstack append",
+    ".subtract(other)": "minus difference except_ exceptAll except_all",
+    ".intersect(other)": "intersection intersectAll intersect_all",
     ".branch(predicate, …)": "split side_output partition",
     '.repartition("id")': "through shuffle rebalance partition_by partitionBy redistribute rekey re_key selectKey",
     '.unique() for equal rows, or .group_by("id").agg(last=fk.max("at")) for one row a key': (

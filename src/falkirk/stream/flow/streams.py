@@ -10,26 +10,26 @@ from falkirk.durations import DurationLike, duration
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.dataflow.earlier import Migrate
-from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.files import WEIGHT_COLUMN, FilesPlan
 from falkirk.stream.definition.keys import checked_key, columns_of, sink_format
 from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.definition.regimes import Regime, checked_regime
 from falkirk.stream.definition.windows import Window
 from falkirk.stream.flow.alternatives import STREAM, missing
+from falkirk.stream.flow.combining import Combining
 from falkirk.stream.flow.joins import check_one_writer, join
 from falkirk.stream.flow.keyed import Grouped, Keyed
 from falkirk.stream.flow.lookups import Table, lookup
 from falkirk.stream.flow.method import method
 from falkirk.stream.flow.routing import routed
-from falkirk.stream.flow.rowwise import RowWise
 from falkirk.stream.flow.windowing import check_final, windowed
 from falkirk.stream.formats import Format, Key, KeyLike
 from falkirk.stream.formats.rows import Row, RowT_co
+from falkirk.stream.operators.explode import explode
 from falkirk.stream.operators.unique import unique
 
 
-class Stream(RowWise[RowT_co]):
+class Stream(Combining[RowT_co]):
     """The stream of rows that one operator emits. Each method returns a new stream and does not change this one.
 
     >>> import falkirk as fk
@@ -44,52 +44,8 @@ class Stream(RowWise[RowT_co]):
     if not TYPE_CHECKING:  # to type checkers it would say that every name exists
         __getattr__ = missing(STREAM)
 
-    def concat(self, *others: Stream, id: str | None = None) -> Stream[RowT_co]:  # noqa: A002
-        """The rows of this stream and of others with the same columns, in the same order and with the same types.
-
-        `id` names the operator. Raises DefinitionError.
-
-        >>> import falkirk as fk
-        >>> flow = fk.Flow("example")
-        >>> shop = flow.source("shop", value=fk.Json({"id": int}))
-        >>> web = flow.source("web", value=fk.Json({"id": int}))
-        >>> shop.concat(web).sink("orders", value=fk.Json())
-        >>> fk.testing.run(flow, {"shop": [{"id": 1}], "web": [{"id": 2}]}).sinks["orders"].rows
-        [{'id': 1}, {'id': 2}]
-        """
-        line = user_line()
-        inputs = [self._op, *[other._op for other in others]]
-        for other in others:
-            if other._graph is not self._graph:
-                raise DefinitionError(
-                    "the streams belong to different flows",
-                    where=f"concat ({line})",
-                    hint="read both sources in one flow",
-                )
-            if other.schema != self.schema:
-                raise DefinitionError(
-                    f"the streams have other columns: {words(self.schema)} and {words(other.schema)}",
-                    where=f"concat ({line})",
-                    hint="select the same columns in the same order first",
-                )
-            if other._op.batch and not self._op.batch:
-                raise DefinitionError(
-                    "one of the streams is batch, and the output of a batch part cannot be a stream again",
-                    where=f"concat ({line})",
-                    hint="begin with the batch stream, and all of it is batch; or sink that, and read the topic as a source",
-                )
-        together = len({i.root for i in inputs}) == 1
-        keys = {repr(i.partitioned) for i in inputs}
-        name = id or "concat." + "+".join(dict.fromkeys(i.id for i in inputs))
-        concat = op.Concat(
-            id=name, line=line, inputs=tuple(inputs), schema=self.schema, changes=any(i.changes for i in inputs),
-            partitioned=inputs[0].partitioned if together and len(keys) == 1 else None,
-            root=self._op.root if together else name, regime=self._op.regime,
-            time=self._op.time if len({i.time for i in inputs}) == 1 else None,
-        )  # fmt: skip
-        return Stream(self._graph, self._graph.add(concat, exchange=not together))
-
     unique = method(unique)
+    explode = method(explode)
     join = join
 
     def repartition(self, by: KeyLike, *, id: str | None = None) -> Stream[RowT_co]:  # noqa: A002

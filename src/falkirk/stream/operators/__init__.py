@@ -9,6 +9,7 @@ from falkirk.stream.dataflow.graph import Graph, connected
 from falkirk.stream.dataflow.operator import RESERVED, Earlier, Operator
 from falkirk.stream.operators.concat import Concat
 from falkirk.stream.operators.errors import Errors
+from falkirk.stream.operators.explode import Explode
 from falkirk.stream.operators.filter import Filter
 from falkirk.stream.operators.flat_map import FlatMap
 from falkirk.stream.operators.group import Group
@@ -32,7 +33,7 @@ from falkirk.stream.operators.with_columns import WithColumns
 from falkirk.stream.operators.with_regime import WithRegime
 
 __all__ = [
-    "RESERVED", "Concat", "Earlier", "Errors", "Filter", "Final", "FlatMap", "Graph", "Group", "Join", "Late", "Lookup",
-    "Map", "MapBatches", "Operator", "ParquetSink", "Processing", "Repartition", "Route", "Select", "SharedLookup", "Sink",
-    "Source", "TableSource", "TopK", "WindowGroup", "Windows", "WithColumns", "WithRegime", "connected",
+    "RESERVED", "Concat", "Earlier", "Errors", "Explode", "Filter", "Final", "FlatMap", "Graph", "Group", "Join", "Late",
+    "Lookup", "Map", "MapBatches", "Operator", "ParquetSink", "Processing", "Repartition", "Route", "Select", "SharedLookup",
+    "Sink", "Source", "TableSource", "TopK", "WindowGroup", "Windows", "WithColumns", "WithRegime", "connected",
 ]  # fmt: skip

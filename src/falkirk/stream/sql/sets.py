@@ -8,14 +8,11 @@ import narwhals as nw
 import polars as pl
 from sqlglot import exp
 
-from falkirk.stream.aggregates.builtin import sum_
 from falkirk.stream.definition.expressions import bare_column, words
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.sql.relations import Ids
 from falkirk.stream.sql.text import Text
 from falkirk.stream.sql.values import family
-
-LEFT, RIGHT = "in_left", "in_right"
 
 
 def combined(
@@ -32,24 +29,7 @@ def combined(
         return both if every else both.unique(id=ids.of(f"distinct{number}"))
     if every:
         raise text.error(node, f"{kind} all is not supported", f"write {kind}, which gives each row once")
-    return _both(left, right, ids, kind, number)
-
-
-def _both(left: Stream[Any], right: Stream[Any], ids: Ids, kind: str, number: str) -> Stream[Any]:
-    """Counts each row on both sides. intersect: on both; except: on the left alone."""
-    columns = left.schema.names()
-    tagged = [
-        side.with_columns(**{LEFT: nw.lit(number == 0), RIGHT: nw.lit(number == 1)})
-        for number, side in enumerate((left, right))
-    ]
-    counted = (
-        tagged[0]
-        .concat(tagged[1], id=ids.of(f"{kind}{number}.both"))
-        .group_by(columns, id=ids.of(f"{kind}{number}"))
-        .agg(**{LEFT: sum_(LEFT), RIGHT: sum_(RIGHT)})
-    )
-    other = nw.col(RIGHT) > 0 if kind == "intersect" else nw.col(RIGHT) == 0
-    return counted.filter((nw.col(LEFT) > 0) & other).select(*columns)
+    return (left.intersect if kind == "intersect" else left.subtract)(right, id=ids.of(f"{kind}{number}"))
 
 
 def _alike(
