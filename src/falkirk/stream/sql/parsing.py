@@ -103,6 +103,7 @@ def qualified(tree: exp.Query, schemas: Mapping[str, pl.Schema], text: Text) -> 
         if recursive.args.get("recursive"):
             raise text.error(recursive.expressions[0], "a recursive query is not supported", "use the DSL")
     _check_tables(tree, schemas, text)
+    _check_joins(tree, text)
     known: dict[str, object] = {name: dict.fromkeys(schema, "text") for name, schema in schemas.items()}
     try:
         return qualify(
@@ -125,6 +126,22 @@ def _check_tables(tree: exp.Query, schemas: Mapping[str, pl.Schema], text: Text)
                     f"there is no table {table.name!r}",
                     hint or f'pass the stream: flow.sql("…", {table.name}=…)',
                 )
+
+
+def _check_joins(tree: exp.Query, text: Text) -> None:
+    for select in tree.find_all(exp.Select):
+        side = ""
+        for join in select.args.get("joins") or ():
+            if join.method:
+                what = f"{join.method.lower()} join is not supported"
+                raise text.error(join.this, what, "write join … on a.x = b.x, or using (x)")
+            if side and (columns := join.args.get("using")):
+                raise text.error(
+                    columns[0],
+                    f"using after a {side.lower()} join is not supported: either table may lack the row",
+                    "write on coalesce(a.k, b.k) = c.k",
+                )
+            side = join.side if join.side in ("RIGHT", "FULL") else side
 
 
 def _unknown(error: OptimizeError, tree: exp.Query, schemas: Mapping[str, pl.Schema], text: Text) -> Exception:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import narwhals as nw
@@ -17,11 +16,13 @@ from falkirk.stream.definition.expressions import bare_column, columns_read
 from falkirk.stream.flow.flow import Flow
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.sql.aggregates import Aggregates, found
+from falkirk.stream.sql.conditions import Uses, conjuncts, merge_using
+from falkirk.stream.sql.joins import Joiner
 from falkirk.stream.sql.parsing import qualified, the_query
-from falkirk.stream.sql.relations import Ids, Relation, Tables
+from falkirk.stream.sql.relations import Ids, Relation, Tables, filtered
 from falkirk.stream.sql.sets import combined
+from falkirk.stream.sql.subqueries import asks, semi_joined
 from falkirk.stream.sql.text import Text
-from falkirk.stream.sql.values import need
 
 EVERYTHING = "everything"
 """The column by which rows are grouped where a query aggregates without group by."""
@@ -92,14 +93,15 @@ class Compiler:
         return self._select(node, tables, ids)
 
     def _select(self, node: exp.Select, tables: Tables, ids: Ids) -> Stream[Any]:
-        relation = self._from(node, tables, ids)
-        if (where := node.args.get("where")) is not None:
-            relation = self._where(relation, where.this)
+        merge_using(node)
+        uses = Uses(node)
+        relation, where = self._from(node, tables, ids, uses)
+        relation = self._where(relation, where, tables, ids, uses)
         given: Mapping[exp.Expr, str] = {}
         if node.args.get("group") is not None or any(map(found, [*node.expressions, *_having(node)])):
             relation, given = self._grouped(node, relation, ids)
             for condition in _having(node):
-                relation = self._where(relation, condition, given)
+                relation = filtered(relation, condition, self.text, given)
         stream = self._projected(node, relation, given)
         if (distinct := node.args.get("distinct")) is not None:
             if distinct.args.get("on") is not None:
@@ -108,14 +110,40 @@ class Compiler:
                 stream = stream.unique(id=ids.of("distinct"))
         return stream
 
-    def _from(self, node: exp.Select, tables: Tables, ids: Ids) -> Relation:
+    def _from(self, node: exp.Select, tables: Tables, ids: Ids, uses: Uses) -> tuple[Relation, list[exp.Expr]]:
+        """The tables of from, joined, and the conditions of where that are still to be applied."""
         if (clause := node.args.get("from_")) is None:
             raise self.text.error(node, "there is no from", "a query reads at least one stream: select … from bids")
-        relation = self._source(clause.this, tables, ids)
-        if joins := node.args.get("joins"):
-            raise self.text.error(
-                joins[0].this, "joins are not supported yet", "join in Python: flow.sql(…, both=left.join(right, on=…))"
-            )
+        first = self._source(clause.this, tables, ids)
+        where = conjuncts(node.args["where"].this) if node.args.get("where") is not None else []
+        joins: list[exp.Join] = node.args.get("joins") or []
+        if not joins:
+            return first, where
+        sources = [self._joined(join, tables, ids) for join in joins]
+        every = Relation(first.stream, {c: n for r in (first, *sources) for c, n in r.columns.items()})
+        for column in node.find_all(exp.Column):
+            if column.parent_select is node and "=" not in column.table:
+                every.resolve(column, self.text)
+        return Joiner(self.text, uses, ids).relation(first, joins, sources, where)
+
+    def _joined(self, join: exp.Join, tables: Tables, ids: Ids) -> Relation:
+        self.text.only(join, "side", "kind", "on")
+        return self._source(join.this, tables, ids)
+
+    def _where(self, relation: Relation, where: list[exp.Expr], tables: Tables, ids: Ids, uses: Uses) -> Relation:
+        """Filters first, then subqueries as semi and anti joins."""
+        subqueries = [c for c in where if asks(c) is not None]
+        for condition in where:
+            if asks(condition) is None:
+                uses.done(condition)
+                relation = filtered(relation, condition, self.text)
+
+        def query(inner: exp.Expr, part: Ids) -> Stream[Any]:
+            return self.query(inner, tables, part)
+
+        for number, condition in enumerate(subqueries):
+            part = ids.within(f"where{number + 1}")
+            relation = semi_joined(relation, condition, query, uses, part, self.text)
         return relation
 
     def _source(self, node: exp.Expr, tables: Tables, ids: Ids) -> Relation:
@@ -126,15 +154,6 @@ class Compiler:
         if isinstance(node, exp.Table) and node.name in tables:
             return Relation.of(tables.find(node.name, self.query, ids), node.alias_or_name)
         raise self.text.error(node, "this is not a table", "name a stream, or write a subquery: from (select …) as t")
-
-    def _where(self, relation: Relation, condition: exp.Expr, given: Mapping[exp.Expr, str] | None = None) -> Relation:
-        predicate = need(relation.expressions(self.text, given), condition, "Boolean", "where")
-        expr, schema = predicate.expr, relation.stream.schema
-        if not columns_read([expr], schema):  # a constant; the DSL's predicates read a column
-            first = nw.col(next(iter(schema)))
-            expr = expr & (first.is_null() | ~first.is_null())
-        with self.text.at(condition):
-            return replace(relation, stream=relation.stream.filter(expr))
 
     def _grouped(self, node: exp.Select, relation: Relation, ids: Ids) -> tuple[Relation, dict[exp.Expr, str]]:
         """The groups, and the column of each key and aggregate."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import narwhals as nw
 from sqlglot import exp
 
 from falkirk.blame import did_you_mean
+from falkirk.stream.definition.expressions import columns_read
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.sql.expressions import Expressions
 from falkirk.stream.sql.text import Text
+from falkirk.stream.sql.values import need
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,11 @@ class Relation:
     def of(cls, stream: Stream[Any], table: str) -> Relation:
         """A stream under a name."""
         return cls(stream, {(table, column): column for column in stream.schema})
+
+    @property
+    def tables(self) -> set[str]:
+        """The tables of the query that it is made of."""
+        return {table for table, _ in self.columns}
 
     def expressions(self, text: Text, given: Mapping[exp.Expr, str] | None = None) -> Expressions:
         """Compiles expressions over its columns."""
@@ -53,6 +61,19 @@ class Relation:
             )
         names = {name for table, name in self.columns if column.table in ("", table)}
         raise text.error(column, f"there is no column {column.name!r}", did_you_mean(column.name, names))
+
+
+def filtered(
+    relation: Relation, condition: exp.Expr, text: Text, given: Mapping[exp.Expr, str] | None = None
+) -> Relation:
+    """The rows for which a condition is true. Raises DefinitionError."""
+    predicate = need(relation.expressions(text, given), condition, "Boolean", "where")
+    expr, schema = predicate.expr, relation.stream.schema
+    if not columns_read([expr], schema):  # a constant; the DSL's predicates read a column
+        first = nw.col(next(iter(schema)))
+        expr = expr & (first.is_null() | ~first.is_null())
+    with text.at(condition):
+        return replace(relation, stream=relation.stream.filter(expr))
 
 
 @dataclass(frozen=True)
