@@ -31,6 +31,7 @@ from falkirk.stream.dataflow.records import Message
 from falkirk.stream.definition.pattern import Pattern, Topics
 from falkirk.stream.formats import Format, Json, Key, Raw
 from falkirk.stream.operators.sink import Sink
+from falkirk.stream.operators.sink_changes import record_schema
 from falkirk.stream.operators.source import Source
 from falkirk.stream.operators.table import TableSource
 from falkirk.stream.stages.plan import Plan
@@ -239,6 +240,6 @@ def _read_back(sink: Sink) -> Format:
     if sink.value.schema is not None:
         return sink.value
     try:
-        return Json(dict(sink.schema))
+        return Json(dict(record_schema(sink.mode, sink.schema)))
     except DefinitionError:
         return Raw()

@@ -22,7 +22,10 @@ import polars as pl
 
 from falkirk.stream.definition.expressions import bare_column
 
-NEVER_ADDED = "a function of a grouped result must give the same rows for the same row, whenever it is called"
+NEVER_ADDED = (
+    "a function of a grouped result must give the same rows for the same row, whenever it is called; and a source of changes "
+    "with weights or envelopes must have added the row"
+)
 """The hint for rows that are retracted, but were never added."""
 
 

@@ -106,15 +106,21 @@ def backfill_stage(plan: Plan, histories: Sequence[History] = ()) -> BackfillSta
             hint="give both the same start=",
         )
     check_histories(histories, inputs)
-    check_files(stages)
+    check_sinks(stages)
     sinks = tuple(o for stage in stages for o in stage.operators if isinstance(o, Sink))
     letters = dict.fromkeys(o for stage in stages for o in stage.outputs if o.kind == "dead_letters")
     outputs = (*(Output(o.id, o.topic, "sink") for o in sinks), *letters)
     return BackfillStage(plan.app, stages, inputs, sinks, outputs, tuple(histories))
 
 
-def check_files(stages: Sequence[PhysicalStage]) -> None:
-    """No sink writes files. Raises DefinitionError."""
+def check_sinks(stages: Sequence[PhysicalStage]) -> None:
+    """No sink writes files, or each change. Raises DefinitionError."""
+    if log := next((o for stage in stages for o in stage.operators if isinstance(o, Sink) and o.is_log), None):
+        raise DefinitionError(
+            f'a backfill knows rows and not their changes, and sink {log.id!r} writes changes="{log.mode}"',
+            where=log.where,
+            hint="run the flow from the start instead",
+        )
     if wrong := next((o for stage in stages for o in stage.outputs if o.files is not None), None):
         raise DefinitionError(
             f"a backfill writes to topics only, and sink {wrong.id!r} writes files",

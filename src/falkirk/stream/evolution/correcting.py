@@ -45,7 +45,7 @@ def corrected_outputs(
         edge, sink = edges.get(output.id), sinks.get(output.id)
         if edge is not None:
             records, wrong = _of_edge(edge, due, have)
-        elif sink is not None and sink.inputs[0].changes:
+        elif sink is not None and sink.inputs[0].changes and not sink.is_log:
             records, wrong = _of_table(sink, due, have, visible), 0
         else:
             records, wrong = _of_stream(due, have)

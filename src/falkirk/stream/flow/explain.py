@@ -122,7 +122,8 @@ def _operators(operators: Iterable[op.Operator], queries: Queries, *, replaced: 
             yield from (f"          {note}" for note in operator.notes)
     for sink in sinks:
         by = f", by {', '.join(sink.key.columns)}" if sink.key else ""
-        yield f"  write   sink {sink.id}: topic {sink.topic}{by}{', replaced' if by and replaced else ''}"
+        how = f", changes as {sink.mode}" if sink.is_log else ", replaced" if by and replaced else ""
+        yield f"  write   sink {sink.id}: topic {sink.topic}{by}{how}"
     for one in files:
         yield f"  write   files {one.id}: Parquet in {one.files.url}, every {duration_text(one.files.every)}"
 

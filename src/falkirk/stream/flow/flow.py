@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import polars as pl
 
-from falkirk.blame import did_you_mean, user_line
-from falkirk.checkpoint.ids import CLUSTER, address
+from falkirk.blame import user_line
 from falkirk.durations import DurationLike
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
@@ -18,13 +17,15 @@ from falkirk.stream.definition.event_time import check_time, checked_lateness
 from falkirk.stream.definition.keys import checked_format, checked_key
 from falkirk.stream.definition.names import PREFIX, check_name
 from falkirk.stream.definition.on_error import OnError, checked_on_error
-from falkirk.stream.definition.pattern import Pattern, TopicLike, Topics, checked_topics
+from falkirk.stream.definition.pattern import TopicLike, checked_topics
 from falkirk.stream.definition.regimes import EagerCheckpoint, Regime, checked_regime
 from falkirk.stream.flow.alternatives import FLOW, missing
+from falkirk.stream.flow.changing import SourceChanges, changing, table_source
 from falkirk.stream.flow.launcher import launch
 from falkirk.stream.flow.lookups import Table, table_of
+from falkirk.stream.flow.sources import checked_metadata, checked_start, in_cluster
 from falkirk.stream.flow.streams import Stream
-from falkirk.stream.formats import Format, KeyLike, key_of
+from falkirk.stream.formats import Format, KeyLike
 from falkirk.stream.formats.rows import Row, TypedRow
 from falkirk.stream.stages.plan import Plan
 
@@ -79,6 +80,7 @@ class Flow:
         late: DurationLike | None = None,
         idle: DurationLike | None = None,
         repartition: bool = False,
+        changes: SourceChanges = "append",
         on_error: OnError | None = None,
     ) -> Stream[Row]: ...
     @overload
@@ -95,6 +97,7 @@ class Flow:
         late: DurationLike | None = None,
         idle: DurationLike | None = None,
         repartition: bool = False,
+        changes: SourceChanges = "append",
         on_error: OnError | None = None,
     ) -> Stream[TypedRow]: ...
     def source(
@@ -111,6 +114,7 @@ class Flow:
         late: DurationLike | None = None,
         idle: DurationLike | None = None,
         repartition: bool = False,
+        changes: SourceChanges = "append",
         on_error: OnError | None = None,
     ) -> Stream:
         """Read one or more topics: one row for each record.
@@ -132,6 +136,9 @@ class Flow:
         `late` is how much later than others a row may come, by its event time: "30s", or "0s". It gives the source a
         watermark, which windows need. Rows that come later leave the stream: they are in `.late`. `idle` is the time
         without records after which a partition no longer holds back the watermark. See docs/operators/event-time.md.
+        `changes` says what a record is: "append", a row; "upsert", the row that replaces its key's, or a tombstone;
+        "debezium", an envelope of Debezium, for rows of the schema `value`; "weights", a row that comes as often as its
+        column `weight` says. The last three take rows back. See docs/operators/changes.md.
         `on_error` applies to records that do not decode. By default they become dead letters. Raises DefinitionError.
 
         >>> import falkirk as fk
@@ -147,7 +154,16 @@ class Flow:
             raise DefinitionError(
                 "the source's format needs a schema", where=where, hint='give it one: fk.Json({"price": fk.Int64})'
             )
-        columns = _metadata(metadata, where)
+        topics = checked_topics(name if topic is None else topic, where)
+        if changes != "append":
+            others = {
+                "start": start != "earliest", "metadata": bool(metadata), "time": time is not None,
+                "late": late is not None, "idle": idle is not None, "repartition": repartition,
+            }  # fmt: skip
+            at, handling = in_cluster(cluster, topics, where), checked_on_error(on_error, where)
+            made = changing(self.graph, changes, name, line, where, key, value, at, handling, others)
+            return Stream(self.graph, made)
+        columns = checked_metadata(metadata, where)
         if both := sorted(columns.keys() & value.schema.keys()):
             raise DefinitionError(
                 f"{both[0]!r} is a column of the value and of the metadata",
@@ -156,7 +172,6 @@ class Flow:
             )
         schema = pl.Schema({**value.schema, **{c: METADATA[m] for c, m in columns.items()}})
         spelt = checked_key(key, schema, where) if key is not None else None
-        topics = checked_topics(name if topic is None else topic, where)
         if isinstance(start, Mapping) and not isinstance(topics, str):
             raise DefinitionError(
                 f"start={start!r} names offsets, and those of one topic mean nothing in another",
@@ -170,7 +185,7 @@ class Flow:
             raise DefinitionError("repartition=True needs a key", where=where, hint='give key="auction"')
         source = op.Source(
             id=name, line=line, inputs=(), schema=schema, partitioned=spelt, root="", regime=self.graph.regime,
-            topics=in_cluster(cluster, topics, where), key=spelt, value=value, start=_start(start, where),
+            topics=in_cluster(cluster, topics, where), key=spelt, value=value, start=checked_start(start, where),
             metadata=columns, time=time, lateness=lateness, checked=spelt is not None and not repartition,
             on_error=checked_on_error(on_error, where),
         )  # fmt: skip
@@ -224,17 +239,11 @@ class Flow:
             raise DefinitionError(
                 "the table's format needs a schema", where=where, hint='give it one: fk.Json({"name": fk.String})'
             )
-        spelt = key_of(key)
-        typed = spelt.format.schema.dtypes() if spelt.format else [pl.String()] * len(spelt.columns)
-        keys = {c: value.schema.get(c, dtype) for c, dtype in zip(spelt.columns, typed, strict=True)}
-        schema = pl.Schema({**keys, **value.schema})
-        source = op.TableSource(
-            id=of, line=line, inputs=(), schema=schema, changes=True, unique=frozenset(spelt.columns),
-            partitioned=checked_key(spelt, schema, where), root="", regime=self.graph.regime,
-            topics=in_cluster(cluster, topic or of, where), key=spelt, value=value, start="earliest",
-            metadata={}, checked=False, broadcast=broadcast, on_error=checked_on_error(on_error, where),
+        source = table_source(
+            self.graph, of, line, where, key, value, in_cluster(cluster, topic or of, where),
+            checked_on_error(on_error, where), broadcast=broadcast,
         )  # fmt: skip
-        return Table(self.graph, self.graph.add(source), spelt)
+        return Table(self.graph, self.graph.add(source), source.key)
 
     def sql(self, query: str, /, *, id: str | None = None, **streams: Stream) -> Stream[Row]:  # noqa: A002
         """The result of a SQL query over streams, as a stream: the DSL's operators, written as SQL.
@@ -297,45 +306,3 @@ class Flow:
         from falkirk.stream.planner.planner import plan
 
         return plan(self.graph, prefix)
-
-
-def in_cluster(cluster: str, topics: Topics, where: str) -> Topics:
-    """The addresses of a source's topics. Raises DefinitionError."""
-    if cluster and not CLUSTER.fullmatch(cluster):
-        raise DefinitionError(
-            f"{cluster!r} is not a valid cluster name",
-            where=where,
-            hint="use up to 50 small letters, digits and dashes. Its address is no part of the flow: the run is given that, "
-            "by --cluster NAME=HOST:PORT or below [cluster.NAME] in falkirk.toml",
-        )
-    if isinstance(topics, Pattern):
-        return topics.within(cluster)
-    if wrong := next((name for name in ([topics] if isinstance(topics, str) else topics) if ":" in name), None):
-        raise DefinitionError(
-            f"a topic cannot be named {wrong!r}", where=where, hint='to read one of another cluster: cluster="NAME"'
-        )
-    return address(cluster, topics) if isinstance(topics, str) else tuple(address(cluster, name) for name in topics)
-
-
-def _metadata(wanted: Sequence[str] | Mapping[str, str], where: str) -> dict[str, str]:
-    columns = dict(wanted) if isinstance(wanted, Mapping) else {name: name for name in wanted}
-    for name in columns.values():
-        if name not in METADATA:
-            raise DefinitionError(f"a record has no {name!r}", where=where, hint=did_you_mean(name, METADATA))
-    return columns
-
-
-def _start(start: Any, where: str) -> str | int | Mapping[int, int]:
-    if start in ("earliest", "latest"):
-        return str(start)
-    if isinstance(start, datetime):
-        if start.tzinfo is None:
-            raise DefinitionError(f"start={start!r} has no zone", where=where, hint="add tzinfo=datetime.UTC")
-        return int(start.timestamp() * 1000)
-    if isinstance(start, Mapping) and start and all(isinstance(n, int) and n >= 0 for p in start.items() for n in p):
-        return dict(start)
-    raise DefinitionError(
-        f"start={start!r} is not a valid start",
-        where=where,
-        hint='use "earliest", "latest", a datetime, or {partition: offset}',
-    )

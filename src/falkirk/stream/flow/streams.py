@@ -16,16 +16,18 @@ from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.definition.regimes import Regime, checked_regime
 from falkirk.stream.definition.windows import Window
 from falkirk.stream.flow.alternatives import STREAM, missing
+from falkirk.stream.flow.changing import sink_changes
 from falkirk.stream.flow.combining import Combining
-from falkirk.stream.flow.joins import check_one_writer, join
+from falkirk.stream.flow.joins import join
 from falkirk.stream.flow.keyed import Grouped, Keyed
 from falkirk.stream.flow.lookups import Table, lookup
 from falkirk.stream.flow.method import method
 from falkirk.stream.flow.routing import routed
 from falkirk.stream.flow.windowing import check_final, windowed
-from falkirk.stream.formats import Format, Key, KeyLike
+from falkirk.stream.formats import Format, KeyLike
 from falkirk.stream.formats.rows import Row, RowT_co
 from falkirk.stream.operators.explode import explode
+from falkirk.stream.operators.sink_changes import record_schema
 from falkirk.stream.operators.unique import unique
 
 
@@ -192,6 +194,7 @@ class Stream(Combining[RowT_co]):
         key: KeyLike | None = None,
         topic: str | Sequence[str] | None = None,
         topic_by: str | None = None,
+        changes: Literal["append", "upsert", "debezium", "weights"] | None = None,
         on_error: OnError | None = None,
         feedback: bool = False,
     ) -> None:
@@ -199,6 +202,8 @@ class Stream(Combining[RowT_co]):
 
         `topic` is the topic's name, if it differs from `name`. A grouped result writes one record for each key that
         changed in a step, and a tombstone for a removed group. It needs a `key`, and the key must identify its rows.
+        That is `changes="upsert"`. "debezium" writes each change as an envelope with before, after and op; "weights"
+        writes each change as a row with the column `weight`. See docs/operators/changes.md.
 
         If `topic` is a list, `topic_by` is the column with the topic name of each row. Each topic is then a separate
         sink with the topic's name. `on_error` applies to rows whose topic is not in the list, and to rows that a topic
@@ -224,7 +229,9 @@ class Stream(Combining[RowT_co]):
         check_name(name, "sink", line)
         if topic_by is not None:
             for each, rows in routed(self._graph, self._op, name, topic, topic_by, on_error, line):
-                Stream(self._graph, rows).sink(each, value=value, key=key, on_error=on_error, feedback=feedback)
+                Stream(self._graph, rows).sink(
+                    each, value=value, key=key, changes=changes, on_error=on_error, feedback=feedback
+                )
             return
         if topic is not None and not isinstance(topic, str):
             raise DefinitionError(
@@ -233,11 +240,11 @@ class Stream(Combining[RowT_co]):
                 hint="to write several, name the column that says to which: topic_by=",
             )
         spelt = checked_key(key, self.schema, where) if key is not None else None
-        if self._op.changes:
-            self._check_upserts(spelt, where)
-        value = sink_format(value, topic or name, self.schema, where)
+        mode = sink_changes(self._op, changes, spelt, where)
+        value = sink_format(value, topic or name, record_schema(mode, self.schema), where)
         chosen = checked_on_error(on_error, where)
         told = {"topic": topic or name, "key": spelt, "value": value, "on_error": chosen, "feedback": feedback}
+        told["mode"] = mode
         self._graph.add(self._made(op.Sink, line, id=name, **told))
 
     def sink_parquet(self, name: str, url: str, *, every: DurationLike = "10s", changes: bool = False) -> None:
@@ -287,17 +294,3 @@ class Stream(Combining[RowT_co]):
                 where=where,
                 hint="rename the column",
             )
-
-    def _check_upserts(self, key: Key | None, where: str) -> None:
-        if key is None:
-            raise DefinitionError(
-                "a grouped result is written by key, and the sink has none", where=where, hint='key="…"'
-            )
-        unique = self._op.unique
-        if unique is not None and not unique <= set(key.columns):
-            raise DefinitionError(
-                f"the sink's key {', '.join(key.columns)} does not identify a row",
-                where=where,
-                hint=f"there is one row for each {', '.join(sorted(unique))} here: use these columns as the key",
-            )
-        check_one_writer(self._op, key, where)

@@ -96,7 +96,7 @@ class Json(Generic[RowT_co]):
         [(1, 'null value'), (2, 'not JSON: Expecting value at character 5')]
         """
         decoded = self._reader.read(values)
-        return decoded if self._names is None else _without(decoded, _flaws(self._names, values, decoded))
+        return decoded if self._names is None else without(decoded, _flaws(self._names, values, decoded))
 
     def encode(self, frame: pl.DataFrame) -> list[bytes]:
         """A JSON object for each row, with fields in the order of columns. Nulls are written; NaN and infinity become
@@ -167,7 +167,7 @@ def _flaws(names: Names, values: Sequence[bytes | None], decoded: Decoded) -> di
     }
 
 
-def _without(decoded: Decoded, flaws: dict[int, str]) -> Decoded:
+def without(decoded: Decoded, flaws: dict[int, str]) -> Decoded:
     """What was decoded, less those records."""
     if not flaws:
         return decoded

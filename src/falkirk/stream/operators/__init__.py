@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from falkirk.stream.dataflow.graph import Graph, connected
 from falkirk.stream.dataflow.operator import RESERVED, Earlier, Operator
+from falkirk.stream.operators.changed import Changed
 from falkirk.stream.operators.concat import Concat
 from falkirk.stream.operators.errors import Errors
 from falkirk.stream.operators.explode import Explode
@@ -15,6 +16,7 @@ from falkirk.stream.operators.flat_map import FlatMap
 from falkirk.stream.operators.group import Group
 from falkirk.stream.operators.join import Join
 from falkirk.stream.operators.late import Late
+from falkirk.stream.operators.latest import Latest
 from falkirk.stream.operators.lookup import Lookup, SharedLookup
 from falkirk.stream.operators.map import Map
 from falkirk.stream.operators.map_batches import MapBatches
@@ -33,7 +35,8 @@ from falkirk.stream.operators.with_columns import WithColumns
 from falkirk.stream.operators.with_regime import WithRegime
 
 __all__ = [
-    "RESERVED", "Concat", "Earlier", "Errors", "Explode", "Filter", "Final", "FlatMap", "Graph", "Group", "Join", "Late",
-    "Lookup", "Map", "MapBatches", "Operator", "ParquetSink", "Processing", "Repartition", "Route", "Select", "SharedLookup",
-    "Sink", "Source", "TableSource", "TopK", "WindowGroup", "Windows", "WithColumns", "WithRegime", "connected",
+    "RESERVED", "Changed", "Concat", "Earlier", "Errors", "Explode", "Filter", "Final", "FlatMap", "Graph", "Group", "Join",
+    "Late", "Latest", "Lookup", "Map", "MapBatches", "Operator", "ParquetSink", "Processing", "Repartition", "Route",
+    "Select", "SharedLookup", "Sink", "Source", "TableSource", "TopK", "WindowGroup", "Windows", "WithColumns",
+    "WithRegime", "connected",
 ]  # fmt: skip

@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from falkirk.errors import UserCodeError
 from falkirk.state.shards import Hashes, murmur2, murmur2_partition
 from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch, Updates, chosen
 from falkirk.stream.dataflow.catching import Catching, Misfit
@@ -34,6 +33,7 @@ from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.dataflow.topics import AHEAD, Accepts
 from falkirk.stream.definition.keys import same_key
 from falkirk.stream.formats import Format, Key
+from falkirk.stream.operators.sink_changes import SinkChanges, check_once, logged, net
 
 KEYLESS = (
     "leave such rows out, or key the sink by other columns; to continue without such rows: on_error=fk.DeadLetter()"
@@ -53,10 +53,17 @@ class Sink(Operator):
     value: Format
     feedback: bool = False
     """Whether a source of the flow may read the topic."""
+    mode: SinkChanges = "append"
+    """What it writes of rows that change."""
+
+    @property
+    def is_log(self) -> bool:
+        """Whether it writes each change, and not the rows after it."""
+        return self.mode in ("debezium", "weights")
 
     @property
     def exact_words(self) -> str:
-        return f"{self.topic}, {self.key!r}, {self.value!r}"
+        return f"{self.topic}, {self.key!r}, {self.value!r}{f', {self.mode}' if self.is_log else ''}"
 
     def runner(self, task: TaskContext) -> Runner:
         return SinkRunner(self, task.partitions.get(self.topic, 1), task.accepts.get(self.topic))
@@ -83,16 +90,6 @@ def written(sink: Sink, batch: Batch) -> Written:
     """Append-only rows: one record per row."""
     keys = [None] * len(batch) if sink.key is None else sink.key.encode(batch.rows)
     return Written(keys, sink.value.encode(batch.rows), batch.meta[TS])
-
-
-def check_once(sink: Sink, keys: pl.DataFrame, rows: pl.Series) -> None:
-    """Raises UserCodeError if a key has more than one row. `rows` is the number of rows of each key."""
-    if len(rows) and rows.max() > 1:  # type: ignore[operator]
-        raise UserCodeError(
-            f"two rows have the key {keys.row((rows > 1).arg_true()[0], named=True)}",
-            where=sink.where,
-            hint="key the sink by what tells rows apart",
-        )
 
 
 def refused(topic: str, accepts: Accepts, records: Written, clock: int) -> dict[int, Misfit]:
@@ -142,7 +139,9 @@ class SinkRunner(Runner):
         (batch,) = inputs
         if batch is None or not len(batch):
             return
-        if isinstance(batch, Updates):
+        if self.sink.is_log:
+            self._log(run, batch.zset() if isinstance(batch, Updates) else batch)
+        elif isinstance(batch, Updates):
             self._updates(run, batch)
         elif WEIGHT in batch.meta.columns:
             self._net(run, batch)
@@ -178,17 +177,24 @@ class SinkRunner(Runner):
         places = self._placed(keys, hashes, np.zeros(len(keys), np.int64))
         return self._emit(run, Batch(rows, times.to_frame()), Written(keys, values, times), places)
 
+    def _log(self, run: StepRun, batch: Batch) -> None:
+        """Each change as a record."""
+        made = logged(self.sink.mode, batch, self.sink.key, self.sink.where)
+        if not made.values.height:
+            return
+        key = self.sink.key
+        keys = [None] * made.values.height if key is None else key.encode(made.keyed)
+        records = Written(keys, self.sink.value.encode(made.values), made.times)
+        places = (np.arange(len(keys)) + run.step.clock) % self.partitions
+        shown = Batch(made.keyed, made.times.to_frame())
+        # Changes of one row must not go round: without a key, its rows only come.
+        self._emit(run, shown, records, self._placed(keys, None, places if key is None else places * 0))
+
     def _net(self, run: StepRun, batch: Batch) -> None:
         """A Z-set as updates: the added row of a key is now visible. A key without an added row is gone."""
         key = self.sink.key
         assert key is not None
-        names = batch.rows.columns
-        rows = (
-            batch.rows.hstack(batch.meta.select(TS, WEIGHT))
-            .group_by(names, maintain_order=True)
-            .agg(pl.col(WEIGHT).sum(), pl.col(TS).max())
-            .filter(pl.col(WEIGHT) != 0)
-        )
+        names, rows = batch.rows.columns, net(batch)
         columns = list(key.columns)
         last = (
             rows.with_row_index("__falkirk_row")
@@ -202,7 +208,7 @@ class SinkRunner(Runner):
         )
         if not last.height:
             return
-        check_once(self.sink, last.select(columns), last[WEIGHT])
+        check_once(last.select(columns), last[WEIGHT], self.sink.where)
         here = last["come"].is_not_null()
         shown = rows.select(names)[last["come"].fill_null(last["any"])]
         encoded = self.sink.value.encode(shown)
@@ -265,5 +271,5 @@ class SinkExchange(SendsRows):
     def received(self, run: BucketRun, parcels: Iterator[tuple[Place, pl.DataFrame]]) -> Iterator[Batch]:
         whole = together([frame for _, frame in parcels])
         keys = whole.group_by(list(self.key.columns), maintain_order=True).len("__falkirk_rows")
-        check_once(self.sink, keys.drop("__falkirk_rows"), keys["__falkirk_rows"])
+        check_once(keys.drop("__falkirk_rows"), keys["__falkirk_rows"], self.sink.where)
         yield Batch(whole.select(self.columns), whole.select(TS))

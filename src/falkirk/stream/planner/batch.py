@@ -67,6 +67,12 @@ def _stage(graph: op.Graph, dead_letters: str, part: list[op.Operator]) -> Batch
             where=part[0].where,
             hint='begin the batch part before it, or use history="whole"',
         )
+    if regime.history == "new" and (changing := [o for o in members if isinstance(o, op.Changed | op.Latest)]):
+        raise DefinitionError(
+            'with history="new" it would take back rows that it has not seen',
+            where=changing[0].where,
+            hint='use history="whole"',
+        )
     needed = columns_needed(members)
     sources = {o: projected(o, needed[o]) for o in members if isinstance(o, op.Source)}
     inputs = [i for source in sources for i in source_inputs(source)]

@@ -1,0 +1,107 @@
+"""Debezium's change events in JSON, with and without their schema: what a row was before, and what it is after.
+
+without schema   {"before": …, "after": …, "op": "u", …}
+with schema      {"schema": …, "payload": {"before": …, "after": …, "op": "u", …}}
+tombstone        no value; it follows a deletion, for compaction, and says nothing new
+
+op         before               after
+c, r       -                    the row              created; read by a snapshot
+u          the row before       the row              updated
+d          the row before       -                    deleted
+t          -                    -                    the table is truncated: refused, because no rows are named
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from falkirk.errors import DefinitionError
+from falkirk.stream.formats.base import Decoded
+from falkirk.stream.formats.json import Json, without
+
+BEFORE, AFTER, OP = "before", "after", "op"
+TOMBSTONE = "tombstone"
+"""The op of a record without a value."""
+_PAYLOAD = "payload"
+
+
+def envelope_of(row: pl.Schema) -> pl.Schema:
+    """The columns of the change events of rows with these columns.
+
+    >>> list(envelope_of(pl.Schema({"id": pl.Int64()})))
+    ['before', 'after', 'op']
+    """
+    return pl.Schema({BEFORE: pl.Struct(row), AFTER: pl.Struct(row), OP: pl.String()})
+
+
+class Debezium(Json):
+    """Change events of one table.
+
+    >>> events = Debezium(Json({"id": int, "name": str}), key=["id"])
+    >>> events.decode([b'{"op": "c", "after": {"id": 7, "name": "lamp"}}', None]).frame["op"].to_list()
+    ['c', 'tombstone']
+    >>> events.decode([b'{"op": "t"}']).bad
+    [(0, "op 't' names no rows: Debezium leaves truncates out with skipped.operations=t")]
+    """
+
+    def __init__(self, row: Json, key: Sequence[str] = ()) -> None:
+        """`row` is the format of the rows. With a `key`, a row before is needed for its key alone, and only in deletions.
+        Raises DefinitionError for a format that compares the fields: an envelope has others."""
+        assert row.schema is not None
+        if (row.extra, row.missing) != ("ignore", "null"):
+            raise DefinitionError(
+                "an envelope has more fields than the row",
+                where=repr(row),
+                hint='leave out extra="refuse" and missing="refuse"',
+            )
+        own = envelope_of(row.schema)
+        super().__init__(dict(own))
+        self.key = list(key)
+        self._whole = Json({**own, _PAYLOAD: pl.Struct(own)})
+
+    def __repr__(self) -> str:
+        return f"Debezium{super().__repr__()[len('Json') :]}"
+
+    def project(self, columns: Sequence[str]) -> Debezium:
+        """The same: all of an envelope is needed to understand it."""
+        return self
+
+    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+        """A row of before, after and op for each record; no value is a tombstone."""
+        nothing = b'{"op":"%s"}' % TOMBSTONE.encode()
+        decoded = self._whole.decode([nothing if value is None else value for value in values])
+        inside = pl.col(_PAYLOAD)
+        frame = decoded.frame.select(
+            pl.when(inside.is_not_null()).then(inside.struct.field(c)).otherwise(pl.col(c)).alias(c)
+            for c in (BEFORE, AFTER, OP)
+        )
+        wrong = frame.select(self._flaw()).to_series()
+        if wrong.null_count() == len(wrong):
+            return Decoded(frame, decoded.bad)
+        lost = {i for i, _ in decoded.bad}
+        numbers = [i for i in range(len(values)) if i not in lost]
+        flaws = {numbers[i]: wrong[i] for i in wrong.is_not_null().arg_true()}
+        return without(Decoded(frame, decoded.bad), flaws)
+
+    def _flaw(self) -> pl.Expr:
+        """Why an envelope cannot be understood; null if it can."""
+        op, before = pl.col(OP), pl.col(BEFORE)
+        named = pl.concat_str(pl.lit("op '"), op, pl.lit("'"))
+        if self.key:
+            lacks = (op == "d") & (
+                before.is_null() | pl.any_horizontal(before.struct.field(c).is_null() for c in self.key)
+            )
+            why = f" without {', '.join(self.key)} in before: it is not known which row is gone"
+        else:
+            lacks = op.is_in(["u", "d"]) & before.is_null()
+            why = " without before: set REPLICA IDENTITY FULL, or give the source a key, which takes it from state"
+        return (
+            pl.when(op.is_null()).then(pl.lit("not an envelope of Debezium: it has no op"))
+            .when(op == "t").then(pl.concat_str(named, pl.lit(
+                " names no rows: Debezium leaves truncates out with skipped.operations=t")))
+            .when(~op.is_in(["c", "r", "u", "d", TOMBSTONE])).then(pl.concat_str(named, pl.lit(" is not known")))
+            .when(op.is_in(["c", "r", "u"]) & pl.col(AFTER).is_null()).then(pl.concat_str(named, pl.lit(" without after")))
+            .when(lacks).then(pl.concat_str(named, pl.lit(why)))
+        )  # fmt: skip
