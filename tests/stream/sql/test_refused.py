@@ -53,6 +53,15 @@ REFUSED = [
     ("select who from bids a where exists (select 1 from bids b where b.price > a.price)", "with = only", "b.price", "join"),
     ("select who from bids a where price in (select max(price) from bids b where b.who = a.who)", "that aggregates", "a", ""),
     ("select who from bids where price > 1 or who in (select who from bids)", "of its own in where", "who", ""),
+    ("select * from sessions(bids, 3)", "there is no table function sessions", "sessions", "there are: tumble"),
+    ("select * from tumble(table bids, at, interval '1' hour)", "tumble has other arguments", "tumble", "write tumble(table"),
+    ("select * from tumble(table bidz, descriptor(at), interval '1' hour)", "there is no table 'bidz'", "bidz", "'bids'?"),
+    ("select * from tumble(table bids, descriptor(ts), interval '1' hour)", "there is no column 'ts'", "ts", "there are"),
+    ("select * from tumble(table bids, descriptor(at), interval '1' month)", "of a fixed length", "'1'", "interval '1' hour"),
+    ("select * from hop(table bids, descriptor(at), interval '1' hour, interval '1' minute)", "is longer than", "at", ""),
+    ("select * from tumble(table bids, descriptor(who), interval '1' hour)", "who", "who", ""),
+    ("select price, count(*) as n from tumble(table bids, descriptor(at), interval '1' hour) group by window_start",
+     "column 'price' is neither in group by", "price", "max(price)"),
     ("select count(*) from bids group by rollup (auction)", "is not supported", "auction", "docs/sql.md"),
 ]  # fmt: skip
 

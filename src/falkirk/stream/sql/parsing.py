@@ -17,6 +17,7 @@ from sqlglot.optimizer.scope import traverse_scope
 
 from falkirk.blame import did_you_mean
 from falkirk.stream.sql.text import Text
+from falkirk.stream.sql.windows import FUNCTIONS, expand
 
 DIALECT = "duckdb, normalization_strategy=case_sensitive"
 
@@ -28,7 +29,7 @@ def statements(text: Text) -> Sequence[exp.Expr]:
     ['Select', 'Select']
     """
     try:
-        return [s for s in sqlglot.parse(text.sql, dialect=DIALECT) if s is not None]
+        return [s for s in sqlglot.parse(_without_table(text.sql), dialect=DIALECT) if s is not None]
     except ParseError as error:
         told = error.errors[0]
         before = sum(len(line) + 1 for line in text.sql.split("\n")[: int(told["line"] or 1) - 1])
@@ -39,6 +40,19 @@ def statements(text: Text) -> Sequence[exp.Expr]:
         raise text.error(
             None, f"the SQL cannot be read: {str(error)[:1].lower()}{str(error)[1:]}", "close each quote and comment"
         ) from None
+
+
+def _without_table(sql: str) -> str:
+    """Blanks for the word `table` in tumble(table t, …), which the parser does not know.
+
+    >>> _without_table("select * from hop(table t, descriptor(at))")
+    'select * from hop(      t, descriptor(at))'
+    """
+    tokens = sqlglot.tokenize(sql, dialect=DIALECT)
+    for name, bracket, word in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if name.text.lower() in FUNCTIONS and bracket.text == "(" and word.text.lower() == "table":
+            sql = f"{sql[: word.start]}{' ' * len(word.text)}{sql[word.end + 1 :]}"
+    return sql
 
 
 def _slip(text: Text, end: int) -> str:
@@ -102,6 +116,7 @@ def qualified(tree: exp.Query, schemas: Mapping[str, pl.Schema], text: Text) -> 
     for recursive in tree.find_all(exp.With):
         if recursive.args.get("recursive"):
             raise text.error(recursive.expressions[0], "a recursive query is not supported", "use the DSL")
+    expand(tree, text)
     _check_tables(tree, schemas, text)
     _check_joins(tree, text)
     known: dict[str, object] = {name: dict.fromkeys(schema, "text") for name, schema in schemas.items()}
@@ -118,7 +133,8 @@ def _check_tables(tree: exp.Query, schemas: Mapping[str, pl.Schema], text: Text)
     for scope in traverse_scope(tree):
         for table in scope.tables:
             if isinstance(table.this, exp.Func):
-                raise text.error(table, f"there is no table function {table.name or table.this.name}")
+                what = f"there is no table function {table.name or table.this.name}"
+                raise text.error(table, what, f"there are: {', '.join(FUNCTIONS.values())}")
             if table.name not in schemas and table.name not in scope.cte_sources:
                 hint = did_you_mean(table.name, [*schemas, *scope.cte_sources]) if schemas else ""
                 raise text.error(

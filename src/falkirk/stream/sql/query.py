@@ -12,7 +12,9 @@ from sqlglot import exp
 from falkirk.blame import user_line
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
+from falkirk.stream.definition.event_time import check_time
 from falkirk.stream.definition.expressions import bare_column, columns_read
+from falkirk.stream.definition.windows import END, START
 from falkirk.stream.flow.flow import Flow
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.sql.aggregates import Aggregates, found
@@ -23,6 +25,7 @@ from falkirk.stream.sql.relations import Ids, Relation, Tables, filtered
 from falkirk.stream.sql.sets import combined
 from falkirk.stream.sql.subqueries import asks, semi_joined
 from falkirk.stream.sql.text import Text
+from falkirk.stream.sql.windows import Asked, asked, window_of
 
 EVERYTHING = "everything"
 """The column by which rows are grouped where a query aggregates without group by."""
@@ -102,7 +105,7 @@ class Compiler:
             relation, given = self._grouped(node, relation, ids)
             for condition in _having(node):
                 relation = filtered(relation, condition, self.text, given)
-        stream = self._projected(node, relation, given)
+        stream = self._projected(node, relation.windowed(), given)
         if (distinct := node.args.get("distinct")) is not None:
             if distinct.args.get("on") is not None:
                 raise self.text.error(distinct, "distinct on is not supported", "use group by, or select distinct")
@@ -118,13 +121,22 @@ class Compiler:
         where = conjuncts(node.args["where"].this) if node.args.get("where") is not None else []
         joins: list[exp.Join] = node.args.get("joins") or []
         if not joins:
-            return first, where
-        sources = [self._joined(join, tables, ids) for join in joins]
+            return (first.windowed() if any(map(first.of_window, where)) else first), where
+        first, sources = first.windowed(), [self._joined(join, tables, ids).windowed() for join in joins]
         every = Relation(first.stream, {c: n for r in (first, *sources) for c, n in r.columns.items()})
         for column in node.find_all(exp.Column):
             if column.parent_select is node and "=" not in column.table:
                 every.resolve(column, self.text)
         return Joiner(self.text, uses, ids).relation(first, joins, sources, where)
+
+    def _windows(self, windows: Asked, tables: Tables, ids: Ids) -> Relation:
+        """A table whose rows are to get windows."""
+        before = self._source(windows.table, tables, ids)
+        window = window_of(windows, before.resolve(windows.column, self.text), self.text)
+        columns = {(windows.alias, name): name for name in (*before.stream.schema, START, END)}
+        with self.text.at(windows.column):
+            check_time(window.column, before.stream.schema, "")
+        return Relation(before.stream, columns, window=window)
 
     def _joined(self, join: exp.Join, tables: Tables, ids: Ids) -> Relation:
         self.text.only(join, "side", "kind", "on")
@@ -149,6 +161,8 @@ class Compiler:
     def _source(self, node: exp.Expr, tables: Tables, ids: Ids) -> Relation:
         """A table, or a subquery, under its name."""
         self.text.only(node, "joins")
+        if (windows := asked(node)) is not None:
+            return self._windows(windows, tables, ids)
         if isinstance(node, exp.Subquery):
             return Relation.of(self.query(node.this, tables, ids.within(node.alias)), node.alias)
         if isinstance(node, exp.Table) and node.name in tables:
@@ -157,11 +171,12 @@ class Compiler:
 
     def _grouped(self, node: exp.Select, relation: Relation, ids: Ids) -> tuple[Relation, dict[exp.Expr, str]]:
         """The groups, and the column of each key and aggregate."""
-        build = relation.expressions(self.text)
         group = node.args.get("group")
         keys = [e.unnest() for e in group.expressions] if group is not None else []
         if group is not None:
             self.text.only(group)
+        relation = self._windows_of_group(node, relation, keys)
+        build = relation.expressions(self.text)
         named = {p.this: p.alias for p in node.expressions if isinstance(p, exp.Alias)}
         given: dict[exp.Expr, str] = {}
         computed: dict[str, nw.Expr] = {}
@@ -178,7 +193,7 @@ class Compiler:
         stream = relation.stream
         with self.text.at(node):
             stream = stream.with_columns(**computed) if computed else stream
-            columns = list(dict.fromkeys([*given.values(), *([] if keys else [EVERYTHING])]))
+            columns: list[str] = list(dict.fromkeys([*given.values(), *([] if keys else [EVERYTHING])]))
             aggregates = Aggregates(build, set(columns))
             for projection in node.expressions:
                 for aggregate in found(projection):
@@ -188,8 +203,23 @@ class Compiler:
                     aggregates.add(aggregate)
             if not aggregates.asked:  # group by without aggregates: each group once
                 return self._only_keys(stream, columns, ids), given
-            grouped = aggregates.with_nulls(stream.group_by(columns, id=ids.of("group")).agg(**aggregates.asked))
+            by: list[Any] = columns
+            if relation.window is not None:
+                by = [*(c for c in columns if c not in (START, END)), relation.window]
+            grouped = aggregates.with_nulls(stream.group_by(*by, id=ids.of("group")).agg(**aggregates.asked))
         return Relation(grouped, {}, grouped=True), given | aggregates.given
+
+    def _windows_of_group(self, node: exp.Select, relation: Relation, keys: list[exp.Expr]) -> Relation:
+        """Lets the group have the windows, unless the query computes with them, or groups by something else."""
+        computed = [k for k in keys if not isinstance(k, exp.Column)]
+        aggregates = [a for e in (*node.expressions, *_having(node)) for a in found(e)]
+        if (
+            any(map(relation.of_window, keys))
+            and aggregates
+            and not any(map(relation.of_window, computed + aggregates))
+        ):
+            return relation
+        return relation.windowed()
 
     def _only_keys(self, stream: Stream[Any], columns: Sequence[str], ids: Ids) -> Relation:
         return Relation(stream.select(*columns).unique(id=ids.of("group")), {}, grouped=True)

@@ -9,9 +9,11 @@ from typing import Any
 import narwhals as nw
 from sqlglot import exp
 
-from falkirk.blame import did_you_mean
+from falkirk.blame import did_you_mean, user_line
 from falkirk.stream.definition.expressions import columns_read
+from falkirk.stream.definition.windows import END, START, Window
 from falkirk.stream.flow.streams import Stream
+from falkirk.stream.flow.windowing import windowed
 from falkirk.stream.sql.expressions import Expressions
 from falkirk.stream.sql.text import Text
 from falkirk.stream.sql.values import need
@@ -26,11 +28,28 @@ class Relation:
     """(table, column) of the query → column of the stream."""
     grouped: bool = False
     """Whether its rows are groups: then only keys and aggregates have a column."""
+    window: Window | None = None
+    """Windows that its rows are still to get: group by with windows is one operator, which knows when one is complete."""
 
     @classmethod
     def of(cls, stream: Stream[Any], table: str) -> Relation:
         """A stream under a name."""
         return cls(stream, {(table, column): column for column in stream.schema})
+
+    def windowed(self) -> Relation:
+        """The same rows, each with its windows."""
+        if self.window is None:
+            return self
+        graph = self.stream._graph
+        made, _ = windowed(graph, self.stream._op, [self.window], user_line())
+        return replace(self, stream=Stream(graph, made), window=None)
+
+    def of_window(self, node: exp.Expr) -> bool:
+        """Whether an expression reads the start or end of a window that rows are still to get."""
+        if self.window is None:
+            return False
+        columns = [self.columns.get((c.table, c.name)) for c in node.find_all(exp.Column)]
+        return START in columns or END in columns
 
     @property
     def tables(self) -> set[str]:

@@ -1,0 +1,75 @@
+"""Windows of SQL give what DuckDB gives of the same windows written out, and are complete when the DSL's are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+
+import falkirk as fk
+
+SCHEMA: dict[str, Any] = {"k": int, "x": int, "ts": int}
+START = "ts // 60000 * 60000 as window_start, ts // 60000 * 60000 + 60000 as window_end"
+TUMBLED = f"(select *, {START} from t where ts is not null)"
+HOPPED = (
+    "(select *, window_start + 60000 as window_end from (select *, unnest([ts // 20000 * 20000 - 20000 * i for i in "
+    "range(3)]) as window_start from t where ts is not null))"
+)
+TUMBLE = "tumble(table t, descriptor(ts), interval '1' minute)"
+HOP = "HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '20' SECOND, INTERVAL '1' MINUTE)"
+
+QUERIES = [
+    "select window_start, window_end, count(*) as n from {w} as w group by window_start, window_end",
+    "select window_start, k, sum(x) as total from {w} as w group by window_start, k",
+    "select window_end, max(x) as top from {w} as w where x > 0 and w.k < 3 group by window_end having count(*) > 1",
+    "select k % 2 as odd, window_start, count(*) as n from {w} as w group by 1, 2",
+    "select * from {w} as w",
+    "select k, window_start + 1 as later from {w} as w where window_end > 120000",
+    "select k, count(*) as n, min(window_start) as first from {w} as w group by k",
+    "select window_start from {w} as w group by window_start",
+    "select a.k, a.window_start from {w} as a join {w} as b on a.k = b.x and a.window_start = b.window_start",
+    "select window_start, max(n) as most from (select window_start, k, count(*) as n from {w} as w group by 1, 2) group by 1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize(("function", "written"), [(TUMBLE, TUMBLED), (HOP, HOPPED), (f"table({TUMBLE})", TUMBLED)])
+def test_windows_give_what_duckdb_gives(query: str, function: str, written: str) -> None:
+    rows = random_rows()
+    flow = fk.Flow("sql")
+    flow.source("t", value=fk.Json(SCHEMA))
+    result = flow.sql(query.format(w=function), id="q")
+    columns = result.schema.names()
+    result.group_by(columns, id="counted").agg(times=fk.len()).sink("out", key=columns, value=fk.Json())
+    out = fk.testing.run(flow, {"t": rows}, step_rows=7).sinks["out"].table.values()
+    with duckdb.connect() as connection:
+        connection.register("t", pl.DataFrame(rows, schema=dict.fromkeys(SCHEMA, pl.Int64)).to_arrow())
+        wanted = connection.execute(query.format(w=written)).fetchall()
+    assert Counter({tuple(row[c] for c in columns): row["times"] for row in out}) == Counter(wanted)
+
+
+def random_rows() -> list[dict[str, Any]]:
+    random = Random(1)
+
+    def some(value: int) -> int | None:
+        return None if random.random() < 0.1 else value
+
+    return [
+        {"k": some(random.randrange(5)), "x": some(random.randrange(-3, 6)), "ts": some(random.randrange(400_000))}
+        for _ in range(40)
+    ]
+
+
+def test_windows_of_a_sources_time_are_complete_when_it_has_passed() -> None:
+    flow = fk.Flow("sql")
+    flow.source("t", value=fk.Json(SCHEMA), time="ts", late="0s")
+    query = f"select k + 1 as k, window_start, sum(x) as x from {TUMBLE} where x > 0 group by 1, 2"
+    flow.sql(query, id="q").sink("out", key=["k", "window_start"], value=fk.Json())
+    rows = [{"k": 1, "x": 2, "ts": 1}, {"k": 1, "x": 3, "ts": 59_999}, {"k": 1, "x": 4, "ts": 60_000}]
+    late = [{"k": 1, "x": 9, "ts": 2}]
+    out = fk.testing.run(flow, {"t": rows + late}, step_rows=3).sinks["out"].table
+    assert [(row["k"], row["window_start"], row["x"]) for row in out.values()] == [(2, 0, 5), (2, 60_000, 4)]
