@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import falkirk as fk
 from falkirk.errors import DefinitionError, UserCodeError
 from falkirk.stream.access.producing import Rows
+from falkirk.stream.dataflow.topics import Layout
 from falkirk.stream.flow.explain import explain
 from falkirk.testing import App, Record
 
@@ -311,3 +312,10 @@ def test_new_records_alone_do_not_tell_a_batch_what_they_take_back() -> None:
 
 def test_a_sink_with_changes_says_so_in_the_plan() -> None:
     assert "sink rows-debezium: topic rows-debezium, by k, changes as debezium" in explain(flow_of("upsert"))
+
+
+def test_of_a_sink_that_writes_each_change_every_record_counts() -> None:
+    (*_, stage) = flow_of("weights").plan().stages
+    topics = [i.topic for i in stage.inputs] + [o.topic for o in stage.outputs]
+    circuit = stage.circuit(0, Layout(dict.fromkeys(topics, 1)))
+    assert stage.evolution(circuit).tables() == {"groups-upsert"}

@@ -15,6 +15,7 @@ from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.evolution.correcting import corrected_outputs
 from falkirk.stream.evolution.moving import StateMigrator
 from falkirk.stream.evolution.rebuilding import Rebuilder
+from falkirk.stream.operators.sink import Sink
 
 
 class StageEvolution:
@@ -44,8 +45,9 @@ class StageEvolution:
         return out
 
     def tables(self) -> frozenset[str]:
-        """The sinks of grouped results."""
-        return frozenset(o.id for o in self.circuit.stage.operators if o.role == "sink" and o.inputs[0].changes)
+        """The sinks of grouped results. Of a sink that writes each change, every record counts."""
+        changing = [o for o in self.circuit.stage.operators if o.role == "sink" and o.inputs[0].changes]
+        return frozenset(o.id for o in changing if not (isinstance(o, Sink) and o.is_log))
 
     def correct(self, should: OutputRecords, published: OutputRecords, clock: int, state: State) -> Corrected:
         """The records that correct the difference between the published and the expected output."""
