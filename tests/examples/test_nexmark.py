@@ -1,0 +1,82 @@
+"""Each query of NexMark gives what DuckDB gives over the same events."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.stream.against import Row, shown
+
+import falkirk as fk
+
+FOLDER = Path(__file__).parents[2] / "examples" / "nexmark"
+LATE = 4_000
+"""How many milliseconds late the queries let rows be."""
+
+
+def module(name: str) -> ModuleType:
+    """A file of the example, which imports nothing that lies beside it."""
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location(f"nexmark_{name}", FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = made
+    spec.loader.exec_module(made)
+    return made
+
+
+answers, events, queries = module("answers"), module("events"), module("queries")
+
+
+@cache
+def some(count: int, seed: int) -> dict[str, pl.DataFrame]:
+    """Events out of order, by less than rows may be late; 100 a second, so that there are several windows."""
+    found = events.events(0, count, rate=100)
+    frames = {"person": found.people, "auction": found.auctions, "bid": found.bids}
+    delay = pl.int_range(pl.len()).shuffle(seed) % LATE
+    return {name: frame.sort(pl.col("ts") + delay, maintain_order=True) for name, frame in frames.items()}
+
+
+def wanted(number: int, inputs: dict[str, pl.DataFrame], columns: list[str]) -> Counter[Row]:
+    with duckdb.connect() as db:
+        for name, frame in inputs.items():
+            db.register(name, frame.to_arrow())
+        found = db.execute(f"select {', '.join(columns)} from ({answers.ANSWERS[number]})").fetchall()
+    return Counter(map(shown, found))
+
+
+def result(number: int, app: Any) -> tuple[list[str], Counter[Row]]:
+    """The columns of the query's sink, and what a reader finally sees in it."""
+    flow = queries.flow(number)
+    (sink,) = (s for s in flow.plan().stages[-1].operators if s.id == f"q{number}")
+    columns = list(sink.inputs[0].schema)
+    found = app.sinks[f"q{number}"]
+    rows = found.rows if queries.QUERIES[number](queries.Streams(fk.Flow("f")))[1] is None else found.table.values()
+    return columns, Counter(shown([row[c] for c in columns]) for row in rows)
+
+
+@pytest.mark.parametrize("number", list(queries.QUERIES))
+@given(count=st.integers(1_000, 3_000), seed=st.integers(0, 3), rows=st.integers(150, 2_000), partitions=st.integers(1, 2))
+@settings(max_examples=3, deadline=None)
+def test_a_query_gives_what_duckdb_gives_however_its_steps_are_cut(
+    number: int, count: int, seed: int, rows: int, partitions: int
+) -> None:
+    inputs = some(count, seed)
+    app = fk.testing.App(queries.flow(number), partitions=partitions, step_rows=rows)
+    needed = {name: frame for name, frame in inputs.items() if name in app.topics}
+    for name, frame in needed.items():
+        app.send(name, frame)
+    app.run()
+    columns, found = result(number, app)
+    assert found == wanted(number, inputs, columns)
