@@ -39,6 +39,7 @@ def topics_of(stand: Stand) -> set[str]:
     return {topic for topic in stand.admin.list_topics(timeout=10).topics if stand.prefix in topic}
 
 
+@pytest.mark.slow
 def test_what_a_flow_needs_is_tried_and_nothing_made(stand: Stand) -> None:
     source = f"{stand.prefix}bids"
     assert checked(stand).keys() == {f"source {source}", "tasks"}
@@ -64,6 +65,7 @@ def test_what_a_flow_needs_is_tried_and_nothing_made(stand: Stand) -> None:
     assert checked(stand).keys() == {"tasks"}
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_away_is_one_thing_and_the_rest_is_tried_all_the_same(stand: Stand) -> None:
     stand.brokers = "127.0.0.1:1"
     assert checked(stand, "--state-dir", "/proc/nothing").keys() == {"brokers", "state directory"}

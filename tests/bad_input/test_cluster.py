@@ -24,6 +24,7 @@ def proxy(kafka: str) -> Iterator[Proxy]:
     one.close()
 
 
+@pytest.mark.slow
 def test_brokers_that_are_away_and_then_too_old(stand: Stand, proxy: Proxy) -> None:
     stand.topic()
     stand.bids(50)
@@ -40,6 +41,7 @@ def test_brokers_that_are_away_and_then_too_old(stand: Stand, proxy: Proxy) -> N
     stand.assert_exact()
 
 
+@pytest.mark.slow
 def test_options_that_the_cluster_refuses(stand: Stand) -> None:
     stand.topic()
     stand.bids(50)
@@ -64,6 +66,7 @@ def test_an_option_that_there_is_not() -> None:
     assert "Traceback" not in shown.text
 
 
+@pytest.mark.slow
 def test_two_runs_of_one_identity(stand: Stand) -> None:
     """A state directory was copied, to another host perhaps: the workers of the two end each other, until one run ends."""
     stand.topic()
@@ -85,6 +88,7 @@ def test_two_runs_of_one_identity(stand: Stand) -> None:
     stand.assert_exact()
 
 
+@pytest.mark.slow
 def test_a_second_host_that_could_not_take_lazy_state_over(stand: Stand) -> None:
     lazy = flow_file(regime='fk.LazyCheckpoint(every="1h")')
     stand.topic()
@@ -110,6 +114,7 @@ def test_a_second_host_that_could_not_take_lazy_state_over(stand: Stand) -> None
     stand.assert_exact()
 
 
+@pytest.mark.slow
 def test_a_flow_that_is_edited_into_an_error_while_it_runs(stand: Stand) -> None:
     """A worker dies, and no spare can read the file: the run goes on with the other worker until the file is fixed."""
     stand.topic()

@@ -60,6 +60,7 @@ def disk(stand: Stand) -> Iterator[Disk]:
     one.close()
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_while_the_app_runs_and_is_full_when_it_starts_again(stand: Stand, disk: Disk) -> None:
     stand.topic()
     stand.bids(50)

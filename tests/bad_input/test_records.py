@@ -32,6 +32,7 @@ def flow(body: str = "") -> str:
     return flow_file(FLOW.format(body=body or "pass"))
 
 
+@pytest.mark.slow
 def test_every_error_names_the_record_and_the_mended_run_goes_on_from_it(stand: Stand) -> None:
     stand.topic()
     stand.topic("notes", max_message_bytes="2000")
@@ -59,6 +60,7 @@ def test_every_error_names_the_record_and_the_mended_run_goes_on_from_it(stand: 
     assert stand.values("notes") == [{"id": 100, "note": big["note"]}]
 
 
+@pytest.mark.slow
 def test_state_that_is_too_large_for_its_changelog(stand: Stand) -> None:
     stand.topic()
     stand.bids(50)
@@ -76,6 +78,7 @@ def test_state_that_is_too_large_for_its_changelog(stand: Stand) -> None:
     stand.assert_exact()
 
 
+@pytest.mark.slow
 def test_a_sum_that_overflows_names_its_group_and_goes_on_without_what_made_it_so_large(stand: Stand) -> None:
     stand.topic()
     stand.bids(100)
@@ -128,6 +131,7 @@ def test_what_does_not_decode_is_buried_once_with_its_address_and_holds_nothing_
         assert letter["reason"]
 
 
+@pytest.mark.slow
 def test_too_much_that_does_not_decode_stops_the_run_and_nothing_is_lost(stand: Stand) -> None:
     stand.topic()
     stand.bids(20)
@@ -142,6 +146,7 @@ def test_too_much_that_does_not_decode_stops_the_run_and_nothing_is_lost(stand: 
     assert len(list(stand.read(letters))) == 1
 
 
+@pytest.mark.slow
 def test_a_null_key_a_key_of_another_spelling_and_one_in_anothers_place(stand: Stand) -> None:
     stand.topic()
     stand.bids(50)

@@ -117,6 +117,7 @@ def test_what_a_topic_with_narrow_bounds_does_not_accept_is_buried(stand: Stand)
     assert len(list(stand.read(f"falkirk.{stand.name}.dead-letters"))) == 1
 
 
+@pytest.mark.slow
 def test_topics_that_the_app_makes_accept_records_of_any_date(stand: Stand) -> None:
     stand.topic("rows", 1)
     app = stand.app(flow(stand, on_error=fk.DeadLetter()))
@@ -127,6 +128,7 @@ def test_topics_that_the_app_makes_accept_records_of_any_date(stand: Stand) -> N
     assert app.layout.accepts[out].after is None
 
 
+@pytest.mark.slow
 def test_a_rebalance_does_not_count_against_a_step(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     """The group's generation has moved on under each transaction, more often than refusals are allowed for."""
     stand.topic("rows", 1)

@@ -72,6 +72,7 @@ def flow(stand: Stand, registry: fk.Registry) -> fk.Flow:
     return flow
 
 
+@pytest.mark.slow
 def test_a_registry_that_goes_away_buries_nothing_and_an_id_that_it_does_not_have_does(
     stand: Stand, server: RegistryServer
 ) -> None:

@@ -30,6 +30,7 @@ def spoil_table_files(folder: Path) -> None:
             table.write(b"\xff" * 64)
 
 
+@pytest.mark.slow
 def test_a_store_that_is_not_the_task_s_or_cannot_be_read(stand: Stand) -> None:
     stand.topic()
     stand.bids(50)
@@ -63,6 +64,7 @@ def test_a_store_that_is_not_the_task_s_or_cannot_be_read(stand: Stand) -> None:
     stand.assert_exact()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_cannot_be_read(stand: Stand) -> None:
     stand.topic()
     stand.bids(50)
@@ -80,6 +82,7 @@ def test_a_checkpoint_that_cannot_be_read(stand: Stand) -> None:
     stand.assert_exact()
 
 
+@pytest.mark.slow
 def test_two_flows_of_one_name_and_a_flow_whose_state_changed(stand: Stand) -> None:
     stand.topic()
     stand.bids(50)
@@ -105,6 +108,7 @@ stats = stats.map(lambda row: {{**row, "top": row["top"] * int(Path({path!r}).re
 """
 
 
+@pytest.mark.slow
 def test_a_lazy_flow_that_asks_another_system(stand: Stand) -> None:
     """What the function is told changes between the step and its replay: found out; and once it is as before, exact."""
     stand.topic()
@@ -128,6 +132,7 @@ def test_a_lazy_flow_that_asks_another_system(stand: Stand) -> None:
     stand.assert_exact()
 
 
+@pytest.mark.slow
 def test_a_lazy_store_that_is_lost_with_its_versions(stand: Stand) -> None:
     """Its older step records are trimmed: it cannot be rebuilt, and says what would bring it back."""
     lazy = fk.LazyCheckpoint(every="10ms")  # versions, and so trimming, in each of the short runs

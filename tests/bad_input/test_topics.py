@@ -21,6 +21,7 @@ def anew(rows: str = "") -> str:
     return flow_file(rows, name="-2", sink="stats-2", source='key="auction", repartition=True')
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_missing_and_then_grows_while_the_app_runs(stand: Stand) -> None:
     source = f"{stand.prefix}bids"
     shown = stand.cli(flow_file())
@@ -45,6 +46,7 @@ def test_a_topic_that_is_missing_and_then_grows_while_the_app_runs(stand: Stand)
     stand.assert_exact("stats-2")
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_made_anew_while_the_app_runs(stand: Stand) -> None:
     source = stand.topic()
     stand.bids(50)
@@ -65,6 +67,7 @@ def test_a_topic_that_is_made_anew_while_the_app_runs(stand: Stand) -> None:
     stand.assert_exact("stats-2")
 
 
+@pytest.mark.slow
 def test_topics_that_join_a_pattern_while_the_app_runs_through_a_kill(stand: Stand) -> None:
     rows = """
 low = fk.when(fk.col("price") < 500).then(fk.lit(PREFIX + "low")).otherwise(fk.lit(PREFIX + "high")).alias("to")
@@ -101,6 +104,7 @@ bids.with_columns(low).sink("sorted", topic=[PREFIX + "high", PREFIX + "low"], t
         stand.go_on(flow)
 
 
+@pytest.mark.slow
 def test_retention_that_overtook_a_stopped_app(stand: Stand) -> None:
     source = stand.topic(partitions=1)
     stand.bids(50)
@@ -114,6 +118,7 @@ def test_retention_that_overtook_a_stopped_app(stand: Stand) -> None:
     stand.assert_exact("stats-2")
 
 
+@pytest.mark.slow
 def test_retention_that_overtook_the_steps_of_a_lazy_app(stand: Stand) -> None:
     lazy = fk.LazyCheckpoint(every="1h")
     source = stand.topic(partitions=1)
@@ -127,6 +132,7 @@ def test_retention_that_overtook_the_steps_of_a_lazy_app(stand: Stand) -> None:
     assert sum(stand.counts("stats").values()) == 50
 
 
+@pytest.mark.slow
 def test_a_lazy_part_of_a_compacted_topic(stand: Stand) -> None:
     source = stand.topic(cleanup_policy="compact")
     stand.bids(50)
@@ -139,6 +145,7 @@ def test_a_lazy_part_of_a_compacted_topic(stand: Stand) -> None:
     stand.assert_exact()
 
 
+@pytest.mark.slow
 def test_a_start_that_is_not_there(stand: Stand) -> None:
     source = stand.topic()
     stand.bids(50)

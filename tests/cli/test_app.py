@@ -176,6 +176,7 @@ def test_an_app_is_run_to_the_end_asked_how_it_is_and_run_on_by_a_worker_alone(
     assert all(t["owner"] is None for t in found["tasks"])
 
 
+@pytest.mark.slow
 def test_a_second_supervisor_on_a_state_directory_is_told_so_at_once(app: Running) -> None:
     app.feed(1)
     first = app.start("run", "app.py:flow")
@@ -189,6 +190,7 @@ def test_a_second_supervisor_on_a_state_directory_is_told_so_at_once(app: Runnin
     assert first.wait(60) == 0
 
 
+@pytest.mark.slow
 def test_the_status_of_an_app_that_is_not_there_or_of_a_cluster_that_does_not_answer(app: Running) -> None:
     code, _, err = app.call("status", "nobody")
     assert code == 2

@@ -200,6 +200,7 @@ def ran(kafka: str, sales: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
     trial.close()
 
 
+@pytest.mark.slow
 def test_an_app_reads_from_two_clusters_to_the_end(ran: Trial) -> None:
     ran.assert_exact()
 
@@ -308,6 +309,7 @@ def test_what_is_wrong_with_the_other_cluster_is_said_before_anything_is_made(
     assert not any(name.startswith(f"falkirk.{trial.name}") for name in Topics(Cluster(kafka)).names())
 
 
+@pytest.mark.slow
 def test_topics_of_another_cluster_join_a_pattern_while_the_app_is_killed(
     kafka: str, sales: str, topic_prefix: str, tmp_path: Path
 ) -> None:

@@ -122,6 +122,7 @@ def bench(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[Bench]:
     made.stand.close()
 
 
+@pytest.mark.slow
 def test_letters_are_listed_shown_and_replayed_once_whoever_is_killed(bench: Bench) -> None:
     bench.run()
     undecoded, failed = sorted(bench.dlq("list", "--json"), key=lambda kind: str(kind["operator"]), reverse=True)

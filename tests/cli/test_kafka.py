@@ -12,6 +12,7 @@ def falkirk(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_start_status_and_stop_from_the_command_line(tmp_path: Path) -> None:
     def kafka(command: str, *more: str) -> subprocess.CompletedProcess[str]:

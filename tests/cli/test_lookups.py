@@ -136,6 +136,7 @@ def test_rows_find_what_was_in_their_tables_before(app: App) -> None:
     assert app.known()[2_000:] == later
 
 
+@pytest.mark.slow
 def test_tables_that_need_no_exchange_are_read_before_the_first_row(app: App) -> None:
     app.order(1_000)
     app.name_all("a")

@@ -80,6 +80,7 @@ def settled(running: Running, desk: Desk, **wanted: Any) -> dict[str, Any]:
         time.sleep(0.2)
 
 
+@pytest.mark.slow
 def test_an_app_is_paused_killed_resumed_and_drained_and_its_state_is_looked_at(running: Running) -> None:
     name, desk = running.name, Desk(running.brokers, running.folder / ".falkirk")
     target = str(running.folder / "app.py:flow")
@@ -184,6 +185,7 @@ def desk_of(stand: Stand) -> Desk:
 REGIMES = [fk.EagerCheckpoint(), fk.LazyCheckpoint()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regime", REGIMES, ids=["eager", "lazy"])
 def test_a_deleted_app_begins_anew_and_takes_nothing_of_the_old_on_another_host(
     stand: Stand, tmp_path: Path, regime: fk.EagerCheckpoint | fk.LazyCheckpoint
@@ -248,6 +250,7 @@ def test_a_sink_that_the_flow_reads_too_is_never_deleted_and_is_said_to_stay(sta
     assert topics_of(stand) == {f"{stand.prefix}bids", stats}
 
 
+@pytest.mark.slow
 def test_an_app_is_reset_to_offsets_with_empty_state(stand: Stand) -> None:
     desk, bids, regime = desk_of(stand), stand.topic(), fk.LazyCheckpoint()
     stand.bids(60)
@@ -309,6 +312,7 @@ def dying(topics: Topics, deletions: int) -> Topics:
     return topics
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("what", "deletions"), [("reset", 1), ("delete", 0)])
 def test_a_reset_or_deletion_that_was_killed_keeps_the_app_from_running_until_it_is_finished(
     stand: Stand, what: str, deletions: int

@@ -63,6 +63,7 @@ def peeking(kafka: str, tmp_path: Path) -> Peeking:
     return Peeking(kafka, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_flows_topics_are_shown_decoded_with_what_wrote_each_record(peeking: Peeking, topic_prefix: str) -> None:
     (peeking.folder / "app.py").write_text(FLOW.format(prefix=topic_prefix))
     bids = Topic(peeking.brokers, f"{topic_prefix}bids", 2)
@@ -119,6 +120,7 @@ def test_a_flows_topics_are_shown_decoded_with_what_wrote_each_record(peeking: P
     assert "error: topic " in err
 
 
+@pytest.mark.slow
 def test_following_shows_what_is_committed_as_it_comes(peeking: Peeking, topic_prefix: str) -> None:
     t = Topic(peeking.brokers, f"{topic_prefix}t", 2)
     t.transaction({0: ["a", "b"], 1: ["c"]})
@@ -140,6 +142,7 @@ def test_following_shows_what_is_committed_as_it_comes(peeking: Peeking, topic_p
         process.wait()
 
 
+@pytest.mark.slow
 def test_of_a_batch_parts_sink_the_newest_complete_epoch_is_shown(
     peeking: Peeking, topic_prefix: str, tmp_path: Path
 ) -> None:

@@ -225,6 +225,7 @@ def test_a_flow_gains_and_loses_operators_and_stages_while_it_is_killed(app: App
     assert not {(m.task, m.step) for m in makers if m is not None} & old
 
 
+@pytest.mark.slow
 def test_state_goes_on_in_another_schema_under_load_while_the_app_is_killed(app: App) -> None:
     auctions = 4_000
     app.write()

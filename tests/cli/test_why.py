@@ -26,6 +26,7 @@ from falkirk.stream.definition.names import control_topic, epochs_topic
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.slow
 def test_a_record_of_a_sink_leads_back_to_the_records_of_its_key(kafka: str, tmp_path: Path, topic_prefix: str) -> None:
     (tmp_path / "app.py").write_text(FLOW.format(prefix=topic_prefix))
     bids, counts = Topic(kafka, f"{topic_prefix}bids", 2), f"{topic_prefix}counts"
@@ -77,6 +78,7 @@ def test_a_record_of_a_sink_leads_back_to_the_records_of_its_key(kafka: str, tmp
     assert "to do: run the app with --keep-steps 1h" in shown
 
 
+@pytest.mark.slow
 def test_a_record_of_a_batch_part_leads_to_the_division_of_its_epoch(kafka: str, topic_prefix: str) -> None:
     cluster = Cluster(kafka, {})
     app, bids, totals = f"{topic_prefix}app", f"{topic_prefix}bids", f"{topic_prefix}totals"

@@ -119,6 +119,7 @@ def test_a_host_whose_clock_is_off_takes_no_tasks_and_says_so(hosts: Hosts, shif
     assert hosts.records() == [[], []]
 
 
+@pytest.mark.slow
 def test_beside_a_host_whose_clock_is_off_a_sound_one_is_not_disturbed(hosts: Hosts, shifted: ShiftedClock) -> None:
     hosts.feed()
     sound = hosts.worker("sound")
@@ -135,6 +136,7 @@ def test_beside_a_host_whose_clock_is_off_a_sound_one_is_not_disturbed(hosts: Ho
     assert sound.wait(60) == 0
 
 
+@pytest.mark.slow
 def test_a_clock_that_jumps_ends_the_worker_before_it_dates_another_step(hosts: Hosts, shifted: ShiftedClock) -> None:
     hosts.feed()
     worker = hosts.worker("host", clock=shifted)
@@ -152,6 +154,7 @@ def test_a_clock_that_jumps_ends_the_worker_before_it_dates_another_step(hosts: 
     hosts.until_counted(200)
 
 
+@pytest.mark.slow
 def test_a_clock_that_is_off_by_less_than_the_bound_is_shown(hosts: Hosts, shifted: ShiftedClock) -> None:
     hosts.feed()
     shifted.set(40)

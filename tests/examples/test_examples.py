@@ -87,6 +87,7 @@ def test_word_count_goes_on_where_it_ended(kafka: str, tmp_path: Path) -> None:
         assert updates[-1] == 3
 
 
+@pytest.mark.slow
 def test_auction_stats(kafka: str, tmp_path: Path) -> None:
     bids = [(auction, price) for price in (90, 110, 130, 120) for auction in (1, 2, 3)]
     write(kafka, "bids", *[(str(a), f'{{"auction":{a},"price":{p * a}}}') for a, p in bids])
@@ -98,6 +99,7 @@ def test_auction_stats(kafka: str, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_door_alarm(kafka: str, tmp_path: Path) -> None:
     def door(name: str, open_: bool) -> tuple[str, str]:
         return name, orjson.dumps({"door": name, "open": open_}).decode()

@@ -70,6 +70,7 @@ def seen(keeper: Keeper, state: DictState, visible: int) -> Table:
     return {k: rows["x"][place] for k, place in zip(KEYS, places, strict=True) if place is not None}
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(seed=st.integers(0, 2**32), restart=st.booleans())
 def test_at_every_moment_one_epoch_is_seen_and_none_before_it_again(seed: int, restart: bool) -> None:

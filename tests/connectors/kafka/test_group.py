@@ -96,6 +96,7 @@ def finally_() -> Iterator[ExitStack]:
         yield stack
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_tasks_that_a_dead_member_was_giving_up_find_an_owner(
     kafka: str, topic_prefix: str, finally_: ExitStack
@@ -120,6 +121,7 @@ def test_tasks_that_a_dead_member_was_giving_up_find_an_owner(
     assert not a.owned & b.owned
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_a_member_that_leaves_while_it_joins_has_left(kafka: str, topic_prefix: str, finally_: ExitStack) -> None:
     group, topics = f"{topic_prefix}steps", Topics(Cluster(kafka))
@@ -136,6 +138,7 @@ def test_a_member_that_leaves_while_it_joins_has_left(kafka: str, topic_prefix: 
     assert len(a.owned) == TASKS
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_a_member_that_dies_before_it_has_heard_of_its_tasks_hears_nothing_any_more(
     kafka: str, topic_prefix: str

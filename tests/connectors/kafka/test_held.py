@@ -65,6 +65,7 @@ def test_a_broker_that_does_not_answer_is_passed_over(monkeypatch: pytest.Monkey
     assert held(Cluster("127.0.0.1:1"), [TopicPartition("bids", 0)]) == []
 
 
+@pytest.mark.slow
 def test_a_run_to_the_end_says_which_open_transaction_it_waits_for(
     stand: Stand, stranger: Producer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,6 +110,7 @@ def test_a_short_way_to_the_end_is_counted_without_the_markers_on_it(kafka: str,
         counts.close()
 
 
+@pytest.mark.slow
 def test_a_division_is_waited_for_while_no_broker_answers() -> None:
     division = DivisionReader(Cluster("127.0.0.1:1"), Words("gone", "bring it back"), patience=0.2)
     with closing(division), pytest.raises(UnreachableError, match="nothing was read for"):

@@ -20,6 +20,7 @@ from falkirk.connectors.kafka.topics import Topics
 from falkirk.errors import UnreachableError
 
 
+@pytest.mark.slow
 def test_offsets_are_told_again_by_a_broker_that_was_restarted(embedded: Callable[..., EmbeddedKafka]) -> None:
     broker = embedded()
     broker.start()

@@ -24,6 +24,7 @@ def load(spark: SparkSession, stand: Stand, epoch: object, stage: str = "totals"
     return spark.read.format("falkirk").options(**{k: str(v) for k, v in options.items()}).load()
 
 
+@pytest.mark.slow
 def test_an_epoch_is_read_whole_or_not_at_all(
     spark: SparkSession, kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:

@@ -34,6 +34,7 @@ def places(rows: list[dict[str, object]]) -> list[tuple[object, ...]]:
     return [(row["partition"], row["offset"], row["key"], row["value"]) for row in rows]
 
 
+@pytest.mark.slow
 def test_any_range_of_any_mix_of_transactions_is_what_a_committed_reader_finds_there(topic: MakeTopic) -> None:
     random_ = random.Random(7)
     mixed = topic(partitions=3)
@@ -107,6 +108,7 @@ def test_a_transaction_that_stays_open_is_named_when_patience_ends(topic: MakeTo
     producer.abort_transaction()
 
 
+@pytest.mark.slow
 def test_what_compaction_leaves_is_read(embedded: Callable[..., EmbeddedKafka], topic_prefix: str) -> None:
     with embedded(settings={"log.cleaner.backoff.ms": "50"}) as broker:
         config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "50"}

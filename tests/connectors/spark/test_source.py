@@ -109,6 +109,7 @@ def test_what_is_read_is_fixed_when_it_is_loaded(topic: MakeTopic, load: Load) -
         frame.count()
 
 
+@pytest.mark.slow
 def test_a_record_that_does_not_decode_is_an_error_with_its_address_or_left_out(topic: MakeTopic, load: Load) -> None:
     mixed = topic()
     mixed.send(['{"n": 1}', '{"n": "one"}', '{"n": 2}'])

@@ -36,6 +36,7 @@ def test_an_epoch_reads_what_was_there_when_it_was_opened_and_is_published_once(
     assert [r.state for r in stand.said] == ["opened", "running", "complete"]
 
 
+@pytest.mark.slow
 def test_the_next_epoch_reads_the_whole_or_what_is_new(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
     for history, second in (("whole", b"14"), ("new", b"4")):
         stand = Stand(kafka, f"{topic_prefix}{history}-", tmp_path / history, history=history)
@@ -81,6 +82,7 @@ def test_other_rows_than_those_published_are_refused(stand: Stand) -> None:
         driver.drive(lambda: False)
 
 
+@pytest.mark.slow
 def test_an_epoch_that_is_abandoned_publishes_no_more(stand: Stand) -> None:
     stand.append(4)
 
@@ -102,6 +104,7 @@ def test_an_epoch_that_is_abandoned_publishes_no_more(stand: Stand) -> None:
     assert [r.state for r in stand.said][-4:] == ["abandoned", "opened", "running", "complete"] or stand.said
 
 
+@pytest.mark.slow
 def test_two_drivers_at_once_do_no_harm(stand: Stand) -> None:
     stop, drivers = Event(), [stand.driver(until_end=False) for _ in range(2)]
     threads = [Thread(target=d.drive, args=(stop.is_set,)) for d in drivers]
@@ -149,6 +152,7 @@ def test_another_definition_does_not_go_on_with_an_open_epoch(stand: Stand) -> N
         driver.drive(lambda: False)
 
 
+@pytest.mark.slow
 def test_the_log_of_epochs_stays_small(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("falkirk.checkpoint.epochs.KEPT", 2)
     for _ in range(4):

@@ -71,6 +71,7 @@ def tasks(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[Tasks]:
     app.process.wait()
 
 
+@pytest.mark.slow
 def test_a_worker_is_replaced_dies_with_its_task_goes_on_with_the_next_and_leaves_when_told(tasks: Tasks) -> None:
     app = tasks.app
     app.feed(100)

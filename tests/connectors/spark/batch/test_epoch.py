@@ -89,6 +89,7 @@ def fill(bench: Bench, count: int, keys: int = 50) -> list[bytes]:
     return values
 
 
+@pytest.mark.slow
 def test_an_epoch_writes_what_its_job_makes_of_the_division_and_nothing_when_it_is_run_again(bench: Bench) -> None:
     values = fill(bench, 900)
     found = bench.epoch(pieces=bench.pieces(100))
@@ -109,6 +110,7 @@ def test_an_epoch_of_nothing_is_complete_too(bench: Bench) -> None:
     assert all(end > 0 for p, end in bench.progress.ends().items() if p)
 
 
+@pytest.mark.slow
 def test_keys_that_are_gone_get_tombstones_and_no_others(bench: Bench) -> None:
     fill(bench, 300)
     pieces = bench.pieces()
@@ -128,6 +130,7 @@ def test_keys_that_are_gone_get_tombstones_and_no_others(bench: Bench) -> None:
     assert all(at[f.key] == f.partition for f in dead)
 
 
+@pytest.mark.slow
 def test_ghosts_that_retention_took_or_whose_topic_is_another_now_are_no_more(bench: Bench) -> None:
     fill(bench, 300)
     bench.epoch()
@@ -139,6 +142,7 @@ def test_ghosts_that_retention_took_or_whose_topic_is_another_now_are_no_more(be
     assert sum(f.tombstones for f in bench.epoch(Totals(), 2, ghosts, [])) == 0
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_in_the_middle_costs_nothing_but_time(bench: Bench, tmp_path: Path) -> None:
     values = fill(bench, 300)
     bench.epoch(Totals(mark=jobs.killing_once(tmp_path)))
@@ -147,6 +151,7 @@ def test_a_worker_that_is_killed_in_the_middle_costs_nothing_but_time(bench: Ben
     assert len(bench.sums.committed()) == len(totals(values)[0])
 
 
+@pytest.mark.slow
 def test_what_a_task_raises_is_raised_here(bench: Bench) -> None:
     fill(bench, 10)
     with pytest.raises(UserCodeError) as caught:
@@ -158,6 +163,7 @@ def test_what_a_task_raises_is_raised_here(bench: Bench) -> None:
         bench.epoch(pieces=pieces)
 
 
+@pytest.mark.slow
 def test_what_nobody_foresaw_is_told_in_a_line(bench: Bench) -> None:
     fill(bench, 10)
     with pytest.raises(FalkirkError, match=r"^Spark .*: ZeroDivisionError: nobody foresaw this\n") as caught:
@@ -166,6 +172,7 @@ def test_what_nobody_foresaw_is_told_in_a_line(bench: Bench) -> None:
     assert len(str(caught.value).splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_what_a_task_holds_at_once_is_bounded_by_bytes(bench: Bench) -> None:
     bench.source.send([b"."] * 60)
     bench.epoch(jobs.Heavy())
@@ -173,6 +180,7 @@ def test_what_a_task_holds_at_once_is_bounded_by_bytes(bench: Bench) -> None:
     assert 1 << 20 < most < 10 << 20
 
 
+@pytest.mark.slow
 def test_progress_is_told_and_what_it_raises_ends_the_job(bench: Bench) -> None:
     fill(bench, 10)
 
@@ -195,6 +203,7 @@ def test_progress_is_told_and_what_it_raises_ends_the_job(bench: Bench) -> None:
     assert not bench.spark.sparkContext.statusTracker().getActiveStageIds()
 
 
+@pytest.mark.slow
 def test_a_users_module_need_not_be_where_tasks_run(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

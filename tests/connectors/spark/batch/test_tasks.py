@@ -38,6 +38,7 @@ print(*tasks.publication(work.read_bytes(), iter(pa.ipc.open_stream(rows))))
 """
 
 
+@pytest.mark.slow
 def test_copies_that_publish_at_once_publish_once_though_one_is_killed(
     topic: Callable[..., Topic], tmp_path: Path
 ) -> None:
