@@ -19,6 +19,7 @@ from falkirk.checkpoint.tasks import Owned, Phase, Task
 from falkirk.errors import StateError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.observe.traces import SILENT
+from falkirk.runtime.worker import takeovers
 from falkirk.runtime.worker.committer import Committer
 from falkirk.runtime.worker.stores import RECOVERIES
 from falkirk.runtime.worker.takeovers import TakeOvers
@@ -197,7 +198,10 @@ def test_giving_a_task_up_waits_for_no_recovery() -> None:
         assert s.running == [2, 0]
 
 
-def test_a_task_that_comes_back_is_taken_over_when_its_store_is_closed() -> None:
+def test_a_task_that_comes_back_is_taken_over_when_its_store_is_closed_and_its_wait_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(takeovers, "UNUSUAL_S", 0.0)
     with stand(1) as s:
         s.hold(0)
         s.take_overs.begin([0])
@@ -205,6 +209,7 @@ def test_a_task_that_comes_back_is_taken_over_when_its_store_is_closed() -> None
         s.take_overs.give_up([0])
         s.take_overs.begin([0])  # as a worker does in each turn while it is assigned
         assert s.take_overs.under_way == {}
+        assert s.take_overs.waits() == "an earlier take-over of s/0 to end, for 0 s"
         assert sum(isinstance(r, Named) for r in s.log.steps[0]) == 1
         s.log.let[0].release(1 + CHUNKS)
 
@@ -214,6 +219,8 @@ def test_a_task_that_comes_back_is_taken_over_when_its_store_is_closed() -> None
             return s.running == [0]
 
         s.until(again)
+        s.take_overs.begin([])
+        assert s.take_overs.waits() == ""
         assert sum(isinstance(r, Named) for r in s.log.steps[0]) == 2
 
 

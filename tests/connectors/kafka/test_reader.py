@@ -132,6 +132,21 @@ def test_the_end_of_a_log_is_asked_for_until_a_broker_tells_it(
         assert asked.result() == {place: 10}
 
 
+def test_who_waits_for_an_answer_gets_it_though_another_thread_replaces_the_client(
+    place: TopicPartition, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answers of a client that is destroyed never come: a task that recovered beside another waited for ever."""
+    monkeypatch.setattr(reader_module, "ANSWER", 0.5)
+    with closing(BoundedReader(Cluster(proxy.address))) as reader, ThreadPoolExecutor(8) as aside:
+        unanswered = proxy.add(IGNORE, Api.LIST_OFFSETS, times=None)
+        asked = []
+        for _ in range(24):  # each of a client that a thread before it replaces, half a second after that one began
+            asked.append(aside.submit(reader.watermarks, [place], end=True))
+            time.sleep(0.07)
+        proxy.rules.remove(unanswered)
+        assert [a.result(30) for a in asked] == [{place: 10}] * len(asked)
+
+
 def test_where_a_source_begins_is_unknown_while_no_broker_tells_it(place: TopicPartition, proxy: Proxy) -> None:
     """The answer that is none would be taken for "no record is that late", and the source be begun at its end."""
     topics = Topics(Cluster(proxy.address))

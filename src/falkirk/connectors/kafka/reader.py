@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -66,9 +67,11 @@ class BoundedReader:
         self._idle = {c: [self._made(c)] for c in levels}
         self._made_of = dict.fromkeys(levels, 1)
         self._back = threading.Condition()
-        self._admin = client(AdminClient, cluster.settings())
-        self._led: set[str] = set()
-        """Topics whose leaders the admin client knows."""
+        self._admin = self._new_admin()
+
+    def _new_admin(self) -> tuple[AdminClient, set[str]]:
+        """An admin client, and the topics whose leaders it knows."""
+        return client(AdminClient, self._cluster.settings()), set()
 
     def _made(self, committed: bool) -> _PooledConsumer:
         return _PooledConsumer(client(Consumer, self._cluster.reader(committed=committed)))
@@ -102,24 +105,34 @@ class BoundedReader:
             return {}
         spec = OffsetSpec.latest() if end else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         asked = {KafkaPartition(p.topic, p.partition): spec for p in partitions}
+        level = IsolationLevel.READ_UNCOMMITTED
         while True:
-            for topic in {p.topic for p in partitions} - self._led:
-                fetch_metadata(self._admin, topic)
-                self._led.add(topic)
-            level, found = IsolationLevel.READ_UNCOMMITTED, dict[TopicPartition, Offset]()
-            for p, future in self._admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER).items():
-                try:
-                    found[TopicPartition(p.topic, p.partition)] = found_offset(future.result())
-                except KafkaException as error:
-                    if known := translate(error.args[0], f"topic {p.topic}"):
-                        raise known from error
-                    logger.info("cannot ask for offsets yet: %s", error.args[0])
-                    # A client that knew the broker before its restart gets FENCED_LEADER_EPOCH forever.
-                    self._admin, self._led = client(AdminClient, self._cluster.settings()), set()
-                    time.sleep(0.05)
-                    break
+            # The name keeps the client alive while this thread waits for its answers: another thread may replace it, and the
+            # answers of a client that is gone never come.
+            admin, led = asker = self._admin
+            for topic in {p.topic for p in partitions} - led:
+                fetch_metadata(admin, topic)
+                led.add(topic)
+            answers = admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER)
+            found = dict[TopicPartition, Offset]()
+            try:
+                for p, answer in answers.items():
+                    found[TopicPartition(p.topic, p.partition)] = found_offset(answer.result(2 * ANSWER))
+            except KafkaException as error:
+                if known := translate(error.args[0], f"topic {p.topic}"):
+                    raise known from error
+                self._replace(asker, error.args[0])
+            except FutureTimeoutError:
+                self._replace(asker, f"no answer for {2 * ANSWER:.0f} s")
             else:
                 return found
+
+    def _replace(self, asker: tuple[AdminClient, set[str]], problem: object) -> None:
+        """Ask with another client: one that knew the broker before its restart gets FENCED_LEADER_EPOCH forever."""
+        logger.info("cannot ask for offsets yet: %s", problem)
+        if self._admin is asker:  # else another thread has replaced it
+            self._admin = self._new_admin()
+        time.sleep(0.05)
 
     def read(self, ranges: Ranges, *, committed: bool, most: int = CHUNK) -> dict[TopicPartition, Read]:
         """Records of the ranges, in order. Returns early after about `most` records, or if nothing more comes."""

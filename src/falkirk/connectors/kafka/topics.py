@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -62,6 +63,8 @@ class Topics:
         self._aside = ThreadPoolExecutor(1, "falkirk-topics")
         self._settings = {**cluster.settings(), "log_level": 3, "error_cb": self._troubled}
         self._admin = client(AdminClient, self._settings)
+        self._replaced = deque[AdminClient](maxlen=4)
+        """The last clients before it: threads may still wait for their answers, which never come once a client is gone."""
 
     def _troubled(self, error: KafkaError) -> None:
         """librdkafka says why it cannot connect: the waiting call only gets a time-out."""
@@ -278,9 +281,10 @@ class Topics:
         asked = {theirs(p): spec for p, spec in specs.items()}
         found: dict[TopicPartition, Offset] = {}
         deadline = time.monotonic() + PATIENCE
+        admin = former = self._admin
         while asked:
             level = IsolationLevel.READ_UNCOMMITTED
-            for p, future in self._admin.list_offsets(asked, isolation_level=level, request_timeout=timeout).items():
+            for p, future in admin.list_offsets(asked, isolation_level=level, request_timeout=timeout).items():
                 topic = address(self._cluster.name, p.topic)
                 try:
                     found[TopicPartition(topic, p.partition)] = found_offset(future.result())
@@ -290,9 +294,12 @@ class Topics:
             asked = {theirs(p): spec for p, spec in specs.items() if p not in found}
             if asked:
                 time.sleep(0.1)
-                self._admin = client(AdminClient, self._settings)
+                admin = client(AdminClient, self._settings)
                 for topic in {p.topic for p in asked}:
-                    fetch_metadata(self._admin, topic)
+                    fetch_metadata(admin, topic)
+        if admin is not former is self._admin:  # else another thread has replaced it
+            self._replaced.append(former)
+            self._admin = admin
         return found
 
     def trim(self, below: Mapping[TopicPartition, Offset]) -> None:

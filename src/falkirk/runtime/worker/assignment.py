@@ -54,8 +54,7 @@ class Assignment:
 
     def take_over(self) -> None:
         """Check the progress of tasks that are assigned but do not run yet."""
-        if missing := sorted(self.assigned - self.running.keys() - self.take_overs.under_way.keys()):
-            self.take_overs.begin(missing)
+        self.take_overs.begin(sorted(self.assigned - self.running.keys() - self.take_overs.under_way.keys()))
         if self.take_overs.recover_named():
             self.drop_lost()
         for owned, circuit in self.take_overs.taken():

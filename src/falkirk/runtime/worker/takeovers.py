@@ -9,6 +9,7 @@ is given up and comes back is taken over when the earlier take-over has ended: a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
@@ -24,6 +25,9 @@ from falkirk.runtime.worker.committer import Committer
 from falkirk.runtime.worker.replay import KafkaReplayer
 from falkirk.runtime.worker.stores import TaskStores
 from falkirk.stream.dataflow.circuit import Circuit
+
+UNUSUAL_S = 5.0
+"""Seconds after which a wait is reported."""
 
 
 class Recovery(NamedTuple):
@@ -45,11 +49,15 @@ class TakeOvers:
         """Those that are still wanted."""
         self._naming: list[tuple[list[Owned], Future[bool]]] = []
         self._recoveries: list[Recovery] = []
+        self._blocked: dict[int, float] = {}
+        """Tasks that are wanted again before an earlier take-over of theirs has ended, and since when."""
 
     def begin(self, partitions: Sequence[int]) -> None:
         """Take these tasks over, except those that were given up and have not ended yet: the worker asks again."""
         ending = {owned.task.steps.partition for tasks, _ in self._naming for owned in tasks}
         ending |= {recovery.owned.task.steps.partition for recovery in self._recoveries}
+        now = time.monotonic()
+        self._blocked = {p: self._blocked.get(p, now) for p in partitions if p in ending}
         partitions = [p for p in partitions if p not in ending]
         if not partitions:
             return
@@ -111,6 +119,15 @@ class TakeOvers:
         for partition in partitions:
             if (owned := self.under_way.pop(partition, None)) is not None:
                 owned.revoked = True
+
+    def waits(self) -> str:
+        """Which tasks wait for the end of an earlier take-over, and how long, in words; "" if none waits unusually long."""
+        now = time.monotonic()
+        slow = {p: now - since for p, since in self._blocked.items() if now - since > UNUSUAL_S}
+        if not slow:
+            return ""
+        tasks = ", ".join(str(self._app.tasks[p].task.id) for p in sorted(slow))
+        return f"an earlier take-over of {tasks} to end, for {max(slow.values()):.0f} s"
 
     def _is_wanted(self, owned: Owned) -> bool:
         return self.under_way.get(owned.task.steps.partition) is owned

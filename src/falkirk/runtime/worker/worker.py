@@ -208,8 +208,9 @@ class Worker:
         return self._time.ahead_ms()
 
     def waits(self) -> str:
-        """What its transactions wait for, and since when; "" if nothing is unusual."""
-        return "; ".join(filter(None, (self._aborts.waits(), self._delivery.waits(), self._files.waits())))
+        """What its transactions and take-overs wait for, and since when; "" if nothing is unusual."""
+        parts = (self._aborts, self._delivery, self._files, self._assignment.take_overs)
+        return "; ".join(filter(None, (part.waits() for part in parts)))
 
     def recovering(self) -> list[Owned]:
         """The tasks that are being taken over."""
