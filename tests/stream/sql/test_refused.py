@@ -62,6 +62,10 @@ REFUSED = [
     ("select * from tumble(table bids, descriptor(who), interval '1' hour)", "who", "who", ""),
     ("select price, count(*) as n from tumble(table bids, descriptor(at), interval '1' hour) group by window_start",
      "column 'price' is neither in group by", "price", "max(price)"),
+    ("select who from bids qualify rank() over (order by price) <= 3", "qualify keeps the first rows", "rank", "row_number"),
+    ("select who from bids qualify row_number() over (partition by who) = 1", "row_number() has no order", "row", "order by"),
+    ("select who from bids qualify row_number() over (order by price) = 2", "qualify keeps the first rows", "row", "<= 3"),
+    ("select who from bids qualify row_number() over (order by price nulls first) <= 2", "nulls come last", "price", "leave"),
     ("select count(*) from bids group by rollup (auction)", "is not supported", "auction", "docs/sql.md"),
 ]  # fmt: skip
 

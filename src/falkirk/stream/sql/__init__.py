@@ -15,6 +15,7 @@ conditions.py     conditions of where and on, taken apart
 joins.py          joins of a from clause
 subqueries.py     exists and in, as semi and anti joins
 windows.py        tumble and hop, table functions of a from clause
+tops.py           row_number() … <= k: the first rows of each group
 relations.py      a relation: a stream, and the names that a query has for its columns
 query.py          select, from, where, group by, having, distinct; `flow.sql`
 file.py           a file of create table, create view and insert into, as a flow

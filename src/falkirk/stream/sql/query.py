@@ -25,6 +25,7 @@ from falkirk.stream.sql.relations import Ids, Relation, Tables, filtered
 from falkirk.stream.sql.sets import combined
 from falkirk.stream.sql.subqueries import asks, semi_joined
 from falkirk.stream.sql.text import Text
+from falkirk.stream.sql.tops import limited, move_top
 from falkirk.stream.sql.windows import Asked, asked, window_of
 
 EVERYTHING = "everything"
@@ -92,20 +93,26 @@ class Compiler:
                 return combined(node, left, right, ids, "" if number == 2 else str(number), self.text)
         if not isinstance(node, exp.Select):
             raise self.text.error(node, "this is not a query", "write select …")
-        self.text.only(node, "with_", "from_", "joins", "where", "group", "having", "distinct")
+        self.text.only(node, "with_", "from_", "joins", "where", "group", "having", "distinct", "qualify")
         return self._select(node, tables, ids)
 
     def _select(self, node: exp.Select, tables: Tables, ids: Ids) -> Stream[Any]:
         merge_using(node)
+        move_top(node)
         uses = Uses(node)
         relation, where = self._from(node, tables, ids, uses)
         relation = self._where(relation, where, tables, ids, uses)
-        given: Mapping[exp.Expr, str] = {}
+        given: dict[exp.Expr, str] = {}
         if node.args.get("group") is not None or any(map(found, [*node.expressions, *_having(node)])):
             relation, given = self._grouped(node, relation, ids)
             for condition in _having(node):
                 relation = filtered(relation, condition, self.text, given)
-        stream = self._projected(node, relation.windowed(), given)
+        relation = relation.windowed()
+        if node.args.get("qualify") is not None:
+            relation, given, others = limited(node, relation, given, uses, ids, self.text)
+            for condition in others:
+                relation = filtered(relation, condition, self.text, given)
+        stream = self._projected(node, relation, given)
         if (distinct := node.args.get("distinct")) is not None:
             if distinct.args.get("on") is not None:
                 raise self.text.error(distinct, "distinct on is not supported", "use group by, or select distinct")
@@ -248,13 +255,13 @@ class Compiler:
             raise self.text.error(
                 limit,
                 "a stream has no end, and no first rows",
-                "leave limit out; the greatest or least value of each group: max(…) or min(…) with group by",
+                "leave limit out; the first rows, kept up to date: qualify row_number() over (order by x desc) <= 10",
             )
         if order is not None:
             raise self.text.error(
                 order,
                 "a stream has no end by which it could be sorted",
-                "leave order by out; the greatest or least value of each group: max(…) or min(…) with group by",
+                "leave order by out; the first rows, kept up to date: qualify row_number() over (order by x desc) <= 10",
             )
 
 

@@ -1,0 +1,127 @@
+"""The best rows of each group, as the DSL's `top_k`: row_number() over (partition by k order by x desc) <= 3.
+
+It is in qualify, or in where around a subquery that numbers its rows; the second is first written as the first.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import narwhals as nw
+from sqlglot import exp
+
+from falkirk.stream.definition.expressions import bare_column
+from falkirk.stream.sql.conditions import Uses, conjuncts
+from falkirk.stream.sql.joins import free
+from falkirk.stream.sql.relations import Ids, Relation
+from falkirk.stream.sql.text import Text
+
+HOW = "row_number() over (partition by k order by x desc) <= 3"
+
+
+class Top(NamedTuple):
+    """A condition that keeps the first rows of each group."""
+
+    number: exp.Expr
+    """row_number() over (…), or the column that has it."""
+    k: int
+
+
+def top_of(condition: exp.Expr) -> Top | None:
+    """The condition as one that keeps the first rows; None if it says something else.
+
+    >>> from sqlglot import parse_one
+    >>> top_of(parse_one("n < 4")).k, top_of(parse_one("n = 1")).k, top_of(parse_one("n > 4"))
+    (3, 1, None)
+    """
+    if not isinstance(condition, exp.LTE | exp.LT | exp.EQ):
+        return None
+    limit = condition.right
+    if not isinstance(limit, exp.Literal) or not limit.is_int:
+        return None
+    k = int(limit.name) - isinstance(condition, exp.LT)
+    return Top(condition.left, k) if k > 0 and (k == 1 or not isinstance(condition, exp.EQ)) else None
+
+
+def move_top(select: exp.Select) -> None:
+    """Moves a condition on the row number of a subquery into the subquery, where it is qualify."""
+    clause = select.args.get("from_")
+    if clause is None or select.args.get("joins") or select.args.get("where") is None:
+        return
+    source = clause.this
+    if (
+        not isinstance(source, exp.Subquery)
+        or not isinstance(source.this, exp.Select)
+        or source.this.args.get("qualify")
+    ):
+        return
+    numbers = {p.alias: p for p in source.this.expressions if _is_number(p.unalias())}
+    conditions = conjuncts(select.args["where"].this)
+    for condition in conditions:
+        top = top_of(condition)
+        if top is None or not isinstance(top.number, exp.Column) or top.number.name not in numbers:
+            continue
+        projection, rest = numbers[top.number.name], [c for c in conditions if c is not condition]
+        limit = condition.copy()
+        limit.set("this", projection.unalias().copy())
+        source.this.set("qualify", exp.Qualify(this=limit))
+        select.set("where", exp.Where(this=exp.and_(*rest, copy=False)) if rest else None)
+        if not any(c.name == projection.alias for c in select.find_all(exp.Column) if c.table == source.alias):
+            projection.pop()
+        return
+
+
+def _is_number(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Window) and isinstance(node.this, exp.RowNumber)
+
+
+def limited(
+    node: exp.Select, relation: Relation, given: dict[exp.Expr, str], uses: Uses, ids: Ids, text: Text
+) -> tuple[Relation, dict[exp.Expr, str], list[exp.Expr]]:
+    """The best rows, the column of their number, and the other conditions of qualify. Raises DefinitionError."""
+    conditions = conjuncts(node.args["qualify"].this)
+    tops = [(c, t) for c in conditions if (t := top_of(c)) is not None and _is_number(t.number)]
+    if len(tops) != 1:
+        raise text.error(node.args["qualify"], "qualify keeps the first rows of each group only", f"qualify {HOW}")
+    (condition, (window, k)) = tops[0]
+    text.only(window, "partition_by", "order", "over")
+    order = window.args.get("order")
+    if order is None:
+        raise text.error(window, "row_number() has no order", HOW)
+    for by in order.expressions:
+        if by.args.get("nulls_first"):
+            raise text.error(by, "nulls come last here", "leave nulls first out, or order by coalesce(x, …)")
+    rank = next((p.alias for p in node.expressions if p.unalias() == window), None)
+    build, taken = relation.expressions(text, given), {*relation.stream.schema, *([rank] if rank else [])}
+    computed: dict[str, nw.Expr] = {}
+
+    def column(of: exp.Expr) -> str:
+        expr = build(of).settled()
+        if (name := bare_column(expr)) is None:
+            name = free("by", taken)
+            computed[name] = expr
+        return name
+
+    groups = list(dict.fromkeys(column(e) for e in window.args.get("partition_by") or [exp.true()]))
+    orders: dict[str, bool] = {}
+    for by in order.expressions:
+        if (name := column(by.this)) not in groups:
+            orders.setdefault(name, not by.args.get("desc"))
+    if not orders:
+        raise text.error(order, "all rows of a group are equal in this order", "order by another column")
+    stream = relation.stream.with_columns(**computed) if computed else relation.stream
+    uses.done(condition)
+    read = {name for key, name in relation.columns.items() if key in uses} | {*groups, *orders}
+    kept = [c for c in stream.schema if relation.grouped or c in read or c in (stream._op.unique or ())]
+    number = free(rank, {*stream.schema}) if rank else None
+    with text.at(window):
+        stream = stream if kept == stream.schema.names() else stream.select(*kept)
+        grouped = stream.group_by(groups, id=ids.of("top_k"))
+        stream = grouped.top_k(k, list(orders), reverse=list(orders.values()), rank=number)
+    columns = {key: name for key, name in relation.columns.items() if name in kept}
+    ranks = {window: number} if number is not None else {}
+    return (
+        Relation(stream, columns, relation.grouped),
+        {**given, **ranks},
+        [c for c in conditions if c is not condition],
+    )
