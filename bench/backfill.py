@@ -22,8 +22,8 @@ from broker import PARTITIONS, Kafka
 from rich.console import Console
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.reader import BoundedReader
+from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.reading.reader import BoundedReader
 
 CORES = 2
 

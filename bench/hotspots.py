@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from falkirk.connectors.garbage import collect_rarely
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.runtime.app.app import prepare
 from falkirk.runtime.host.identity import identity
 from falkirk.runtime.host.settings import Settings

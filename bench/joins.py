@@ -1,15 +1,22 @@
-"""What a step of an inner join costs, over RocksDB, by the rows in its state: it should be flat.
+"""What a step of a join costs, over RocksDB, by the rows in its state: it should be flat.
 
-Each key has 5 rows on either side. A step brings 1,000 rows, half to each side.
+    many      each key has 5 rows on either side
+    one       each key has one row on either side, and each row finds its partner
+    hot       one key has all rows of the left side; rows of the right side come for other keys
+    interval  each key has 5 rows on either side, and finds those near it in time; all rows of the state can find partners
 
-python bench/joins.py
+A step brings 1,000 rows, half to each side; in `one` also 10,000.
+
+python bench/joins.py [many one hot interval] [--sizes 10000,100000,1000000]
 """
 
 from __future__ import annotations
 
+import argparse
 import random
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,59 +29,124 @@ from falkirk.state.engine import MIB, Engine, Memory
 from falkirk.stream.circuit.circuit import StageCircuit
 from falkirk.stream.dataflow.batch import TS, Batch
 from falkirk.stream.dataflow.circuit import StepInput
+from falkirk.stream.dataflow.event_time import Watermark
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.dataflow.topics import Layout
 
-SIZES = (10_000, 100_000, 1_000_000)
-STEP, A_KEY, STEPS, LOAD = 1_000, 5, 20, 20_000
+A_KEY, STEPS, LOAD = 5, 20, 20_000
+Rows = list[tuple[int, int]]
+Sides = tuple[Rows, Rows]
+"""Of both sides, key and value; the value is the event time of an interval join."""
 
 
-def circuit() -> tuple[Any, StageCircuit]:
-    flow = fk.Flow("bench")
-    a, b = (flow.source(name, key="k", value=fk.Json({"k": fk.Int64, name: fk.Int64})) for name in ("a", "b"))
-    joined = a.join(b, on="k", id="join")
-    joined.sink("out", value=fk.Json())
-    (stage,) = flow.plan().stages
-    bound = stage.circuit(0, Layout({"a": 1, "b": 1, "out": 1}))
-    assert isinstance(bound, StageCircuit)
-    return joined._op, bound
+class Bench:
+    """A join over a store of its own."""
+
+    def __init__(self, engine: Engine, within: tuple[str, str] | None) -> None:
+        flow = fk.Flow("bench")
+        value = fk.Json({"k": fk.Int64, "at": fk.Int64})
+        more: Any = {"time": "at", "late": "0s"} if within else {}
+        a, b = (flow.source(name, key="k", value=value, **more) for name in ("a", "b"))
+        joined = a.join(b, on="k", within=within, id="join")
+        joined.sink("out", value=fk.Json())
+        (stage,) = flow.plan().stages
+        bound = stage.circuit(0, Layout({"a": 1, "b": 1, "out": 1}))
+        assert isinstance(bound, StageCircuit)
+        self.engine, self.operator, self.bound, self.watermark = engine, joined._op, bound, 0
+
+    def step(self, sides: Sides, watermark: int = 0) -> float:
+        """CPU seconds."""
+        inputs = [
+            Batch(pl.DataFrame(rows, i.schema, orient="row"), pl.DataFrame({TS: [5] * len(rows)}, {TS: pl.Int64}))
+            for i, rows in zip(self.operator.inputs, sides, strict=True)
+        ]
+        begin = time.process_time()
+        state = Overlay(self.engine)
+        run = StepRun(StepInput(1, []), state, self.bound.failures)
+        if watermark:
+            run.watermarks[self.operator] = Watermark(self.watermark, watermark, idle=False)
+        self.watermark = watermark
+        self.bound.runners[self.operator].step(run, *inputs)
+        self.engine.write(state.changes)
+        return time.process_time() - begin
 
 
-def batch(schema: pl.Schema, rows: list[tuple[int, int]]) -> Batch:
-    return Batch(pl.DataFrame(rows, schema, orient="row"), pl.DataFrame({TS: [5] * len(rows)}))
+def many(bench: Bench, size: int, rows: int) -> float:
+    rng, keys = random.Random(7), size // (2 * A_KEY)
+    for start in range(0, size, LOAD):
+        some = [(n // 2 % keys, n) for n in range(start, min(start + LOAD, size))]
+        bench.step((some[::2], some[1::2]))
+    bench.engine.flush()
+
+    def side() -> Rows:
+        return [(rng.randrange(keys), rng.randrange(1 << 40)) for _ in range(rows // 2)]
+
+    return median(bench.step((side(), side())) for _ in range(STEPS))
 
 
-def step(engine: Engine, operator: Any, bound: StageCircuit, rows: list[tuple[int, int]]) -> float:
-    """CPU seconds."""
-    half = len(rows) // 2
-    inputs = [batch(i.schema, some) for i, some in zip(operator.inputs, (rows[:half], rows[half:]), strict=True)]
-    begin = time.process_time()
-    state = Overlay(engine)
-    bound.runners[operator].step(StepRun(StepInput(1, []), state, bound.failures), *inputs)
-    engine.write(state.changes)
-    return time.process_time() - begin
+def one(bench: Bench, size: int, rows: int) -> float:
+    for start in range(0, size, LOAD):
+        bench.step(([(n, n) for n in range(start, min(start + LOAD, size))], []))
+    bench.engine.flush()
+    took, half, keys = [], rows // 2, list(range(size))
+    random.Random(7).shuffle(keys)
+    for n in range(STEPS):
+        new = range(size + n * half, size + (n + 1) * half)
+        partners = [keys[i % size] for i in range(n * half, (n + 1) * half)]
+        took.append(bench.step(([(k, k) for k in new], [(k, k) for k in partners])))
+    return median(took)
+
+
+def hot(bench: Bench, size: int, rows: int) -> float:
+    for start in range(0, size, LOAD):
+        bench.step(([(1, n) for n in range(start, min(start + LOAD, size))], []))
+    bench.engine.flush()
+    half = rows // 2
+    begins = [size + n * half for n in range(STEPS)]
+    return median(
+        bench.step(([(1, n + i) for i in range(half)], [(n + i + 2, n) for i in range(half)])) for n in begins
+    )
+
+
+def interval(bench: Bench, size: int, rows: int) -> float:
+    """A row a millisecond on either side; each is kept for as long as `size` rows take to come."""
+    rng, keys, at = random.Random(7), size // (2 * A_KEY), 10**9
+    took: list[float] = []
+    while at < 10**9 + size // 2 + (STEPS + 5) * rows // 2:
+        count = LOAD // 2 if at < 10**9 + size // 2 else rows // 2
+        a, b = ([(rng.randrange(keys), at + i) for i in range(count)] for _ in range(2))
+        spent = bench.step((a, b), at)
+        at += count
+        took += [spent] if count < LOAD // 2 else []
+    return median(took)
+
+
+KINDS: dict[str, tuple[Callable[[Bench, int, int], float], tuple[int, ...]]] = {
+    "many": (many, (1_000,)), "one": (one, (1_000, 10_000)), "hot": (hot, (1_000,)), "interval": (interval, (1_000,)),
+}  # fmt: skip
 
 
 def main() -> None:
-    operator, bound = circuit()
-    first = 0.0
-    for size in SIZES:
-        rng, keys = random.Random(7), size // (2 * A_KEY)
-        with tempfile.TemporaryDirectory() as folder:
-            engine = Engine(Path(folder), Memory(128 * MIB, 64 * MIB), create=True)
-            for start in range(0, size, LOAD):
-                some = [(n // 2 % keys, n) for n in range(start, min(start + LOAD, size))]
-                step(engine, operator, bound, some[::2] + some[1::2])
-            engine.flush()
-            took = median(
-                step(engine, operator, bound, [(rng.randrange(keys), rng.randrange(1 << 40)) for _ in range(STEP)])
-                for _ in range(STEPS)
-            )
-            engine.close()
-        first = first or took
-        print(
-            f"{size:>9,} rows of state: {STEP / took:>8,.0f} rows/s of CPU, {took / first:.2f} of the time", flush=True
-        )
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kinds", nargs="*", default=list(KINDS))
+    parser.add_argument("--sizes", default="10000,100000,1000000")
+    given = parser.parse_args()
+    for kind in given.kinds:
+        measure, steps = KINDS[kind]
+        for rows in steps:
+            first = 0.0
+            for size in map(int, given.sizes.split(",")):
+                within = (f"-{size // 2}ms", f"{size // 2}ms") if kind == "interval" else None
+                with tempfile.TemporaryDirectory() as folder:
+                    engine = Engine(Path(folder), Memory(128 * MIB, 64 * MIB), create=True)
+                    took = measure(Bench(engine, within), size, rows)
+                    engine.close()
+                first = first or took
+                print(
+                    f"{kind:8} {size:>10,} rows of state, steps of {rows:,}: "
+                    f"{rows / took:>8,.0f} rows/s of CPU, {took / first:.2f} of the time",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -64,6 +64,7 @@ def committed(brokers: str, topic: str, partitions: int) -> Iterator[list[Messag
             "bootstrap.servers": brokers,
             "group.id": "bench-outputs",
             "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",  # a broker under load may not have the start of a new topic at once
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
             "fetch.message.max.bytes": 4_000_000,

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from nexmark_report import FLINK
+
 BLUE, GREY = "#2166ac", "#b0b0b0"
 COLOURS = {"eager": "#2166ac", "lazy": "#b2182b"}
 
@@ -81,6 +83,19 @@ def memory(axes: Any, part: dict[str, Any]) -> None:
     axes.legend(fontsize=7)
 
 
+def queries(axes: Any, part: dict[str, Any]) -> None:
+    """CPU time of each query of NexMark, and that of Flink SQL before."""
+    runs = [run for run in part["runs"] if run["job"] == "falkirk" and "cpu" in run]
+    names, places = [f"q{run['query']}" for run in runs], range(len(runs))
+    axes.bar([p - 0.2 for p in places], [run["cpu_per_million"] for run in runs], 0.4, color=BLUE, label="Falkirk")
+    flink = [sum(FLINK.get(run["query"], (0, 0))) / 2 for run in runs]
+    axes.bar([p + 0.2 for p in places], flink, 0.4, color=GREY, label="Flink SQL, reference")
+    axes.set_xticks(list(places), names)
+    axes.set_yscale("log")
+    axes.set_title("CPU seconds a million records, start included")
+    axes.legend(fontsize=7)
+
+
 def main() -> None:
     import matplotlib as mpl
 
@@ -104,6 +119,11 @@ def main() -> None:
         axes.set_visible(False)
     figure.tight_layout()
     figure.savefig(results / "plot.svg", metadata={"Date": None})
+    if (path := results / "nexmark.json").exists():
+        figure, axes = plt.subplots(figsize=(11, 3.5))
+        queries(axes, json.loads(path.read_text()))
+        figure.tight_layout()
+        figure.savefig(results / "nexmark.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from nexmark_report import nexmark
+
 Part = dict[str, Any]
 MIB = 2**20
 
@@ -20,6 +22,7 @@ def write(results: Path, target: Path) -> None:
     writers = {
         "throughput": throughput, "latency": latency, "recovery": recovery, "restore": restore, "memory": memory,
         "spark": spark, "epochs": epochs, "tasks": tasks,
+        "nexmark": lambda part: nexmark(part, table),
     }  # fmt: skip
     lines = ["# Results", "", "Written by `make bench`; [README.md](README.md) says what is measured, and how.", ""]
     if (results / "plot.svg").exists():
@@ -27,6 +30,8 @@ def write(results: Path, target: Path) -> None:
     for name, writer in writers.items():
         if name in parts:
             lines += [*writer(parts[name]), "", *doubts(parts[name])]
+    if (results / "nexmark.svg").exists():
+        lines += [f"![CPU time of NexMark's queries]({results.name}/nexmark.svg)", ""]
     lines += machines(parts)
     target.write_text("\n".join(lines).rstrip() + "\n")
 

@@ -31,6 +31,7 @@ PARTS = {
     "spark": "batch",
     "epochs": "epochs",
     "tasks": "tasks",
+    "nexmark": "nexmark",
 }
 """What can be measured, and the module that does it."""
 
@@ -44,6 +45,8 @@ PARTS = {
 @click.option("--rounds", type=int, help="Rounds of throughput and latency.  [default: 3]")
 @click.option("--scanned", type=int, help="Records that Spark reads.  [default: 10,000,000]")
 @click.option("--published", type=int, help="Rows that an epoch publishes.  [default: 1,000,000]")
+@click.option("--events", type=int, help="Events of NexMark.  [default: 1,000,000]")
+@click.option("--peers/--no-peers", default=None, help="Whether NexMark's peers run too.  [default: they do]")
 @click.option("--kills", type=int, help="Kills for each state measured.  [default: 10]")
 @click.option(
     "--states", type=int, multiple=True, help="Keys in a recovered state; may be repeated.  [default: 10⁴, 10⁶]"

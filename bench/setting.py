@@ -35,10 +35,14 @@ class Sizes:
     """Rows that an epoch publishes."""
     tasks: tuple[int, ...] = (100, 1_000)
     """Partitions of the source, and so tasks of a stage, of one worker."""
+    events: int = 1_000_000
+    """Of NexMark."""
+    peers: bool = True
+    """Whether NexMark's peers run too."""
 
 
 FULL_STATES, FULL_GROWN = (10_000, 1_000_000, 10_000_000), 10_000_000
-QUICK = Sizes(500_000, 10_000, 1, 4.0, (10_000,), 2, 100_000, 500_000, 100_000, (20,))
+QUICK = Sizes(500_000, 10_000, 1, 4.0, (10_000,), 2, 100_000, 500_000, 100_000, (20,), 50_000)
 
 
 class Screen:

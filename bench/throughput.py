@@ -21,7 +21,7 @@ from broker import BROKER_TIME, PARTITIONS
 from machine import crowding
 from processes import BENCH, Failed, Process
 from setting import Results, Setting, summary
-from tools import Missing, kafka_streams, python_with
+from tools import Missing, class_path, python_with
 from usage import Usage
 
 from falkirk.connectors.java import find_java
@@ -147,7 +147,7 @@ def available(setting: Setting) -> tuple[list[Job], dict[str, str]]:
     except Missing as reason:
         skipped["Quix Streams, exactly-once"] = str(reason)
     try:
-        java = [str(find_java().executable), "-cp", kafka_streams(), "Auctions"]
+        java = [str(find_java().executable), "-cp", class_path("kstreams"), "Auctions"]
         for id_, words, cache in (("kstreams", "cache off", 0), ("kstreams-cached", "cache on", CACHE_BYTES)):
             title = f"Kafka Streams, exactly-once v2, one thread, {words}"
             jobs.append(Job(id_, title, partial(streams, java, cache)))

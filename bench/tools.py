@@ -1,4 +1,4 @@
-"""What the peers need besides Falkirk's own environment: one more Python environment, and Kafka Streams compiled.
+"""What the peers need besides Falkirk's own environment: one more Python environment, and Kafka Streams and Flink compiled.
 
 Both live in the user's cache and are made once. What cannot be had is skipped, with the reason.
 """
@@ -44,27 +44,17 @@ def packages(package: str) -> Path:
     return folder
 
 
-def kafka_streams() -> str:
-    """The class path of the Kafka Streams job. Raises Missing."""
-    source = BENCH / "peers" / "kstreams"
+def class_path(peer: str) -> str:
+    """The class path of a peer in Java, a folder of peers/. Raises Missing."""
+    source = BENCH / "peers" / peer
     files = sorted(path for path in source.rglob("*") if path.suffix in (".xml", ".java"))
     word = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
-    folder = _cache() / f"kstreams-{word}"
+    folder = _cache() / f"{peer}-{word}"
     if not (folder / "built").exists():
         if shutil.which("mvn") is None:
             raise Missing("there is no mvn to build it with")
-        _run(
-            [
-                "mvn",
-                "-q",
-                "-B",
-                "-f",
-                str(source / "pom.xml"),
-                f"-Dout={folder}",
-                "compile",
-                "dependency:copy-dependencies",
-            ]
-        )
+        maven = ["mvn", "-q", "-B", "-f", str(source / "pom.xml"), f"-Dout={folder}"]
+        _run([*maven, "compile", "dependency:copy-dependencies"])
         (folder / "built").touch()
     return f"{folder / 'classes'}:{folder / 'jars'}/*"
 

@@ -1,4 +1,4 @@
-"""`make test` and `make proof` together run every test that there is."""
+"""`make test` and `make proof` together run every test."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from falkirk import errors
 from falkirk.checkpoint.tasks import InvariantError
 from falkirk.cli.main import SECTIONS, falkirk
 from falkirk.cli.options import Setting
+from falkirk.stream.flow.joining.lookups import Table
 from falkirk.stream.flow.keyed import Grouped, Keyed
-from falkirk.stream.flow.lookups import Table
 
 SOURCE = Path(__file__).parents[1] / "src" / "falkirk"
 SHARED = ("brokers", "prefix", "client", "clusters", "config")
@@ -127,7 +127,7 @@ def error_table() -> str:
 def metrics() -> str:
     """The metrics that the code makes: name, labels and meaning."""
     tree = ast.parse((SOURCE / "runtime" / "observe" / "metrics.py").read_text())
-    labels = {"TASK": "stage, task"}
+    labels = {"TASK": "stage, task", "CALLS": "stage, task, operator", "SOURCES": "stage, task, source"}
     rows = ["| metric | labels | |", "|---|---|---|"]
     for call in ast.walk(tree):
         if isinstance(call, ast.Call) and (kind := getattr(call.func, "id", "")).endswith("MetricFamily"):

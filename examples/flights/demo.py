@@ -30,8 +30,8 @@ from screen import Screen, delays, verdict
 from watch import Death, Watch
 
 from falkirk.connectors.embedded import EmbeddedKafka
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.epochs import BatchPart, batch_part
 

@@ -28,7 +28,7 @@ flights.group_by("carrier", id="by-carrier").agg(**DELAYS).sink("delays-by-carri
 destinations = flights.with_regime(fk.LazyCheckpoint(step="100ms", every="5s")).group_by("dest", id="by-airport")
 destinations.agg(**DELAYS).sink("delays-by-airport", key="dest", value=fk.Json())
 
-# And by route, over all flights that there are, whenever somebody asks: falkirk epoch flights usual
+# And by route, over all flights, whenever somebody asks: falkirk epoch flights usual
 routes = flights.with_regime(fk.Batch()).group_by("origin", "dest", id="usual")
 routes.agg(**DELAYS).sink("usual-delays", key=["origin", "dest"], value=fk.Json())
 

@@ -16,7 +16,7 @@ import polars as pl
 PEOPLE, AUCTIONS, GROUP = 1, 3, 50
 """Events of a kind in each group of 50; the rest are bids."""
 FIRST_PERSON, FIRST_AUCTION, FIRST_CATEGORY = 1_000, 1_000, 10
-CATEGORIES, CHANNELS = 5, 10_000
+CATEGORIES, CHANNELS, SIDE_INPUT = 5, 10_000, 10_000
 ACTIVE_PEOPLE, OPEN_AUCTIONS = 1_000, 100
 """How many of the latest people bid and sell, and how many of the latest auctions get bids."""
 HOT = {"auction": 2, "bidder": 4, "seller": 4}
@@ -61,6 +61,12 @@ def events(start: int, end: int, *, rate: int = 10_000) -> Events:
     place = n % GROUP
     people, auctions = n[place < PEOPLE], n[(place >= PEOPLE) & (place < PEOPLE + AUCTIONS)]
     return Events(_people(people, rate), _auctions(auctions, rate), _bids(n[place >= PEOPLE + AUCTIONS], rate))
+
+
+def side_input() -> pl.DataFrame:
+    """The table of query 13: a text for each of 10,000 numbers."""
+    keys = pl.DataFrame({"key": np.arange(SIDE_INPUT)})
+    return keys.with_columns(value=pl.format("side input {}", "key"))
 
 
 def _people(n: Ints, rate: int) -> pl.DataFrame:

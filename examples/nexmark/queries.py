@@ -1,7 +1,7 @@
 """NexMark's queries as flows, one function each: `flow(9)` is the flow of query 9.
 
-The same queries in DuckDB's SQL are in answers.py, events that they can read in events.py. Not here: 11, which needs
-session windows, 13, which needs a table beside the events, 10 and 21, which the answers do not have either.
+The same queries in DuckDB's SQL are in answers.py, events that they can read in events.py. Not here: 10
+and 21, which the answers do not have either.
 """
 
 from __future__ import annotations
@@ -30,8 +30,21 @@ BID = fk.Json(
         "ts": fk.Int64,
     }
 )  # fmt: skip
+SIDE_INPUT = fk.Json({"key": fk.Int64, "value": fk.String})
 DAY, WINDOW = 86_400_000, 10_000
 """Milliseconds."""
+
+DEAR = """
+    select auction, bidder, price * 908 // 1000 as price,
+        case when ts // 3600000 % 24 between 8 and 18 then 'day'
+            when ts // 3600000 % 24 <= 6 or ts // 3600000 % 24 >= 20 then 'night' else 'other' end as part_of_day,
+        length(url) - length(replace(url, 'c', '')) as c_counts
+    from bid where price * 908 // 1000 between 1000001 and 49999999
+"""
+KNOWN = """
+    select b.auction, b.bidder, b.price, b.channel, b.ts, a.item, a.seller, a.initial_bid, a.reserve
+    from bid b join auction a on b.auction = a.id where a.category = 10
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +64,10 @@ class Streams:
     @property
     def bid(self) -> Any:
         return self.flow.source("bid", key="auction", value=BID, time="ts", late="4s")
+
+    @property
+    def side_input(self) -> Any:
+        return self.flow.table("side_input", key="key", value=SIDE_INPUT, broadcast=True)
 
 
 Result = tuple[Any, str | list[str] | None]
@@ -82,12 +99,13 @@ def q3(s: Streams) -> Result:
 
 def winning(s: Streams) -> Any:
     """The best bid of each auction while it was open."""
-    columns = ["item", "seller", "category", "ts", "expires"]
-    auctions = s.auction.select(fk.col("id").alias("auction"), *columns)
+    auctions = s.auction.select("id", "item", "seller", "category", "ts", "expires")
     bids = s.bid.select("auction", "bidder", "price", bid_ts=fk.col("ts"))
-    valid = auctions.join(bids, on="auction", id="bids").filter(fk.col("bid_ts").is_between("ts", "expires"))
-    rows = valid.select("auction", "item", "seller", "category", "bidder", "price", ts=fk.col("bid_ts"))
-    return rows.group_by("auction", id="winning").top_k(1, by=["price", "ts", "bidder"], reverse=[False, True, True])
+    found = auctions.join(bids, left_on="id", right_on="auction", id="bids")  # both topics are keyed so: no exchange
+    valid = found.filter(fk.col("bid_ts").is_between("ts", "expires"))
+    rows = valid.select("id", "item", "seller", "category", "bidder", "price", ts=fk.col("bid_ts"))
+    best = rows.group_by("id", id="winning").top_k(1, by=["price", "ts", "bidder"], reverse=[False, True, True])
+    return best.select(fk.col("id").alias("auction"), "item", "seller", "category", "bidder", "price", "ts")
 
 
 def q4(s: Streams) -> Result:
@@ -130,22 +148,27 @@ def q9(s: Streams) -> Result:
     return winning(s), "auction"
 
 
+def q11(s: Streams) -> Result:
+    """How often each person bids in a session, which ends when there is no bid for ten seconds."""
+    counts = s.bid.group_by("bidder", fk.session("ts", "10s"), id="sessions").agg(bids=fk.len())
+    return counts.select("bidder", "window_start", "window_end", "bids"), ["bidder", "window_start"]
+
+
 def q12(s: Streams) -> Result:
     """How often each person bids in a window."""
     counts = s.bid.group_by("bidder", fk.tumbling("ts", "10s"), id="counts").agg(bids=fk.len())
     return counts.select("bidder", "window_start", "bids"), ["bidder", "window_start"]
 
 
+def q13(s: Streams) -> Result:
+    """Bids, with a column of a table that lies beside them."""
+    bids = s.bid.select("auction", "bidder", "price", key=fk.col("auction") % 10_000)
+    return bids.lookup(s.side_input, "key", how="inner").select("auction", "bidder", "price", "value"), None
+
+
 def q14(s: Streams) -> Result:
     """Dear bids, and the time of the day."""
-    text = """
-        select auction, bidder, price * 908 // 1000 as price,
-            case when ts // 3600000 % 24 between 8 and 18 then 'day'
-                when ts // 3600000 % 24 <= 6 or ts // 3600000 % 24 >= 20 then 'night' else 'other' end as part_of_day,
-            length(url) - length(replace(url, 'c', '')) as c_counts
-        from bid where price * 908 // 1000 between 1000001 and 49999999
-    """
-    return s.flow.sql(text, bid=s.bid, id="dear"), None
+    return s.flow.sql(DEAR, bid=s.bid, id="dear"), None
 
 
 def _counted(s: Streams) -> Any:
@@ -200,11 +223,7 @@ def q19(s: Streams) -> Result:
 
 def q20(s: Streams) -> Result:
     """Bids, with what is known of their auction."""
-    text = """
-        select b.auction, b.bidder, b.price, b.channel, b.ts, a.item, a.seller, a.initial_bid, a.reserve
-        from bid b join auction a on b.auction = a.id where a.category = 10
-    """
-    return s.flow.sql(text, bid=s.bid, auction=s.auction, id="known"), None
+    return s.flow.sql(KNOWN, bid=s.bid, auction=s.auction, id="known"), None
 
 
 def q22(s: Streams) -> Result:
@@ -220,9 +239,9 @@ QUERIES: dict[int, Callable[[Streams], Result]] = {
 """By their numbers."""
 
 
-def flow(number: int, regime: Any = None) -> fk.Flow:
-    """The flow of a query; its result is in the topic q0, q1 and so on."""
-    made = fk.Flow(f"nexmark-q{number}", regime=regime)
+def flow(number: int, regime: Any = None, *, app: str | None = None, target: str | None = None) -> fk.Flow:
+    """The flow of a query; its result is in the topic q0, q1 and so on, or in `target`."""
+    made = fk.Flow(app or f"nexmark-q{number}", regime=regime)
     result, key = QUERIES[number](Streams(made))
-    result.sink(f"q{number}", key=key, value=fk.Json())
+    result.sink(f"q{number}", topic=target, key=key, value=fk.Json())
     return made

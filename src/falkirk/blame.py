@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-MEND = "fix it and start again: the app goes on from this record"
+FIX = "fix it and start again: the app goes on from this record"
 """What to do about a user's function that fails."""
 
 _OURS = str(Path(__file__).resolve().parent) + os.sep

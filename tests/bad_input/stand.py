@@ -28,7 +28,7 @@ from tests.soak.oracle import GroupBy
 from tests.soak.seen import HEADER, Seen, Tp, parse_mark
 
 import falkirk as fk
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.runtime.app.app import App, prepare
 from falkirk.runtime.host.identity import identity
 from falkirk.runtime.host.settings import Settings
@@ -312,6 +312,7 @@ def end(worker: Worker) -> None:
     worker._committer.close()
     worker.maintenance.close()
     for task in worker.tasks.values():
+        task.end()
         if task.owned.store is not None:
             task.owned.store.close()
     for owned in worker.recovering():

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 from tests.bad_input.stand import Stand, flow_file
 
-from falkirk.cli.check import check_command
-from falkirk.cli.topics import topics
+from falkirk.cli.commands.check import check_command
+from falkirk.cli.commands.topics import topics
 from falkirk.errors import ClusterError, ConfigError
 
 pytestmark = pytest.mark.kafka

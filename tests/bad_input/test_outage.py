@@ -11,7 +11,7 @@ import pytest
 from tests.bad_input.stand import Stand
 
 from falkirk.connectors.embedded import EmbeddedKafka
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.runtime.processes.until_end import UntilEnd
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

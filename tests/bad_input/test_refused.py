@@ -13,12 +13,12 @@ from tests.bad_input.stand import Stand
 
 import falkirk as fk
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.connectors.kafka import errors
-from falkirk.connectors.kafka.log import KafkaLog
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.checkpoint.worker import aborts
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client import errors
+from falkirk.connectors.kafka.transactions.log import KafkaLog
 from falkirk.errors import ClusterError, UserCodeError
 from falkirk.runtime.processes.until_end import UntilEnd
-from falkirk.runtime.worker import aborts
 
 pytestmark = pytest.mark.kafka
 

@@ -15,8 +15,10 @@ from tests.bad_input.quotas import set_producer_quota
 from tests.bad_input.stand import Stand
 
 import falkirk as fk
+from falkirk.checkpoint.worker.instructions import Commit
 from falkirk.runtime.processes.until_end import UntilEnd
-from falkirk.runtime.worker.worker import IDLE_WAIT, Worker
+from falkirk.runtime.worker.pacing import IDLE_WAIT
+from falkirk.runtime.worker.worker import Worker
 
 pytestmark = pytest.mark.kafka
 
@@ -82,12 +84,13 @@ def test_a_worker_whose_commit_takes_long_does_not_keep_a_core_busy(stand: Stand
     fill(stand, 10, 10)
     with stand.worker(flow(stand)) as worker:
         looks = []
-        worker.pipeline.staged = {"a step": object()}  # type: ignore[dict-item]
-        worker._commit = ([], Future())
+        worker.core.pipeline.staged = {"a step": object()}  # type: ignore[dict-item]
+        performer = worker._performer
+        performer._under_way = (Commit([], []), Future())
         for age in (0.0, 0.01, 0.1, 1.0, 60.0):
-            worker._commit_began = time.monotonic() - age
+            performer._began = time.monotonic() - age
             looks.append(worker._wait())
-        worker._commit = None
+        performer._under_way = None
     assert looks[0] == pytest.approx(0.001, rel=0.5)
     assert looks == sorted(looks)
     assert looks[-1] == IDLE_WAIT

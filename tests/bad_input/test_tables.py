@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import Producer
 
 import falkirk as fk
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.errors import ClusterError, SourceError
 from falkirk.runtime.app.app import App, prepare
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.worker.broadcast import SharedTables
+from falkirk.runtime.worker.reading.broadcast import SharedTables
 from falkirk.state.engine import Memory
 
 pytestmark = pytest.mark.kafka

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import polars as pl
 import pytest
 
 from falkirk.checkpoint.ids import Millis, Nonce, OwnerId, Step
@@ -21,6 +22,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 @pytest.fixture
 def module(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """A script of the bench, imported as it is when it runs."""
+    monkeypatch.delitem(sys.modules, request.param, raising=False)  # another folder's, of the same name
     before = set(sys.modules)
     monkeypatch.syspath_prepend(BENCH)
     yield importlib.import_module(request.param)
@@ -29,7 +31,7 @@ def module(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("module", ["bids", "outputs", "report", "setting"], indirect=True)
+@pytest.mark.parametrize("module", ["bids", "nexmark_report", "outputs", "report", "setting"], indirect=True)
 def test_the_examples_are_true(module: ModuleType) -> None:
     failed, attempted = doctest.testmod(module)
     assert attempted
@@ -82,3 +84,37 @@ def test_a_job_of_several_stages_begins_with_the_first_round_that_read_something
     second = [Told(1, 0, 1_000, 0), Told(1, 1, 1_100, 5)]
     monkeypatch.setattr(module, "committed", lambda *_: iter([first, second]))
     assert module.first_round("broker", "steps", 2) == (1_100, 12)
+
+
+@pytest.mark.parametrize("module", ["nexmark"], indirect=True)
+def test_rows_of_nexmark_that_are_too_many_or_missing_are_counted(module: ModuleType) -> None:
+    bids = pl.DataFrame({"auction": [123, 246, 1], "price": [5, 7, 9]})
+    right = pl.DataFrame({"price": [7, 5], "auction": [246, 123]})
+    assert module.faults(2, right, {"bid": bids}) == 0
+    assert module.faults(2, right[:1], {"bid": bids}) == 1
+    assert module.faults(2, pl.concat([right, right[:1]]), {"bid": bids}) == 1
+    assert module.faults(2, pl.DataFrame(), {"bid": bids}) == 2
+
+
+@pytest.mark.parametrize("module", ["nexmark_report"], indirect=True)
+def test_the_report_of_nexmark_divides_the_reference_by_what_was_measured(module: ModuleType) -> None:
+    run = {
+        "query": 2,
+        "job": "falkirk",
+        "records": 920_000,
+        "cpu": 2.76,
+        "cpu_per_million": 3.0,
+        "rate": 1,
+        "faults": 0,
+    }
+    part = {
+        "events": 1,
+        "partitions": 1,
+        "step": "1s",
+        "starts": {"falkirk": {"cpu": 0.92}},
+        "runs": [run],
+        "skipped": [],
+    }
+    lines = module.nexmark(part, lambda head, rows, right: [" ".join(row) for row in rows])
+    assert "q2 920,000 3.0 2.0 1 – 6 2.5 2.0 yes" in lines
+    assert lines[-1].endswith("2.0 times as much.")

@@ -140,4 +140,4 @@ def test_a_take_over_that_is_given_up_while_its_names_are_read_again_does_not_ru
     driver.run(renew(history, tasks))  # type: ignore[arg-type]
     owned.revoked = True
     assert not admitted(history, owned)
-    assert owned.phase is Phase.ROLLING
+    assert owned.phase is Phase.ROLLED

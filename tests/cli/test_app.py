@@ -17,8 +17,8 @@ import pytest
 from confluent_kafka import Producer
 from tests.runtime.collector import Collector
 
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
 
 pytestmark = pytest.mark.kafka
 
@@ -119,6 +119,7 @@ def collector() -> Iterator[Collector]:
     one.close()
 
 
+@pytest.mark.slow
 def test_an_app_is_run_to_the_end_asked_how_it_is_and_run_on_by_a_worker_alone(
     app: Running, collector: Collector
 ) -> None:

@@ -24,9 +24,9 @@ from tests.cli.live import kill_one
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.cli.main import falkirk
 from falkirk.connectors.embedded import EmbeddedKafka
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.peek import ALL, TopicPeek
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.reading.peek import ALL, TopicPeek
 from falkirk.connectors.spark.division import LOST
 from falkirk.connectors.spark.ranges import chunks
 from falkirk.errors import ClusterError, ConfigError, FalkirkError, SourceError, UnreachableError

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer
 
 from falkirk.cli.options import dev_options, of_own_kafka, run_options, settings_from, until_option, workers_option
-from falkirk.connectors.kafka.clients import client
+from falkirk.connectors.kafka.client.clients import client
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.processes import driver_child, supervisor

@@ -16,8 +16,8 @@ from tests.cli.live import committed, kill_all
 
 from falkirk.checkpoint.records import StepRecord, decode
 from falkirk.checkpoint.steps import maker
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
 
 pytestmark = pytest.mark.kafka
 

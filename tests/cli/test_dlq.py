@@ -19,8 +19,8 @@ from tests.cli.test_peek import BEGIN, DAY
 import falkirk as fk
 from falkirk.checkpoint.ids import OwnerId
 from falkirk.cli.main import falkirk
-from falkirk.connectors.kafka.rewriting import Rewriter
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.transactions.rewriting import Rewriter
 from falkirk.errors import ClusterError, ConfigError, IdentityError
 from falkirk.runtime.inspect import dead_letters
 from falkirk.runtime.inspect.dead_letters import DeadLetters, Replay
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.kafka
 KILLED = """
 import os, signal, sys
 from falkirk.cli.main import falkirk
-from falkirk.connectors.kafka import rewriting
+from falkirk.connectors.kafka.transactions import rewriting
 from falkirk.runtime.inspect import dead_letters
 
 method, when, number = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
 
 pytestmark = pytest.mark.kafka
 
@@ -115,6 +115,7 @@ def expected(n: int, word: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_rows_find_what_was_in_their_tables_before(app: App) -> None:
     app.name_all("a")
     app.run_to_end()  # the towns pass through an exchange, which may take longer than an order would

@@ -20,7 +20,7 @@ SELDOM = {"pyarrow", "fastavro", "pyspark", "opentelemetry", "google.protobuf"}
     ("script", "unneeded"),
     [
         ("from falkirk.cli.main import falkirk; falkirk(['--help'], standalone_mode=False)", LIBRARIES),
-        ("import falkirk.cli.run", LIBRARIES - {"confluent_kafka"}),
+        ("import falkirk.cli.commands.run", LIBRARIES - {"confluent_kafka"}),
         ("import falkirk.runtime.processes.process", SELDOM),
     ],
     ids=["help", "a supervisor, until its workers are started", "a worker"],

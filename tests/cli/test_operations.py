@@ -18,8 +18,8 @@ from tests.cli.test_app import Running
 import falkirk as fk
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.cli.main import falkirk
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.errors import FalkirkError, SourceError, StateError
 from falkirk.runtime.layout.deleting import app_resources, delete, ending
 from falkirk.runtime.layout.layout import Start
@@ -362,7 +362,7 @@ def test_the_group_itself_refuses_a_deletion_beside_a_worker_that_joins(stand: S
     found = app_resources(stand.name, settings, topics)
     with stand.worker(stand.flow()) as worker:
         worker._membership.join()
-        while not worker._assignment.assigned:
+        while not worker.core.assigned:
             worker._membership.poll()
         with pytest.raises(FalkirkError, match="is running"), ending("delete", found, settings, topics):
             raise AssertionError("the app runs")

@@ -18,8 +18,8 @@ from tests.cli.live import committed, kill_all, kill_one, workers
 
 from falkirk.connectors.files.parquet import FOOTER, made_of
 from falkirk.connectors.files.places import Folder
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
 
 pytestmark = pytest.mark.kafka
 

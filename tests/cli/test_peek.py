@@ -72,7 +72,9 @@ def test_a_flows_topics_are_shown_decoded_with_what_wrote_each_record(peeking: P
         producer.produce(bids.name, json.dumps({"auction": i % 4, "price": i % 3}), str(i % 4), timestamp=BEGIN + i)
     producer.produce(bids.name, b"{", b"\xff", timestamp=BEGIN + 1000)
     producer.flush()
-    code, _, err = peeking.call("run", "app.py:flow", "--until", "end", "--brokers", peeking.brokers)
+    # Otherwise a version that a slow run makes lets the records of the edge be deleted.
+    keep = ("--keep-steps", "10m")
+    code, _, err = peeking.call("run", "app.py:flow", "--until", "end", *keep, "--brokers", peeking.brokers)
     assert code == 0, err
 
     code, out, _ = peeking.call("peek", "app.py:flow")

@@ -18,8 +18,8 @@ from tests.cli.live import asleep, committed, kill_all, kill_one
 
 from falkirk.checkpoint.records import Move, StepRecord, decode
 from falkirk.checkpoint.steps import maker
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
 
 pytestmark = pytest.mark.kafka
 
@@ -69,7 +69,7 @@ ahead = rebuilding.Rebuilder.ahead
 
 
 def slowly(*step):
-    time.sleep(2)
+    time.sleep(4)
     ahead(*step)
 
 

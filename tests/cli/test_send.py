@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from falkirk.cli.commands.send import as_they_come
 from falkirk.cli.main import falkirk
-from falkirk.cli.send import as_they_come
 from falkirk.errors import ClusterError, ConfigError, FalkirkError
 from falkirk.testing.registry import RegistryServer
 

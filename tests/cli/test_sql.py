@@ -13,8 +13,8 @@ from confluent_kafka import Producer
 from tests.cli.live import committed
 
 from falkirk.cli.main import falkirk
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.errors import ConfigError
 
 
@@ -57,3 +57,20 @@ def test_a_file_of_another_name_is_refused() -> None:
     answer = CliRunner().invoke(falkirk, ["sql", "--file", "shop.txt"])
     assert isinstance(answer.exception, ConfigError)
     assert "is no file of SQL" in str(answer.exception)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ([], "no file given"),
+        (["--file", "shop.sql", "--tables", "tables.toml"], "--tables is for the prompt"),
+        (["--dev", "--tables", "none.toml"], "cannot read none.toml"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_before_anything_starts(
+    options: list[str], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = CliRunner().invoke(falkirk, ["sql", *options])
+    assert isinstance(answer.exception, ConfigError)
+    assert what in str(answer.exception)

@@ -16,9 +16,9 @@ from falkirk.checkpoint.epochs import Opened, OutputEnds, encode
 from falkirk.checkpoint.ids import Epoch, InputPartition, Millis, Offset, TopicPartition
 from falkirk.checkpoint.records import Range
 from falkirk.cli.main import falkirk
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.control import ControlTopic
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.control import ControlTopic
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.errors import ConfigError
 from falkirk.runtime.layout.layout import LayoutRecord, TopicRecord, write_layout
 from falkirk.stream.definition.names import control_topic, epochs_topic

@@ -19,8 +19,8 @@ from tests.clocks.conftest import ShiftedClock
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.records import Released, StepRecord
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.progress import last_records
 

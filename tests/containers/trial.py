@@ -23,8 +23,8 @@ from tests.soak.recovery import Recoveries, Wound
 from tests.soak.system import Helper, now
 
 from falkirk.connectors.embedded.recovery import FENCING
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.errors import ClusterError, FalkirkError, IdentityError
 
 SPEC = specs.mixed

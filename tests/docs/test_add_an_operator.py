@@ -14,9 +14,11 @@ QUOTED = re.findall(
 CODE = [
     (ROOT / path).read_text()
     for path in (
-        "src/falkirk/stream/operators/unique.py", "src/falkirk/stream/flow/streams.py", "tests/stream/test_conformance.py"
+        "src/falkirk/stream/operators/groups/unique.py",
+        "src/falkirk/stream/flow/streams.py",
+        "tests/stream/operators/test_conformance.py",
     )
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("quoted", QUOTED, ids=[quoted.split("\n")[0].strip()[:40] for quoted in QUOTED])

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import falkirk as fk
+from falkirk.stream.flow.joining.lookups import Table
 from falkirk.stream.flow.keyed import Grouped, Keyed
-from falkirk.stream.flow.lookups import Table
 from falkirk.testing import strategies
 
 WITHOUT = {

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.stream.against import Row, shown
+from tests.stream.operators.against import Row, shown
 
 import falkirk as fk
 
@@ -36,6 +36,8 @@ def module(name: str) -> ModuleType:
 
 
 answers, events, queries = module("answers"), module("events"), module("queries")
+sys.modules["queries"] = queries  # as for a script in that folder
+texts = module("texts")
 
 
 @cache
@@ -44,7 +46,8 @@ def some(count: int, seed: int) -> dict[str, pl.DataFrame]:
     found = events.events(0, count, rate=100)
     frames = {"person": found.people, "auction": found.auctions, "bid": found.bids}
     delay = pl.int_range(pl.len()).shuffle(seed) % LATE
-    return {name: frame.sort(pl.col("ts") + delay, maintain_order=True) for name, frame in frames.items()}
+    late = {name: frame.sort(pl.col("ts") + delay, maintain_order=True) for name, frame in frames.items()}
+    return {"side_input": events.side_input(), **late}
 
 
 def wanted(number: int, inputs: dict[str, pl.DataFrame], columns: list[str]) -> Counter[Row]:
@@ -64,19 +67,35 @@ def result(number: int, app: Any) -> tuple[list[str], Counter[Row]]:
     return columns, Counter(shown([row[c] for c in columns]) for row in rows)
 
 
-@pytest.mark.parametrize("number", list(queries.QUERIES))
-@given(
-    count=st.integers(1_000, 3_000), seed=st.integers(0, 3), rows=st.integers(150, 2_000), partitions=st.integers(1, 2)
-)
-@settings(max_examples=2, deadline=None)
-def test_a_query_gives_what_duckdb_gives_however_its_steps_are_cut(
-    number: int, count: int, seed: int, rows: int, partitions: int
-) -> None:
-    inputs = some(count, seed)
-    app = fk.testing.App(queries.flow(number), partitions=partitions, step_rows=rows)
+def check(flow: fk.Flow, number: int, inputs: dict[str, pl.DataFrame], rows: int, partitions: int) -> None:
+    app = fk.testing.App(flow, partitions=partitions, step_rows=rows)
     for name, frame in inputs.items():
         if name in app._cluster.counts:
             app.send(name, frame)
     app.run()
     columns, found = result(number, app)
     assert found == wanted(number, inputs, columns)
+
+
+CUTS = {
+    "count": st.integers(1_000, 3_000),
+    "seed": st.integers(0, 3),
+    "rows": st.integers(150, 2_000),
+    "partitions": st.integers(1, 2),
+}
+
+
+@pytest.mark.parametrize("number", list(queries.QUERIES))
+@given(**CUTS)
+@settings(max_examples=2, deadline=None)
+def test_a_query_gives_what_duckdb_gives_however_its_steps_are_cut(
+    number: int, count: int, seed: int, rows: int, partitions: int
+) -> None:
+    check(queries.flow(number), number, some(count, seed), rows, partitions)
+
+
+@pytest.mark.parametrize("number", list(texts.TEXTS))
+@given(**CUTS)
+@settings(max_examples=1, deadline=None)
+def test_a_query_in_sql_gives_the_same(number: int, count: int, seed: int, rows: int, partitions: int) -> None:
+    check(texts.flow(number), number, some(count, seed), rows, partitions)

@@ -104,7 +104,7 @@ class Epochs(Trial):
 
     @property
     def publishing(self) -> int:
-        """How many of them befell producers that publish slices of epochs."""
+        """How many of them hit producers that publish slices of epochs."""
         entries = self.proxy.journal.entries if self.proxy else []
         return sum(e.is_fault and e.request.transactional_id.startswith(PUBLISHERS) for e in entries)
 

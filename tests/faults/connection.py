@@ -1,4 +1,4 @@
-"""One client's connection to one broker, and the faults that befall what goes over it.
+"""One client's connection to one broker, and the faults that hit what goes over it.
 
     client side ──frames──▶ request()  ──▶ broker side
     client side ◀── response() ◀──frames── broker side
@@ -141,7 +141,7 @@ class Due:
 
     request: Request
     fault: Fault | None = None
-    """What befalls the answer."""
+    """What happens to the answer."""
     copies: int = 1
     """So many come; the client gets the first."""
     given: bool = False

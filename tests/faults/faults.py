@@ -123,7 +123,7 @@ class Rule:
     met: int = field(default=0, init=False)
 
     def chosen(self, request: Request) -> bool:
-        """Whether the fault befalls this request. Counts it."""
+        """Whether the fault hits this request. Counts it."""
         if request.api not in self.apis or not self.matches(request):
             return False
         self.met += 1
@@ -132,7 +132,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Plan:
-    """Random faults. Which one befalls the nth request of an API is decided by the seed alone."""
+    """Random faults. Which one hits the nth request of an API is decided by the seed alone."""
 
     seed: int
     rates: Mapping[int, float]

@@ -221,6 +221,23 @@ def readdressed(response: bytes, api: int, addresses: Mapping[bytes, bytes]) -> 
     return records + rest if records else rest
 
 
+def brokerless(response: bytes) -> bytes:
+    """A Metadata response of version 9 or later as a broker gives it that knows no brokers, not even itself.
+
+    >>> broker = struct.pack(">i", 1) + b"\\5here" + struct.pack(">i", 9092) + b"\\0\\0"
+    >>> brokerless(bytes(4) + b"corr\\0time\\2" + broker + b"topics")[4:]
+    b'corr\\x00time\\x01topics'
+    """
+    begin = after_tags(response, 8) + 4
+    count, at = uvarint(response, begin)
+    for _ in range(count - 1):
+        host, at = uvarint(response, at + 4)
+        rack, at = uvarint(response, at + host - 1 + 4)
+        at = after_tags(response, at + max(0, rack - 1))
+    whole = response[4:begin] + b"\1" + response[at:]
+    return struct.pack(">i", len(whole)) + whole
+
+
 def address(host: str, port: int) -> bytes:
     """How responses spell it, whatever their version: the host, and then the port."""
     return host.encode() + struct.pack(">i", port)

@@ -52,7 +52,7 @@ class Journal:
         self._more = threading.Condition()
 
     def fault(self, what: str, request: Request) -> None:
-        """A fault befell a request."""
+        """A fault hit a request."""
         self.faults[shown(request.api), what] += 1
         self.add(what, request)
 

@@ -13,7 +13,7 @@ from typing import Self
 
 from tests.faults.connection import Connection, Held
 from tests.faults.faults import At, Fault, Plan, Rule
-from tests.faults.frames import Api, Request, address, capped, readdressed, shown
+from tests.faults.frames import Api, Request, address, brokerless, capped, readdressed, shown
 from tests.faults.journal import Journal
 
 KAFKA_2_7 = {Api.METADATA: 9}
@@ -38,6 +38,8 @@ class Proxy:
         self.rules: list[Rule] = []
         self.highest: Mapping[int, int] = {}
         """The versions that ApiVersions responses name at most."""
+        self.brokerless = False
+        """Whether the brokers say that there are none, as the only one does between its start and its registration."""
         self.journal = journal or Journal(f"seed {plan.seed}" if plan else "")
         self.requests: Counter[int] = Counter()
         """How many have come, by API."""
@@ -114,6 +116,8 @@ class Proxy:
         """A response as clients of the proxy are to see it."""
         if request.api == Api.API_VERSIONS and self.highest:
             return capped(response, request.version, self.highest)
+        if request.api == Api.METADATA and self.brokerless:
+            return brokerless(response)
         return readdressed(response, request.api, self._addresses)
 
     def forget(self, connection: Connection) -> None:

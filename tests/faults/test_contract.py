@@ -1,4 +1,4 @@
-"""The log keeps its contract behind the proxy, whatever befalls its requests."""
+"""The log keeps its contract behind the proxy, whatever happens to its requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.faults.proxy import Proxy
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import Aborted, Unknown, Writes
-from falkirk.connectors.kafka.log import KafkaLog
+from falkirk.connectors.kafka.transactions.log import KafkaLog
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -42,7 +42,7 @@ class DecidedLog(KafkaLog):
 
     async def begin(self) -> None:
         self.before: dict[TopicPartition, Offset] = {}
-        self.sent: dict[TopicPartition, bytes | None] = {}
+        self.writes: list[Writes] = []
         try:
             await super().begin()
         except Unknown:
@@ -53,15 +53,25 @@ class DecidedLog(KafkaLog):
         places = [TopicPartition(writes.topic, p) for p in writes.partitions]
         if new := [place for place in places if place not in self.before]:
             self.before |= await self.end(new)
-        self.sent |= dict(zip(places, writes.values, strict=True))
+        self.writes.append(writes)
         await super().send(writes)
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """What ends so was not asked to commit: a new producer aborts it. The step protocol makes the step again then, and so
+        does this. It is needed: for a moment after each reset, librdkafka asks the bootstrap servers for the group's
+        coordinator, and gives up the transaction if it drops their connection before the answer."""
         try:
             await super().send_offsets(offsets)
-        except Unknown as error:
-            await self.renew()  # its end was not asked for: so it is aborted
-            raise Aborted(error.cause.what, error.cause.why) from error
+        except Unknown:
+            await self.renew()
+            await super().begin()
+            for writes in self.writes:
+                await super().send(writes)
+            try:
+                await super().send_offsets(offsets)
+            except Unknown as error:
+                await self.renew()
+                raise Aborted(error.cause.what, error.cause.why) from error
 
     async def commit(self) -> Mapping[TopicPartition, Offset]:
         try:
@@ -72,6 +82,15 @@ class DecidedLog(KafkaLog):
             if written.keys() != self.sent.keys():
                 raise
             return written
+
+    @property
+    def sent(self) -> dict[TopicPartition, bytes | None]:
+        """The last value in each partition."""
+        return {
+            TopicPartition(w.topic, p): value
+            for w in self.writes
+            for p, value in zip(w.partitions, w.values, strict=True)
+        }
 
     async def abort(self) -> None:
         try:

@@ -125,7 +125,8 @@ def stream(
 def batch(faults: int, seed: int, folder: Path, show: Callable[[str], object], rate: int = 300) -> Outcome:
     """The batch parts of tests/epochs behind the proxy. Ctrl-C: the same."""
     began = time.monotonic()
-    epochs = Epochs(folder, epochs=1, seed=seed, rate=rate, faults=faults)
+    kills = max(1, faults // FAULTS_A_KILL)
+    epochs = Epochs(folder, epochs=1, seed=seed, kills=kills, rate=rate, faults=faults)
     epochs.show = lambda words: show(f"batch: {shortly(epochs.suffered)} of {faults}; {words}")
     wrong = epochs.go()
     more = f"{sum(epochs.complete.values())} epochs, {epochs.publishing} faults under their slices"

@@ -12,7 +12,7 @@ from rich.console import Console
 from falkirk.checkpoint.ids import InputPartition, TaskId, TopicPartition
 from falkirk.checkpoint.regimes import Eager, Lazy
 from falkirk.checkpoint.tasks import Task
-from falkirk.connectors.kafka.lag import Remaining
+from falkirk.connectors.kafka.reading.lag import Remaining
 from falkirk.runtime.app.app import App, BoundInput, BoundTask
 from falkirk.runtime.messages.events import Ended, Started
 from falkirk.runtime.messages.protocol import EpochReport, Report, TaskReport, decode_from_worker, encode

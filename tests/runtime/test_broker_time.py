@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import falkirk as fk
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.topic_settings import BROKER_TIME
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topic_settings import BROKER_TIME
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.errors import ClusterError
 from falkirk.runtime.app.app import App, dated_by_writers, let_broker_date, prepare
 from falkirk.runtime.host.settings import Settings

@@ -98,6 +98,7 @@ def seen(stand: Stand) -> int:
     return len(stand.values("totals")) if name in stand.admin.list_topics(timeout=10).topics else 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regime", ["EagerCheckpoint", "LazyCheckpoint"])
 def test_a_table_by_debezium_joined_with_a_stream_is_exact_through_kills(
     kafka: str, topic_prefix: str, tmp_path: Path, regime: str

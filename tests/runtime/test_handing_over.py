@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from tests.bad_input.stand import Stand
 
+from falkirk.checkpoint import transaction
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.ports import Aborted
 from falkirk.checkpoint.tasks import Phase
 from falkirk.checkpoint.transaction import Fate
-from falkirk.connectors.kafka.log import KafkaLog
-from falkirk.runtime.worker import committer
+from falkirk.connectors.kafka.transactions.log import KafkaLog
 
 pytestmark = pytest.mark.kafka
 
@@ -27,7 +27,7 @@ def test_a_first_step_that_was_aborted_goes_with_its_task(
     with stand.worker(stand.flow()) as worker:
         worker._membership.join()
         worker._committer.begin()
-        commit, commit_steps, refused, of_steps = KafkaLog.commit, committer.commit_steps, list[int](), list[int]()
+        commit, commit_steps, refused, of_steps = KafkaLog.commit, transaction.commit_steps, list[int](), list[int]()
 
         async def committing(*of: Any) -> list[Fate]:
             """These transactions are not to succeed; those of names and releases are."""
@@ -44,7 +44,7 @@ def test_a_first_step_that_was_aborted_goes_with_its_task(
             await self.abort()
             raise Aborted("refused")
 
-        monkeypatch.setattr(committer, "commit_steps", committing)
+        monkeypatch.setattr(transaction, "commit_steps", committing)
         monkeypatch.setattr(KafkaLog, "commit", refusing)
         while not refused or len(worker.tasks) < 2:
             worker.turn()
@@ -55,10 +55,10 @@ def test_a_first_step_that_was_aborted_goes_with_its_task(
         assert leaves.store is None
         assert set(worker.tasks) == {1}
         # The next commit would ask an idle task for its store.
-        assert leaves.task.id not in worker.pipeline.staged
-        assert stays.task.id in worker.pipeline.staged
-        worker._start_commit()
-        worker._settle(wait=True)
+        assert leaves.task.id not in worker.core.pipeline.staged
+        assert stays.task.id in worker.core.pipeline.staged
+        worker._performer.perform()
+        worker._performer.wait()
         monkeypatch.undo()
         while stays.last is None:
             worker.turn()

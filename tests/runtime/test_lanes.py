@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import falkirk as fk
-from falkirk.runtime.worker.inputs import lanes_of
+from falkirk.runtime.worker.reading.inputs import lanes_of
 
 
 def test_stages_that_read_one_topic_have_consumers_of_their_own() -> None:

@@ -8,8 +8,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 import falkirk as fk
-from falkirk.connectors.kafka.control import LAYOUT, ControlTopic
-from falkirk.connectors.kafka.topics import TopicInfo, Topics
+from falkirk.connectors.kafka.admin.described import TopicInfo
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.control import LAYOUT, ControlTopic
 from falkirk.errors import FalkirkError, SourceError, StateError
 from falkirk.runtime.app.app import App, prepare
 from falkirk.runtime.host.settings import Settings

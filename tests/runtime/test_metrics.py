@@ -12,10 +12,11 @@ from urllib.request import urlopen
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.runtime.test_board import Time, app, rolling, running
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.connectors.kafka.lag import Remaining
+from falkirk.connectors.kafka.reading.lag import Remaining
 from falkirk.errors import ConfigError
 from falkirk.runtime.messages.events import Ended, Line, Started, WorkerEvent
 from falkirk.runtime.messages.protocol import (
@@ -32,6 +33,7 @@ from falkirk.runtime.messages.stats import Durations
 from falkirk.runtime.observe.board import Board
 from falkirk.runtime.observe.http import Http
 from falkirk.runtime.observe.metrics import SILENT, Metrics
+from falkirk.stream.dataflow.task_counts import CallCounts, SourceWatermark
 
 
 @pytest.fixture
@@ -103,6 +105,33 @@ def test_what_reports_say_is_summed_up(metrics: Metrics, tell: Tell) -> None:
     assert found["falkirk_tasks stats"] == 2
     assert found["falkirk_task_running stats stats/0"] == 1
     assert found["falkirk_workers running"] == 2
+
+
+@pytest.mark.usefixtures("at_work")
+def test_watermarks_are_those_of_the_last_report_and_absent_while_no_time_is_complete(
+    metrics: Metrics, tell: Tell
+) -> None:
+    assert not [name for name in samples(metrics) if "watermark" in name]
+    marks = {"bids": SourceWatermark(1_500, "bids[0]"), "asks": SourceWatermark(None, "asks[1]")}
+    tell(report(0, replace(running(0, 100, 100), watermarks=marks)))
+    found = {name: value for name, value in samples(metrics).items() if "watermark" in name}
+    assert found == {"falkirk_watermark_seconds stats stats/0 bids": 1.5}
+
+
+@pytest.mark.usefixtures("at_work")
+def test_calls_of_services_are_summed_up_by_operator_over_reports_that_are_merged_too(
+    metrics: Metrics, tell: Tell
+) -> None:
+    first = replace(running(0, 100, 100), calls={"score": CallCounts(3, 1, 0, 0.5)})
+    second = replace(running(0, 100, 100), calls={"score": CallCounts(2, 1, 1, 0.25), "place": CallCounts(1)})
+    tell(merged([report(0, first), report(0, second), report(0, running(0, 100, 100))]))
+    tell(decode_from_worker(encode(report(0, first))))  # type: ignore[arg-type]
+    found = samples(metrics)
+    assert found["falkirk_call_seconds_count stats stats/0 score"] == 8
+    assert found["falkirk_call_seconds_sum stats stats/0 score"] == 1.25
+    assert found["falkirk_call_retries_total stats stats/0 score"] == 3
+    assert found["falkirk_call_failures_total stats stats/0 score"] == 1
+    assert found["falkirk_call_seconds_count stats stats/0 place"] == 1
 
 
 @pytest.mark.usefixtures("at_work")

@@ -16,7 +16,7 @@ from falkirk.checkpoint.ports import Writes
 from falkirk.checkpoint.tasks import ClosedStep
 from falkirk.runtime.observe.traces import SILENT
 from falkirk.runtime.worker.pacing import ALONG, Pacer
-from falkirk.runtime.worker.pending import Pending
+from falkirk.runtime.worker.reading.pending import Pending
 from falkirk.runtime.worker.worker import Stats
 from falkirk.stream.circuit.edges import rows_in
 from falkirk.stream.dataflow.batch import TS
@@ -101,9 +101,9 @@ def test_steps_of_a_task_behind_an_edge_are_bounded_in_rows_and_the_pacer_learns
     assert worker.pacer.full(rows=task.rows, size=task.bytes)
     steps: list[ClosedStep] = []
     while task.rows:
-        worker.pipeline.staged.clear()
+        worker.core.pipeline.staged.clear()
         worker._close_steps(drained=True)
-        steps += worker.pipeline.staged.values()
+        steps += worker.core.pipeline.staged.values()
     assert sum(step.record.rows for step in steps) == 100
     assert {step.rows for step in steps} == {most}
     assert max(step.rows for step in steps) <= most + ALONG

@@ -15,7 +15,7 @@ import pytest
 from falkirk.checkpoint.ids import Offset, TaskId, TopicPartition
 from falkirk.checkpoint.outlets import Chunk
 from falkirk.connectors.files.parquet import StepRows
-from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.errors import AwayError
 from falkirk.runtime.worker import publisher
 from falkirk.runtime.worker.publisher import Publisher, publish_rest

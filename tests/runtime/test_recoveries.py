@@ -16,11 +16,13 @@ from falkirk.checkpoint.ports import GoOn, LogRecord, Ranges, Read, Writes
 from falkirk.checkpoint.records import Named, StepRecord, TaskRecord, decode, encode
 from falkirk.checkpoint.regimes import Eager
 from falkirk.checkpoint.tasks import Owned, Phase, Task
+from falkirk.checkpoint.worker.core import WorkerCore
 from falkirk.errors import StateError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.observe.traces import SILENT
 from falkirk.runtime.worker import takeovers
 from falkirk.runtime.worker.committer import Committer
+from falkirk.runtime.worker.performer import Performer
 from falkirk.runtime.worker.stores import RECOVERIES
 from falkirk.runtime.worker.takeovers import TakeOvers
 from falkirk.runtime.worker.threads import ConcurrencyLimit
@@ -128,7 +130,7 @@ class OpenOnce:
 
 
 class Stand:
-    """The take-overs of a worker with so many tasks. Its main thread is the test's."""
+    """As much of a worker with so many tasks as takes them over. Its main thread is the test's."""
 
     def __init__(self, tasks: int) -> None:
         self.log, self.stores = OneWorkersLog(), OpenOnce()
@@ -145,6 +147,21 @@ class Stand:
         settings = Settings("127.0.0.1:1", "")
         self.take_overs = TakeOvers(app, settings, self.committer, self.stores, SILENT)  # type: ignore[arg-type]
         self.running: list[int] = []
+        tasks_that_run: Any = SimpleNamespace(start=self.start, drop=lambda owned: None)
+        self.tasks, self.core = [b.task for b in bound], WorkerCore()
+        self.performer = Performer(self.core, self.committer, self.take_overs, tasks_that_run, lambda *_: None, SILENT)
+
+    def start(self, owned: Owned, _: object) -> None:
+        self.running.append(owned.task.steps.partition)
+
+    def assign(self, *tasks: int) -> None:
+        self.core.assign(self.tasks[t] for t in tasks)
+        self.performer.perform()
+
+    def revoke(self, task: int) -> None:
+        """As the group does: it waits for this."""
+        self.core.revoke([task])
+        self.performer.depart()
 
     def hold(self, task: int) -> None:
         """Its changelog comes chunk by chunk, as it is let."""
@@ -152,8 +169,7 @@ class Stand:
 
     def turn(self) -> None:
         """What a worker's loop does."""
-        self.take_overs.recover_named()
-        self.running += [owned.task.steps.partition for owned, _ in self.take_overs.taken()]
+        self.performer.perform()
 
     def until(self, what: Callable[[], bool]) -> None:
         """Turn until then."""
@@ -165,7 +181,7 @@ class Stand:
         until(turned)
 
     def owned(self, task: int) -> Owned:
-        return self.take_overs.under_way[task]
+        return self.core.owned[task]
 
 
 @contextmanager
@@ -183,10 +199,10 @@ def test_giving_a_task_up_waits_for_no_recovery() -> None:
     with stand(3) as s:
         s.hold(0)
         s.hold(1)
-        s.take_overs.begin([0, 1, 2])
+        s.assign(0, 1, 2)
         s.until(lambda: s.running == [2] and {0, 1} <= s.log.reading)
         zero, one = s.owned(0), s.owned(1)
-        s.take_overs.give_up([1])  # returns, though neither of them can go on
+        s.revoke(1)  # returns, though neither of them can go on
         s.log.let[0].release(CHUNKS)
         s.until(lambda: s.running == [2, 0])
         assert zero.phase is Phase.RUNNING
@@ -204,34 +220,26 @@ def test_a_task_that_comes_back_is_taken_over_when_its_store_is_closed_and_its_w
     monkeypatch.setattr(takeovers, "UNUSUAL_S", 0.0)
     with stand(1) as s:
         s.hold(0)
-        s.take_overs.begin([0])
+        s.assign(0)
         s.until(lambda: 0 in s.log.reading)
-        s.take_overs.give_up([0])
-        s.take_overs.begin([0])  # as a worker does in each turn while it is assigned
-        assert s.take_overs.under_way == {}
+        s.revoke(0)
+        s.assign(0)
+        assert s.core.owned == {}
         assert s.take_overs.waits() == "an earlier take-over of s/0 to end, for 0 s"
         assert sum(isinstance(r, Named) for r in s.log.steps[0]) == 1
         s.log.let[0].release(1 + CHUNKS)
-
-        def again() -> bool:
-            if not s.take_overs.under_way and not s.running:
-                s.take_overs.begin([0])
-            return s.running == [0]
-
-        s.until(again)
-        s.take_overs.begin([])
+        s.until(lambda: s.running == [0])
         assert s.take_overs.waits() == ""
         assert sum(isinstance(r, Named) for r in s.log.steps[0]) == 2
 
 
 def test_a_task_that_is_given_up_when_it_is_rolled_already_does_not_run() -> None:
     with stand(1) as s:
-        s.take_overs.begin([0])
-        until(s.take_overs._naming[0][1].done)
-        s.take_overs.recover_named()
+        s.assign(0)
         owned = s.owned(0)
-        until(lambda: owned.phase is Phase.RUNNING)
-        s.take_overs.give_up([0])
+        s.until(lambda: owned.phase is not Phase.NAMING)
+        until(lambda: owned.phase is Phase.ROLLED)
+        s.revoke(0)
         s.until(lambda: owned.phase is Phase.IDLE)
         assert s.running == []
         assert s.stores.held == set()
@@ -239,10 +247,10 @@ def test_a_task_that_is_given_up_when_it_is_rolled_already_does_not_run() -> Non
 
 def test_a_task_that_is_given_up_while_it_is_named_is_not_recovered() -> None:
     with stand(1) as s:
-        s.take_overs.begin([0])
+        s.assign(0)
         owned = s.owned(0)
-        s.take_overs.give_up([0])
-        s.until(lambda: not s.take_overs._naming and not s.take_overs._recoveries)
+        s.revoke(0)
+        s.until(lambda: s.core.quiet)
         assert owned.phase is Phase.IDLE
         assert s.log.reading == set()
 
@@ -252,7 +260,7 @@ def test_several_tasks_recover_at_a_time_but_not_all() -> None:
     with stand(len(tasks)) as s:
         for task in tasks:
             s.hold(task)
-        s.take_overs.begin(tasks)
+        s.assign(*tasks)
         s.until(lambda: len(s.log.reading) == RECOVERIES)
         time.sleep(0.05)
         assert len(s.log.reading) == RECOVERIES, "more of them at a time than memory is meant for"
@@ -267,13 +275,13 @@ def test_trouble_of_a_recovery_ends_the_worker_unless_the_task_was_given_up(give
     with stand(1) as s:
         s.hold(0)
         s.log.troubles[0] = StateError("damaged")
-        s.take_overs.begin([0])
+        s.assign(0)
         s.until(lambda: 0 in s.log.reading)
         if given_up:
-            s.take_overs.give_up([0])
+            s.revoke(0)
         s.log.let[0].release()
         if given_up:
-            s.until(lambda: not s.take_overs._recoveries)
+            s.until(lambda: s.core.quiet)
         else:
             with pytest.raises(StateError, match="damaged"):
                 s.until(lambda: False)

@@ -11,8 +11,9 @@ from falkirk.checkpoint.ids import Offset
 from falkirk.checkpoint.overlay import EmptyReader, Overlay
 from falkirk.checkpoint.records import Range, StepRecord, decode
 from falkirk.checkpoint.tasks import Owned, Revoked
-from falkirk.connectors.kafka import config, division
-from falkirk.runtime.worker.replay import KafkaReplayer
+from falkirk.connectors.kafka.client import config
+from falkirk.connectors.kafka.reading import division
+from falkirk.runtime.worker.reading.replay import KafkaReplayer
 from falkirk.testing.cluster import Cluster
 
 STEP = b'{"type":"step","task":"sums/0","step":3,"nonce":"n","owner":"o","clock":7,"division":[],"outputs":[],"digest":"d"}'

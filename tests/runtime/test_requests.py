@@ -13,7 +13,8 @@ from tests.runtime.test_board import app, running
 
 from falkirk.checkpoint.ids import InputPartition, Offset, TaskId, TopicPartition
 from falkirk.checkpoint.ports import LogRecord
-from falkirk.connectors.kafka.config import Cluster
+from falkirk.checkpoint.worker.core import WorkerCore
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.errors import SourceError, StateError
 from falkirk.runtime.app.app import BoundInput, BoundTask
 from falkirk.runtime.app.starts import start_offsets
@@ -25,6 +26,7 @@ from falkirk.runtime.messages.request_progress import follow
 from falkirk.runtime.messages.requests import KEYS, CurrentRequests, RequestListener
 from falkirk.runtime.observe.board import Board
 from falkirk.runtime.observe.console import line
+from falkirk.runtime.worker.calling import CallingSteps
 from falkirk.runtime.worker.maintenance import Maintenance
 from falkirk.runtime.worker.worker import Worker
 from falkirk.stream.dataflow.topics import Input
@@ -75,7 +77,7 @@ class Around:
         return self.told
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *_: self.asked.append(name)
+        return lambda *_, **__: self.asked.append(name)
 
 
 def turned(heard: CurrentRequests | None, ear: RequestListener | None = None) -> tuple[Worker, list[str]]:
@@ -83,10 +85,11 @@ def turned(heard: CurrentRequests | None, ear: RequestListener | None = None) ->
     parts = ("_membership", "_orphans", "_committer", "maintenance")
     worker.__dict__ |= dict.fromkeys(parts, around) | {
         "_ear": ear or around, "_files": around,
-        "_vigils": [around], "_time": SimpleNamespace(now=lambda: 0), "_aborts": SimpleNamespace(waiting=lambda: False),
-        "pipeline": SimpleNamespace(staged={}), "_commit": None, "_upkeep_at": 0.0,
-        "_assignment": SimpleNamespace(running={}, take_over=around.take_over), "_settle": lambda *, wait: None,
-        "_read": around.read, "_close_steps": around.close_steps, "_start_commit": around.start_commit,
+        "_vigils": [around], "_time": SimpleNamespace(now=lambda: 0),
+        "_calling": CallingSteps(),
+        "core": WorkerCore(), "_upkeep_at": 0.0, "_running": SimpleNamespace(by_partition={}),
+        "_performer": SimpleNamespace(idle=True, committing=lambda: None, perform=around.perform),
+        "_read": around.read, "_close_steps": around.close_steps,
     }  # fmt: skip
     worker.turn()
     return worker, around.asked
@@ -96,7 +99,7 @@ def test_a_paused_worker_opens_no_step_and_keeps_its_place_in_the_group() -> Non
     worker, asked = turned(CurrentRequests(pause=ANN))
     assert not {"read", "close_steps"} & set(asked)
     # It is polled, its tasks are taken over, what was under way is committed, and versions are made.
-    assert {"poll", "take_over", "start_commit", "tick"} <= set(asked)
+    assert {"poll", "perform", "tick"} <= set(asked)
     assert worker.paused() == ANN
 
 
@@ -135,7 +138,7 @@ def test_what_ends_the_listening_ends_the_worker(monkeypatch: pytest.MonkeyPatch
 
 def test_a_worker_is_not_paused_while_a_step_is_under_way() -> None:
     worker, _ = turned(CurrentRequests(pause=ANN))
-    worker.pipeline.staged[TaskId("stats", 0)] = None  # type: ignore[assignment]
+    worker.core.pipeline.staged[TaskId("stats", 0)] = None  # type: ignore[assignment]
     assert worker.paused() is None
 
 

@@ -89,7 +89,7 @@ def worker(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[tuple[Stan
     with stand.worker(stand.flow()) as worker:
         worker._membership.join()
         worker._committer.begin()
-        while sum(worker.stats.rows.values()) < stand.sent or worker._commit is not None:
+        while sum(worker.stats.rows.values()) < stand.sent or not worker._performer.idle:
             worker.turn()
         yield stand, worker
 

@@ -138,3 +138,29 @@ def test_of_two_incarnations_the_one_that_worked_last_is_read(tmp_path: Path) ->
         store.close()
     assert [v.step for v in newest_versions(table, remote, "")] == [2]
     assert [v.step for v in newest_versions(table, remote, "", incarnation="a")] == [9]
+
+
+def test_a_key_of_a_join_is_shown_with_all_of_its_rows(tmp_path: Path) -> None:
+    flow = fk.Flow("shop")
+    value = fk.Json({"k": str, "n": int})
+    a, b = (flow.source(name, key="k", value=value) for name in ("a", "b"))
+    a.join(b, on="k", id="both").sink("both", value=fk.Json())
+    app, table = MemoryApp(flow), table_of(flow.plan(), "both")
+    sent = [("few", n) for n in range(2)] + [("many", n) for n in range(99)]
+    for key, n in sent:
+        app.append("a", key.encode(), json.dumps({"k": key, "n": n}).encode())
+    app.run()
+    store = RocksStore(tmp_path / "store", table.identity("first", 0))
+    store.write(app.states[table.stage, 0].data, Progress(4, 5, 6, 7))
+    store.flush()
+    before = dict(app.states[table.stage, 0].data)
+    app.append("a", b"many", b'{"k":"many","n":100}')
+    app.run()
+    changes = {k: v for k, v in app.states[table.stage, 0].data.items() if before.get(k) != v}
+    state = TaskState(table, "both/0", 4, 7, store, changes)  # type: ignore[arg-type]  # a store reads like an engine
+    for key, rows in (("few", {0, 1}), ("many", {*range(99), 100}), ("none", set())):
+        frame = table.frame(state.get(key_of(table, [key])))
+        assert set(frame["k"]) <= {key}
+        assert set(frame["n"]) == rows
+    assert first_rows(state, 0).height == 102
+    store.close()

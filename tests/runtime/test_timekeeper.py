@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from falkirk.connectors.kafka.clocks import Reading
+from falkirk.connectors.kafka.app_topics.clocks import Reading
 from falkirk.errors import ClockError, UnreachableError
 from falkirk.runtime.host import clock
 from falkirk.runtime.host.clock import Timekeeper

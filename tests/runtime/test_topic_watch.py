@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from falkirk.connectors.kafka.topics import TopicInfo
+from falkirk.connectors.kafka.admin.described import TopicInfo
 from falkirk.errors import FalkirkError, OutgrownError, SourceError, UnreachableError
 from falkirk.runtime.layout.layout import LayoutRecord, StageRecord, TopicRecord
 from falkirk.runtime.worker import topic_watch

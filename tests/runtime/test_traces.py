@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +27,8 @@ from falkirk.checkpoint import takeover
 from falkirk.checkpoint.ids import Millis, Offset, OwnerId, Step
 from falkirk.checkpoint.tasks import ClosedStep, Phase
 from falkirk.checkpoint.transaction import Fate
-from falkirk.cli.run import run
+from falkirk.checkpoint.worker.core import WorkerCore
+from falkirk.cli.commands.run import run
 from falkirk.errors import ConfigError, DiskError, UserCodeError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.observe.spans import Spans
@@ -95,11 +97,11 @@ def cluster() -> Cluster:
 def closed(process: Process) -> ClosedStep:
     """The step that waits to be committed."""
     process.close(None)
-    return process.pipeline.staged[process.tasks[0].owned.task.id]
+    return process.core.pipeline.staged[process.tasks[0].owned.task.id]
 
 
 def test_a_step_is_told_with_its_parts_when_it_has_committed(spans: Spans, memory: InMemorySpanExporter) -> None:
-    step, outcome, now = closed(Process(cluster())), Future[list[Fate]](), time.monotonic()
+    step, outcome, now = closed(Process(cluster())), Future[Sequence[Fate]](), time.monotonic()
     spans.ran(step, now - 3, now - 2, now - 1)
     spans.committing([step], outcome)
     assert not memory.get_finished_spans()
@@ -118,7 +120,7 @@ def test_a_step_is_told_with_its_parts_when_it_has_committed(spans: Spans, memor
 def test_a_step_that_is_run_again_is_told_again(spans: Spans, memory: InMemorySpanExporter) -> None:
     step = closed(Process(cluster()))
     for fate in (Fate.ABORTED, Fate.COMMITTED):
-        outcome, now = Future[list[Fate]](), time.monotonic()
+        outcome, now = Future[Sequence[Fate]](), time.monotonic()
         spans.ran(step, now, now, now)
         spans.committing([step], outcome)
         outcome.set_result([fate])
@@ -126,7 +128,7 @@ def test_a_step_that_is_run_again_is_told_again(spans: Spans, memory: InMemorySp
 
 
 def test_a_transaction_that_ends_the_worker_is_told_with_its_error(spans: Spans, memory: InMemorySpanExporter) -> None:
-    outcome = Future[list[Fate]]()
+    outcome = Future[Sequence[Fate]]()
     spans.committing([closed(Process(cluster()))], outcome)
     outcome.set_exception(DiskError("the disk is full", where="/var/lib", hint="make room"))
     ((span, _),) = told(memory)
@@ -137,7 +139,7 @@ def test_a_transaction_that_ends_the_worker_is_told_with_its_error(spans: Spans,
 
 def test_a_worker_tells_of_what_it_hands_to_the_committer(spans: Spans, memory: InMemorySpanExporter) -> None:
     worker = worker_of(running(0), running(1), traces=spans)
-    worker._start_commit()
+    worker._performer.perform()
     # Step 0 has read nothing and is not run: it says where the inputs begin.
     assert [(attributes(span)["task"], parts) for span, parts in told(memory)] == [
         ("stats/0", ["commit"]),
@@ -173,7 +175,7 @@ def test_a_take_over_is_told_with_its_phases_and_how_much_was_rolled(
     process.close(None)
     process.commit()
     there.lose_disk()
-    environment.setattr("falkirk.testing.process.Owned", spans.owned)
+    environment.setattr("falkirk.testing.process.WorkerCore", partial(WorkerCore, spans.owned))
     Process(there)
     ((span, parts),) = told(memory)
     assert (span.name, parts) == ("falkirk.takeover", ["naming", "fencing", "rolling"])
@@ -205,7 +207,7 @@ def test_what_ends_a_take_over_is_told_once(spans: Spans, memory: InMemorySpanEx
 
 def test_giving_a_task_up_that_ran_is_no_take_over(spans: Spans, memory: InMemorySpanExporter) -> None:
     owned = spans.owned(cluster().tasks[0].task)
-    for phase in (Phase.NAMING, Phase.FENCING, Phase.ROLLING, Phase.RUNNING):
+    for phase in (Phase.NAMING, Phase.FENCING, Phase.ROLLING, Phase.ROLLED, Phase.RUNNING):
         owned.enter(phase)
     takeover.abandon(owned)
     assert [attributes(span)["outcome"] for span, _ in told(memory)] == ["running"]

@@ -11,8 +11,8 @@ from tests.bad_input.stand import Stand
 from tests.security.guarded import PASSWORD
 from tests.security.secured import Secured
 
-from falkirk.connectors.kafka.acls import Acl, grant
-from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.admin.acls import Acl, grant
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.runtime.app.needs import rights
 from falkirk.runtime.host.settings import Settings
 from falkirk.stream.flow.load import load_flow

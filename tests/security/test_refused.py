@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.security.guarded import FLOW, PASSWORD, Guarded
 
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import ClusterError, FalkirkError
 from falkirk.runtime.host.identity import identity
 

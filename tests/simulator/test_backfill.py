@@ -12,7 +12,7 @@ from falkirk.checkpoint import backfill
 from falkirk.checkpoint.reading import decoded, fence_rivals
 from falkirk.checkpoint.regimes import Eager, Lazy, Recovery
 from falkirk.testing.simulator import check
-from falkirk.testing.simulator.backfill import BackfillWorld, DriverFault
+from falkirk.testing.simulator.epochs.backfill import BackfillWorld, DriverFault
 from falkirk.testing.simulator.explore import BREAKS
 from falkirk.testing.simulator.plan import FOREVER, Chooser, Crash, Pause, Plan
 from falkirk.testing.simulator.toy import Toy

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from falkirk.checkpoint.ids import TopicPartition
-from falkirk.testing.simulator.broker import OFFSETS, Pending, Sent, SimBroker
-from falkirk.testing.simulator.coordinator import Concurrent, Fenced, Phase
-from falkirk.testing.simulator.group import (
+from falkirk.testing.simulator.cluster.broker import OFFSETS, Pending, Sent, SimBroker
+from falkirk.testing.simulator.cluster.coordinator import Concurrent, Fenced, Phase
+from falkirk.testing.simulator.cluster.group import (
     NOBODY,
     Event,
     Group,
@@ -16,7 +16,7 @@ from falkirk.testing.simulator.group import (
     Member,
     UnknownMember,
 )
-from falkirk.testing.simulator.partition import OutOfRange
+from falkirk.testing.simulator.cluster.partition import OutOfRange
 
 A, B = TopicPartition("a", 0), TopicPartition("a", 1)
 

@@ -11,10 +11,10 @@ from falkirk.checkpoint.ids import Epoch, Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.ports import Aborted, Unknown, Writes
 from falkirk.checkpoint.publishing import FAILURES, Outcome, Part
 from falkirk.errors import ClusterError, UserCodeError
-from falkirk.testing.simulator.broker import SimBroker
 from falkirk.testing.simulator.check import Broken
-from falkirk.testing.simulator.copies import PLACE, CopiesWorld, Pace, lacking, sampled
-from falkirk.testing.simulator.log import SimLog
+from falkirk.testing.simulator.cluster.broker import SimBroker
+from falkirk.testing.simulator.cluster.log import SimLog
+from falkirk.testing.simulator.epochs.copies import PLACE, CopiesWorld, Pace, lacking, sampled
 from falkirk.testing.simulator.points import drive
 
 SLICES, VISIBLE = 60, 50

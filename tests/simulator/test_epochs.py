@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from falkirk.testing.simulator.epoch_actors import Scenario
-from falkirk.testing.simulator.epochs import EpochWorld, every_fault, sampled
-from falkirk.testing.simulator.epochs_weakened import WEAKENINGS, broken, lacking
+from falkirk.testing.simulator.epochs.epoch_actors import Scenario
+from falkirk.testing.simulator.epochs.epochs import EpochWorld, every_fault, sampled
+from falkirk.testing.simulator.epochs.epochs_weakened import WEAKENINGS, broken, lacking
 
 SCENARIOS = {
     "alone": Scenario(drivers=1),

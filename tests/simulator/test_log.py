@@ -11,9 +11,9 @@ from tests.checkpoint.log_contract import Harness, LogContract
 
 from falkirk.checkpoint.ids import OwnerId
 from falkirk.checkpoint.ports import Log
-from falkirk.testing.simulator.broker import SimBroker
-from falkirk.testing.simulator.group import Group, Member
-from falkirk.testing.simulator.log import SimLog
+from falkirk.testing.simulator.cluster.broker import SimBroker
+from falkirk.testing.simulator.cluster.group import Group, Member
+from falkirk.testing.simulator.cluster.log import SimLog
 from falkirk.testing.simulator.points import Point, drive
 
 T = TypeVar("T")

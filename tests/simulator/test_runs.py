@@ -1,4 +1,4 @@
-"""Whatever befalls the workers, the visible output is that of a run in which nothing does."""
+"""Whatever happens to the workers, the visible output is that of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ COMMITTED = "committer: sends EndTxn(commit): done"
 @pytest.mark.parametrize(
     "plan",
     [
-        Plan((Pause(worker=0, on="main: sends offsets: done"),), lazy_broker=True),
+        Plan((Pause(worker=0, on="naming: sends offsets: done"),), lazy_broker=True),
         Plan((Move(worker=0, on=COMMITTED, at=4, task=0, to=1), Pause(worker=0, on="copies the version", turns=60))),
     ],
     ids=["opened ahead by a sleeper", "trimmed by a sleeper's last versions"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from falkirk.testing.simulator.__main__ import table
-from falkirk.testing.simulator.weaken import WEAKENINGS, broken, lacking
+from falkirk.testing.simulator.weakened.weaken import WEAKENINGS, broken, lacking
 
 
 @pytest.mark.parametrize("name", WEAKENINGS)

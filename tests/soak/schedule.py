@@ -47,7 +47,7 @@ SEVERAL: Mapping[Harm, float] = {
 DOUBLE = 0.12
 """How many are followed by another within a second."""
 WITHIN = 0.4
-"""How many of those that befall one worker find it within a transaction; the others come when they come."""
+"""How many of those that hit one worker find it within a transaction; the others come when they come."""
 HURRY = 0.5
 """How many are followed by the next without waiting for the run to recover; the last of such a row waits for them all."""
 CALM_S = (0.1, 2.0)
@@ -62,7 +62,7 @@ class Fault:
     calm: float
     hurry: bool
     dice: int
-    """Seeds the choice of whom it befalls."""
+    """Seeds the choice of whom it hits."""
     within: bool = False
     """A worker is to be hurt while it has a transaction open."""
 

@@ -10,8 +10,8 @@ import pytest
 
 import falkirk as fk
 from falkirk.stream.flow import alternatives
+from falkirk.stream.flow.joining.lookups import Table
 from falkirk.stream.flow.keyed import Grouped, Keyed
-from falkirk.stream.flow.lookups import Table
 
 TABLES = [
     (fk.Stream, alternatives.STREAM),
@@ -36,7 +36,7 @@ def bids() -> fk.Stream:
         ("groupby", "write .group_by("),
         ("to_topic", "write .sink("),
         ("left_join", "write .join(other, on="),
-        ("window", "timers can end them"),
+        ("window", "or fk.session, then .agg("),
         ("filtr", "did you mean 'filter'?"),
     ],
 )

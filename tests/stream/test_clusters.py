@@ -12,7 +12,7 @@ import falkirk as fk
 from falkirk.checkpoint.epochs import Opened
 from falkirk.checkpoint.ids import Epoch, InputPartition, Millis, Offset, TaskId
 from falkirk.checkpoint.records import Range, StepRecord, decode, encode
-from falkirk.connectors.kafka.topics import TopicInfo
+from falkirk.connectors.kafka.admin.described import TopicInfo
 from falkirk.errors import ConfigError, DefinitionError
 from falkirk.runtime.app.batch_part import bind
 from falkirk.runtime.app.sources import with_stand_ins

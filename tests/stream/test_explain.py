@@ -8,7 +8,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 import falkirk as fk
-from falkirk.cli.explain import explain as command
+from falkirk.cli.commands.explain import explain as command
 from falkirk.stream.dataflow.topics import Layout
 from falkirk.stream.flow.drawing import drawing
 from falkirk.stream.flow.explain import explain

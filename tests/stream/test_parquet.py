@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import falkirk as fk
-from falkirk.connectors.kafka.outbox import public
+from falkirk.connectors.kafka.reading.outbox import public
 from falkirk.errors import DefinitionError
 from falkirk.stream.dataflow.packing import unpacked_all
 from falkirk.stream.flow.explain import explain

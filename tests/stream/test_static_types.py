@@ -135,6 +135,23 @@ assert_type(orders.lookup(flow.table("t", key="id", value=fk.Json(Parcel))), fk.
 assert_type(orders.group_by("id").agg(n=fk.len()), fk.Stream[dict[str, Any]])
 assert_type(orders.errors, fk.Stream[dict[str, Any]])
 """,
+    "a function of enrich takes the stream's rows, and is async": """
+async def scored(row: Order) -> dict[str, Any]:
+    return {"score": row["total"]}
+
+class Scores:
+    async def __call__(self, row: Order) -> dict[str, Any]:
+        return {"score": row["total"]}
+
+def late(row: Order) -> dict[str, Any]:
+    return {"score": row["total"]}
+
+assert_type(orders.enrich(scored, returns={"score": float}), fk.Stream[dict[str, Any]])
+orders.enrich(Scores(), returns={"score": float})
+orders.enrich(Scores, returns={"score": float})
+orders.map(packed, returns=Parcel).enrich(scored, returns={"score": float})  # E: arg-type
+orders.enrich(late, returns={"score": float})  # E: arg-type
+""",
     "a process takes the stream's rows": """
 class Ordered(fk.Process[Order]):
     state = Parcel

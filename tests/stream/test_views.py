@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import falkirk as fk
-from falkirk.cli.peek import chosen
+from falkirk.cli.commands.peek import chosen
 from falkirk.errors import ConfigError
 from falkirk.stream.access.endpoints import View, views_named, views_of
 from falkirk.stream.stages.plan import Plan

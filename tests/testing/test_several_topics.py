@@ -183,7 +183,7 @@ def test_what_joins_while_tables_are_read_begins_with_the_other_inputs() -> None
     [task] = worker.tasks
     table, begins = TopicPartition("names", 0), TopicPartition("orders-us", 0)
     task.loading = {table}
-    task.close(worker.pipeline, worker.log.owner, app._cluster.now(), worker.tables, worker.rereads)
+    task.close(worker.core.pipeline, worker.log.owner, app._cluster.now(), worker.tables, worker.rereads)
     assert task.joined() == {}
     assert not task.due(app._cluster.now())
     assert task.loaded() == {TopicPartition("orders-eu", 0): 0, begins: 0}
@@ -196,7 +196,7 @@ def test_what_has_joined_is_not_forgotten_by_a_step_that_closes_before_it_is_ask
     worker = app._worker()
     task = worker.tasks[0]
     for _ in range(2):
-        task.close(worker.pipeline, worker.log.owner, app._cluster.now(), worker.tables, worker.rereads)
+        task.close(worker.core.pipeline, worker.log.owner, app._cluster.now(), worker.tables, worker.rereads)
     assert task.joined() == {TopicPartition("orders-us", 0): 0}
     assert task.joined() == {}
 

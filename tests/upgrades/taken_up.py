@@ -29,8 +29,8 @@ from tests.cli.live import committed, kill_all
 from falkirk.checkpoint.invariants import chain
 from falkirk.checkpoint.records import StepRecord, decode
 from falkirk.connectors.embedded import EmbeddedKafka
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
 
 FLOW = """
 from __future__ import annotations

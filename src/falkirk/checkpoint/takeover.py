@@ -63,8 +63,8 @@ async def fence(log: Log, tasks: Sequence[Owned]) -> None:
 
 
 async def recover(log: Log, stores: Stores, replayer: Replayer, clock: Clock, owned: Owned) -> None:
-    """Clause 5c, for one task. Then it can be admitted; or it is IDLE and its store is closed: another was named, or the
-    group took it away. The marks are asked after the fences."""
+    """Clause 5c, for one task. Then it is ROLLED and can be admitted; or it is IDLE and its store is closed: another was
+    named, or the group took it away. The marks are asked after the fences."""
     try:
         owned.go_on()
         owned.enter(Phase.ROLLING)
@@ -74,6 +74,7 @@ async def recover(log: Log, stores: Stores, replayer: Replayer, clock: Clock, ow
             pass
         if owned.last is None:
             await backfill.begin(stores, owned)
+        owned.enter(Phase.ROLLED)
     except Revoked:
         abandon(owned)
 
@@ -122,7 +123,7 @@ async def admit(log: Log, owned: Owned) -> bool:
     A later owner fences this worker's producer, so the first step would not commit. But if the producer was renewed since
     the names were read, perhaps the old one was fenced: then the names are read again.
     """
-    if owned.phase is not Phase.ROLLING:
+    if owned.phase is not Phase.ROLLED:
         return False
     if owned.renewed:
         steps = owned.task.steps

@@ -21,17 +21,18 @@ if TYPE_CHECKING:
 class Phase(Enum):
     """The phase of a task at its owner.
 
-        assigned             name committed           older owners fenced        log rolled, last name ours
-    IDLE ──────▶ NAMING ───────────────────▶ FENCING ─────────────────────▶ ROLLING ───────────────▶ RUNNING
-     ▲              │                           │                              │                        │ revoked
-     │              ▼                           ▼                              ▼                        ▼
-     └── lost: another name is the last, or the group took the task away ◀─────┴─────────────────── RELEASING
+        assigned     name committed    older owners fenced     log rolled       last name ours
+    IDLE ──────▶ NAMING ─────────▶ FENCING ─────────────▶ ROLLING ─────▶ ROLLED ─────────────▶ RUNNING
+     ▲              │                 │                      │             │                     │ revoked
+     │              ▼                 ▼                      ▼             ▼                     ▼
+     └── lost: another name is the last, or the group took the task away ◀─┴──────────────── RELEASING
     """
 
     IDLE = "idle"
     NAMING = "naming"
     FENCING = "fencing"
     ROLLING = "rolling"
+    ROLLED = "rolled"
     RUNNING = "running"
     RELEASING = "releasing"
 
@@ -40,7 +41,8 @@ NEXT: Mapping[Phase, frozenset[Phase]] = {
     Phase.IDLE: frozenset({Phase.NAMING}),
     Phase.NAMING: frozenset({Phase.FENCING, Phase.IDLE}),
     Phase.FENCING: frozenset({Phase.ROLLING, Phase.IDLE}),
-    Phase.ROLLING: frozenset({Phase.RUNNING, Phase.IDLE}),
+    Phase.ROLLING: frozenset({Phase.ROLLED, Phase.IDLE}),
+    Phase.ROLLED: frozenset({Phase.RUNNING, Phase.IDLE}),
     Phase.RUNNING: frozenset({Phase.RELEASING, Phase.IDLE}),
     Phase.RELEASING: frozenset({Phase.IDLE}),
 }
@@ -83,7 +85,7 @@ class Correction:
     """Of all these steps: until the correction is committed, the store is where it was before them."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Owned:
     """One ownership of one task: from its name to its release or loss."""
 

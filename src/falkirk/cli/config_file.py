@@ -22,7 +22,7 @@ from typing import Any
 
 from falkirk.blame import did_you_mean
 from falkirk.checkpoint.ids import CLUSTER
-from falkirk.connectors.kafka.config import Cluster, cluster_env
+from falkirk.connectors.kafka.client.config import Cluster, cluster_env
 from falkirk.errors import ConfigError
 
 USUAL = Path("falkirk.toml")

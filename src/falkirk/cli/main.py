@@ -22,55 +22,44 @@ class LazyCommand:
     """Where a command is found, and its line in `falkirk --help`."""
 
     module: str
+    """In `falkirk.cli.commands`."""
     attribute: str
     help: str
 
 
 SECTIONS: dict[str, dict[str, LazyCommand]] = {
     "Before a run": {
-        "explain": LazyCommand(
-            "falkirk.cli.explain", "explain", "Show the stages, topics and tasks of a flow. Needs no cluster."
-        ),
-        "plan": LazyCommand("falkirk.cli.plan", "plan", "Compare a changed flow with its app."),
-        "check": LazyCommand("falkirk.cli.check", "check_command", "Run preflight checks."),
-        "topics": LazyCommand(
-            "falkirk.cli.topics", "topics", "Print or create the topics and permissions that a flow needs."
-        ),
-        "send": LazyCommand("falkirk.cli.send", "send_command", "Write rows to a topic that a flow reads."),
-        "kafka": LazyCommand("falkirk.cli.kafka", "kafka", "Start, stop or inspect the embedded Kafka."),
+        "explain": LazyCommand("explain", "explain", "Show the stages, topics and tasks of a flow. Needs no cluster."),
+        "plan": LazyCommand("plan", "plan", "Compare a changed flow with its app."),
+        "check": LazyCommand("check", "check_command", "Run preflight checks."),
+        "topics": LazyCommand("topics", "topics", "Print or create the topics and permissions that a flow needs."),
+        "send": LazyCommand("send", "send_command", "Write rows to a topic that a flow reads."),
+        "kafka": LazyCommand("kafka", "kafka", "Start, stop or inspect the embedded Kafka."),
     },
     "Run a flow": {
-        "dev": LazyCommand("falkirk.cli.run", "dev", "Run a flow on this machine, with an embedded Kafka."),
-        "run": LazyCommand("falkirk.cli.run", "run", "Run a flow on a Kafka cluster."),
-        "sql": LazyCommand("falkirk.cli.sql", "sql", "Run a file of SQL on a Kafka cluster, or here with --dev."),
-        "worker": LazyCommand("falkirk.cli.run", "worker", "Run a single worker (for example in a pod)."),
-        "rebuild": LazyCommand(
-            "falkirk.cli.run", "rebuild", "Rebuild state of changed operators while the old version runs."
-        ),
-        "driver": LazyCommand(
-            "falkirk.cli.epoch", "driver", "Run only the driver of batch parts (for example in a pod)."
-        ),
-        "backfill": LazyCommand(
-            "falkirk.cli.backfill", "backfill", "Compute the initial state of a new flow with Spark."
-        ),
+        "dev": LazyCommand("run", "dev", "Run a flow on this machine, with an embedded Kafka."),
+        "run": LazyCommand("run", "run", "Run a flow on a Kafka cluster."),
+        "sql": LazyCommand("sql", "sql", "Run a file of SQL on a Kafka cluster, or a prompt with --dev."),
+        "worker": LazyCommand("run", "worker", "Run a single worker (for example in a pod)."),
+        "rebuild": LazyCommand("run", "rebuild", "Rebuild state of changed operators while the old version runs."),
+        "driver": LazyCommand("epoch", "driver", "Run only the driver of batch parts (for example in a pod)."),
+        "backfill": LazyCommand("backfill", "backfill", "Compute the initial state of a new flow with Spark."),
     },
     "Inspect an app": {
-        "status": LazyCommand("falkirk.cli.status", "status", "Show an app's status."),
-        "peek": LazyCommand("falkirk.cli.peek", "peek_command", "Show decoded records of a flow's topics."),
-        "state": LazyCommand("falkirk.cli.state", "state", "Show the state that operators keep for their keys."),
-        "why": LazyCommand("falkirk.cli.why", "why_command", "Show which input records an output record comes from."),
-        "dlq": LazyCommand("falkirk.cli.dlq", "dlq", "List, show or replay dead letters (records that failed)."),
+        "status": LazyCommand("status", "status", "Show an app's status."),
+        "peek": LazyCommand("peek", "peek_command", "Show decoded records of a flow's topics."),
+        "state": LazyCommand("state", "state", "Show the state that operators keep for their keys."),
+        "why": LazyCommand("why", "why_command", "Show which input records an output record comes from."),
+        "dlq": LazyCommand("dlq", "dlq", "List, show or replay dead letters (records that failed)."),
     },
     "Control an app": {
-        "epoch": LazyCommand("falkirk.cli.epoch", "epoch", "Start an epoch of a batch part, and follow it."),
-        "checkpoint": LazyCommand("falkirk.cli.requests", "checkpoint", "Save a version of every task's state now."),
-        "pause": LazyCommand("falkirk.cli.requests", "pause", "Pause an app."),
-        "resume": LazyCommand("falkirk.cli.requests", "resume", "Resume a paused app."),
-        "drain": LazyCommand("falkirk.cli.requests", "drain", "Process what is in the sources now, then stop the app."),
-        "reset": LazyCommand("falkirk.cli.reset", "reset", "Clear an app's state, and choose where its sources start."),
-        "delete": LazyCommand(
-            "falkirk.cli.delete", "delete", "Delete an app: its topics, its consumer group, its state."
-        ),
+        "epoch": LazyCommand("epoch", "epoch", "Start an epoch of a batch part, and follow it."),
+        "checkpoint": LazyCommand("requests", "checkpoint", "Save a version of every task's state now."),
+        "pause": LazyCommand("requests", "pause", "Pause an app."),
+        "resume": LazyCommand("requests", "resume", "Resume a paused app."),
+        "drain": LazyCommand("requests", "drain", "Process what is in the sources now, then stop the app."),
+        "reset": LazyCommand("reset", "reset", "Clear an app's state, and choose where its sources start."),
+        "delete": LazyCommand("delete", "delete", "Delete an app: its topics, its consumer group, its state."),
     },
 }
 """As `falkirk --help` shows them."""
@@ -87,7 +76,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if (lazy := COMMANDS.get(cmd_name)) is None:
             return None
-        command = getattr(importlib.import_module(lazy.module), lazy.attribute)
+        command = getattr(importlib.import_module(f"falkirk.cli.commands.{lazy.module}"), lazy.attribute)
         assert isinstance(command, click.Command)
         return command
 

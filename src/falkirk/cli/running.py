@@ -14,7 +14,7 @@ from typing import Protocol
 
 from falkirk.cli.main import tell as tell_error
 from falkirk.cli.stopping import stop_on_signals
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.spark.master import check_master
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.runtime.app import shadow_app

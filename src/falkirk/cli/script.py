@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from falkirk.cli.run import dev, run
+from falkirk.cli.commands.run import dev, run
 from falkirk.durations import duration_text
 from falkirk.errors import ConfigError, DefinitionError
 from falkirk.stream.flow.flow import Flow

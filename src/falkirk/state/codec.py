@@ -14,9 +14,12 @@ give the same bytes.
 from __future__ import annotations
 
 from falkirk.state.keys import (
+    COMPLEMENT,
     check_key_type,
     decode_key,
     decode_keys,
+    decode_leading,
+    encode_columns,
     encode_key,
     encode_keys,
     prefix_end,
@@ -28,13 +31,16 @@ FORMAT = 1
 """Of keys and values together. A store records it; another format is refused."""
 
 __all__ = [
+    "COMPLEMENT",
     "FORMAT",
     "Scalar",
     "check_key_type",
     "check_value_type",
     "decode_key",
     "decode_keys",
+    "decode_leading",
     "decode_values",
+    "encode_columns",
     "encode_key",
     "encode_keys",
     "encode_values",

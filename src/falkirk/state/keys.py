@@ -33,6 +33,8 @@ from falkirk.state.scalars import (
 )
 
 _HEAD = struct.Struct(">HB")
+COMPLEMENT = bytes(range(255, -1, -1))
+"""Turns an order of bytes round: `value.translate(COMPLEMENT)`."""
 _HINT = "the store was written by other code, or is damaged: restore it from a checkpoint"
 _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.Int128, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
 _FLOATS = (pl.Float32, pl.Float64)
@@ -92,10 +94,32 @@ def encode_keys(table: int, shards: npt.NDArray[np.integer[Any]], columns: Seque
     head = np.empty((len(shards), _HEAD.size), np.uint8)
     head[:, :2] = cells_of(shards.astype(">u2"))
     head[:, 2] = table
+    return _side_by_side([head, *map(_encode_column, columns)])
+
+
+def encode_columns(columns: Sequence[pl.Series], descending: Sequence[bool]) -> list[bytes]:
+    """The columns of full keys without their heads, one row per key. Where `descending` is true, the bytes of a column are
+    complemented: no encoding of a value is a prefix of another, so complements sort exactly in the opposite order.
+
+    >>> columns = [pl.Series(["ab", "a"]), pl.Series([7, 8])]
+    >>> encode_columns(columns, [False, False]) == [encode_key(1, 2, row)[3:] for row in (["ab", 7], ["a", 8])]
+    True
+    >>> encode_columns(columns, [True, False])[0] < encode_columns(columns, [True, False])[1]
+    True
+    """
+    down = zip(columns, descending, strict=True)
+    return _side_by_side([_complemented(_encode_column(c)) if d else _encode_column(c) for c, d in down])
+
+
+def _complemented(cells: Cells | list[bytes]) -> Cells | list[bytes]:
+    return [cell.translate(COMPLEMENT) for cell in cells] if isinstance(cells, list) else ~cells
+
+
+def _side_by_side(columns: Sequence[Cells | list[bytes]]) -> list[bytes]:
+    """The bytes of each row. Neighbours of fixed width are joined as matrices, which costs less than joining bytes."""
     parts: list[list[bytes]] = []
-    fixed = [head]
-    for column in columns:
-        cells = _encode_column(column)
+    fixed: list[Cells] = []
+    for cells in columns:
         if isinstance(cells, list):
             parts += [_rows(fixed), cells] if fixed else [cells]
             fixed = []
@@ -119,6 +143,28 @@ def decode_keys(schema: pl.Schema, keys: Sequence[bytes]) -> pl.DataFrame:
     rows = [decode_key(key)[2] for key in keys]
     if any(len(row) != len(schema) for row in rows):
         raise _other_columns(schema, "another number of columns")
+    cells = zip(*rows, strict=True) if rows else [()] * len(schema)
+    columns = zip(schema.items(), cells, strict=True)
+    return pl.DataFrame([_collect(name, dtype, column) for (name, dtype), column in columns])
+
+
+def decode_leading(schema: pl.Schema, keys: Sequence[bytes]) -> pl.DataFrame:
+    """The leading columns of full keys, whatever follows them, one row per key. Raises StateError for other columns.
+
+    >>> keys = [key + b"anything" for key in encode_keys(1, np.array([835, 2]), [pl.Series(["ab", None])])]
+    >>> decode_leading(pl.Schema({"name": pl.String}), keys).rows()
+    [('ab',), (None,)]
+    """
+    rows: list[list[Scalar]] = []
+    for key in keys:
+        row, at = list[Scalar](), _HEAD.size
+        try:
+            for _ in schema:
+                value, at = decode_scalar(key, at)
+                row.append(value)
+        except (struct.error, ValueError, IndexError, OverflowError) as error:
+            raise _unreadable(key) from error
+        rows.append(row)
     cells = zip(*rows, strict=True) if rows else [()] * len(schema)
     columns = zip(schema.items(), cells, strict=True)
     return pl.DataFrame([_collect(name, dtype, column) for (name, dtype), column in columns])

@@ -110,22 +110,22 @@ def evolved(
     """
     old = lines(before)
     kept = {line.words for line in old if line.kept and now.get(line.words) == len(line.numbers)}
-    anew = {id_of(words) for words in now.keys() - kept} & set(rebuilt)
-    again = {line.words for line in old if line.kept and line.id in anew}
+    fresh = {id_of(words) for words in now.keys() - kept} & set(rebuilt)
+    again = {line.words for line in old if line.kept and line.id in fresh}
     moved = {line.words for line in old if line.kept and earlier.get(line.words) == len(line.numbers)} - kept - again
     lasting = {line.id for line in old if line.kept and line.words in kept | moved | again}
 
     def sign(line: Line) -> str:
         if line.kept:
             return "" if line.words in kept else "*" if line.words in again else ">" if line.words in moved else "~"
-        if line.id not in lasting or (line.moved and line.id in anew):
+        if line.id not in lasting or (line.moved and line.id in fresh):
             return "~"
         return line.sign
 
     free = max((n for line in old for n in line.numbers), default=0) + 1
     new = []
     for words in sorted(now.keys() - kept):
-        if (id_ := id_of(words)) in anew and id_ not in lasting:
+        if (id_ := id_of(words)) in fresh and id_ not in lasting:
             new.append(Line((free,), f"{id_} {NOTHING}", "*"))
             free += 1
         new.append(Line(tuple(range(free, free + now[words])), words))

@@ -5,34 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
-from itertools import chain
-from typing import Any, Literal, TypeAlias
-
-import msgspec
-import polars as pl
+from typing import Literal, TypeAlias
 
 from falkirk import durations
 from falkirk.checkpoint.ids import Millis, TopicPartition
 from falkirk.durations import DurationLike
 from falkirk.errors import FalkirkError
-from falkirk.runtime.layout.preflight import parts
-from falkirk.state.codec import prefix_end
 from falkirk.stream.access.endpoints import views_of
 from falkirk.stream.access.producing import Rows, Sent, encoded, placed, source_named, topic_of
-from falkirk.stream.access.stored_state import table_of
 from falkirk.stream.dataflow.process import moment
 from falkirk.stream.flow.flow import Flow
-from falkirk.stream.stages.plan import Plan
 from falkirk.testing.cluster import Cluster, Message
 from falkirk.testing.epochs import EpochRuns
+from falkirk.testing.looking import Looking
 from falkirk.testing.process import Process
-from falkirk.testing.records import Sink, sink_of
 from falkirk.testing.simulator.plan import FOREVER
 
 OnDivergence: TypeAlias = Literal["stop", "correct"]
 
 
-class App:
+class App(Looking):
     """A flow with its topics, a worker and its state, all in this process: no Kafka, no files, and a clock of its own.
 
     >>> import falkirk as fk
@@ -271,6 +263,8 @@ class App:
         return self._process
 
     def _die(self, *, keep: int = 0, host: bool = False) -> None:
+        if self._process is not None:
+            self._process.end()
         self._process = None
         self._cluster.disk.crash(keep)
         if host:
@@ -286,64 +280,6 @@ class App:
     def _note(self) -> None:
         self.steps += 1
         self._look()
-
-    # -- what comes out -------------------------------------------------------------------------------------------------
-
-    @property
-    def sinks(self) -> dict[str, Sink]:
-        """What each sink has written, by the sink's name."""
-        return {name: sink_of(view, self._written[view.topic]) for name, view in self._sinks.items()}
-
-    @property
-    def dead_letters(self) -> list[dict[str, Any]]:
-        """The dead letters, as dicts: each says where its record was (`topic`, `partition`, `offset`), and the
-        `reason`.
-        """
-        found = [m.value() or b"{}" for topic in self._letters() for m in self._written[topic]]
-        return [msgspec.json.decode(letter) for letter in found]
-
-    def state(self, name: str) -> pl.DataFrame:
-        """The state of a group or a process, by its id: a frame with the key's columns and the parts of aggregates, or
-        a table's columns.
-
-        `OPERATOR/TABLE` is another table of a process. Raises ConfigError for a name that does not exist.
-
-        >>> import falkirk as fk
-        >>> flow = fk.Flow("words")
-        >>> words = flow.source("words", key="word", value=fk.Json({"word": str}))
-        >>> words.group_by("word", id="counts").agg(n=fk.len()).sink("counts", key="word", value=fk.Json())
-        >>> app = fk.testing.App(flow)
-        >>> app.send("words", [{"word": "to"}])
-        >>> app.run()
-        >>> app.state("counts").rows(named=True)
-        [{'word': 'to', 'n.rows': 1}]
-        """
-        table = table_of(self._plan, name)
-        tasks = [task.owned for task in self._worker().tasks if task.bound.stage.id == table.stage]
-        stores = [owned.opened() for owned in tasks]
-        for owned, store in zip(tasks, stores, strict=True):
-            table.check_whole(store.get, str(owned.task.id))
-        scans = (store.scan(first, prefix_end(first)) for store in stores for first in table.prefixes())
-        return table.frame(list(chain.from_iterable(scans)))
-
-    @property
-    def _plan(self) -> Plan:
-        return self._cluster.plan
-
-    def _outputs(self) -> list[str]:
-        return [*(view.topic for view in self._sinks.values()), *self._letters()]
-
-    def _letters(self) -> list[str]:
-        return sorted({o.topic for part in parts(self._plan) for o in part.outputs if o.kind == "dead_letters"})
-
-    def _look(self) -> None:
-        """Take in what has been committed to sinks and dead letters."""
-        for topic, written in self._written.items():
-            for p in range(self._cluster.counts[topic]):
-                place = TopicPartition(topic, p)
-                if found := self._cluster.read(place, self._at[place]):
-                    written += found
-                    self._at[place] = found[-1].offset() + 1
 
     def _append(self, topic: str, record: Sent) -> None:
         place = TopicPartition(topic, placed(record, topic, self._cluster.counts[topic], self._unkeyed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, TaskId
 from falkirk.checkpoint.overlay import EmptyReader, Overlay
 from falkirk.checkpoint.ports import Output
 from falkirk.checkpoint.records import Division, StepRecord, TaskRecord, decode
-from falkirk.connectors.kafka.topics import TopicInfo
+from falkirk.connectors.kafka.admin.described import TopicInfo
 from falkirk.errors import ConfigError
 from falkirk.runtime.app.app import BoundInput, BoundTask, lay_out
 from falkirk.runtime.host.settings import Settings
@@ -18,8 +19,8 @@ from falkirk.runtime.layout.compatibility import as_recorded, check_stages, stag
 from falkirk.runtime.layout.layout import LayoutRecord, StageRecord
 from falkirk.runtime.layout.preflight import matched, parts, topics_to_make
 from falkirk.runtime.rebuild.checks import check_ended, check_stage
-from falkirk.runtime.worker.replay import difference, rerun
-from falkirk.runtime.worker.task import outputs_of
+from falkirk.runtime.worker.emissions import outputs_of
+from falkirk.runtime.worker.reading.replay import difference, rerun
 from falkirk.stream.circuit.broadcast import NEVER, Keeper, Run
 from falkirk.stream.dataflow.circuit import ShadowChunk, SharedRows, Slice, StepInput
 from falkirk.stream.dataflow.records import Headers, Records
@@ -27,10 +28,10 @@ from falkirk.stream.dataflow.topics import Layout
 from falkirk.stream.definition.names import steps_topic
 from falkirk.stream.evolution.rebuild_plan import check_known
 from falkirk.stream.stages.plan import Plan
-from falkirk.testing.simulator.broker import SimBroker
+from falkirk.testing.simulator.cluster.broker import SimBroker
+from falkirk.testing.simulator.cluster.group import Group
+from falkirk.testing.simulator.cluster.partition import Entry
 from falkirk.testing.simulator.disk import Copies, Disk
-from falkirk.testing.simulator.group import Group
-from falkirk.testing.simulator.partition import Entry
 
 BEGINNING = Millis(int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000))
 """When every test begins."""
@@ -79,6 +80,8 @@ class Cluster:
         given = partitions.keys() if isinstance(partitions, Mapping) else ()
         self.clock = BEGINNING
         self.corrects = False
+        self.calls: Counter[str] = Counter()
+        """Of each operator that calls others."""
         """Whether recorded steps that give another output are corrected."""
         self.copies = Copies()
         self.disk = Disk(self.copies, rebuilds=True)
@@ -180,7 +183,7 @@ def _counts(
 
 
 class Tables:
-    """A worker's broadcast tables: `worker.task.Tables`. They are read when it begins, and between its steps."""
+    """A worker's broadcast tables: `worker.task_ports.Tables`. They are read when it begins, and between its steps."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -207,7 +210,7 @@ class Tables:
 
 
 class Rereads:
-    """`falkirk.runtime.worker.task.Rereader`."""
+    """`falkirk.runtime.worker.task_ports.Rereader`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -1,25 +1,30 @@
 """One worker process with all tasks of an app, over a simulated cluster, and how it dies.
 
-The code is that of production: take-over, circuits, steps, transactions, roll-forward. Only broker, disk and clock are
-simulated. Every request to the cluster and every answer is a point at which the process may die (`Fault`).
+The code is that of production: the worker's core, take-over, circuits, steps, transactions, roll-forward. Only broker, disk
+and clock are simulated. Every request to the cluster and every answer is a point at which the process may die (`Fault`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
+from itertools import count
 from typing import Any, TypeVar
 
-from falkirk.checkpoint import takeover, transaction
+from falkirk.checkpoint import takeover
 from falkirk.checkpoint.ids import Offset, OwnerId
-from falkirk.checkpoint.pipeline import Pipeline
 from falkirk.checkpoint.tasks import Owned
-from falkirk.checkpoint.transaction import Fate
-from falkirk.runtime.worker.task import RunningTask, check_sizes
+from falkirk.checkpoint.worker import transactions
+from falkirk.checkpoint.worker.aborts import Aborts
+from falkirk.checkpoint.worker.core import WorkerCore
+from falkirk.checkpoint.worker.instructions import Drop, Leave, Recover, Rewind, Start
+from falkirk.runtime.worker.sizes import check_sizes
+from falkirk.runtime.worker.task import RunningTask
+from falkirk.stream.dataflow.calls import wait_for_ends
 from falkirk.testing.cluster import Cluster, Replays, Rereads, Tables
-from falkirk.testing.simulator.broker import Pending
-from falkirk.testing.simulator.group import Member
-from falkirk.testing.simulator.log import SimLog
+from falkirk.testing.simulator.cluster.broker import Pending
+from falkirk.testing.simulator.cluster.group import Member
+from falkirk.testing.simulator.cluster.log import SimLog
 from falkirk.testing.simulator.points import Order, Point
 
 T = TypeVar("T")
@@ -43,42 +48,22 @@ class Ending(Enum):
 
 
 class Process:
-    """One life of the worker: it begins with all tasks taken over, and running."""
+    """One life of the worker: it begins with all tasks taken over, and running. It has no threads: what its core says is done
+    at once, one after the other."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         group = cluster.broker.group
         member = Member(group, NAME, group.join(NAME))
         self.log = SimLog(cluster.broker, OwnerId(NAME), member)
-        self.pipeline = Pipeline()
+        self.core = WorkerCore(aborts=Aborts(count(step=1_000).__next__))  # nothing is waited for
         self.tables, self.rereads = Tables(cluster), Rereads(cluster)
         self.tables.read()
-        owned = [Owned(bound.task) for bound in cluster.tasks]
-        self._owned = owned
         self.tasks: list[RunningTask] = []
-        if not owned:
-            return
-        self._drive(self.log.renew())
-        self._drive(takeover.name(self.log, owned, owned, cluster.nonce))
-        self._drive(takeover.fence(self.log, owned))
-        for one in owned:
-            self._drive(takeover.recover(self.log, cluster.disk, Replays(cluster), cluster, one))
-            self._drive(takeover.admit(self.log, one))
-        for bound, one in zip(cluster.tasks, owned, strict=True):
-            circuit = bound.stage.circuit(bound.task.id.partition, cluster.layout)
-            self.tasks.append(RunningTask(bound, one, circuit))
-        for task in self.tasks:
-            ends = task.ends
-            task.join({i.partition: Offset(0) for i in task.bound.inputs if ends and i.partition not in ends})
-            if not task.begun:
-                starts = {i.partition: Offset(0) for i in task.bound.inputs} | self.tables.positions(task.bound)
-                self.pipeline.stage(task.begin(starts, self.log.owner, cluster.now()))
-            elif task.owned.correction is not None:
-                self.pipeline.stage(task.correct(self.log.owner, cluster.now()))
-            task.loaded()
-            task.let_go()
-        if self.pipeline.staged:
-            self.commit()
+        if cluster.tasks:
+            self._drive(self.log.renew())
+            self.core.assign(bound.task for bound in cluster.tasks)
+            self._perform()
 
     def close(self, rows: int | None) -> bool:
         """Run a step of every task that has something to do, over up to `rows` records of each partition. Returns whether
@@ -93,10 +78,10 @@ class Process:
                 if found := self.cluster.read(i.place, at[i.place], None if i.input.table else rows):
                     task.offer(i.place, found)  # type: ignore[arg-type]  # as much of a message as is asked for
             if task.rows or task.due(self.cluster.now()):
-                step = task.close(self.pipeline, self.log.owner, self.cluster.now(), self.tables, self.rereads)
+                step = task.close(self.core.pipeline, self.log.owner, self.cluster.now(), self.tables, self.rereads)
                 check_sizes(step, self.cluster.limits)
-                self.pipeline.stage(step)
-        return bool(self.pipeline.staged)
+                self.core.pipeline.stage(step)
+        return bool(self.core.pipeline.staged)
 
     def waiting(self) -> int:
         """How many records wait in the fullest partition, except tables."""
@@ -105,26 +90,81 @@ class Process:
 
     def commit(self, at: Callable[[Point], Order] = lambda _: Order.GO) -> bool:
         """Commit the closed steps. Returns whether it did. Raises Killed if `at` does."""
-        steps = self.pipeline.begin()
-        fates = self._drive(transaction.commit_steps(self.log, steps, self._owned), at)
-        self.pipeline.settle(steps, fates)
+        steps = list(self.core.pipeline.staged.values())
+        self._perform(at)
         for task in self.tasks:
             task.rewind()
-        return all(fate is Fate.COMMITTED for fate in fates)
+        return all(step.owned.last is step.record for step in steps)
 
     def flush(self) -> None:
         """The stores' contents survive the process."""
-        for owned in self._owned:
+        for owned in self.core.owned.values():
             owned.opened().flush()
 
     def leave(self) -> None:
         """Hand the tasks over, with a last version of what is lazy."""
-        for owned in self._owned:
-            if not owned.task.recovery.rebuilds:
-                store = self.cluster.disk.stores[owned.task.id]
-                self.cluster.copies.upload(owned.task.id, store.snapshot(store.commit()))
-            owned.opened().flush()
-        self._drive(transaction.release(self.log, self._owned, self._owned))
+        self.core.revoke(list(self.core.owned))
+        self._perform()
+
+    def _perform(self, at: Callable[[Point], Order] = lambda _: Order.GO) -> None:
+        """Do what the core says, until there is nothing more to do. Raises Killed if `at` does."""
+        while todo := self.core.todo():
+            for instruction in todo:
+                match instruction:
+                    case Recover(tasks):
+                        self._recover(tasks)
+                    case Start(owned):
+                        self._start(owned)
+                    case Rewind():
+                        pass  # see `commit`
+                    case Leave(tasks):
+                        for owned in tasks:
+                            self._make_version(owned)
+                    case Drop(owned):
+                        takeover.abandon(owned)
+                    case _:
+                        run = transactions.run(instruction, self.log, self.cluster.nonce)
+                        self.core.ended(self._drive(run, at))
+
+    def _recover(self, tasks: Sequence[Owned]) -> None:
+        self._drive(takeover.fence(self.log, tasks))
+        for owned in tasks:
+            replays = Replays(self.cluster)
+            self._drive(takeover.recover(self.log, self.cluster.disk, replays, self.cluster, owned))
+            self.core.recovered(owned)
+
+    def _start(self, owned: Owned) -> None:
+        bound = self.cluster.tasks[owned.task.steps.partition]
+        circuit = bound.stage.circuit(bound.task.id.partition, self.cluster.layout)
+        self.tasks.append(task := RunningTask(bound, owned, circuit))
+        ends = task.ends
+        task.join({i.partition: Offset(0) for i in bound.inputs if ends and i.partition not in ends})
+        if not task.begun:
+            starts = {i.partition: Offset(0) for i in bound.inputs} | self.tables.positions(bound)
+            self.core.pipeline.stage(task.begin(starts, self.log.owner, self.cluster.now()))
+        elif owned.correction is not None:
+            self.core.pipeline.stage(task.correct(self.log.owner, self.cluster.now()))
+        task.loaded()
+        task.let_go()
+
+    def _make_version(self, owned: Owned) -> None:
+        if not owned.task.recovery.rebuilds:
+            store = self.cluster.disk.stores[owned.task.id]
+            self.cluster.copies.upload(owned.task.id, store.snapshot(store.commit()))
+        owned.opened().flush()
+
+    def note_calls(self) -> None:
+        """Count what operators have called."""
+        for task in self.tasks:
+            for operator, counts in task.circuit.calls().items():
+                self.cluster.calls[operator] += counts.calls
+
+    def end(self) -> None:
+        """The process is gone, and what it had opened."""
+        self.note_calls()
+        for task in self.tasks:
+            task.end()
+        wait_for_ends()
 
     def _drive(self, work: Coroutine[Any, Any, T], at: Callable[[Point], Order] = lambda _: Order.GO) -> T:
         """Run a coroutine of the protocol to its end, through all its points."""

@@ -15,11 +15,11 @@ import msgspec
 from confluent_kafka import Message, Producer
 
 from falkirk.checkpoint.ids import Millis, name_of
-from falkirk.connectors.kafka.clients import client
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.peek import ALL, TopicPeek
-from falkirk.connectors.kafka.topic_settings import FOREVER
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topic_settings import FOREVER
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.clients import client
+from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.reading.peek import ALL, TopicPeek
 from falkirk.errors import ClusterError, ConfigError
 from falkirk.runtime.app.app import prepare
 from falkirk.runtime.app.sources import with_stand_ins

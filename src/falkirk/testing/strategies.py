@@ -22,8 +22,8 @@ from falkirk.errors import ConfigError, DefinitionError
 from falkirk.stream.access.producing import Record, columns_of, source_named, sources_of, written_as
 from falkirk.stream.flow.flow import Flow
 from falkirk.stream.formats.types import instance, type_name
-from falkirk.stream.operators.source import Source
-from falkirk.stream.operators.table import TableSource
+from falkirk.stream.operators.sources.source import Source
+from falkirk.stream.operators.sources.table import TableSource
 
 try:
     from hypothesis import strategies as st

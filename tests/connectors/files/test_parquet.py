@@ -21,7 +21,7 @@ from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.outlets import Chunk
 from falkirk.connectors.files.parquet import ParquetOutlet, StepRows, made_of
 from falkirk.connectors.files.places import CHECK, Bucket, Folder, Place, place_at
-from falkirk.connectors.kafka.outbox import chunk_of
+from falkirk.connectors.kafka.reading.outbox import chunk_of
 from falkirk.errors import AwayError, StateError
 from falkirk.stream.dataflow.batch import TS
 from falkirk.stream.dataflow.packing import Packer

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from falkirk.connectors.embedded import EmbeddedKafka
-from falkirk.connectors.kafka.acls import rights_on_groups
-from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.admin.acls import rights_on_groups
+from falkirk.connectors.kafka.client.config import Cluster
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from falkirk.checkpoint.ids import OwnerId
-from falkirk.connectors.kafka.config import OWN, Cluster
+from falkirk.connectors.kafka.client.config import OWN, Cluster
 from falkirk.errors import ConfigError
 
 OWNER = OwnerId("a")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from falkirk.checkpoint.ports import Unknown, Why
-from falkirk.connectors.kafka.delivery import EVERY, LONGEST, PATIENCE, SMALLER, STUCK, Delivery
+from falkirk.connectors.kafka.transactions.delivery import EVERY, LONGEST, PATIENCE, SMALLER, STUCK, Delivery
 
 TIMEOUT = 60.0
 

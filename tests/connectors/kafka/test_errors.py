@@ -1,4 +1,4 @@
-"""Kafka's errors in words: what cannot be mended by trying again is a FalkirkError with a hint; the rest is not one."""
+"""Kafka's errors in words: what cannot be fixed by trying again is a FalkirkError with a hint; the rest is not one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Uuid
 from falkirk.checkpoint import driver
 from falkirk.checkpoint.ids import OwnerId
 from falkirk.checkpoint.ports import Fenced, Unknown
-from falkirk.connectors.kafka import delivery
-from falkirk.connectors.kafka.clients import client
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.errors import translate
-from falkirk.connectors.kafka.log import KafkaLog, Transaction
-from falkirk.connectors.kafka.topics import Topics, described
+from falkirk.connectors.kafka.admin.described import described
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.clients import client
+from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.client.errors import translate
+from falkirk.connectors.kafka.transactions import delivery
+from falkirk.connectors.kafka.transactions.log import KafkaLog, Transaction
 from falkirk.errors import ClusterError, ConfigError, UnreachableError
 
 

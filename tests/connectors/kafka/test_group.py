@@ -11,20 +11,20 @@ from contextlib import ExitStack
 import pytest
 
 from falkirk.connectors.embedded import EmbeddedKafka
-from falkirk.connectors.kafka import orphans
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.group import Membership
-from falkirk.connectors.kafka.members import Group, Member
-from falkirk.connectors.kafka.orphans import Orphans, leaver
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.members import Group, Member
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.group import orphans
+from falkirk.connectors.kafka.group.group import Membership
+from falkirk.connectors.kafka.group.orphans import Orphans, leaver
 from falkirk.errors import FalkirkError, UnreachableError
 
 TASKS = 4
 
 DYING = """
 import os, signal, sys, time
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.group import Membership
+from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.group.group import Membership
 
 brokers, group = sys.argv[1:]
 membership = Membership(
@@ -43,8 +43,8 @@ while True:
 
 UNHEARD = """
 import sys, time
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.group import Membership
+from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.group.group import Membership
 
 brokers, group = sys.argv[1:]
 heard = []

@@ -15,9 +15,9 @@ from tests.bad_input.stand import Stand
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.cli.main import falkirk
-from falkirk.connectors.kafka import held as held_module
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.held import SAY_AFTER, SAY_EVERY, Held, Waits, held
+from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.reading import held as held_module
+from falkirk.connectors.kafka.reading.held import SAY_AFTER, SAY_EVERY, Held, Waits, held
 from falkirk.runtime.inspect import status as status_module
 from falkirk.runtime.processes.until_end import UntilEnd
 

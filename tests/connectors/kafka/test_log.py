@@ -14,10 +14,10 @@ from tests.checkpoint.log_contract import Harness, LogContract
 from falkirk.checkpoint import driver
 from falkirk.checkpoint.ids import OwnerId
 from falkirk.checkpoint.ports import Log
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.group import Membership
-from falkirk.connectors.kafka.log import KafkaLog
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.group.group import Membership
+from falkirk.connectors.kafka.transactions.log import KafkaLog
 
 T = TypeVar("T")
 

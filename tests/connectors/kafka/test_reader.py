@@ -13,13 +13,13 @@ from tests.faults.frames import Api
 from tests.faults.proxy import Proxy
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.connectors.kafka import reader as reader_module
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.division import DivisionReader
-from falkirk.connectors.kafka.errors import Words
-from falkirk.connectors.kafka.lag import Counts, Remaining, lag
-from falkirk.connectors.kafka.reader import BoundedReader
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.client.errors import Words
+from falkirk.connectors.kafka.reading import reader as reader_module
+from falkirk.connectors.kafka.reading.division import DivisionReader
+from falkirk.connectors.kafka.reading.lag import Counts, Remaining, lag
+from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.errors import UnreachableError
 from falkirk.state.store import Changes
 

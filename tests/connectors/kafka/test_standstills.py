@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.connectors.kafka import standstills
-from falkirk.connectors.kafka.standstills import GAP, LIMIT, SAY_AFTER, SAY_EVERY, Standstills
+from falkirk.connectors.kafka.transactions import standstills
+from falkirk.connectors.kafka.transactions.standstills import GAP, LIMIT, SAY_AFTER, SAY_EVERY, Standstills
 from falkirk.errors import ClusterError
 
 PLACE = TopicPartition("steps", 3)

@@ -14,9 +14,9 @@ from tests.faults.proxy import Proxy
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.connectors.embedded import EmbeddedKafka
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.members import Group
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.members import Group
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.errors import UnreachableError
 
 

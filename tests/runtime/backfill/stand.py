@@ -9,22 +9,24 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from confluent_kafka import Producer
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.reader import BoundedReader
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.checkpoint.publishing import progress_place
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.runtime.layout.layout import incarnation_of
 from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.engine import Engine, Memory
 from falkirk.state.meta import META
 from falkirk.state.objects import connect
 from falkirk.state.store import Identity
-from falkirk.stream.definition.names import steps_topic
+from falkirk.stream.definition.names import backfill_topic, steps_topic
 from falkirk.stream.flow.load import load_flow
 
 PARTITIONS = 3
@@ -116,6 +118,37 @@ class Stand:
             [sys.executable, "-m", "falkirk", command, self.app(name), *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ.copy(),
         )  # fmt: skip
+
+    def kill_backfill(self, name: str, word: str, *more: str) -> None:
+        """Begin a backfill, and kill it when it says a word: surely before it is complete."""
+        process = self.start("backfill", name, *more)
+        assert process.stdout is not None
+        with ExitStack() as stack:
+            for line in process.stdout:
+                if "backfill opened" in line:  # Spark is not there yet
+                    stack.enter_context(self.unpublished(name))
+                if word in line:
+                    break
+            assert process.poll() is None
+            process.kill()
+            process.communicate()
+
+    @contextmanager
+    def unpublished(self, name: str) -> Iterator[None]:
+        """Nobody can publish result partition 0 of a backfill: an open transaction hides its progress."""
+        place = progress_place(backfill_topic("falkirk", f"{self.prefix}{name}"), 0)
+        settings = {
+            "bootstrap.servers": self.brokers,
+            "transactional.id": place.topic,
+            "transaction.timeout.ms": 300_000,
+        }
+        producer = Producer(settings)
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(place.topic, b"", partition=place.partition)
+        assert producer.flush(30) == 0
+        yield
+        producer.abort_transaction(30)
 
     def run(self, command: str, name: str, *more: str, code: int = 0, home: str = "") -> str:
         """The same to its end; what it said."""

@@ -32,18 +32,9 @@ def test_a_backfill_and_a_run_are_a_run_from_the_start(stand: Stand) -> None:
 
 def test_a_backfill_that_is_killed_is_finished_by_the_next(stand: Stand) -> None:
     stand.append(30_000)
-    killed = 0
     for word in ("backfill opened", "publish"):
-        process = stand.start("backfill", "filled")
-        assert process.stdout is not None
-        for line in process.stdout:
-            if word in line:
-                break
-        killed += process.poll() is None
-        process.kill()
-        process.communicate()
+        stand.kill_backfill("filled", word)
         stand.append(1_000)
-    assert killed == 2
     assert "is under way" in clean(stand.run("run", "filled", "--until", "end", code=7))
     said = stand.run("backfill", "filled")
     assert "is complete: 33,000 input records" in said, "what came after its opening is not the backfill's"
@@ -68,13 +59,7 @@ def test_a_table_stands_for_what_kafka_holds_no_more(stand: Stand) -> None:
     stand.run("run", "streamed", "--until", "end")
     stand.topics.trim(half)
     history = f"bids=parquet:{stand.folder / 'lake'}"
-    process = stand.start("backfill", "filled", "--history", history)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "publish" in line:
-            break
-    process.kill()
-    process.communicate()
+    stand.kill_backfill("filled", "publish", "--history", history)
     assert "another definition" in clean(stand.run("backfill", "filled", code=7)), "without what it was opened with"
     assert "is complete: 7,500 input records" in stand.run("backfill", "filled", "--history", history)
     stand.append(5_000)

@@ -10,7 +10,7 @@ import pytest
 from tests.runtime.backfill.inprocess import InProcess
 from tests.runtime.backfill.stand import TABLES, Stand, clean
 
-from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.errors import StateError
 from falkirk.runtime.app.backfill_state import look, read
 from falkirk.runtime.epochs import backfill

@@ -14,9 +14,9 @@ from falkirk.checkpoint.epochs import Epochs
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.ports import LogRecord, Writes
 from falkirk.checkpoint.publishing import HEADER, Outcome, publish
-from falkirk.connectors.kafka.epochs import Waiting, publisher, publisher_log
-from falkirk.connectors.kafka.reader import BoundedReader
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.epochs import Waiting, publisher, publisher_log
+from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.runtime.app.app import App, prepare
 from falkirk.runtime.app.batch_part import BoundBatch
 from falkirk.runtime.epochs.driver import Driver

@@ -13,7 +13,7 @@ from tests.runtime.batch.stand import PARTITIONS, Stand
 from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.epochs import Epochs
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.connectors.kafka.epochs import KafkaEpochLog
+from falkirk.connectors.kafka.app_topics.epochs import KafkaEpochLog
 from falkirk.errors import ConfigError, DivergenceError, StateError
 from falkirk.runtime.inspect.status import read_status
 from falkirk.runtime.messages.epochs import batch_part

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from falkirk.checkpoint.ids import TopicPartition
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.control import PARTITIONS, REPORTS, Tail
-from falkirk.connectors.kafka.topic_settings import CONTROL
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topic_settings import CONTROL
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.control import PARTITIONS, REPORTS, Tail
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.orders import LeaveListener, forget, order_to_leave

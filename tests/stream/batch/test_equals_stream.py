@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.stream.registered import registered
+from tests.stream.operators.registered import registered
 
 import falkirk as fk
 from falkirk.stream import operators as op
@@ -86,6 +88,26 @@ def branched(s: fk.Stream) -> fk.Stream:
     return high.select("k", "g").concat(low.select("k", "g"), id="both")
 
 
+async def lengthened(row: dict[str, Any]) -> dict[str, Any]:
+    """Later rows may be answered first."""
+    await asyncio.sleep(0.001 * (row["g"] or 0))
+    return {"length": len(row["k"])}
+
+
+def reached(links: fk.Stream) -> fk.Stream:
+    both = links.with_columns(x=fk.col("x") % 3)
+    return both.iterate(
+        lambda near: near.join(both, left_on="x", right_on="g", suffix="2").select("g", x="x2").concat(both).unique()
+    )
+
+
+def timed(s: fk.Stream, name: str) -> fk.Stream:
+    """Different rows, with an event time that can be null."""
+    rows = s.with_columns(at=fk.col("x") % 8).group_by("g", "k", "at", id=name).agg(n=fk.len())
+    s._graph.add_hidden(operator := replace(rows.select("g", "k", "at", "n")._op, time="at"))
+    return fk.Stream(s._graph, operator)
+
+
 Built = tuple[fk.Stream, Any] | tuple[fk.Stream, Any, dict[str, Any]]
 """A stream, its sink's key, and what else its sink is told."""
 
@@ -96,6 +118,7 @@ FLOWS: dict[str, Callable[[fk.Stream], Built]] = {
     "select": lambda s: (s.select("k", y=fk.col("x") + 1), "k"),
     "with_columns": lambda s: (s.with_columns(y=fk.col("x") * fk.col("g")), ["k", "g"]),
     "map": lambda s: (s.map(lambda row: {**row, "k": row["k"] + "!"}), "k"),
+    "enrich": lambda s: (s.enrich(lengthened, returns={"length": int}, concurrency=3), "k"),
     "flat_map": lambda s: (s.flat_map(lambda row: [row] * (row["g"] or 0)), "k"),
     "map_batches": lambda s: (s.map_batches(lambda frame: frame.drop_nulls("x")), "k"),
     "branch, concat": lambda s: (branched(s), "k"),
@@ -131,8 +154,33 @@ FLOWS: dict[str, Callable[[fk.Stream], Built]] = {
     "group_by with windows": lambda s: (
         s.group_by("g", fk.hopping("x", "5h", every="2h")).agg(n=fk.len(), h=fk.sum("f")), ["g", "window_start"],
     ),
+    "deduplicate": lambda s: (s.deduplicate("k"), "k"),
+    "group_by with sessions": lambda s: (
+        s.group_by("g", fk.session("x", gap="1d")).agg(
+            n=fk.len(), h=fk.sum("f"), twice=fk.max(fk.col("x") * 2), kinds=fk.n_unique("k"), values=fk.collect("k"),
+            seen=Seen("k"),
+        ),
+        ["g", "window_start"],
+    ),
+    "agg": lambda s: (
+        s.agg(n=fk.len(), top=fk.max(fk.col("x") + 1), f=fk.sum("f"), var=fk.var("x"), last=fk.last("k", by="x")), None,
+    ),
+    "agg of group_by": lambda s: (
+        s.group_by("k").agg(x=fk.sum("x"), g=fk.max("g")).agg(n=fk.len(), low=fk.min("x"), high=fk.max("g")), None,
+    ),
+    "agg of rows": lambda s: (s.agg(kinds=fk.n_unique("x"), seen=Seen("g")), None),
+    "over": lambda s: (
+        s.group_by("k").agg(x=fk.sum("x"), g=fk.max("g")).over("g", order_by="x")
+        .agg(total=fk.sum("x"), low=fk.min("x"), n=fk.row_number(), r=fk.rank(), before=fk.lag("k"), after=fk.lead("x", 2)),
+        ["g", "k"],
+    ),
+    "over frames": lambda s: (
+        s.group_by("k").agg(x=fk.sum("x"), g=fk.max("g")).over("g", order_by="x", rows=1).agg(last=fk.max("x"))
+        .over("g", order_by="x", range=3, id="near").agg(near=fk.len()), ["g", "k"],
+    ),
     "unique": lambda s: (s.select("g", "k").unique(), ["g", "k"]),
     "unique of group_by": lambda s: (s.group_by("k", "g").agg(n=fk.len()).select("g", "n").unique(id="kinds"), ["g", "n"]),
+    "iterate": lambda s: (reached(s.select("g", "x")), ["g", "x"]),
     "explode": lambda s: (
         s.map(lambda row: {"k": row["k"], "l": [row["x"]] * (row["g"] or 0)}, returns={"k": str, "l": fk.List(fk.Int64)})
         .explode("l"), "k",
@@ -140,10 +188,23 @@ FLOWS: dict[str, Callable[[fk.Stream], Built]] = {
     "subtract": lambda s: (s.select("g", "k").subtract(s.filter(fk.col("x") > 0).select("g", "k")), ["g", "k"]),
     "top_k": lambda s: (s.group_by("g").top_k(2, by="x", rank="rank"), ["g", "rank"]),
     "top_k of group_by": lambda s: (
-        s.group_by("k", id="1").agg(g=fk.max("g"), h=fk.sum("f")).group_by("g").top_k(2, by=["h"], reverse=True), "k",
+        s.group_by("k", id="1").agg(g=fk.max("g"), h=fk.sum("f")).group_by("g").top_k(2, by=["h"], reverse=True),
+        ["g", "k"],
     ),
     "inner join": lambda s: (s.join(s.filter(fk.col("x") > 0), on="g"), "k"),
     "join by an expression": lambda s: (s.join(s.select("g", "x"), on=fk.col("g") + 1, how="inner"), "k"),
+    **{
+        f"{how} interval join": lambda s, how=how: (  # type: ignore[misc]
+            (near := timed(s, "1").join(timed(s, "2"), on="g", how=how, within=("-1ms", "2ms"))), list(near.schema)
+        )
+        for how in ("inner", "left", "right", "full", "semi", "anti")
+    },
+    **{
+        f"{way} as-of join": lambda s, way=way: (  # type: ignore[misc]
+            (near := timed(s, "1").join_asof(timed(s, "2"), by="g", strategy=way, tolerance="2ms")), list(near.schema)
+        )
+        for way in ("backward", "forward", "nearest")
+    },
     "full join of group_by": lambda s: (
         s.group_by("k", id="1").agg(n=fk.len(), g=fk.max("g")).join(
             s.filter(fk.col("x") > 0).group_by("k", id="2").agg(f=fk.sum("f"), g=fk.min("g")), on="k", how="full"),
@@ -194,8 +255,9 @@ def test_each_operator_is_tried() -> None:
     # Lookups have tests of their own, for what they give depends on when the table's rows come.
     # What is late or complete depends on a watermark, which a batch does not have.
     timed = {op.Late, op.WindowGroup, op.Final}
-    # Second halves of sources, whose rows are changes: tests/stream/test_changes.py.
-    changing = {op.Changed, op.Latest}
+    # Second halves of sources, whose rows are changes: tests/stream/operators/test_changes.py.
+    # A loop's variable is inside a loop only.
+    changing = {op.Changed, op.Latest, op.LoopVariable}
     assert tried == registered() - timed - changing - {
         op.Source, op.TableSource, op.Errors, op.Lookup, op.SharedLookup, op.ParquetSink,
     }  # fmt: skip
@@ -282,7 +344,7 @@ def test_each_example_as_a_batch_gives_what_it_gives_as_a_stream(
         written |= epoch(apps[1], rng, stage=stage.id)
     for sink in (o for o in flow.graph.operators if isinstance(o, op.Sink)):
         if any(isinstance(o, op.Lookup) for o in flow.graph.upstream([sink])):
-            continue  # what is found depends on when the table's rows come: tests/stream/test_lookups.py
+            continue  # what is found depends on when the table's rows come: tests/stream/operators/test_lookups.py
         if sink.changes:
             assert {r.key(): r.value() for r in written[sink.id]} == apps[0].latest(sink.topic)
         else:

@@ -289,9 +289,13 @@ def test_what_memory_holds_at_once_makes_no_difference(monkeypatch: pytest.Monke
     bids(app, *[(rng.randrange(12), rng.choice([None, rng.randrange(100)])) for _ in range(200)])
     wanted = {sink: pairs(records) for sink, records in epoch(app).items()}
     assert [len(records) for records in wanted.values()] == [12, 12, 200, 0]
-    for module, name in (("operators.group_batch", "MOST"), ("batch.sending", "MOST"), ("batch.sending", "_ROWS")):
+    for module, name in (
+        ("operators.groups.group_batch", "MOST"),
+        ("batch.sending", "MOST"),
+        ("batch.sending", "_ROWS"),
+    ):
         monkeypatch.setattr(f"falkirk.stream.{module}.{name}", 4)
-    monkeypatch.setattr("falkirk.stream.operators.process._AT_ONCE", 4)
+    monkeypatch.setattr("falkirk.stream.operators.processes.process._AT_ONCE", 4)
     monkeypatch.setattr("falkirk.stream.dataflow.packing.LIMIT", 1000)
     for seed in range(3):
         assert {sink: pairs(records) for sink, records in epoch(app, random.Random(seed)).items()} == wanted

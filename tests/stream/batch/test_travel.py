@@ -47,9 +47,21 @@ class Seen(fk.Process):
         yield {"auction": row["auction"], "n": n}
 
 factor = 10
+
+class Factors:
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        pass
+
+    async def __call__(self, row):
+        return {"factor": factor}
+
 flow = fk.Flow("f", regime=fk.Batch())
 bids = flow.source("bids", key=fk.Key("auction", fk.Int64BE), value=fk.Json(Bid), metadata=["timestamp"])
-scaled = bids.map(lambda row: {**row, "price": row["price"] * factor}).filter(fk.col("price") > 0)
+priced = bids.enrich(Factors, returns={"factor": int})
+scaled = priced.map(lambda row: {**row, "price": row["price"] * row["factor"]}).filter(fk.col("price") > 0)
 scaled.group_by("auction", id="g").agg(most=Most("price"), n=fk.len()).sink("most", key="auction", value=fk.Json())
 scaled.key_by("auction").process(Seen(), id="p").sink("seen", value=fk.Json)
 """

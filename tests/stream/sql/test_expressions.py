@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import falkirk as fk
 
 EXPRESSIONS = """
 a + b * 2 - 1
+f < 0.06 + 0.01 * 100 - 0.5
+0.1 + 0.2 = 0.3
 -a
 a / 4
 a / b
@@ -163,6 +166,16 @@ CONDITIONS = ["a > 1", "a > 1 or null", "c", "not c", "a in (1, null)", "a not i
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
     return random_rows(60, seed=1)
+
+
+def test_a_product_of_decimals_keeps_all_digits() -> None:
+    flow = fk.Flow("sql")
+    flow.source("t", value=fk.Json({"p": fk.Decimal(9, 2), "d": fk.Decimal(9, 2)}))
+    flow.sql("select p * (1 - d) as x from t").sink("out", value=fk.Json())
+    assert (
+        str(fk.testing.run(flow, {"t": [{"p": Decimal("10.05"), "d": Decimal("0.07")}]}).sinks["out"].rows[0]["x"])
+        == "9.3465"
+    )
 
 
 def streamed(query: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -40,6 +40,12 @@ QUERIES: list[tuple[str, str]] = [
     ("select date_trunc('day', seen) as day, count(*) filter (where a > 0) as n from t group by day", "day"),
     ("select a, sum(b) filter (where n > 0) as total, coalesce(count_if(c), 0) as yes from t group by a", "a"),
     ("select a, bool_or(c) as any_c, bool_and(c) as all_c, min(s) as s, max(seen) as last from t group by a", "a"),
+    ("select a, stddev(b) as s, stddev_pop(f) as p, variance(b) filter (where c) as v, var_pop(n) as q from t group by a",
+     "a"),
+    ("select a, arg_min(s, id) as low, arg_max(s, n * 100 + id) as h, max_by(b, id) filter (where c) as m from t group by a",
+     "a"),
+    ("select a, count(distinct b) as x, count(distinct s) filter (where c) as m from t group by a having count(distinct n)>1",
+     "a"),
     ("select case when a > 0 then 'up' else 'down' end as way, count(*) as n from t group by 1", "way"),
     ("select a, b from t group by a, b", "a b"),
     ("select count(*) as n, sum(a) as total, min(f) as low, max(f) as top from t where a < 4", "n"),
@@ -67,6 +73,16 @@ def streamed(query: str, rows: list[dict[str, Any]], key: list[str], step: int) 
     flow.sql(query, t=source, id="q").sink("out", value=fk.Json(), key=key or None)
     out = fk.testing.run(flow, {"t": rows}, step_rows=step).sinks["out"]
     return ordered([{n: plain(v) for n, v in row.items()} for row in (out.table.values() if key else out.rows)])
+
+
+def test_array_agg_has_the_values_of_a_group_sorted() -> None:
+    rows = random_rows(50, seed=3)
+    found = streamed("select a, array_agg(n) as l, list(s) as m from t group by a", rows, ["a"], 7)
+    wanted = answered(
+        "select a, array_agg(n order by n nulls first) as l, list(s order by s nulls first) as m from t group by a",
+        t=rows,
+    )
+    assert found == ordered(wanted)
 
 
 def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -98,6 +114,28 @@ def test_a_query_reads_sources_and_results_of_its_flow_by_their_ids() -> None:
     )
     bids = [{"auction": 1, "price": 5}, {"auction": 2, "price": 5}]
     assert fk.testing.run(flow, {"bids": bids}).sinks["out"].table == {5: {"top": 5, "n": 2}}
+
+
+@pytest.mark.parametrize("changes", ["upsert", "debezium", "weights"])
+def test_a_query_reads_the_rows_of_a_source_that_changes_them(changes: str) -> None:
+    flow = fk.Flow("sql")
+    schema = {"id": int, "k": int, **({"weight": int} if changes == "weights" else {})}
+    flow.source("t", value=fk.Json(schema), key="id" if changes == "upsert" else None, changes=changes)  # type: ignore[arg-type]
+    flow.sql("select k, count(*) as n from t group by k", id="q").sink("out", key="k", value=fk.Json())
+    app = fk.testing.App(flow)
+    app.send("t", CHANGES[changes])
+    app.run()
+    assert app.sinks["out"].table == {2: {"k": 2, "n": 1}}
+
+
+CHANGES: dict[str, list[Any]] = {
+    "upsert": [{"id": 1, "k": 1}, {"id": 1, "k": 2}],
+    "debezium": [
+        (None, b'{"op": "c", "before": null, "after": {"id": 1, "k": 1}}'),
+        (None, b'{"op": "u", "before": {"id": 1, "k": 1}, "after": {"id": 1, "k": 2}}'),
+    ],
+    "weights": [{"id": 1, "k": 1, "weight": 1}, {"id": 1, "k": 1, "weight": -1}, {"id": 1, "k": 2, "weight": 1}],
+}
 
 
 def test_explain_shows_the_operators_of_a_query_under_its_sql() -> None:

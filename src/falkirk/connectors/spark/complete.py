@@ -17,9 +17,9 @@ from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.epochs import Complete, Epochs, catch_up
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.publishing import HEADER
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.epochs import KafkaEpochLog
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.epochs import KafkaEpochLog
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.spark.division import Division
 from falkirk.connectors.spark.ranges import headers
 from falkirk.errors import ConfigError, SourceError

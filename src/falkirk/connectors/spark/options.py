@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from falkirk.blame import did_you_mean
 from falkirk.checkpoint.ids import Offset
-from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.spark.columns import RECORD
 from falkirk.durations import duration
 from falkirk.errors import ConfigError

@@ -15,9 +15,9 @@ from confluent_kafka import Message
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.records import StepRecord, decode
 from falkirk.checkpoint.steps import HEADER, maker
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.reader import BoundedReader
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.connectors.spark.ranges import headers
 from falkirk.errors import ConfigError, SourceError
 

@@ -9,10 +9,10 @@ from typing import Any
 from confluent_kafka import Message
 
 from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.division import DivisionReader
-from falkirk.connectors.kafka.errors import Words
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.client.errors import Words
+from falkirk.connectors.kafka.reading.division import DivisionReader
 from falkirk.connectors.spark.division import check_same
 from falkirk.errors import FalkirkError
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.garbage import collected_rarely
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.spark.columns import Columns
 from falkirk.connectors.spark.complete import complete_epoch, of_epoch
 from falkirk.connectors.spark.division import LOST, Division, check_readable, divide, slices

@@ -12,10 +12,11 @@ from types import MappingProxyType
 
 from falkirk.checkpoint.ids import InputPartition, Millis, Offset, TaskId, TopicPartition
 from falkirk.checkpoint.tasks import Task
-from falkirk.connectors.kafka.config import logger
-from falkirk.connectors.kafka.control import PARTITIONS, ControlTopic
-from falkirk.connectors.kafka.topic_settings import BROKER_TIME, CONTROL
-from falkirk.connectors.kafka.topics import TopicInfo, Topics
+from falkirk.connectors.kafka.admin.described import TopicInfo
+from falkirk.connectors.kafka.admin.topic_settings import BROKER_TIME, CONTROL
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.control import PARTITIONS, ControlTopic
+from falkirk.connectors.kafka.client.config import logger
 from falkirk.errors import ClusterError, SourceError
 from falkirk.runtime.app.batch_part import BoundBatch, bind
 from falkirk.runtime.app.registries import meet_registries

@@ -13,9 +13,9 @@ from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.epochs import Epochs, catch_up
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.ports import Backfilled
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.control import ControlTopic
-from falkirk.connectors.kafka.epochs import KafkaEpochLog
+from falkirk.connectors.kafka.app_topics.control import ControlTopic
+from falkirk.connectors.kafka.app_topics.epochs import KafkaEpochLog
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.runtime.app.app import App
 from falkirk.runtime.layout.layout import read_layout
 from falkirk.stream.definition.names import BACKFILL

@@ -9,7 +9,8 @@ from types import MappingProxyType
 from falkirk.checkpoint.epochs import Epochs, Opened, OutputEnds
 from falkirk.checkpoint.ids import InputPartition, Offset, TopicPartition
 from falkirk.checkpoint.publishing import Part, progress_place
-from falkirk.connectors.kafka.topics import TopicInfo, Topics
+from falkirk.connectors.kafka.admin.described import TopicInfo
+from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.stream.backfill import BackfillJob, BackfillStage, HistoryTask
 from falkirk.stream.batch import BatchStage, Job, Piece
 from falkirk.stream.dataflow.topics import Accepts

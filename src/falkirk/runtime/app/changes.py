@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from falkirk.connectors.kafka.control import ControlTopic
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.control import ControlTopic
 from falkirk.errors import FalkirkError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.compatibility import check_stages

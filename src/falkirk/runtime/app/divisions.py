@@ -10,10 +10,10 @@ from confluent_kafka import Message
 
 from falkirk.checkpoint.ids import TaskId, TopicPartition
 from falkirk.checkpoint.records import Division
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.division import DivisionReader
-from falkirk.connectors.kafka.errors import Words
-from falkirk.connectors.kafka.places import parted
+from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.client.errors import Words
+from falkirk.connectors.kafka.client.places import parted
+from falkirk.connectors.kafka.reading.division import DivisionReader
 from falkirk.runtime.app.app import BoundTask
 from falkirk.stream.dataflow.circuit import Slice
 from falkirk.stream.dataflow.records import Records

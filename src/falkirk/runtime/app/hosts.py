@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from falkirk.connectors.kafka.config import logger
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import logger
 from falkirk.errors import ConfigError
 from falkirk.runtime.app.app import App
 from falkirk.runtime.host.identity import word

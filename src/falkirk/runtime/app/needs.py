@@ -15,10 +15,10 @@ from typing import Literal
 import msgspec
 
 from falkirk.checkpoint.ids import cluster_of, name_of
-from falkirk.connectors.kafka.config import READER, SOURCE
-from falkirk.connectors.kafka.control import PARTITIONS, ControlTopic
-from falkirk.connectors.kafka.topic_settings import CONTROL
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topic_settings import CONTROL
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.control import PARTITIONS, ControlTopic
+from falkirk.connectors.kafka.client.config import READER, SOURCE
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.preflight import others, parts, preflight
 from falkirk.stream.definition.names import control_topic, drivers, own_topics

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from falkirk.errors import ConfigError, DefinitionError, FalkirkError, UnreachableError
 from falkirk.stream.batch import BatchStage
 from falkirk.stream.formats import Format, Registering
-from falkirk.stream.operators.sink import Sink
+from falkirk.stream.operators.sinks.sink import Sink
 from falkirk.stream.stages.plan import Plan
 from falkirk.stream.stages.stage import PhysicalStage
 

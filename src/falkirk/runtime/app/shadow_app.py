@@ -13,8 +13,8 @@ from dataclasses import replace
 from falkirk.checkpoint.ids import InputPartition, Millis, Offset, TopicPartition
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.tasks import ends
-from falkirk.connectors.kafka.control import ControlTopic
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.control import ControlTopic
 from falkirk.errors import ConfigError, StateError
 from falkirk.runtime.app.app import App, BoundTask, Until, prepare
 from falkirk.runtime.host.settings import Settings

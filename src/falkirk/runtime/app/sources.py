@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from falkirk.checkpoint.ids import cluster_of, name_of
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.preflight import others, parts, roles_of
@@ -47,9 +47,9 @@ def missing_sources(plan: Plan, topics: Topics) -> dict[str, dict[str, str]]:
     return {topic: {"cleanup.policy": "compact"} if topic in tables else {} for topic in missing}
 
 
-def create_missing_sources(plan: Plan, topics: Topics) -> list[str]:
+def create_missing_sources(plan: Plan, topics: Topics, partitions: int = PARTITIONS) -> list[str]:
     """Create them for development, empty; return their addresses."""
     missing = missing_sources(plan, topics)
     for topic, config in missing.items():
-        topics.of(cluster_of(topic)).create(name_of(topic), PARTITIONS, 1, config)
+        topics.of(cluster_of(topic)).create(name_of(topic), partitions, 1, config)
     return list(missing)

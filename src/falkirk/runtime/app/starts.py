@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from falkirk.checkpoint.ids import InputPartition, Offset
 from falkirk.checkpoint.records import Division
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import SourceError
 from falkirk.runtime.app.app import BoundInput, BoundTask
 from falkirk.runtime.layout.layout import Start

@@ -18,9 +18,9 @@ from falkirk.checkpoint.epochs import Abandoned, Epochs, propose
 from falkirk.checkpoint.ids import OwnerId
 from falkirk.checkpoint.reading import decoded
 from falkirk.checkpoint.records import StepRecord
-from falkirk.connectors.kafka.epochs import publisher_log
-from falkirk.connectors.kafka.reader import BoundedReader
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.epochs import publisher_log
+from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.errors import SourceError, StateError
 from falkirk.runtime.app.app import App, prepare
 from falkirk.runtime.epochs.backfill_binding import bind_backfill

@@ -20,9 +20,9 @@ from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.epochs import Abandoned, Completed, Epochs, Opened, catch_up, division, fresh, propose
 from falkirk.checkpoint.ids import InputPartition, Offset, TopicPartition
 from falkirk.checkpoint.publishing import Outcome, Part, PartitionProgress, Published
-from falkirk.connectors.kafka.config import Cluster, logger
-from falkirk.connectors.kafka.epochs import KafkaEpochLog, close_part, publisher
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.epochs import KafkaEpochLog, close_part, publisher
+from falkirk.connectors.kafka.client.config import Cluster, logger
 from falkirk.errors import StateError, UnreachableError
 from falkirk.runtime.app.batch_part import BoundBatch
 from falkirk.runtime.host.clock import WallClock

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from falkirk.connectors.kafka.group import Membership
+from falkirk.connectors.kafka.group.group import Membership
 from falkirk.runtime.app.app import App
 from falkirk.runtime.host.identity import word
 from falkirk.runtime.host.settings import Settings

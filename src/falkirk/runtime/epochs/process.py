@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.spark.errors import SparkEnded
 from falkirk.errors import UnreachableError
 from falkirk.runtime.app.app import App

@@ -22,8 +22,8 @@ from time import time_ns
 
 from falkirk.cadence import Cadence
 from falkirk.checkpoint.ids import Millis
-from falkirk.connectors.kafka.clocks import Reading, read_clock
-from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.app_topics.clocks import Reading, read_clock
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.durations import duration_text
 from falkirk.errors import ClockError, UnreachableError
 

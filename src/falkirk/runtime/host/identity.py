@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
-from falkirk.checkpoint.ids import Nonce
+from falkirk.checkpoint.ids import Nonce, OwnerId
 from falkirk.errors import DiskError, IdentityError
 
 
@@ -29,6 +29,10 @@ class Identity:
     name: str
     folder: Path
     host: str
+
+    def owner(self, group: str) -> OwnerId:
+        """Its transactional id in the app with this group."""
+        return OwnerId(f"{group}.{self.name}")
 
 
 def identity(state_dir: Path, app: str, slot: int) -> Identity:

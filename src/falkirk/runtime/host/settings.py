@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.stream.definition.names import PREFIX
 
 

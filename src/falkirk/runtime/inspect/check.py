@@ -19,12 +19,12 @@ import msgspec
 from falkirk.checkpoint.ids import OwnerId, cluster_of, name_of
 from falkirk.connectors.files.places import place_at
 from falkirk.connectors.java import find_java
-from falkirk.connectors.kafka.acls import may_write_as, rights_on_groups, rights_on_topics
-from falkirk.connectors.kafka.clocks import read_clock
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.control import ControlTopic
-from falkirk.connectors.kafka.topic_settings import COMPACTED, FOREVER
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.acls import may_write_as, rights_on_groups, rights_on_topics
+from falkirk.connectors.kafka.admin.topic_settings import COMPACTED, FOREVER
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.clocks import read_clock
+from falkirk.connectors.kafka.app_topics.control import ControlTopic
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.spark.master import check_master
 from falkirk.errors import ClusterError, ConfigError, DiskError, FalkirkError, SourceError
 from falkirk.runtime.app.app import check_fit, dated_by_writers

@@ -12,10 +12,11 @@ from confluent_kafka import Message
 
 from falkirk import wording
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition, cluster_of
-from falkirk.connectors.kafka.peek import TopicPeek
-from falkirk.connectors.kafka.rewriting import Rewriter, Rewritten, read_marks
-from falkirk.connectors.kafka.topic_settings import LOG
-from falkirk.connectors.kafka.topics import TopicInfo, Topics
+from falkirk.connectors.kafka.admin.described import TopicInfo
+from falkirk.connectors.kafka.admin.topic_settings import LOG
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.reading.peek import TopicPeek
+from falkirk.connectors.kafka.transactions.rewriting import Rewriter, Rewritten, read_marks
 from falkirk.errors import ClusterError, ConfigError, StateError
 from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.settings import Settings

@@ -13,10 +13,11 @@ from confluent_kafka import Message as KafkaMessage
 from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.epochs import Epochs, catch_up
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.connectors.kafka.control import ControlTopic
-from falkirk.connectors.kafka.epochs import KafkaEpochLog
-from falkirk.connectors.kafka.peek import TopicPeek
-from falkirk.connectors.kafka.topics import TopicInfo, Topics
+from falkirk.connectors.kafka.admin.described import TopicInfo
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.control import ControlTopic
+from falkirk.connectors.kafka.app_topics.epochs import KafkaEpochLog
+from falkirk.connectors.kafka.reading.peek import TopicPeek
 from falkirk.errors import ClusterError, ConfigError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.inspect.lineage_step import LineageNode, Read, Tracer

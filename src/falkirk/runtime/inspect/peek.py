@@ -8,8 +8,9 @@ from typing import Literal
 
 from confluent_kafka import Message
 
-from falkirk.connectors.kafka.peek import ALL, TopicPeek
-from falkirk.connectors.kafka.topics import TopicInfo, Topics
+from falkirk.connectors.kafka.admin.described import TopicInfo
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.reading.peek import ALL, TopicPeek
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.settings import Settings
 from falkirk.stream.access.endpoints import Row, View

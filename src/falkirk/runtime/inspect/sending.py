@@ -10,10 +10,10 @@ import polars as pl
 from confluent_kafka import KafkaError, Message, Producer
 
 from falkirk.checkpoint.ids import Millis, cluster_of, name_of
-from falkirk.connectors.kafka.clients import client
-from falkirk.connectors.kafka.errors import translate
-from falkirk.connectors.kafka.producing import produce_all
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.clients import client
+from falkirk.connectors.kafka.client.errors import translate
+from falkirk.connectors.kafka.client.producing import produce_all
 from falkirk.errors import ClusterError, ConfigError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.preflight import HOW
@@ -64,6 +64,10 @@ class Sender:
             where=lines[place].decode(errors="replace")[:200],
             hint=f"a line is a JSON object with these columns: {columns}. What was before it is sent",
         )
+
+    def send_frame(self, rows: pl.DataFrame) -> None:
+        """Write rows with the columns of the source."""
+        self._write(rows)
 
     def settle(self) -> None:
         """Wait until all is acknowledged. Raises ClusterError."""

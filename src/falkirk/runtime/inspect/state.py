@@ -7,7 +7,7 @@ eager    the same plus the changelog's tail, or the whole changelog: state as of
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from heapq import merge
@@ -18,8 +18,8 @@ from polars.exceptions import PolarsError
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.regimes.eager import TOMBSTONE_RETENTION
-from falkirk.connectors.kafka.reader import BoundedReader
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.errors import ConfigError, StateError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.app_lookup import known_app
@@ -27,6 +27,7 @@ from falkirk.runtime.layout.compatibility import as_recorded
 from falkirk.runtime.layout.layout import LayoutRecord, check_not_ending
 from falkirk.runtime.layout.progress import last_records, last_step
 from falkirk.state.checkpoints import CheckpointStore
+from falkirk.state.codec import prefix_end
 from falkirk.state.engine import Engine
 from falkirk.state.objects import connect
 from falkirk.state.remote import RemoteVersion
@@ -56,18 +57,37 @@ class TaskState:
 
     def get(self, key: pl.DataFrame) -> list[Pair]:
         """The row of a key; in an index all of its rows; nothing if the key is not there."""
+        if self.table.ordered:
+            prefixes = self.table.keys_of(key)
+            return [pair for prefix in prefixes for pair in self._span(prefix, prefix_end(prefix))]
         found = self._there(self.table.keys_of(key))
-        return found + self._there([other for pair in found for other in self.table.others(pair)])
+        spans = [span for pair in found if (span := self.table.others(pair)) is not None]
+        return [*found, *(pair for span in spans for pair in self._between(*span))]
 
     def _there(self, keys: Sequence[bytes]) -> list[Pair]:
         found = zip(keys, self.values(keys), strict=True)
         return [(full, value) for full, value in found if value is not None]
 
+    def _span(self, first: bytes, last: bytes) -> Iterator[Pair]:
+        """The rows with keys from `first` on and before `last`."""
+        old = iter(()) if self.engine is None else self.engine.scan(first, last)
+        new = ((k, v) for k in sorted(self.changes) if first <= k < last and (v := self.changes[k]) is not None)
+        return merge((pair for pair in old if pair[0] not in self.changes), new)
+
     def scan(self) -> Iterator[Pair]:
         """All rows, in the order of shards and keys."""
         old = iter(()) if self.engine is None else pairs_of(self.table, self.engine)
         prefixes = frozenset(self.table.prefixes())
-        ours = sorted(key for key in self.changes if key[:3] in prefixes)
+        return self._changed(old, (key for key in self.changes if key[:3] in prefixes))
+
+    def _between(self, start: bytes, end: bytes) -> Iterator[Pair]:
+        """The rows with start ≤ key < end."""
+        old = iter(()) if self.engine is None else self.engine.scan(start, end)
+        return self._changed(old, (key for key in self.changes if start <= key < end))
+
+    def _changed(self, old: Iterator[Pair], changes: Iterable[bytes]) -> Iterator[Pair]:
+        """Pairs of the version, with these changes."""
+        ours = sorted(changes)
         new = ((key, value) for key in ours if (value := self.changes[key]) is not None)
         return merge((pair for pair in old if pair[0] not in self.changes), new)
 

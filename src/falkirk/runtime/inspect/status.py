@@ -16,11 +16,11 @@ from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of
 from falkirk.checkpoint.reading import Records
 from falkirk.checkpoint.records import Named, Released
 from falkirk.checkpoint.tasks import Phase
-from falkirk.connectors.kafka.held import SAY_AFTER, held
-from falkirk.connectors.kafka.lag import Counts, Remaining, lag
-from falkirk.connectors.kafka.members import Member
-from falkirk.connectors.kafka.places import by_cluster
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.members import Member
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.places import by_cluster
+from falkirk.connectors.kafka.reading.held import SAY_AFTER, held
+from falkirk.connectors.kafka.reading.lag import Counts, Remaining, lag
 from falkirk.errors import UnreachableError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.app_lookup import layout_of
@@ -68,6 +68,29 @@ class TaskStatus(msgspec.Struct, frozen=True):
     """The finished part of a phase that has an end: 0 to 1."""
     waits: str | None = None
     """What it waits for and since when, if it cannot be taken over yet."""
+    hot: list[HotKeyStatus] = []
+    """Keys that have most of the rows of its operators: no number of tasks divides them."""
+    watermarks: list[WatermarkStatus] = []
+    """Of its sources with `late=`."""
+
+
+class WatermarkStatus(msgspec.Struct, frozen=True):
+    """How far a source is in event time, in one task."""
+
+    source: str
+    at: int | None
+    """Milliseconds since 1970. Null: no time is complete yet."""
+    held_by: str
+    """The partition that holds it back; "" if all partitions are idle."""
+
+
+class HotKeyStatus(msgspec.Struct, frozen=True):
+    """A key that has most of an operator's rows in its task."""
+
+    operator: str
+    key: str
+    share: float
+    """Of the task's rows: 0 to 1."""
 
 
 class StageStatus(msgspec.Struct, frozen=True):
@@ -220,6 +243,8 @@ def _task(task: str, records: Records, inputs: list[InputStatus], reported: Repo
         inputs,
         None if said is None or not said.total else round(said.done / said.total, 3),
         None if said is None else said.waits or None,
+        [] if said is None else [HotKeyStatus(operator, *found) for operator, found in said.hot.items()],
+        [] if said is None else [WatermarkStatus(source, *found) for source, found in said.watermarks.items()],
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from falkirk.connectors.kafka.control import ControlTopic
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.control import ControlTopic
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.layout import AppRecord, LayoutRecord, check_not_ending, read_app_record

@@ -12,8 +12,8 @@ from importlib.metadata import version
 from msgspec.structs import replace
 
 from falkirk.checkpoint.ids import cluster_of
-from falkirk.connectors.kafka.control import ControlTopic
-from falkirk.connectors.kafka.topics import TopicInfo
+from falkirk.connectors.kafka.admin.described import TopicInfo
+from falkirk.connectors.kafka.app_topics.control import ControlTopic
 from falkirk.errors import FalkirkError, SourceError, StateError
 from falkirk.runtime.layout.layout import AppRecord, LayoutRecord, ShadowRecord, StageRecord, TopicRecord, write_layout
 from falkirk.state import schema

@@ -20,9 +20,10 @@ import msgspec
 from falkirk.checkpoint import driver
 from falkirk.checkpoint.ids import OwnerId, TopicPartition
 from falkirk.checkpoint.reading import fence_rivals
-from falkirk.connectors.kafka.control import LAYOUT, ControlTopic
-from falkirk.connectors.kafka.epochs import publisher_log
-from falkirk.connectors.kafka.topics import TopicInfo, Topics
+from falkirk.connectors.kafka.admin.described import TopicInfo
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.control import LAYOUT, ControlTopic
+from falkirk.connectors.kafka.app_topics.epochs import publisher_log
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.identity import fresh_nonce, hold_app, person

@@ -31,7 +31,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from falkirk.checkpoint.regimes import RECORDED, Recovery
-from falkirk.connectors.kafka.control import LAYOUT, ControlTopic
+from falkirk.connectors.kafka.app_topics.control import LAYOUT, ControlTopic
 from falkirk.errors import StateError
 from falkirk.state.shards import SHARDS
 

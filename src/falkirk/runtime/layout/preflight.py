@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from falkirk.checkpoint.ids import address, cluster_of
-from falkirk.connectors.kafka.control import ControlTopic
-from falkirk.connectors.kafka.topic_settings import COMPACTED, FOREVER, LOG, TABLE, any_date
-from falkirk.connectors.kafka.topics import TopicInfo, Topics
+from falkirk.connectors.kafka.admin.described import TopicInfo
+from falkirk.connectors.kafka.admin.topic_settings import COMPACTED, FOREVER, LOG, TABLE, any_date
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.control import ControlTopic
 from falkirk.errors import ClusterError, SourceError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout import layout

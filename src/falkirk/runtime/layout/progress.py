@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.reading import Records, decoded
 from falkirk.checkpoint.records import StepRecord
-from falkirk.connectors.kafka.reader import BoundedReader
+from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.layout import StageRecord
 

@@ -18,8 +18,8 @@ from datetime import datetime
 import msgspec
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.connectors.kafka.control import LAYOUT, ControlTopic
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.control import LAYOUT, ControlTopic
 from falkirk.errors import ConfigError, SourceError
 from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.identity import person

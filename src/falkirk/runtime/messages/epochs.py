@@ -12,8 +12,8 @@ from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.epochs import Abandoned, Completed, EpochRequest, Epochs, catch_up, propose
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.publishing import Outcome, Part, Published, progress_place
-from falkirk.connectors.kafka.epochs import KafkaEpochLog
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.epochs import KafkaEpochLog
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.settings import Settings

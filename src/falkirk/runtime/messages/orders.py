@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 
 from falkirk.checkpoint.ids import TopicPartition
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.control import REPORTS, Tail, append
+from falkirk.connectors.kafka.app_topics.control import REPORTS, Tail, append
+from falkirk.connectors.kafka.client.config import Cluster
 
 RUN, LEAVE = "run/", b"leave"
 LOOK = 1.0

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from falkirk.errors import FalkirkError, retold
+from falkirk.stream.dataflow.task_counts import CallCounts, HotKey, SourceWatermark, summed
 
 BUG = 70
 """Exit code of an error that is not a FalkirkError (EX_SOFTWARE): the supervisor tries again, a few times."""
@@ -76,6 +77,12 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of `rows`, the failed ones that were left out."""
     late: int = 0
     """Rows that came too late (`late=` of a source)."""
+    calls: dict[str, CallCounts] = {}
+    """What its operators have called since the last report, by their ids."""
+    hot: dict[str, HotKey] = {}
+    """The keys that have most of their rows, by operator."""
+    watermarks: dict[str, SourceWatermark] = {}
+    """How far its sources are in event time, by their names."""
     answers: str = ""
     """The last `falkirk checkpoint` for which a version is in the checkpoint store; without state: the last heard."""
     copied: int = -1
@@ -148,7 +155,10 @@ def merged(reports: Sequence[Report]) -> Report:
     dead: Counter[str] = Counter()
     skipped: Counter[str] = Counter()
     late: Counter[str] = Counter()
+    calls: dict[str, dict[str, CallCounts]] = {}
     for report in reports:
+        for task in report.tasks:
+            calls[task.task] = summed(calls.get(task.task, {}), task.calls)
         rows.update({t.task: t.rows for t in report.tasks})
         dead.update({t.task: t.dead for t in report.tasks})
         skipped.update({t.task: t.skipped for t in report.tasks})
@@ -156,7 +166,14 @@ def merged(reports: Sequence[Report]) -> Report:
     return msgspec.structs.replace(
         last,
         tasks=[
-            msgspec.structs.replace(t, rows=rows[t.task], dead=dead[t.task], skipped=skipped[t.task], late=late[t.task])
+            msgspec.structs.replace(
+                t,
+                rows=rows[t.task],
+                dead=dead[t.task],
+                skipped=skipped[t.task],
+                late=late[t.task],
+                calls=calls[t.task],
+            )
             for t in last.tasks
         ],
         seconds=_active_seconds(reports),

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from falkirk.checkpoint.ports import LogRecord
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.control import REPORTS, Announcer, ControlTopic
+from falkirk.connectors.kafka.app_topics.control import REPORTS, Announcer, ControlTopic
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.identity import host_name
 from falkirk.runtime.messages.protocol import EpochReport, Report, SentEpochReport, SentReport

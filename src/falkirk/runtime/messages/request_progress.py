@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from secrets import token_hex
 
 from falkirk.checkpoint.ids import TopicPartition
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.identity import person

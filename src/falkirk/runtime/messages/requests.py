@@ -19,8 +19,8 @@ import msgspec
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.ports import LogRecord
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.control import LAYOUT, Tail, append
+from falkirk.connectors.kafka.app_topics.control import LAYOUT, Tail, append
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.runtime.layout.layout import layout_number
 from falkirk.runtime.messages.protocol import Request
 

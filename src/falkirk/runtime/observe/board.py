@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.tasks import Phase
-from falkirk.connectors.kafka.lag import Remaining, lag
+from falkirk.connectors.kafka.reading.lag import Remaining, lag
 from falkirk.runtime.app.app import App, BoundTask
 from falkirk.runtime.messages.events import Ended, Started
 from falkirk.runtime.messages.protocol import EpochReport, Report, Request, TaskReport, answers, merged

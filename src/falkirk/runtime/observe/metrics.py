@@ -24,10 +24,11 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from falkirk.connectors.kafka.lag import lag
+from falkirk.connectors.kafka.reading.lag import lag
 from falkirk.runtime.messages.events import Ended, Line, Started, WorkerEvent
 from falkirk.runtime.messages.protocol import BOUNDS, EpochReport, Report, TaskReport, added
 from falkirk.runtime.observe.board import RUNNING, Board, WorkerState
+from falkirk.stream.dataflow.task_counts import CallCounts, summed
 from falkirk.wording import counted
 
 SILENT = 300.0
@@ -35,6 +36,8 @@ SILENT = 300.0
 is silent for longer has lost its tasks. An outage of the brokers can block a loop, and passes by itself."""
 
 TASK = ["stage", "task"]
+CALLS = [*TASK, "operator"]
+SOURCES = [*TASK, "source"]
 
 
 class Metrics(Collector):
@@ -49,6 +52,8 @@ class Metrics(Collector):
         self._dead: Counter[str] = Counter()
         self._skipped: Counter[str] = Counter()
         self._late: Counter[str] = Counter()
+        self._calls: dict[str, dict[str, CallCounts]] = {}
+        """By task, then by operator."""
         self._restarts: Counter[int] = Counter()
         self._epochs: Counter[tuple[str, str]] = Counter()
         self._commits: Counter[int] = Counter()
@@ -93,6 +98,7 @@ class Metrics(Collector):
             self._dead[task.task] += task.dead
             self._skipped[task.task] += task.skipped
             self._late[task.task] += task.late
+            self._calls[task.task] = summed(self._calls.get(task.task, {}), task.calls)
         self._steps.setdefault(report.slot, Times()).add(report.step_times, report.step_ms)
         self._transactions.setdefault(report.slot, Times()).add(report.commit_times, report.commit_ms)
 
@@ -178,16 +184,42 @@ class Metrics(Collector):
         age = GaugeMetricFamily(
             "falkirk_version_behind_seconds", "How much older that version is than the last step.", labels=TASK
         )
+        watermark = GaugeMetricFamily(
+            "falkirk_watermark_seconds",
+            "Watermark of a source with late=, in event time since 1970. Absent while no time is complete.",
+            labels=SOURCES,
+        )
         for task in [t for worker in self._board.workers.values() for t in worker.tasks]:
             labels, runs = _task(task.task), task.phase == RUNNING
             running.add_metric(labels, int(runs))
             if runs:
                 behind.add_metric(labels, self._lag(task))
                 step.add_metric(labels, task.step)
+                for source, mark in task.watermarks.items():
+                    if mark.at is not None:
+                        watermark.add_metric([*labels, source], mark.at / 1000)
             if runs and task.version:
                 versions.add_metric(labels, task.version)
                 age.add_metric(labels, task.behind)
-        return [read, dead, skipped, late, running, behind, step, versions, age]
+        return [read, dead, skipped, late, running, behind, step, versions, age, watermark, *self._of_calls()]
+
+    def _of_calls(self) -> Iterable[Metric]:
+        calls = SummaryMetricFamily(
+            "falkirk_call_seconds", "Summary: time of the calls of enrich, each attempt by itself.", labels=CALLS
+        )
+        retries = CounterMetricFamily(
+            "falkirk_call_retries", "Calls of enrich that were made because the one before failed.", labels=CALLS
+        )
+        failures = CounterMetricFamily(
+            "falkirk_call_failures", "Rows of enrich without an answer after the last attempt.", labels=CALLS
+        )
+        for task, by_operator in self._calls.items():
+            for operator, counts in by_operator.items():
+                labelled = [*_task(task), operator]
+                calls.add_metric(labelled, counts.calls, counts.seconds)
+                retries.add_metric(labelled, counts.retries)
+                failures.add_metric(labelled, counts.failures)
+        return [calls, retries, failures]
 
     def _of_workers(self) -> Iterable[Metric]:
         phases = Counter(worker.phase for worker in self._board.workers.values())

@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from importlib.metadata import version
+from typing import Any
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http import trace_exporter
@@ -31,7 +32,7 @@ from opentelemetry.util.types import AttributeValue
 from falkirk.checkpoint.ids import OwnerId, Step
 from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase, Task
 from falkirk.checkpoint.transaction import Fate
-from falkirk.connectors.kafka.config import logger
+from falkirk.connectors.kafka.client.config import logger
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.runtime.host.identity import host_name
 from falkirk.runtime.observe.traces import PLACES, Traces
@@ -60,10 +61,10 @@ class Spans(Traces):
         """An ownership that notes when each part of its take-over begins."""
         return _Watched(task, self)
 
-    def taking_over(self, tasks: Sequence[Owned], part: Future[bool] | Future[None]) -> None:
+    def taking_over(self, tasks: Sequence[Owned], part: Future[Any]) -> None:
         """A final failure is reported for each of them."""
 
-        def ended(part: Future[bool] | Future[None]) -> None:
+        def ended(part: Future[Any]) -> None:
             if not part.cancelled() and (error := part.exception()) is not None:
                 for owned in tasks:
                     if isinstance(owned, _Watched):
@@ -80,12 +81,12 @@ class Spans(Traces):
         now = time.monotonic()
         self.tell("step", began, now, {**_about(owned), "falkirk.step": step}, [("compute", began, now)], error)
 
-    def committing(self, steps: Sequence[ClosedStep], outcome: Future[list[Fate]]) -> None:
+    def committing(self, steps: Sequence[ClosedStep], outcome: Future[Sequence[Fate]]) -> None:
         """The spans are made when it has ended, no matter how."""
         began = time.monotonic()
         ran = [self._ran.pop((step.record.task, step.record.step), None) for step in steps]
 
-        def ended(outcome: Future[list[Fate]]) -> None:
+        def ended(outcome: Future[Sequence[Fate]]) -> None:
             now, error = time.monotonic(), outcome.exception()
             fates = [fate.value for fate in outcome.result()] if error is None else [""] * len(steps)
             for step, times, fate in zip(steps, ran, fates, strict=True):
@@ -149,7 +150,7 @@ class _Watched(Owned):
         super().enter(phase)
         if phase in (Phase.NAMING, Phase.FENCING, Phase.ROLLING):
             self._phases.append((phase, time.monotonic()))
-        else:
+        elif phase is not Phase.ROLLED:
             self.over()
 
     def over(self, error: BaseException | None = None) -> None:

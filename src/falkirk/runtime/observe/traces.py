@@ -12,11 +12,12 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from importlib.util import find_spec
+from typing import Any
 
 from falkirk.checkpoint.ids import OwnerId, Step
 from falkirk.checkpoint.tasks import ClosedStep, Owned, Task
 from falkirk.checkpoint.transaction import Fate
-from falkirk.connectors.kafka.config import logger
+from falkirk.connectors.kafka.client.config import logger
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.runtime.host.settings import Settings
 
@@ -33,7 +34,7 @@ class Traces:
         """A take-over begins."""
         return Owned(task)
 
-    def taking_over(self, tasks: Sequence[Owned], part: Future[bool] | Future[None]) -> None:
+    def taking_over(self, tasks: Sequence[Owned], part: Future[Any]) -> None:
         """A part of it is in progress, for these tasks."""
 
     def ran(self, step: ClosedStep, first: float, closed: float, began: float) -> None:
@@ -42,7 +43,7 @@ class Traces:
     def failed(self, owned: Owned, step: Step, began: float, error: Exception) -> None:
         """A step has failed: the worker ends with this error."""
 
-    def committing(self, steps: Sequence[ClosedStep], outcome: Future[list[Fate]]) -> None:
+    def committing(self, steps: Sequence[ClosedStep], outcome: Future[Sequence[Fate]]) -> None:
         """The transaction of some steps has been handed to the committer."""
 
     def version(self, owned: Owned, number: int, began: float, made: float, trouble: FalkirkError | None) -> None:

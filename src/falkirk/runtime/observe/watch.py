@@ -22,9 +22,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from falkirk.connectors.kafka.config import logger
-from falkirk.connectors.kafka.lag import Counts
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import logger
+from falkirk.connectors.kafka.reading.lag import Counts
 from falkirk.errors import FalkirkError
 from falkirk.runtime.app.app import App
 from falkirk.runtime.app.hosts import Hosts

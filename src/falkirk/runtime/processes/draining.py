@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import FalkirkError
 from falkirk.runtime.app.app import App
 from falkirk.runtime.host.settings import Settings

@@ -19,7 +19,7 @@ from typing import IO
 import msgspec
 
 from falkirk.connectors.garbage import collect_rarely
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import FalkirkError, UnreachableError
 from falkirk.runtime.app import shadow_app
 from falkirk.runtime.app.app import App

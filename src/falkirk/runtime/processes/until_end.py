@@ -18,11 +18,11 @@ from falkirk.checkpoint.ids import Offset, TaskId, TopicPartition
 from falkirk.checkpoint.reading import decoded
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.tasks import ends
-from falkirk.connectors.kafka.committed import CommittedReader
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.held import Waits
-from falkirk.connectors.kafka.reader import BoundedReader
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.reading.committed import CommittedReader
+from falkirk.connectors.kafka.reading.held import Waits
+from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.runtime.app.app import App, BoundTask
 from falkirk.runtime.layout.progress import is_moving
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from falkirk.checkpoint.ids import InputPartition, Offset
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import SourceError
 from falkirk.runtime.layout.layout import Start, TopicRecord
 from falkirk.stream.dataflow.topics import Input

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from falkirk.checkpoint.ids import InputPartition, TopicPartition
 from falkirk.checkpoint.reading import Records
 from falkirk.checkpoint.records import Named, Released
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import StateError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.layout import StageRecord

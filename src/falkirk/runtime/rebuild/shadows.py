@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import msgspec
 
 from falkirk.checkpoint.ids import TopicPartition
-from falkirk.connectors.kafka.control import ControlTopic
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.control import ControlTopic
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.app_lookup import recorded

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from falkirk.checkpoint.ids import TopicPartition
-from falkirk.connectors.kafka.control import REPORTS, Tail
+from falkirk.connectors.kafka.app_topics.control import REPORTS, Tail
 from falkirk.connectors.spark.master import is_local
 from falkirk.errors import ConfigError, FalkirkError, UnreachableError, retold
 from falkirk.runtime.app.app import App

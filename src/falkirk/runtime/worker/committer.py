@@ -9,12 +9,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from falkirk.checkpoint import driver
 from falkirk.checkpoint.ids import TaskId
 from falkirk.checkpoint.ports import Log
-from falkirk.checkpoint.takeover import abandon, admit, fence, name, recover
-from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase
-from falkirk.checkpoint.transaction import Fate, commit_steps, release
+from falkirk.checkpoint.takeover import abandon, fence, recover
+from falkirk.checkpoint.tasks import Owned, Phase
+from falkirk.checkpoint.transaction import Fate
+from falkirk.checkpoint.worker import transactions
+from falkirk.checkpoint.worker.instructions import Transaction
 from falkirk.runtime.host.clock import WallClock
 from falkirk.runtime.host.identity import fresh_nonce
-from falkirk.runtime.worker.replay import KafkaReplayer
+from falkirk.runtime.worker.reading.replay import KafkaReplayer
 from falkirk.runtime.worker.stores import TaskStores
 
 SERVE_S = 1.0
@@ -25,13 +27,12 @@ THREADS = 256
 
 
 class Committer:
-    """Runs the protocol's coroutines: transactions one after the other, recoveries in parallel with them and each other."""
+    """Runs the protocol's coroutines: one transaction at a time, and recoveries in parallel with it and each other."""
 
     def __init__(self, log: Log, host: str, serve: Callable[[], None]) -> None:
         """`serve`: serves the events of the log's producer."""
         self._log, self._host, self._serve = log, host, serve
         self._served_at = 0.0
-        self._mine: list[Owned] = []
         self._transactions = ThreadPoolExecutor(1, "falkirk-commit")
         # One for each task that recovers or waits for it. The stores limit how many work at a time (`TaskStores.recovering`).
         self._recoveries = ThreadPoolExecutor(THREADS, "falkirk-recover")
@@ -40,23 +41,17 @@ class Committer:
         """Make the first producer: this decides what an earlier process of this identity left open."""
         self._transactions.submit(lambda: driver.run(self._log.renew())).result()
 
-    def name(self, tasks: Sequence[Owned]) -> Future[bool]:
-        """Clause 5a."""
-
-        def work() -> bool:
-            mine = self._ownerships()
-            self._mine = [*mine, *tasks]
-            return driver.run(name(self._log, tasks, mine, fresh_nonce, self._host))
-
-        return self._transactions.submit(work)
+    def transact(self, job: Transaction) -> Future[Sequence[Fate]]:
+        """Run a transaction."""
+        return self._transactions.submit(lambda: driver.run(transactions.run(job, self._log, fresh_nonce, self._host)))
 
     def recover(
         self, tasks: Sequence[Owned], stores: TaskStores, replays: Mapping[TaskId, KafkaReplayer]
     ) -> list[Future[None]]:
-        """Clauses 5b to 5d, for tasks that were named together: fenced together, then each rolled by itself.
+        """Clauses 5b and 5c, for tasks that were named together: fenced together, then each rolled by itself.
 
-        When the future of a task is done its take-over has ended: it is RUNNING, or it is IDLE and its store is closed. For a
-        task that was not named, or that the group has taken away, nothing else happens.
+        When the future of a task is done, the task is ROLLED, or it is IDLE and its store is closed. For a task that was not
+        named, or that the group has taken away, nothing else happens.
         """
         ends = [Future[None]() for _ in tasks]
 
@@ -82,10 +77,8 @@ class Committer:
                 if owned.phase is Phase.FENCING:
                     with stores.recovering:
                         driver.run(recover(self._log, stores, replays, WallClock(), owned))
-                if owned.phase is not Phase.IDLE:
-                    self._transactions.submit(lambda: driver.run(admit(self._log, owned))).result()
             finally:
-                if owned.phase not in (Phase.RUNNING, Phase.IDLE):
+                if owned.phase not in (Phase.ROLLED, Phase.IDLE):
                     abandon(owned)
                 stores.discard(owned.task.id)
                 replays.close()
@@ -94,22 +87,11 @@ class Committer:
         else:
             end.set_result(None)
 
-    def commit(self, steps: Sequence[ClosedStep]) -> Future[list[Fate]]:
-        """Clauses 3 and 4."""
-        return self._transactions.submit(lambda: driver.run(commit_steps(self._log, steps, self._ownerships())))
-
     def idle(self) -> None:
         """Nothing is being committed: serve the producer's events, once in SERVE_S seconds."""
         if time.monotonic() - self._served_at > SERVE_S:
             self._served_at = time.monotonic()
             self._transactions.submit(self._serve)
-
-    def release(self, tasks: Sequence[Owned]) -> None:
-        """Leave tasks, and wait."""
-        self._transactions.submit(lambda: driver.run(release(self._log, tasks, self._ownerships()))).result()
-
-    def _ownerships(self) -> list[Owned]:
-        return [owned for owned in self._mine if owned.phase is not Phase.IDLE]
 
     def close(self) -> None:
         """Wait for the jobs in progress."""

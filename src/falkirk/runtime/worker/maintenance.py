@@ -29,8 +29,8 @@ from falkirk.cadence import Cadence
 from falkirk.checkpoint.ids import Millis, Offset, Step, TaskId, TopicPartition
 from falkirk.checkpoint.regimes.floors import Floor, Floors
 from falkirk.checkpoint.tasks import ClosedStep, Revoked, Task
-from falkirk.connectors.kafka.config import logger
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import logger
 from falkirk.errors import AwayError, DiskError, FalkirkError, StateError
 from falkirk.runtime.observe.traces import SILENT, Traces
 from falkirk.runtime.worker.store_health import wait_for

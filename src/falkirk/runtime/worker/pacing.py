@@ -5,6 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from falkirk.runtime.app.app import App
+
+IDLE_WAIT = 0.01
+"""Seconds that one poll for input waits: all other work is done between two polls."""
+
 PROMPT = 2.0
 """Seconds that a commit should take at most: a broker with a quota, or a slow line, gets smaller steps."""
 
@@ -112,3 +117,20 @@ class Pacer:
     def slow(self, rows: int) -> None:
         """A step of this many rows could not be written in time."""
         self.most = max(1, min(self.most, rows or self.most) // CUT)
+
+
+def pacer_of(app: App) -> Pacer:
+    """The tightest bounds of all regimes: the stages of a worker step together, in one transaction."""
+    regimes = [stage.regime for stage in app.plan.stages]
+    return Pacer(
+        min(r.step.total_seconds() for r in regimes),
+        min(r.max_rows for r in regimes),
+        min(r.max_bytes for r in regimes),
+    )
+
+
+def poll_wait(staged: object, committing: float | None) -> float:
+    """Seconds that a poll for input waits. `committing`: since the last step was sent. While a staged step waits for a
+    commit, a poll is short compared with the commit's time so far: so it ends soon after the commit, and a long commit does
+    not keep a core busy."""
+    return IDLE_WAIT if not staged or committing is None else min(IDLE_WAIT, max(0.001, committing / 20))

@@ -18,10 +18,10 @@ from falkirk.checkpoint.bundles import BUNDLE, parts_made
 from falkirk.checkpoint.ids import Offset, Step, TaskId, TopicPartition
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.steps import HEADER
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.division import DivisionReader
-from falkirk.connectors.kafka.errors import Words
-from falkirk.connectors.kafka.reader import BoundedReader
+from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.client.errors import Words
+from falkirk.connectors.kafka.reading.division import DivisionReader
+from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.errors import DivergenceError
 from falkirk.stream.dataflow.circuit import OutputRecord, OutputRecords
 from falkirk.stream.dataflow.records import Message

@@ -19,8 +19,8 @@ from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.outlets import Outlet, publish
 from falkirk.connectors.files.parquet import ParquetOutlet
 from falkirk.connectors.files.places import place_at
-from falkirk.connectors.kafka.config import Cluster, logger
-from falkirk.connectors.kafka.outbox import Outbox
+from falkirk.connectors.kafka.client.config import Cluster, logger
+from falkirk.connectors.kafka.reading.outbox import Outbox
 from falkirk.errors import AwayError, ClusterError, FalkirkError
 from falkirk.runtime.app.app import App, BoundTask
 from falkirk.runtime.worker.task import RunningTask

@@ -41,13 +41,14 @@ class RunQueue:
 
     @property
     def rows(self) -> int:
-        """The rows that wait for a step, of all tasks."""
-        return sum(task.rows for task in self._pending)
+        """The rows that wait for a step, of all tasks but those that wait for a step under way: they read ahead by themselves
+        (`RunningTask.full`)."""
+        return sum(task.rows for task in self._pending if task.under_way is None)
 
     @property
     def bytes(self) -> int:
         """Their size."""
-        return sum(task.bytes for task in self._pending)
+        return sum(task.bytes for task in self._pending if task.under_way is None)
 
     def pending(self) -> list[RunningTask]:
         """The tasks that have rows and may run."""
@@ -59,4 +60,4 @@ class RunQueue:
 
 
 def _may_run(task: RunningTask) -> bool:
-    return task.begun and not task.held
+    return task.begun and not task.held and task.under_way is None

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from falkirk.cadence import Cadence
 from falkirk.checkpoint.ids import TaskId
 from falkirk.checkpoint.ports import GoOn
-from falkirk.connectors.kafka.config import logger
+from falkirk.connectors.kafka.client.config import logger
 from falkirk.errors import AwayError, StateError
 
 T = TypeVar("T")

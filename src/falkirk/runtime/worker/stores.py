@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from falkirk.checkpoint.ids import Offset, Step, TaskId
 from falkirk.checkpoint.ports import Backfilled, GoOn
 from falkirk.checkpoint.tasks import Revoked
-from falkirk.connectors.kafka.config import logger
+from falkirk.connectors.kafka.client.config import logger
 from falkirk.errors import AwayError, DamagedError, StateError
 from falkirk.runtime.app.app import App
 from falkirk.runtime.host.settings import Settings
@@ -97,7 +97,7 @@ class TaskStores:
         recovery = self._tasks[task].task.recovery
         if not recovery.keeps_state:
             return MemoryStore(self._identity(task))
-        self._begin_anew(task)
+        self._forget_copies(task)
         store = self._opened(task) if (self._folder_of(task) / "manifest.json").exists() else None
         at = -1 if store is None else store.progress.step
         if store is not None and at >= 0 and recovery.rebuilds and store.progress.base < 0:
@@ -190,7 +190,7 @@ class TaskStores:
             self._copies[task] = CheckpointStore(self._remote, self._identity(task))
         return self._copies[task]
 
-    def _begin_anew(self, task: TaskId) -> None:
+    def _forget_copies(self, task: TaskId) -> None:
         """What was known of its copies may have changed while another worker had the task."""
         if (back := self._leaving.pop(task, None)) is not None:
             back.set()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
 
 from confluent_kafka import Message
 from msgspec.structs import replace
@@ -13,58 +14,41 @@ from falkirk.checkpoint.correction import close_correction
 from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.pipeline import Pipeline
-from falkirk.checkpoint.ports import Output, Writes
 from falkirk.checkpoint.records import Division, Move, Range
 from falkirk.checkpoint.steps import close_step
 from falkirk.checkpoint.tasks import ClosedStep, Owned, ends, next_clock
-from falkirk.errors import SourceError, UserCodeError
-from falkirk.runtime.app.app import BoundInput, BoundTask
-from falkirk.runtime.worker.pending import Pending
-from falkirk.state.codec import decode_key
+from falkirk.errors import SourceError
+from falkirk.runtime.app.app import BoundTask
+from falkirk.runtime.worker.emissions import moving_of, outputs_of
+from falkirk.runtime.worker.reading.pending import Pending
+from falkirk.runtime.worker.task_ports import Rereader, Tables
 from falkirk.stream.dataflow.circuit import (
+    Cancellation,
     Circuit,
-    Emitted,
-    Moving,
     RereadInput,
     ShadowChunk,
-    SharedRows,
     Slice,
     StepInput,
+    StepOutput,
 )
 
 FIRST_AGAIN, ROWS_AGAIN, BYTES_AGAIN = 5_000, 50_000, 16 << 20
 """What a step reads again: records, in the first and at most, and about how many bytes."""
 
-OVERHEAD = 512
-"""Bytes that a record's headers and its batch add to key and value, at most."""
+AHEAD = 20
+"""A task whose steps are bounded reads no more while rows for this many steps wait."""
 
 
-class Tables(Protocol):
-    """A worker's broadcast tables: `falkirk.runtime.worker.broadcast.SharedTables`."""
+@dataclass(slots=True)
+class OpenStep:
+    """A step whose input is fixed. Its circuit may run."""
 
-    def positions(self, task: BoundTask) -> dict[InputPartition, Offset]:
-        """The positions of the tables that a task looks up."""
-        ...
-
-    def seen(self, task: BoundTask) -> Mapping[str, SharedRows]:
-        """Those tables, as they are now."""
-        ...
-
-
-class Rereader(Protocol):
-    """Reads again what a task has read: `falkirk.runtime.worker.rereading.KafkaRereader`."""
-
-    def begins(self, inputs: Sequence[BoundInput]) -> Mapping[InputPartition, Offset]:
-        """Where the app began to read them. Raises SourceError if that no longer exists."""
-        ...
-
-    def read(self, task: BoundTask, division: Division) -> list[Slice]:
-        """The records. Raises SourceError and UnreachableError."""
-        ...
-
-    def take(self, task: BoundTask, at: Offset) -> ShadowChunk:
-        """The next chunk of its shadow's changelog. Raises StateError and UnreachableError."""
-        ...
+    given: StepInput
+    overlay: Overlay
+    rows: int
+    """Rows that it reads: a record of an edge holds many."""
+    joining: Mapping[InputPartition, Offset]
+    """The inputs that it is the first to record."""
 
 
 class RunningTask:
@@ -86,6 +70,8 @@ class RunningTask:
         self._held = bool(bound.shared)
         self._joining: Mapping[InputPartition, Offset] = {}
         self._joined: dict[TopicPartition, Offset] = {}
+        self.under_way: tuple[OpenStep, Future[StepOutput]] | None = None
+        """The step that runs in another thread."""
         self._pending = Pending(bound.inputs)
         self._ends: dict[InputPartition, Offset] = {}
         self.rewind()
@@ -101,6 +87,12 @@ class RunningTask:
         return self._pending.rows
 
     @property
+    def full(self) -> bool:
+        """Whether so much waits for steps of a bounded size that no more should be read."""
+        bound = self.bound.stage.most_rows
+        return bound is not None and self.rows >= AHEAD * bound
+
+    @property
     def bytes(self) -> int:
         """Their size."""
         return self._pending.bytes
@@ -112,6 +104,7 @@ class RunningTask:
 
     def rewind(self) -> dict[TopicPartition, Offset]:
         """Forget what was read after the last committed step; return where to continue."""
+        self.cancel()
         self._joined = {}
         self._ends = {} if self.owned.last is None else ends(self.owned.last)
         self._pending.clear()
@@ -211,37 +204,75 @@ class RunningTask:
     ) -> ClosedStep:
         """Run the circuit over the pending rows: at most `most` of them, but at least one record of each input partition. On
         an exception nothing is staged, and the overlay is dropped."""
-        last = pipeline.last(self.owned)
-        # What is not due yet in the app is not due in its shadow either.
-        clock = next_clock(last, now if self.bound.until is None else min(now, self.bound.until.clock))
         if self.moving:
-            return self._move(pipeline, owner, clock, tables, rereader, most)
+            return self._move(pipeline, owner, self._clock(pipeline, now), tables, rereader, most)
+        step = self.open(pipeline, now, tables, most)
+        ran: Future[StepOutput] = Future()
+        ran.set_result(self.run(step))
+        return self.finish(pipeline, owner, tables, step, ran)
+
+    def open(self, pipeline: Pipeline, now: Millis, tables: Tables, most: int) -> OpenStep:
+        """Fix the input of the next step, which is then run and finished."""
         slices = []
-        taken, rows = self._pending.take(most)
+        bound = self.bound.stage.most_rows
+        taken, rows = self._pending.take(most if bound is None else min(most, bound))
         for i in self.bound.inputs:
             if len(records := taken[i.place]):
                 slices.append(Slice(i.input.id, i.place.topic, i.place.partition, records))
                 self._ends[i.partition] = Offset(records.offsets[-1] + 1)
         new = {p: at for p, at in self._joining.items() if p not in self._ends}
-        self._ends |= {**tables.positions(self.bound), **new}
-        overlay = Overlay(pipeline.top(self.owned))
-        result = self.circuit.run(StepInput(clock, slices, tables.seen(self.bound)), overlay)
+        self._ends |= new
+        given = StepInput(self._clock(pipeline, now), slices, tables.seen(self.bound), Cancellation())
+        return OpenStep(given, Overlay(pipeline.top(self.owned)), rows, new)
+
+    def run(self, step: OpenStep) -> StepOutput:
+        """Run the circuit. It has a thread of its own where it may wait for others. Raises CancelledError after `cancel`."""
+        return self.circuit.run(step.given, step.overlay)
+
+    def finish(
+        self, pipeline: Pipeline, owner: OwnerId, tables: Tables, step: OpenStep, ran: Future[StepOutput]
+    ) -> ClosedStep:
+        """The step has run; until now it may have seen the broadcast tables. Raises what it has raised."""
+        result = ran.result()
+        # The step before it may have committed while it ran.
+        step.overlay.below = pipeline.top(self.owned)
+        self._ends |= tables.positions(self.bound)
         self.wake_at = result.wake_at
-        step = close_step(
+        closed = close_step(
             self.owned,
             owner,
-            last,
+            pipeline.last(self.owned),
             self._ends,
-            clock,
+            Millis(step.given.clock),
             outputs_of(result.emitted),
-            overlay,
-            rows=sum(map(len, taken.values())),
+            step.overlay,
+            rows=sum(len(s.records) for s in step.given.slices),
             dead=result.dead,
             skipped=result.skipped,
         )
-        step.rows, step.late = rows, result.late
-        self._joined |= {i.place: new[i.partition] for i in self.bound.inputs if i.partition in new}
-        return step
+        closed.rows, closed.late = step.rows, result.late
+        self._joined |= {i.place: step.joining[i.partition] for i in self.bound.inputs if i.partition in step.joining}
+        return closed
+
+    def cancel(self) -> None:
+        """End the step that is under way in another thread, if there is one: nothing comes of it."""
+        if self.under_way is not None:
+            step, result = self.under_way
+            assert step.given.cancellation is not None
+            step.given.cancellation.cancel()
+            wait([result])
+            self.under_way = None
+
+    def end(self) -> None:
+        """The task leaves this worker."""
+        self.cancel()
+        self.circuit.close()
+
+    def _clock(self, pipeline: Pipeline, now: Millis) -> Millis:
+        # What is not due yet in the app is not due in its shadow either.
+        return next_clock(
+            pipeline.last(self.owned), now if self.bound.until is None else min(now, self.bound.until.clock)
+        )
 
     def _move(
         self, pipeline: Pipeline, owner: OwnerId, clock: Millis, tables: Tables, rereader: Rereader, most: int
@@ -307,43 +338,3 @@ class RunningTask:
                 where=f"task {self.owned.task.id}",
                 hint="did the cluster lose committed data?",
             )
-
-
-def moving_of(move: Move, ends: Mapping[InputPartition, Offset], taken: ShadowChunk | None = None) -> Moving:
-    """For the circuit: what a moving step does, for a task that has read up to `ends`."""
-    reached = {(r.partition.place.topic, r.partition.partition): r.end for r in move.again}
-    return Moving(move.since, reached, whole=all(r.end == ends[r.partition] for r in move.again), taken=taken)
-
-
-def check_sizes(step: ClosedStep, limits: Mapping[str, int]) -> None:
-    """No record is larger than its topic accepts. Raises UserCodeError: the broker would refuse the whole transaction."""
-    for writes in step.writes:
-        _check_size(step, writes, limits[writes.topic], "record", lambda key: key)
-    for writes in step.owned.task.recovery.logs(step):
-        _check_size(step, writes, limits[writes.topic], "key's state", lambda key: decode_key(key)[2])
-
-
-def _check_size(step: ClosedStep, writes: Writes, limit: int, what: str, in_words: Callable[[bytes], object]) -> None:
-    sizes = [len(v or b"") + len(k or b"") for k, v in zip(writes.keys, writes.values, strict=True)]
-    if not sizes or (largest := max(sizes)) <= limit - OVERHEAD:
-        return
-    key = writes.keys[sizes.index(largest)]
-    read = ", ".join(map(str, step.record.division))
-    where = [f"task {step.owned.task.id}", f"step {step.record.step}, which reads {read}"]
-    raise UserCodeError(
-        f"a {what} of {largest:,} bytes does not fit into topic {writes.topic!r}: its max.message.bytes, {limit:,}, is "
-        "for key, value and headers together",
-        where=", ".join(where if key is None else [*where, f"key {str(in_words(key))[:80]}"]),
-        hint=f"make the {what} smaller, or raise the topic's max.message.bytes; then start again",
-    )
-
-
-def outputs_of(emitted: Sequence[Emitted]) -> list[Output]:
-    """A circuit's emissions as writes."""
-    return [
-        Output(
-            e.output,
-            Writes(e.topic, e.partitions, e.keys, e.values, e.timestamps, e.headers, bundles=e.bundles),
-        )
-        for e in emitted
-    ]

@@ -18,9 +18,10 @@ import msgspec
 
 from falkirk.cadence import Cadence
 from falkirk.checkpoint.ids import address, cluster_of
-from falkirk.connectors.kafka.config import logger
-from falkirk.connectors.kafka.pending_answer import PendingAnswer
-from falkirk.connectors.kafka.topics import TopicInfo, Topics
+from falkirk.connectors.kafka.admin.described import TopicInfo
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import logger
+from falkirk.connectors.kafka.client.pending_answer import PendingAnswer
 from falkirk.errors import OutgrownError, UnreachableError
 from falkirk.runtime.layout.compatibility import check_alone, check_topics
 from falkirk.runtime.layout.layout import LayoutRecord

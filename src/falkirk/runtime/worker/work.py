@@ -9,9 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 from falkirk.checkpoint.tasks import Owned, Phase, ends
-from falkirk.connectors.kafka.config import logger
-from falkirk.connectors.kafka.control import ControlTopic
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.control import ControlTopic
+from falkirk.connectors.kafka.client.config import logger
 from falkirk.errors import OutgrownError
 from falkirk.runtime.app.app import App, prepare
 from falkirk.runtime.host.identity import hold, identity
@@ -23,7 +23,7 @@ from falkirk.runtime.messages.protocol import REBUILDING, WAITING, Report, TaskR
 from falkirk.runtime.messages.stats import Stats
 from falkirk.runtime.observe.traces import traces_of
 from falkirk.runtime.worker.task import RunningTask
-from falkirk.runtime.worker.worker import Worker, owner_of
+from falkirk.runtime.worker.worker import Worker
 from falkirk.state.rocks import RocksStore
 from falkirk.wording import counted
 
@@ -47,7 +47,7 @@ def work(
     who = identity(Path(settings.state_dir), app.name, slot)
     with (
         hold(who.folder / "lock", f"worker {slot} of app {app.name!r}", patience=PATIENCE),
-        closing(traces_of(app.name, owner_of(app, who), settings)) as traces,
+        closing(traces_of(app.name, who.owner(app.group), settings)) as traces,
     ):
         while True:
             worker = Worker(app, settings, who, topics, traces)
@@ -148,6 +148,9 @@ class Reporter:
             tuple(marks.get(i.place, at[i.partition]) for i in inputs),
             skipped=stats.skipped[name],
             late=stats.late[name],
+            calls={name: counts for name, counts in task.circuit.calls().items() if any(counts)},
+            hot=dict(task.circuit.hot_keys()),
+            watermarks=dict(task.circuit.watermarks()),
             answers=upkeep.answered,
             copied=upkeep.copied,
             done=task.rebuilt[0] if rebuilds else 0,

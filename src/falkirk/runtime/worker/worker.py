@@ -1,8 +1,8 @@
 """A worker: the loop that reads, runs steps and hands them to the committer.
 
-    group ──assigned──▶ name ──▶ recover ──▶ running ──revoked──▶ commit, last version, released
-                                               │ ▲
-                       read ──▶ close a step ──┘ └── settle: applied, or rewound
+    group ──▶ core ──▶ performer ──▶ tasks run, commit, leave        `falkirk.checkpoint.worker` decides
+                                       │
+                       read ──▶ close a step ──▶ staged
 
 While step n commits in the committer's thread, this thread reads and runs step n+1.
 """
@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from functools import partial
 
-from falkirk.checkpoint.ids import Millis, Offset, OwnerId, TaskId, TopicPartition
-from falkirk.checkpoint.pipeline import Pipeline
+from falkirk.checkpoint.ids import Millis, Offset, TaskId, TopicPartition
 from falkirk.checkpoint.ports import Why
 from falkirk.checkpoint.tasks import ClosedStep, Owned, next_step
 from falkirk.checkpoint.transaction import Fate
-from falkirk.connectors.kafka.config import logger
-from falkirk.connectors.kafka.group import Membership
-from falkirk.connectors.kafka.log import KafkaLog
-from falkirk.connectors.kafka.orphans import Orphans
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.checkpoint.worker.core import WorkerCore
+from falkirk.checkpoint.worker.instructions import Commit
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import logger
+from falkirk.connectors.kafka.group.group import Membership
+from falkirk.connectors.kafka.group.orphans import Orphans
+from falkirk.connectors.kafka.transactions.log import KafkaLog
 from falkirk.errors import ClockError, FalkirkError, OutgrownError
 from falkirk.runtime.app.app import App
 from falkirk.runtime.app.backfill_state import look
@@ -34,21 +35,21 @@ from falkirk.runtime.messages.protocol import Request
 from falkirk.runtime.messages.requests import RequestListener
 from falkirk.runtime.messages.stats import Stats
 from falkirk.runtime.observe.traces import SILENT, Traces
-from falkirk.runtime.worker.aborts import Aborts
-from falkirk.runtime.worker.assignment import Assignment
+from falkirk.runtime.worker.calling import CallingSteps
 from falkirk.runtime.worker.committer import Committer
-from falkirk.runtime.worker.inputs import Inputs
 from falkirk.runtime.worker.maintenance import Maintenance
-from falkirk.runtime.worker.pacing import Pacer
+from falkirk.runtime.worker.pacing import pacer_of, poll_wait
+from falkirk.runtime.worker.performer import Performer
 from falkirk.runtime.worker.publisher import Publisher
+from falkirk.runtime.worker.reading.inputs import Inputs
 from falkirk.runtime.worker.run_queue import RunQueue
+from falkirk.runtime.worker.running import RunningTasks
+from falkirk.runtime.worker.sizes import check_sizes
 from falkirk.runtime.worker.stores import TaskStores, memory_of
 from falkirk.runtime.worker.takeovers import TakeOvers
-from falkirk.runtime.worker.task import RunningTask, check_sizes
+from falkirk.runtime.worker.task import RunningTask
 from falkirk.runtime.worker.topic_watch import topic_watches
 
-IDLE_WAIT = 0.01
-"""Seconds that one poll for input waits: all other work is done between two polls."""
 UPKEEP_S = 0.05
 """Seconds between two looks at what is due for maintenance: each goes through all tasks."""
 
@@ -60,16 +61,14 @@ class Worker:
         self, app: App, settings: Settings, identity: Identity, topics: Topics, traces: Traces = SILENT
     ) -> None:
         self.app, self.settings, self.topics, self.traces = app, settings, topics, traces
-        self.owner = owner_of(app, identity)
-        self.pipeline = Pipeline()
+        self.owner = identity.owner(app.group)
+        self.core = WorkerCore(traces.owned)
         self._queue = RunQueue()
         self.pacer = pacer_of(app)
-        self._aborts = Aborts()
+        self._calling = CallingSteps()
         self.member = False
         """Whether the group has given it tasks, or none."""
-        self._commit: tuple[list[ClosedStep], Future[list[Fate]]] | None = None
-        self._first_row = 0.0
-        self._commit_began = self._upkeep_at = 0.0
+        self._first_row = self._upkeep_at = 0.0
         self.stats = Stats()
 
         cluster = settings.cluster()
@@ -105,23 +104,16 @@ class Worker:
         """Why it left before it was told to."""
         self._ear = RequestListener(cluster, app.control)
         self._time = timekeeper(cluster, app.control, self.owner, settings.clock_bound_ms)
-        self._assignment = Assignment(
-            app,
-            self.owner,
-            topics,
-            self._time,
-            self.pipeline,
-            self._queue,
-            self._inputs,
-            self.maintenance,
-            self._committer,
-            TakeOvers(app, settings, self._committer, self._stores, traces),
+        self._running = RunningTasks(
+            app, self.owner, topics, self._time, self.core.pipeline, self._queue, self._inputs, self.maintenance
         )
+        self._take_overs = TakeOvers(app, settings, self._committer, self._stores, traces)
+        self._performer = Performer(self.core, self._committer, self._take_overs, self._running, self._decided, traces)
 
     @property
     def tasks(self) -> dict[int, RunningTask]:
         """The tasks that run, by their partitions of the steps topic."""
-        return self._assignment.running
+        return self._running.by_partition
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
@@ -147,9 +139,10 @@ class Worker:
             self.leave()
         except FalkirkError:
             # What ran before the error is good: let it commit, so that only the failed step is run again.
-            self._settle(wait=True)
+            self._performer.wait()
             raise
         finally:
+            self._running.end()
             self._ear.close()
             self._time.close()
             self._inputs.close()
@@ -158,9 +151,8 @@ class Worker:
         """One round: the group, the recoveries, the input, the commit."""
         self._membership.poll()
         self._orphans.tick()
-        if self._time.now() is not None:
-            self._assignment.take_over()
-        self._settle(wait=False)
+        self._perform()
+        self._stage_answered()
         asked = self._ear.heard()
         wait = self._wait()
         if asked is not None and asked.pause is not None:
@@ -169,11 +161,10 @@ class Worker:
         else:
             drained = self._read(wait)
             # No step is opened before the requests are known: a pause may stand.
-            if asked is not None and not self.pipeline.staged and not self._aborts.waiting():
+            if asked is not None and not self.core.pipeline.staged and not self.core.aborts.waiting():
                 self._close_steps(drained)
-        if not self._aborts.waiting():
-            self._start_commit()
-        if self._commit is None:
+        self._perform()
+        if self._performer.idle:
             self._committer.idle()
         if (now := time.monotonic()) - self._upkeep_at >= UPKEEP_S:
             self._upkeep_at = now
@@ -182,12 +173,12 @@ class Worker:
         for vigil in self._vigils:
             vigil.tick(0 in self.tasks, asked.layout if asked is not None else 0)
 
+    def _perform(self) -> None:
+        """Do what the core says. No task is taken over while the clock is off."""
+        self._performer.perform(take_over=self._time.now() is not None)
+
     def _wait(self) -> float:
-        """Seconds that a poll for input waits. While a staged step waits for a commit, a poll is short compared with the
-        commit's time so far: so it ends soon after the commit, and a long commit does not keep a core busy."""
-        if not self.pipeline.staged or self._commit is None:
-            return IDLE_WAIT
-        return min(IDLE_WAIT, max(0.001, (time.monotonic() - self._commit_began) / 20))
+        return poll_wait(self.core.pipeline.staged, self._performer.committing())
 
     def leave(self) -> None:
         """Hand the tasks over: commit their last steps, make a version of each, write `released`. Copies of the versions get
@@ -200,7 +191,7 @@ class Worker:
     def paused(self) -> Request | None:
         """Who has paused the app; None if nobody has, or a step is still in progress."""
         asked = self._ear.heard()
-        quiet = self._commit is None and not self.pipeline.staged
+        quiet = self._performer.idle and not self.core.pipeline.staged and not self._calling.any()
         return asked.pause if asked is not None and quiet else None
 
     def ahead_ms(self) -> int | None:
@@ -209,12 +200,12 @@ class Worker:
 
     def waits(self) -> str:
         """What its transactions and take-overs wait for, and since when; "" if nothing is unusual."""
-        parts = (self._aborts, self._delivery, self._files, self._assignment.take_overs)
+        parts = (self.core.aborts, self._delivery, self._files, self._take_overs)
         return "; ".join(filter(None, (part.waits() for part in parts)))
 
     def recovering(self) -> list[Owned]:
         """The tasks that are being taken over."""
-        return list(self._assignment.take_overs.under_way.values())
+        return [owned for p, owned in self.core.owned.items() if p not in self.tasks]
 
     def marks(self, task: RunningTask) -> dict[TopicPartition, Offset]:
         """Where the task's inputs end, as far as this worker knows."""
@@ -251,10 +242,9 @@ class Worker:
             size=sum(t.bytes for t in pending),
             age=time.monotonic() - self._first_row,
             drained=drained,
-            committing=None if self._commit is None else time.monotonic() - self._commit_began,
+            committing=self._performer.committing(),
         )
-        began = time.monotonic()
-        share = self.pacer.share(rows)
+        began, share = time.monotonic(), self.pacer.share(rows)
         for task in dict.fromkeys([*due, *(t for t in pending if close and t.rows)]):
             self._run_step(task, now, began, share)
         if close:
@@ -264,86 +254,59 @@ class Worker:
                 self._first_row = time.monotonic()
 
     def _run_step(self, task: RunningTask, now: Millis, closed: float, share: float) -> None:
-        began = time.monotonic()
+        began, tables, again = time.monotonic(), self._inputs.tables, self._inputs.again
         most = self.pacer.most if task.moving else max(1, int(share * task.rows))
+        if task.bound.stage.calls_others and not task.moving:
+            self._calling.begin(task, task.open(self.core.pipeline, now, tables, most))
+            self._queue.changed(task)
+            return
+        self._stage(task, closed, began, partial(task.close, self.core.pipeline, self.owner, now, tables, again, most))
+
+    def _stage(self, task: RunningTask, closed: float, began: float, close: Callable[[], ClosedStep]) -> None:
         try:
-            step = task.close(self.pipeline, self.owner, now, self._inputs.tables, self._inputs.again, most)
+            step = close()
             check_sizes(step, self.app.limits)
         except Exception as error:
-            self.traces.failed(task.owned, next_step(self.pipeline.last(task.owned)), began, error)
+            self.traces.failed(task.owned, next_step(self.core.pipeline.last(task.owned)), began, error)
             raise
         self._queue.changed(task)
-        self.pipeline.stage(step)
+        self.core.pipeline.stage(step)
         self.traces.ran(step, self._first_row, closed, began)
 
-    def _start_commit(self) -> None:
-        if self.pipeline.staged and self._commit is None:
-            steps = self.pipeline.begin()
-            self._commit, self._commit_began = (steps, self._committer.commit(steps)), time.monotonic()
-            self.traces.committing(*self._commit)
+    def _stage_answered(self) -> None:
+        """Stage the steps that have the answers for which they waited."""
+        for task, step, result, began in self._calling.ended():
+            finish = partial(task.finish, self.core.pipeline, self.owner, self._inputs.tables, step, result)
+            self._stage(task, began, began, finish)
 
-    def _settle(self, *, wait: bool) -> None:
-        """Process the outcome of the last transaction."""
-        if self._commit is None or not (wait or self._commit[1].done()):
-            return
-        (steps, future), self._commit = self._commit, None
-        fates = future.result()
-        took = time.monotonic() - self._commit_began
-        self.stats.commits.add(took)
-        self._learn(steps, fates, took)
-        for step in (s for s, fate in zip(steps, fates, strict=True) if fate is Fate.COMMITTED):
-            self.stats.committed(step.record, step.late)
-        rewound = self.pipeline.settle(steps, fates)
-        self.maintenance.committed([s for s, fate in zip(steps, fates, strict=True) if fate is Fate.COMMITTED])
-        for owned in rewound:
-            self._assignment.rewind(owned)
-        self._assignment.drop_lost()
-
-    def _learn(self, steps: list[ClosedStep], fates: list[Fate], took: float) -> None:
-        """Set the next transaction's size and time by the outcome of the last. Raises ClusterError if none can commit."""
-        rows = sum(step.rows for step in steps)
-        if Fate.COMMITTED in fates:
+    def _decided(self, commit: Commit, fates: Sequence[Fate], took: float) -> None:
+        """The transaction of some steps has ended: learn the next one's size and time from it."""
+        steps, rows = commit.steps, sum(step.rows for step in commit.steps)
+        committed = [step for step, fate in zip(steps, fates, strict=True) if fate is Fate.COMMITTED]
+        if committed:
             self.pacer.committed(took, rows)
-            self._aborts.committed(steps)
-        elif aborted := [step for step, fate in zip(steps, fates, strict=True) if fate is Fate.ABORTED]:
-            if any(step.failed is not None and step.failed.why is Why.SLOW for step in aborted):
-                self.pacer.slow(rows)
-            self._aborts.aborted(aborted)
+        elif any(step.failed is not None and step.failed.why is Why.SLOW for step in steps):
+            self.pacer.slow(rows)
+        self.stats.commits.add(took)
+        for step in committed:
+            self.stats.committed(step.record, step.late)
+        self.maintenance.committed(committed)
 
     # -- what the group says -------------------------------------------------------------------------------------------
 
     def _on_assigned(self, partitions: Sequence[int]) -> None:
         logger.debug("assigned %s", sorted(partitions))
         self.member = True
-        self._assignment.assign(partitions)
+        # Partitions beyond its own tasks belong to a newer flow: not to this worker, which soon learns of it (`TopicWatch`).
+        self.core.assign(self.app.tasks[p].task for p in partitions if p < len(self.app.tasks))
 
     def _on_revoked(self, partitions: Sequence[int]) -> None:
         """Commit what is staged, then release the tasks."""
-        self._assignment.withdraw(partitions)
-        self._settle(wait=True)
-        self._start_commit()
-        self._settle(wait=True)
-        self._assignment.release(partitions)
+        self.core.revoke(partitions)
+        self._performer.depart()
 
     def _on_lost(self, partitions: Sequence[int]) -> None:
         """The session ended: others own the tasks now, or will."""
         logger.warning("lost tasks %s", sorted(partitions))
-        self._assignment.withdraw(partitions)
-        self._settle(wait=True)
-        for p in partitions:
-            self._assignment.drop(p)
-
-
-def owner_of(app: App, identity: Identity) -> OwnerId:
-    """A worker's transactional id."""
-    return OwnerId(f"{app.group}.{identity.name}")
-
-
-def pacer_of(app: App) -> Pacer:
-    """The tightest bounds of all regimes: the stages of a worker step together, in one transaction."""
-    regimes = [stage.regime for stage in app.plan.stages]
-    return Pacer(
-        min(r.step.total_seconds() for r in regimes),
-        min(r.max_rows for r in regimes),
-        min(r.max_bytes for r in regimes),
-    )
+        self.core.revoke(partitions, clean=False)
+        self._performer.depart()

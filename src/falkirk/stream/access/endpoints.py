@@ -30,10 +30,10 @@ from falkirk.stream.dataflow.packing import is_mark, unpacked
 from falkirk.stream.dataflow.records import Message
 from falkirk.stream.definition.pattern import Pattern, Topics
 from falkirk.stream.formats import Format, Json, Key, Raw
-from falkirk.stream.operators.sink import Sink
-from falkirk.stream.operators.sink_changes import record_schema
-from falkirk.stream.operators.source import Source
-from falkirk.stream.operators.table import TableSource
+from falkirk.stream.operators.sinks.sink import Sink
+from falkirk.stream.operators.sinks.sink_changes import record_schema
+from falkirk.stream.operators.sources.source import Source
+from falkirk.stream.operators.sources.table import TableSource
 from falkirk.stream.stages.plan import Plan
 from falkirk.stream.stages.stage import PhysicalStage
 
@@ -107,7 +107,7 @@ class View:
 
     def _keys(self, keys: list[bytes | None]) -> tuple[Sequence[Any], dict[int, str]]:
         """Keys as they are read, and why some cannot be: those as they are."""
-        if self.key is None:
+        if self.key is None or not self.key.columns:
             return keys, {}
         decoded = self.key.decode(keys, self.schema)
         bad, rows = dict(decoded.bad), decoded.frame.iter_rows()

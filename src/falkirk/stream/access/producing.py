@@ -18,8 +18,8 @@ from falkirk.state.shards import murmur2_of
 from falkirk.stream.dataflow.records import Headers
 from falkirk.stream.definition.pattern import reads
 from falkirk.stream.formats import Format, Registering
-from falkirk.stream.operators.source import Source
-from falkirk.stream.operators.table import TableSource
+from falkirk.stream.operators.sources.source import Source
+from falkirk.stream.operators.sources.table import TableSource
 from falkirk.stream.stages.plan import Plan
 from falkirk.stream.stages.stage import PhysicalStage
 

@@ -19,9 +19,10 @@ from obstore.store import ObjectStore
 from falkirk.blame import did_you_mean
 from falkirk.errors import ConfigError, StateError
 from falkirk.state.checkpoints import CheckpointStore
-from falkirk.state.codec import decode_keys, decode_values, encode_key, encode_keys, prefix_end
+from falkirk.state.codec import decode_keys, decode_leading, decode_values, encode_key, encode_keys, prefix_end
 from falkirk.state.engine import MIB, Engine, Memory
-from falkirk.state.indexed import BLOCK, block_key, block_of, blocks_of
+from falkirk.state.entries import unpacked
+from falkirk.state.indexed import ORDER, entries_in, entries_of, has_many
 from falkirk.state.objects import incarnations, tasks_of
 from falkirk.state.remote import RemoteVersion
 from falkirk.state.schema import difference, lines, moved, rebuilt
@@ -55,7 +56,9 @@ class Table:
     parts: bool
     """Whether the values are parts of aggregates, `name.part`."""
     indexed: bool = False
-    """Whether a key has many rows, in blocks (`falkirk.state.indexed`)."""
+    """Whether a key has many rows (`falkirk.state.indexed`)."""
+    ordered: bool = False
+    """Whether a key has many rows, each under bytes that put them in order."""
     earlier: tuple[int, ...] = ()
     """The first tables of earlier versions of the operator, which have a mark when nothing is left in them to be moved."""
 
@@ -99,7 +102,7 @@ class Table:
         """Rows: columns of the key, then those of the value. Raises StateError if they are not the table's."""
         if self.indexed:
             return self._rows(pairs)
-        keys = decode_keys(self.keys, [key for key, _ in pairs])
+        keys = (decode_leading if self.ordered else decode_keys)(self.keys, [key for key, _ in pairs])
         return keys.hstack(decode_values(self.values, [value for _, value in pairs]).select(list(self.shown)))
 
     def prefixes(self) -> list[bytes]:
@@ -111,20 +114,22 @@ class Table:
         rows = key[[0] * SHARDS].rechunk()
         columns = rows.get_columns()
         if self.indexed:
-            columns.append(pl.Series([0]).new_from_index(0, SHARDS))
+            columns.append(pl.Series([b""]).new_from_index(0, SHARDS))
         return encode_keys(self.number, np.arange(SHARDS), columns)
 
-    def others(self, pair: Pair) -> list[bytes]:
-        """The keys of an index's other blocks, given its head."""
-        return [block_key(pair[0], n) for n in range(1, blocks_of(pair[1]))] if self.indexed else []
+    def others(self, pair: Pair) -> tuple[bytes, bytes] | None:
+        """Where the other rows of a key are, from and to, given its head; None: there are none."""
+        return entries_of(pair[0]) if self.indexed and has_many(pair[1]) else None
 
     def _rows(self, pairs: Sequence[Pair]) -> pl.DataFrame:
-        """The rows of blocks."""
-        keys = decode_keys(pl.Schema({**self.keys, BLOCK: pl.Int64()}), [key for key, _ in pairs])
-        found = [(i, row, weight) for i, (_, value) in enumerate(pairs) for row, (weight, _) in block_of(value).items()]
-        values = decode_values(self.values, [row for _, row, _ in found])
-        counts = pl.Series(COUNT, [weight for _, _, weight in found], dtype=pl.Int64)
-        places = pl.Series([i for i, _, _ in found], dtype=pl.UInt32)
+        """The rows of heads, which have some, and of entries."""
+        keys = decode_keys(pl.Schema({**self.keys, ORDER: pl.Binary()}), [key for key, _ in pairs])
+        heads = keys[ORDER].bin.size() == 0
+        parts = [entries_in(value) if head else value for (_, value), head in zip(pairs, heads, strict=True)]
+        found, part = unpacked(parts)
+        values = decode_values(self.values, found.packed)
+        counts = pl.Series(COUNT, found.weights, dtype=pl.Int64)
+        places = pl.Series(part, dtype=pl.UInt32)
         return keys.select(list(self.keys))[places].hstack(values.with_columns(counts).select(list(self.shown)))
 
 
@@ -146,6 +151,7 @@ def table_of(plan: Plan, name: str) -> Table:
         values=tables[table],
         parts=operator.keeps_result,
         indexed=operator.indexed,
+        ordered=operator.ordered,
         earlier=_earlier(stage.state_schema, name),
     )
 

@@ -13,10 +13,13 @@ from falkirk.stream.aggregates.flags import all_ as all  # noqa: A004
 from falkirk.stream.aggregates.flags import any_ as any  # noqa: A004
 from falkirk.stream.aggregates.lists import collect
 from falkirk.stream.aggregates.ordered import first, last
+from falkirk.stream.aggregates.positions import dense_rank, lag, lead, rank, row_number
+from falkirk.stream.aggregates.sketches import approx_n_unique, approx_quantile
 from falkirk.stream.aggregates.spread import std, var
 from falkirk.stream.aggregates.user import Aggregate
 
 __all__ = [
-    "Aggregate", "AggregateLike", "Bound", "all", "any", "collect", "first", "last", "len", "max", "mean", "min", "n_unique",
-    "new", "old", "std", "sum", "var",
+    "Aggregate", "AggregateLike", "Bound", "all", "any", "approx_n_unique", "approx_quantile", "collect", "dense_rank",
+    "first", "lag", "last", "lead", "len", "max", "mean", "min", "n_unique", "new", "old", "rank", "row_number", "std",
+    "sum", "var",
 ]  # fmt: skip

@@ -4,6 +4,7 @@
     result = f(state)
 
     merge(merge(s, partial(a)), partial(b)) = merge(s, partial(a ++ b))      so the division does not matter
+    united(merge(s, partial(a)), merge(t, partial(b))) = merge(united(s, t), partial(a ++ b))      for groups that become one
 
 Where the input is not append-only, rows have weights of +1 or −1, and partial(−rows) takes back partial(rows).
 Everything is a column operation: one pass over the rows, one over the groups.
@@ -98,11 +99,25 @@ class Bound(ABC):
     def result(self, frame: pl.DataFrame) -> pl.Expr | pl.Series:
         """The output, from a frame of states. Raises GroupError."""
 
+    @property
+    def unites(self) -> bool:
+        """Whether the states of two groups can become one, without their rows."""
+        return True
+
+    def united(self, frame: pl.DataFrame) -> Mapping[str, pl.Expr | pl.Series]:
+        """By part: one state, from a frame of the states of two groups. Those of the second are named as partials. No row is
+        ever taken back. Raises GroupError."""
+        return self.merge(frame)
+
     def append_only(self) -> Bound:
         """The same aggregate of rows that are never taken back."""
         bound = copy(self)
         bound.retract = False
         return bound
+
+    def in_one_row(self) -> Bound:
+        """The same aggregate of rows that are never taken back, with its whole state in the row of its group."""
+        return self.append_only()
 
     def argument(self, name: str = "x") -> pl.Expr:
         """An argument's column among the rows of a group."""

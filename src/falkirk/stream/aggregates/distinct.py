@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
+import msgspec
 import polars as pl
 
-from falkirk.state.codec import check_key_type
+from falkirk.state.codec import check_key_type, encode_values
 from falkirk.stream.aggregates.arguments import Argument, checked_argument, in_state, physical
 from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context, new, old
 from falkirk.stream.aggregates.builtin import add
 from falkirk.stream.aggregates.values import Counted, OfValues
 from falkirk.stream.definition.expressions import IntoExpr
+
+_pack = msgspec.msgpack.encode
+_unpack = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,9 @@ class BoundNUnique(OfValues):
     def append_only(self) -> Bound:
         return ListedNUnique(self.context, self.x)
 
+    def in_one_row(self) -> Bound:
+        return PackedNUnique(self.context, self.x)
+
 
 class ListedNUnique(Bound):
     """In a batch there are no tables: the values of a group are a list."""
@@ -90,6 +98,44 @@ class ListedNUnique(Bound):
 
     def result(self, frame: pl.DataFrame) -> pl.Expr:
         return self.state("values").list.len().cast(pl.Int64)
+
+
+class PackedNUnique(Bound):
+    """In the state of sessions there is one row for each group: its values are packed, as a sorted set."""
+
+    returns = pl.Int64()
+    folds = False
+    parts: Mapping[str, pl.DataType] = {"values": pl.Binary()}
+
+    def __init__(self, context: Context, x: Argument) -> None:
+        super().__init__(context, arguments={"x": x.expr}, words=f"n_unique of {x.dtype}")
+        self.dtype = x.dtype
+        self.schema = pl.Schema({"x": physical(x.dtype)})
+
+    def argument(self, name: str = "x") -> pl.Expr:
+        column = in_state(super().argument(name), self.dtype)
+        # Equal values have equal bytes: −0.0 is 0.0, and all NaNs are the same.
+        return (column + 0.0).fill_nan(float("nan")).cast(self.dtype) if self.dtype.is_float() else column
+
+    def partial(self, weight: pl.Expr | None) -> Mapping[str, pl.Expr]:
+        return {"values": self.argument().unique(maintain_order=True)}
+
+    def merge(self, frame: pl.DataFrame) -> Mapping[str, pl.Series]:
+        lists = frame[new(self.name, "values")]
+        each = iter(encode_values(self.schema, lists.explode().alias("x").to_frame()))
+        return self._packed([{*islice(each, size)} for size in lists.list.len()], frame)
+
+    def united(self, frame: pl.DataFrame) -> Mapping[str, pl.Series]:
+        return self._packed([{*_unpack(other)} for other in frame[new(self.name, "values")]], frame)
+
+    def _packed(self, values: list[set[bytes]], frame: pl.DataFrame) -> Mapping[str, pl.Series]:
+        before = frame[old(self.name, "values")]
+        sets = [came.union(_unpack(state) if state else ()) for came, state in zip(values, before, strict=True)]
+        return {"values": pl.Series([_pack(sorted(each)) for each in sets], dtype=pl.Binary)}
+
+    def result(self, frame: pl.DataFrame) -> pl.Series:
+        states = frame[old(self.name, "values")]
+        return pl.Series([len(_unpack(state)) if state else 0 for state in states], dtype=pl.Int64)
 
 
 def n_unique(of: IntoExpr) -> NUnique:

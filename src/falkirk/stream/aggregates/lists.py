@@ -70,10 +70,19 @@ class BoundCollect(Bound):
 
     def merge(self, frame: pl.DataFrame) -> Mapping[str, pl.Expr | pl.Series]:
         moves = [self._moves(frame, "add", 1), *([self._moves(frame, "retract", -1)] if self.retract else [])]
-        kept = self._decoded(frame[old(self.name, "values")]).with_columns(weight=pl.lit(1, pl.Int64))
+        return self._summed([self._kept(frame[old(self.name, "values")]), *moves], frame.height)
+
+    def united(self, frame: pl.DataFrame) -> Mapping[str, pl.Expr | pl.Series]:
+        return self._summed([self._kept(frame[f(self.name, "values")]) for f in (old, new)], frame.height)
+
+    def _kept(self, states: pl.Series) -> pl.DataFrame:
+        return self._decoded(states).with_columns(weight=pl.lit(1, pl.Int64))
+
+    def _summed(self, weighted: list[pl.DataFrame], groups: int) -> Mapping[str, pl.Series]:
+        """The state from values with weights, by number of the group."""
         columns = ["group", *self.schema]
         values = (
-            pl.concat([kept, *moves])
+            pl.concat(weighted)
             .group_by(columns, maintain_order=True)
             .agg(pl.col("weight").sum())
             .sort(columns, nulls_last=False, maintain_order=True)
@@ -82,7 +91,7 @@ class BoundCollect(Bound):
         values = values[np.repeat(np.arange(values.height), values["weight"].to_numpy())]
         rows = pl.Series("row", encode_values(self.schema, values.select(*self.schema)), dtype=pl.Binary)
         coded = pl.DataFrame([values["group"], rows])
-        lists = _by_group(coded, "row", frame.height).to_list()
+        lists = _by_group(coded, "row", groups).to_list()
         return {"values": pl.Series([_pack(each) for each in lists], dtype=pl.Binary)}
 
     def result(self, frame: pl.DataFrame) -> pl.Series:

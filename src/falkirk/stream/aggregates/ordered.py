@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import polars as pl
 
@@ -37,6 +38,8 @@ class Ordered(AggregateLike):
 
 
 class BoundOrdered(BoundBest):
+    part_of: ClassVar[Mapping[str, str]] = {"by": "by", "x": "x"}
+
     def __init__(self, context: Context, kind: str, x: Argument, by: Argument) -> None:
         super().__init__(context, arguments={"x": x.expr, "by": by.expr}, words=f"{kind} of {x.dtype} by {by.dtype}")
         self.descending, self.dtype, self.by = kind == "last", x.dtype, by.dtype

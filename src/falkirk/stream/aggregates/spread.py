@@ -143,6 +143,19 @@ class BoundFloatSpread(_BoundSpread):
             "sum": pl.Series(sums, dtype=pl.Binary), "squares": pl.Series(squares, dtype=pl.Binary),
         }  # fmt: skip
 
+    def united(self, frame: pl.DataFrame) -> Mapping[str, pl.Expr | pl.Series]:
+        sums = {
+            part: pl.Series(
+                [
+                    _added(a, [_read(b)])
+                    for a, b in zip(frame[old(self.name, part)], frame[new(self.name, part)], strict=True)
+                ],
+                dtype=pl.Binary,
+            )
+            for part in ("sum", "squares")
+        }
+        return {"count": add(self.name, "count"), "special": add(self.name, "special"), **sums}
+
     def result(self, frame: pl.DataFrame) -> pl.Series:
         rows = frame.select(old(self.name, part) for part in self.parts).rows()
         found = self.results(_in_units(n or 0, _read(total), _read(squares)) for n, _, total, squares in rows)

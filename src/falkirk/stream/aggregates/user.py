@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import narwhals as nw
 import polars as pl
 
-from falkirk.blame import MEND, raised
+from falkirk.blame import FIX, raised
 from falkirk.errors import DefinitionError
 from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context, GroupError, new
 from falkirk.stream.definition.expressions import IntoExpr, evaluate, words
@@ -69,6 +69,19 @@ class Aggregate(AggregateLike):
         """
         raise NotImplementedError
 
+    def merge(self, state: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+        """The state of two groups that become one, as sessions do. Without it, sessions keep their rows.
+
+        merge(add(None, a), add(None, b)) == add(None, a ++ b).
+
+        >>> class Count(Aggregate):
+        ...     def merge(self, state, other):
+        ...         return {"n": state["n"] + other["n"]}
+        >>> Count("price").merge({"n": 2}, {"n": 3})
+        {'n': 5}
+        """
+        raise NotImplementedError
+
     def result(self, state: dict[str, Any]) -> Any:
         """The output for a group with this state, of the type `returns`.
 
@@ -102,7 +115,7 @@ class Aggregate(AggregateLike):
                     where=where,
                     hint=f"add it to class {kind.__name__}; see help(fk.Aggregate)",
                 )
-        for method in (self.add, self.retract, self.result):
+        for method in (self.add, self.retract, self.merge, self.result):
             checked_function(method, where)
         if not self.columns:
             raise DefinitionError("the aggregate is of no column", where=where, hint=f'{kind.__name__}("price")')
@@ -149,6 +162,18 @@ class BoundUser(Bound):
             states.append(state)
         return {part: column.alias(part) for part, column in self._frame(states).to_dict().items()}
 
+    @property
+    def unites(self) -> bool:
+        return type(self.aggregate).merge is not Aggregate.merge
+
+    def united(self, frame: pl.DataFrame) -> Mapping[str, pl.Expr | pl.Series]:
+        others = self._states(frame.select(pl.col(new(self.name, p)).alias(f"{self.name}.{p}") for p in self.parts))
+        states: list[dict[str, Any] | None] = []
+        for i, (state, other) in enumerate(zip(self._states(frame), others, strict=True)):
+            both = state is not None and other is not None
+            states.append(self._call(i, "merge", state, other) if both else state or other)
+        return self._frame(states).to_dict()
+
     def result(self, frame: pl.DataFrame) -> pl.Series:
         values = [None if s is None else self._call(i, "result", s) for i, s in enumerate(self._states(frame))]
         schema = pl.Schema({"": self.returns})
@@ -175,7 +200,7 @@ class BoundUser(Bound):
             return getattr(self.aggregate, method)(*arguments)
         except Exception as error:
             called = f"{type(self.aggregate).__name__}.{method}({', '.join(map(_short, arguments))})"
-            raise GroupError(row, raised(called, error), MEND) from error
+            raise GroupError(row, raised(called, error), FIX) from error
 
     def _frame(self, states: list[Any]) -> pl.DataFrame:
         rows = [{} if state is None else state for state in states]

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
+from typing import ClassVar
 
 import narwhals as nw
 import polars as pl
@@ -70,6 +72,15 @@ class OfValues(Bound):
 class BoundBest(OfValues):
     """An aggregate that keeps the best value of a group. Its parts are the columns of a value."""
 
+    part_of: ClassVar[Mapping[str, str]]
+    """By argument: the part that has its value."""
+
+    def of_parts(self) -> BoundBest:
+        """The same aggregate of best values: its arguments are columns named as partials."""
+        bound = copy(self)
+        bound._columns = {argument: new(self.name, part) for argument, part in self.part_of.items()}
+        return bound
+
     @property
     def valued(self) -> Mapping[str, pl.DataType]:
         return self.parts
@@ -103,6 +114,8 @@ class BoundBest(OfValues):
 
 class BoundExtreme(BoundBest):
     """min or max."""
+
+    part_of: ClassVar[Mapping[str, str]] = {"x": "best"}
 
     def __init__(
         self, context: Context, dtype: pl.DataType, *, greatest: bool, arguments: Mapping[str, nw.Expr], words: str

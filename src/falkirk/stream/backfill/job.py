@@ -36,7 +36,7 @@ from falkirk.stream.dataflow.circuit import Emitted, Slice, StepInput
 from falkirk.stream.dataflow.place import Place
 from falkirk.stream.dataflow.records import Records
 from falkirk.stream.dataflow.topics import Input, Layout
-from falkirk.stream.operators.sink import Written, partitions_of
+from falkirk.stream.operators.sinks.sink import Written, partitions_of
 from falkirk.stream.stages.stage import PhysicalStage
 
 ROWS = 250_000

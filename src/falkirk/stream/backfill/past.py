@@ -13,7 +13,7 @@ from falkirk.state.shards import murmur2, murmur2_partition
 from falkirk.stream.access.producing import columns_of, encoded
 from falkirk.stream.backfill.history import payload
 from falkirk.stream.dataflow.place import Place
-from falkirk.stream.operators.source import Source, millis_of
+from falkirk.stream.operators.sources.source import Source, millis_of
 
 
 def columns_read(source: Source, there: Sequence[str], where: str) -> list[str]:

@@ -15,8 +15,8 @@ from falkirk.stream.dataflow.topics import Input, Output
 from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.names import BACKFILL
 from falkirk.stream.definition.regime_plan import BatchPlan
-from falkirk.stream.operators.sink import Sink
-from falkirk.stream.operators.source import Source
+from falkirk.stream.operators.sinks.sink import Sink
+from falkirk.stream.operators.sources.source import Source
 from falkirk.stream.stages.plan import Plan
 from falkirk.stream.stages.stage import PhysicalStage
 
@@ -89,6 +89,12 @@ def backfill_stage(plan: Plan, histories: Sequence[History] = ()) -> BackfillSta
         raise DefinitionError(
             "a backfill has no watermarks, and this flow has a source with late=",
             where=f"stage {timed.id}",
+            hint="run the flow from the start instead",
+        )
+    if calling := [o for stage in stages for o in stage.operators if o.calls_others]:
+        raise DefinitionError(
+            "a backfill cannot record others' answers: Spark may compute a part of it again, and would call again",
+            where=calling[0].where,
             hint="run the flow from the start instead",
         )
     if plan.shared:

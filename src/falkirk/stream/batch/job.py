@@ -30,8 +30,8 @@ from falkirk.stream.dataflow.records import Records
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.dataflow.topics import Accepts
 from falkirk.stream.formats import Format
-from falkirk.stream.operators.sink import Sink
-from falkirk.stream.operators.source import Source, SourceReader
+from falkirk.stream.operators.sinks.sink import Sink
+from falkirk.stream.operators.sources.source import Source, SourceReader
 
 _Row = tuple[int, int, bytes, bytes]
 """Exchange, bucket, order, payload."""

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from falkirk.stream.operators.sink import Written
+from falkirk.stream.operators.sinks.sink import Written
 
 PARCELS = pl.Schema(
     {

@@ -20,7 +20,7 @@ from falkirk.stream.dataflow.exchange import MOST, Pile
 from falkirk.stream.dataflow.place import Place
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.dataflow.topics import Accepts
-from falkirk.stream.operators.sink import Written, accepted, partitions_of, written
+from falkirk.stream.operators.sinks.sink import Written, accepted, partitions_of, written
 
 _ROWS = 20_000
 """Of one parcel, at most."""

@@ -14,8 +14,8 @@ from falkirk.stream.dataflow.topics import Accepts, Input, Output
 from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.regime_plan import BatchPlan
 from falkirk.stream.formats import Format
-from falkirk.stream.operators.sink import Sink
-from falkirk.stream.operators.source import Source
+from falkirk.stream.operators.sinks.sink import Sink
+from falkirk.stream.operators.sources.source import Source
 
 if TYPE_CHECKING:
     from falkirk.stream.batch.job import Job

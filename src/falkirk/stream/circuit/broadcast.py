@@ -33,7 +33,7 @@ from falkirk.stream.dataflow.failures import Failures
 from falkirk.stream.dataflow.handling import Handling
 from falkirk.stream.dataflow.records import Records
 from falkirk.stream.dataflow.step import StepRun
-from falkirk.stream.operators.table import TableReader
+from falkirk.stream.operators.sources.table import TableReader
 from falkirk.stream.stages.stage import SharedTable
 
 NEVER = -1
@@ -189,7 +189,7 @@ class Seen:
     visible: int
 
     def find(self, keys: Sequence[bytes]) -> tuple[pl.DataFrame, list[int | None]]:
-        """The rows that there are under these keys, and for each key which of them is its own."""
+        """The rows under these keys, and for each key which of them is its own."""
         frame, places = self._read(_keys(_NEWEST, keys))
         late = [epoch > self.visible for epoch in frame[_EPOCH].to_list()]
         if any(late):

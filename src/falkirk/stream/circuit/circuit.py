@@ -7,7 +7,7 @@ slices ──▶ decode ──▶ one frame an input ──▶ operators in the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from falkirk.errors import SourceError
 from falkirk.state.shards import shard_range
@@ -16,12 +16,15 @@ from falkirk.stream.circuit.edges import EdgeReader, EdgeWriter
 from falkirk.stream.circuit.watermarks import TaskTimes
 from falkirk.stream.dataflow.batch import Batch
 from falkirk.stream.dataflow.circuit import State, StepInput, StepOutput
+from falkirk.stream.dataflow.event_time import EventTime
 from falkirk.stream.dataflow.failures import Failures
+from falkirk.stream.dataflow.hot_keys import HotKeys
 from falkirk.stream.dataflow.operator import Flowing, ResultRunner, Runner, TaskContext, joined
 from falkirk.stream.dataflow.partitioners import Partitioners
 from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.dataflow.task_counts import CallCounts, HotKey, SourceWatermark
 from falkirk.stream.dataflow.topics import Layout
-from falkirk.stream.operators.source import SourceReader
+from falkirk.stream.operators.sources.source import SourceReader
 from falkirk.stream.stages.stage import Edge, PhysicalStage
 
 Flows = dict[op.Operator | Edge, Flowing | None]
@@ -52,6 +55,9 @@ class StageCircuit:
             )
             for o in stage.operators
         }
+        self._hot = HotKeys()
+        self._event_time: EventTime | None = None
+        """Of the last step."""
         self.timed = [self.runners[o] for o in stage.operators if o.timed]
         self.times = TaskTimes(stage, partition, layout, shard) if stage.watermarked else None
 
@@ -66,6 +72,7 @@ class StageCircuit:
         self.send(run, flowing)
         if times is not None:
             times.write(state)
+            self._event_time = times
         late = 0 if times is None else times.late_rows
         return StepOutput(run.emitted, run.starts[-1], run.dead, run.skipped, late, self.wake_at(state))
 
@@ -74,6 +81,8 @@ class StageCircuit:
         for operator in operators:
             # A broadcast table does not flow.
             inputs = [flowing.get(self.incoming.get((before, operator), before)) for before in operator.inputs]
+            if operator.stateful:
+                self._look_for_hot_keys(operator, inputs)
             if self.times is None or run.event_time is None:
                 flowing[operator] = self.runners[operator].step(run, *inputs)
                 continue
@@ -117,6 +126,29 @@ class StageCircuit:
     def rewind(self) -> None:
         """Forget what failed in steps that may not count."""
         self.failures.rewind()
+
+    def calls(self) -> Mapping[str, CallCounts]:
+        """What operators have called since the last such question."""
+        asked = {o.id: runner.calls() for o, runner in self.runners.items() if o.calls_others}
+        return {name: counts for name, counts in asked.items() if counts is not None}
+
+    def hot_keys(self) -> Mapping[str, HotKey]:
+        """The keys that have most of the rows of operators with state."""
+        return self._hot.found()
+
+    def watermarks(self) -> Mapping[str, SourceWatermark]:
+        """How far sources are in event time, as of the last step that ran."""
+        return {} if self._event_time is None else self._event_time.sources()
+
+    def _look_for_hot_keys(self, operator: op.Operator, inputs: Sequence[Flowing | None]) -> None:
+        for port, given in enumerate(inputs):
+            if isinstance(given, Batch) and (key := operator.keys(port)) is not None:
+                self._hot.look(operator.id, key.columns, given.rows)
+
+    def close(self) -> None:
+        """Close what operators have opened outside."""
+        for runner in self.runners.values():
+            runner.close()
 
     def wake_at(self, state: State) -> int | None:
         """When the first timer is due."""

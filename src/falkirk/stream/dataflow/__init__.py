@@ -11,6 +11,8 @@ topics.py          inputs and outputs of a stage
 packing.py         rows as bytes, from task to task (arrow.py: the head of an Arrow stream)
 event_time.py      watermarks, and rows that are late
 partitioners.py    checks that keys are in the expected partitions
+hot_keys.py        keys that have most of an operator's rows
+calls.py           calls of users' async functions, in a loop of their own
 catching.py        rows that fail, and where they came from
 handling.py        the handling of failures, chosen when the flow is built
 failures.py        the handling of failures while a step runs

@@ -99,6 +99,16 @@ def chosen(frame: pl.DataFrame, mask: pl.Series) -> pl.DataFrame:
     return pl.DataFrame([column.filter(mask) for column in frame.get_columns()])
 
 
+def present(values: Sequence[bytes | None], there: pl.Series) -> list[bytes | None]:
+    """The values, with None where there is nothing.
+
+    >>> present([b"a", b"b"], pl.Series([True, False]))
+    [b'a', None]
+    """
+    # A series' own iterator costs several times as much as a list's.
+    return [*values] if there.all() else [v if t else None for v, t in zip(values, there.to_list(), strict=True)]
+
+
 def nulls(dtype: pl.DataType, rows: int) -> pl.Series:
     """Nothing, for all rows."""
     return pl.Series([None], dtype=dtype).new_from_index(0, rows)

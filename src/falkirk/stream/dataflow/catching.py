@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from falkirk.blame import MEND, in_brief, raised
+from falkirk.blame import FIX, in_brief, raised
 from falkirk.errors import UserCodeError
 from falkirk.stream.dataflow.batch import ORIGIN, TS, WEIGHT, Batch
 from falkirk.stream.dataflow.failures import Failed, worded
@@ -76,17 +76,19 @@ class Catching:
         """The error with which the app stops."""
         if isinstance(error, Misfit):
             return UserCodeError(error.what, where=where, hint=error.hint)
-        return UserCodeError(raised(f"{self.operator.kind} {self.operator.id!r}", error), where=where, hint=MEND)
+        return UserCodeError(raised(f"{self.operator.kind} {self.operator.id!r}", error), where=where, hint=FIX)
 
 
 _TAKEN_BACK = Failed(-1, "", None, 0)
 
 
-def fitting(catching: Catching, made: Sequence[Any], origins: Sequence[int]) -> tuple[pl.DataFrame, Sequence[int]]:
-    """A function's results as a frame of the operator's schema, and the row of the batch that each result comes from. These
-    are the `origins`, if all results fit. If one result of a row does not fit, all results of this row are dropped. Raises
-    UserCodeError if the app must stop."""
-    schema = catching.operator.schema
+def fitting(
+    catching: Catching, made: Sequence[Any], origins: Sequence[int], schema: pl.Schema | None = None
+) -> tuple[pl.DataFrame, Sequence[int]]:
+    """A function's results as a frame of the schema, by default the operator's, and the row of the batch that each result
+    comes from. These are the `origins`, if all results fit. If one result of a row does not fit, all results of this row are
+    dropped. Raises UserCodeError if the app must stop."""
+    schema = catching.operator.schema if schema is None else schema
     if (frame := frame_if_all_fit(made, schema)) is not None:
         return frame, origins
     for i in misfits(made, schema):

@@ -3,17 +3,23 @@
 A circuit is a function: the same slices, clock and state give the same outputs and changes, byte for byte, on any
 host. It does no I/O. It reads state and stages changes through the `State` handed to it; nothing reaches the store
 before the step has committed.
+
+The exception are operators that call others (`Operator.calls_others`): a step of theirs is run once, and never again after it
+has committed.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import polars as pl
 
 from falkirk.stream.dataflow.records import Records
+from falkirk.stream.dataflow.task_counts import CallCounts, HotKey, SourceWatermark
 
 
 @dataclass(slots=True)
@@ -35,6 +41,36 @@ class SharedRows(Protocol):
         ...
 
 
+class Cancellation:
+    """Whether a step is still wanted. The thread that runs it may wait for others, and another thread ends its waiting.
+
+    >>> asked, cancellation = Future(), Cancellation()
+    >>> cancellation.cancel()
+    >>> cancellation.attach(asked)
+    >>> asked.cancelled()
+    True
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._over = False
+        self._asked: Future[Any] | None = None
+
+    def attach(self, asked: Future[Any]) -> None:
+        """The step waits for this now."""
+        with self._lock:
+            self._asked = asked
+            if self._over:
+                asked.cancel()
+
+    def cancel(self) -> None:
+        """The step is not wanted: what it waits for is cancelled, now and later."""
+        with self._lock:
+            self._over = True
+            if self._asked is not None:
+                self._asked.cancel()
+
+
 @dataclass(slots=True)
 class StepInput:
     """All input of a step except the state: a step is a function of both. Slices are in (input, partition) order."""
@@ -44,6 +80,8 @@ class StepInput:
     slices: Sequence[Slice]
     shared: Mapping[str, SharedRows] = field(default_factory=dict)
     """Broadcast tables as of the step, by the id of their source."""
+    cancellation: Cancellation | None = None
+    """If it runs in a thread of its own."""
 
 
 Place = tuple[str, int]
@@ -171,6 +209,22 @@ class Circuit(Protocol):
 
     def rewind(self) -> None:
         """Steps that ran may not commit: drop everything that is remembered about them outside the state."""
+        ...
+
+    def calls(self) -> Mapping[str, CallCounts]:
+        """By operator that calls others: what was called since the last such question."""
+        ...
+
+    def hot_keys(self) -> Mapping[str, HotKey]:
+        """By operator with state: the key that has most of its rows, if there is one."""
+        ...
+
+    def watermarks(self) -> Mapping[str, SourceWatermark]:
+        """By source with `late=`: how far it is in event time."""
+        ...
+
+    def close(self) -> None:
+        """The task ends: close what operators have opened outside."""
         ...
 
 

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.packing import Mark
+from falkirk.stream.dataflow.task_counts import SourceWatermark
 from falkirk.stream.definition.event_time import Lateness
 
 WATERMARKS = ".watermarks v1: input → watermark, greatest times"
@@ -108,6 +109,18 @@ class SourceTimes:
         live = [part for part in times.parts if not part.idle]
         reached = min((part.reached(self.lateness.late) for part in live), default=BEGINNING)
         return max(times.watermark, reached), not live
+
+    def standing(self, times: Times) -> SourceWatermark:
+        """The watermark after a step, and which partition holds it back.
+
+        >>> times = Times(900, [Part("bids", 0, 2_500, 7), Part("bids", 1, 1_900, 7), Part("bids", 2, 0, 1, idle=True)])
+        >>> SourceTimes(b"", Lateness(late=1_000, idle=60_000), []).standing(times)
+        SourceWatermark(at=900, held_by='bids[1]')
+        """
+        live = [part for part in times.parts if not part.idle]
+        last = min(live, key=lambda part: part.at, default=None)
+        at = None if times.watermark == BEGINNING else times.watermark
+        return SourceWatermark(at, "" if last is None else f"{last.topic}[{last.number}]")
 
     def wake_at(self, times: Times | None) -> int | None:
         """When the next partition becomes idle. At once, if no step has begun to wait for it."""
@@ -234,6 +247,11 @@ class EventTime:
         for name, times in self.times.items():
             after, idle = self.inputs[name].ended(times, self.clock)
             self.watermarks[name] = Watermark(times.watermark, after, idle)
+
+    def sources(self) -> dict[str, SourceWatermark]:
+        """How far each source is. After `write`."""
+        known = {name: one for name, one in self.inputs.items() if isinstance(one, SourceTimes)}
+        return {name: one.standing(self.times[name]) for name, one in known.items()}
 
     def write(self, state: State) -> None:
         """Stage what has changed."""

@@ -12,6 +12,7 @@ from falkirk.stream.definition.regimes import Regime
 from falkirk.stream.formats import Key, key_of
 
 _O = TypeVar("_O", bound=Operator)
+_T = TypeVar("_T")
 
 
 class Graph:
@@ -53,6 +54,27 @@ class Graph:
     def add_hidden(self, operator: Operator) -> None:
         """Add an operator that another one needs. Users do not see it, so it may have columns with reserved names."""
         self.operators.append(operator)
+
+    def apart(self, start: Operator, build: Callable[[], _T]) -> tuple[_T, list[Operator]]:
+        """What `build` returns, and the operators that it adds behind `start`. Those are not part of this graph, and their
+        ids are theirs alone. What it adds that does not depend on `start` stays here. Raises what `build` raises."""
+        outside, names = len(self.operators), self._names
+        self._names = {}
+        try:
+            built = build()
+            added, exchanges = self.operators[outside:], set(self._names.values())
+        finally:
+            self._names = names
+            del self.operators[outside:]
+        behind: dict[Operator, None] = {start: None}
+        for operator in added:
+            if any(before in behind for before in operator.inputs):
+                behind[operator] = None
+            elif any(c.startswith(RESERVED) for c in operator.schema):
+                self.add_hidden(operator)
+            else:
+                self.add(operator, exchange=operator in exchanges)
+        return built, [*behind][1:]
 
     def upstream(self, ends: Iterable[Operator]) -> list[Operator]:
         """These operators and everything that they depend on, in the order of definition."""

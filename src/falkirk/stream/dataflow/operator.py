@@ -20,6 +20,7 @@ import polars as pl
 
 from falkirk.stream.dataflow.batch import Batch, Updates, concatenated
 from falkirk.stream.dataflow.circuit import State
+from falkirk.stream.dataflow.task_counts import CallCounts
 from falkirk.stream.dataflow.topics import Accepts
 from falkirk.stream.definition.on_error import OnError
 from falkirk.stream.definition.regimes import Regime
@@ -73,6 +74,13 @@ class Runner(ABC):
     def wake_at(self, state: State) -> int | None:
         """When it must run even without rows (milliseconds); None: never."""
         return None
+
+    def calls(self) -> CallCounts | None:
+        """What it has called since the last such question; None: it calls nobody."""
+        return None
+
+    def close(self) -> None:  # noqa: B027
+        """The task ends: close what is open outside, without waiting."""
 
 
 class ResultRunner(Runner):
@@ -140,12 +148,17 @@ class Operator(ABC):
     """Whether its result is in its state, so that earlier and current results can be compared. (`ResultRunner`)"""
     reruns: ClassVar[bool] = False
     """Whether its output can be computed again from its input and its current state."""
+    calls_others: ClassVar[bool] = False
+    """Whether its output depends on others' answers. A step of its stage may wait for them, and never runs again once it has
+    committed."""
     passes_time: ClassVar[bool] = True
     """Whether its output has a watermark if its inputs have one."""
     table_ports: ClassVar[frozenset[int]] = frozenset()
     """The inputs where only the last row of each key counts."""
     indexed: ClassVar[bool] = False
-    """Whether its tables have many rows for each key, in blocks. (`falkirk.state.indexed`)"""
+    """Whether its tables have many rows for each key. (`falkirk.state.indexed`)"""
+    ordered: ClassVar[bool] = False
+    """Whether its tables have many rows for each key, each under the key and bytes that put the rows in order."""
     main_table: ClassVar[str] = "state"
     """Its default table, for users who name none."""
 
@@ -196,6 +209,12 @@ class Operator(ABC):
         return self.passes_time and bool(self.inputs) and all(before.watermarked for before in self.streams)
 
     @property
+    def settled(self) -> bool:
+        """Whether no row of a time before its watermark comes or is taken back."""
+        steady = not self.changes or (self.row_wise and all(before.settled for before in self.inputs))
+        return self.watermarked and self.time is not None and steady
+
+    @property
     def asks_time(self) -> bool:
         """Whether it uses the watermark of its inputs, which then travels over the edges before it."""
         return False
@@ -208,6 +227,11 @@ class Operator(ABC):
     def weighted(self, task: TaskContext) -> bool:
         """Whether the rows of this input have weights."""
         return not task.batch and any(before.changes for before in self.inputs)
+
+    @property
+    def most_rows(self) -> int | None:
+        """How many rows a step should give it at most; None: any number."""
+        return None
 
     # -- what the planner asks -----------------------------------------------------------------------------------------
 

@@ -38,6 +38,8 @@ class StepRun:
     """The watermark of each operator's inputs, if all of them have one. Set before the operator runs."""
     closed: dict[Operator, Callable[[], Batch]] = field(default_factory=dict)
     """The results of windows that this step completes, by their group."""
+    completed: dict[Operator, Watermark] = field(default_factory=dict)
+    """The watermark of the results of complete windows, by their group: of their ends."""
     passed_on: dict[object, Watermark] = field(default_factory=dict)
     """The watermark of each input's and operator's output. An operator whose output is behind its inputs sets its own."""
     starts: list[int] = field(init=False)

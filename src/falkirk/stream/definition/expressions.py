@@ -109,6 +109,33 @@ def bare_column(expr: nw.Expr) -> str | None:
     return str(node.kwargs["names"][0])
 
 
+def renamed(exprs: Sequence[nw.Expr], column: str | None) -> str | None:
+    """The first new name of a column, if an expression only renames it.
+
+    >>> renamed([nw.col("a") + 1, nw.col("a").alias("b")], "a")
+    'b'
+    """
+    for expr in exprs:
+        first, *others = expr._nodes
+        is_column = first.kind is ExprKind.COL and first.kwargs["names"] == [column]
+        if is_column and [node.name for node in others] == ["alias"]:
+            return str(others[0].kwargs["name"])
+    return None
+
+
+def renamed_column(expr: nw.Expr) -> str | None:
+    """The expression's column, if the expression is only a column, with its own name or another.
+
+    >>> renamed_column(nw.col("price").alias("usd")), renamed_column(nw.col("price") + 1)
+    ('price', None)
+    """
+    column, *renaming = expr._nodes
+    if any(node.name != "alias" for node in renaming) or column.kind is not ExprKind.COL:
+        return None
+    names = column.kwargs["names"]
+    return str(names[0]) if len(names) == 1 else None
+
+
 def computed_columns(exprs: Sequence[nw.Expr], schema: pl.Schema) -> frozenset[str]:
     """The columns that with_columns would add or replace."""
     return frozenset(nw.from_native(schema.to_frame(), eager_only=True).select(*exprs).columns)

@@ -30,6 +30,17 @@ class Window:
         return f"{words} of {self.column}{f', offset {offset}' if self.offset else ''}"
 
 
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Sessions: rows of a group belong together as long as no pause between them is longer than the gap, in milliseconds."""
+
+    column: str
+    gap: int
+
+    def __str__(self) -> str:
+        return f"sessions of {self.column}, gap {_text(self.gap)}"
+
+
 def tumbling(column: str, size: DurationLike, *, offset: DurationLike | None = None) -> Window:
     """Windows of one size, one after another, for `group_by`: each row is in one window.
 
@@ -74,6 +85,31 @@ def hopping(column: str, size: DurationLike, every: DurationLike, *, offset: Dur
             hint="filter these rows first, or make the windows longer",
         )
     return Window(_column(column, where), length, step, _offset(offset, where) % step)
+
+
+def session(column: str, gap: DurationLike) -> Session:
+    """Sessions, for `group_by`: rows of a group, one after another by their time, with no pause longer than `gap`.
+
+    `column` holds the time: a datetime, or an integer of milliseconds since 1970. A session has the columns
+    `window_start`, the time of its first row, and `window_end`, the time of its last row plus `gap`. A row between two
+    sessions can make them one: the rows of both are then replaced by one row. A row with a null time is in no session.
+    Raises DefinitionError. See docs/operators/event-time.md.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("visits")
+    >>> clicks = flow.source("clicks", value=fk.Json({"user": str, "at": int}), time="at", late="1h")
+    >>> visits = clicks.group_by("user", fk.session("at", gap="30m")).agg(clicks=fk.len())
+    >>> visits.sink("visits", key=["user", "window_start"], value=fk.Json())
+    >>> minute = 60_000
+    >>> rows = [{"user": "ada", "at": at * minute} for at in (10, 60, 35)]
+    >>> app = fk.testing.run(flow, {"clicks": rows}, step_rows=1)
+    >>> [row and row["clicks"] for row in app.sinks["visits"].rows]
+    [1, 1, 3, None]
+    >>> app.sinks["visits"].table
+    {('ada', 600000): {'user': 'ada', 'window_start': 600000, 'window_end': 5400000, 'clicks': 3}}
+    """
+    where = f"session ({user_line()})"
+    return Session(_column(column, where), millis(gap, "gap", where))
 
 
 def _column(column: object, where: str) -> str:

@@ -22,7 +22,7 @@ from falkirk.stream.circuit.edges import packed_for
 from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch
 from falkirk.stream.dataflow.circuit import Corrected, Emitted, OutputRecord, OutputRecords
 from falkirk.stream.dataflow.packing import is_mark, unpacked
-from falkirk.stream.operators.sink import Sink, written
+from falkirk.stream.operators.sinks.sink import Sink, written
 from falkirk.stream.stages.stage import Edge, PhysicalStage
 
 _TO = "__falkirk_to"

@@ -15,7 +15,7 @@ from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.evolution.correcting import corrected_outputs
 from falkirk.stream.evolution.moving import StateMigrator
 from falkirk.stream.evolution.rebuilding import Rebuilder
-from falkirk.stream.operators.sink import Sink
+from falkirk.stream.operators.sinks.sink import Sink
 
 
 class StageEvolution:

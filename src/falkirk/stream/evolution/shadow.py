@@ -54,6 +54,14 @@ class ShadowStage:
         return True
 
     @property
+    def calls_others(self) -> bool:
+        return False
+
+    @property
+    def most_rows(self) -> int | None:
+        return self.stage.most_rows
+
+    @property
     def partitioned_by(self) -> Literal["topic", "shards"]:
         return self.stage.partitioned_by
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from falkirk.stream.circuit.circuit import StageCircuit
 from falkirk.stream.dataflow.circuit import Corrected, Moving, OutputRecords, RereadInput, State, StepInput, StepOutput
+from falkirk.stream.dataflow.task_counts import CallCounts, HotKey, SourceWatermark
 from falkirk.stream.dataflow.topics import Layout
 from falkirk.stream.evolution.rebuilding import Rebuilder
 from falkirk.stream.stages.stage import PhysicalStage
@@ -28,6 +31,22 @@ class ShadowCircuit:
     def rewind(self) -> None:
         """See `Circuit.rewind`."""
         self.circuit.rewind()
+
+    def calls(self) -> Mapping[str, CallCounts]:
+        """Operators that call others are behind no state, so that none is rebuilt from them."""
+        return {}
+
+    def hot_keys(self) -> Mapping[str, HotKey]:
+        """See `Circuit.hot_keys`."""
+        return self.circuit.hot_keys()
+
+    def watermarks(self) -> Mapping[str, SourceWatermark]:
+        """See `Circuit.watermarks`."""
+        return self.circuit.watermarks()
+
+    def close(self) -> None:
+        """See `Circuit.close`."""
+        self.circuit.close()
 
 
 class ShadowEvolution:

@@ -10,8 +10,8 @@ import difflib
 from collections.abc import Callable, Mapping
 
 _WINDOWS = (
-    '.group_by("id", fk.tumbling("at", "1h")) or fk.hopping, then .agg(…), and .final() for each window once. Sessions are '
-    'not implemented yet; timers can end them: .key_by("id").process(…)'
+    '.group_by("id", fk.tumbling("at", "1h")), or fk.hopping, or fk.session, then .agg(…); '
+    "and .final() for each window once"
 )
 _JOIN = (
     '.join(other, on="id", how="left") for two streams, or .lookup(flow.table("customers", key="id", value=…)) for the rows '
@@ -25,6 +25,9 @@ STREAM = {
         "apply transform map_values mapValues for_each foreach foreachBatch pipe map_rows map_elements "
         "mapPartitions mapInPandas"
     ),
+    '.enrich(async_function, returns={"score": float}), which calls a service': (
+        "async_map map_async mapAsync unordered_wait unorderedWait ordered_wait orderedWait async_io enrich_cached call"
+    ),
     ".flat_map(function)": "flatMap expand flat_map_values flatMapValues",
     '.select("id", "price")': "project drop_columns keep",
     '.select(fk.exclude("price"))': "drop",
@@ -33,7 +36,10 @@ STREAM = {
     '.with_columns(price=fk.col("price").cast(fk.Float64))': "cast astype",
     '.with_columns(price=fk.col("price").fill_null(0))': "fillna fill_null na_fill",
     '.filter(~fk.col("price").is_null())': "dropna drop_nulls",
-    _AGG: "count len sum min max mean avg agg aggregate reduce groupby groupBy group groupByKey group_by_key size",
+    _AGG: "count len sum min max mean avg aggregate reduce groupby groupBy group groupByKey group_by_key size",
+    '.over("id", order_by="at").agg(total=fk.sum("price"))': (
+        "cum_sum cumsum cumulative_eval rolling_sum rolling_mean rolling_agg expanding shift lag lead diff pct_change ewm"
+    ),
     '.key_by("id")': "keyBy",
     '.key_by("id").process(…), with state and timers': (
         "process update fold scan map_with_state mapWithState stateful_map mapGroupsWithState transformWithState "
@@ -43,21 +49,22 @@ STREAM = {
         "window window_by windowedBy windowed_by tumbling_window hopping_window sliding_window session_window "
         "group_by_dynamic tumble resample rolling"
     ),
-    _JOIN: (
-        "left_join leftJoin inner_join outer_join interval_join join_asof join_interval join_latest coGroup merge_asof"
-    ),
+    _JOIN: "left_join leftJoin inner_join outer_join join_latest coGroup",
+    '.join(other, on="id", within=("-5m", "1h")), by the event times of both': "interval_join intervalJoin join_interval",
+    '.join_asof(other, by="id", tolerance="1m"), by the event times of both': "merge_asof asof_join asofJoin",
     'flow.table(grouped_stream, key="id"), or flow.table("topic", key="id", value=…)': "to_table toTable table",
     '.sink("topic", value=fk.Json())': (
         "to_topic to to_kafka write write_stream writeStream output send publish sink_to sinkTo add_sink addSink "
         "produce sink_table insert_into"
     ),
     ".concat(other)": "merge union_all unionAll unionByName vstack append",
+    ".iterate(body)": "recursive with_recursive loop fixed_point fixpoint transitive_closure connectedComponents pregel",
     ".subtract(other)": "minus difference except_ exceptAll except_all",
     ".intersect(other)": "intersection intersectAll intersect_all",
     ".branch(predicate, …)": "split side_output partition",
     '.repartition("id")': "through shuffle rebalance partition_by partitionBy redistribute rekey re_key selectKey",
-    '.unique() for equal rows, or .group_by("id").agg(last=fk.max("at")) for one row a key': (
-        "distinct drop_duplicates dropDuplicates dedup deduplicate"
+    '.unique() for equal rows, or .deduplicate("id", within="1h") for the first row of each key': (
+        "distinct drop_duplicates dropDuplicates dedup dropDuplicatesWithinWatermark"
     ),
     'the best rows of a group: .group_by("id").top_k(3, by="price"). A stream has no end by which it could be sorted': (
         "sort order_by orderBy sort_values top_k bottom_k nlargest nsmallest row_number rank"
@@ -97,6 +104,11 @@ GROUPED = {
     'stream.key_by("id").process(…) in place of .group_by("id")': "process update transform scan",
     ".agg(n=fk.len()) first": "filter where select sink to_topic with_columns",
     _WINDOWS: "window windowed_by windowedBy tumbling_window hopping_window session_window tumble",
+}
+
+OVER = {
+    '.agg(total=fk.sum("price"))': "sum mean min max count len cum_sum rolling_sum with_columns select aggregate",
+    ".agg(place=fk.row_number()), and fk.rank, fk.dense_rank, fk.lag, fk.lead": "rank row_number lag lead shift",
 }
 
 KEYED = {
@@ -139,7 +151,7 @@ NAMES = {
     "fk.Json": "JSON json Jsonl JsonFormat",
     "fk.EagerCheckpoint() or fk.LazyCheckpoint()": "Checkpoint Eager Lazy eager lazy Regime",
     "flow.run(…), or falkirk run app:flow": "run execute start",
-    _WINDOWS: "session window sliding Tumbling Window",
+    _WINDOWS: "window sliding Tumbling Window",
     _JOIN: "join",
 }
 

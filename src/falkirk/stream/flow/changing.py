@@ -15,10 +15,10 @@ from falkirk.stream.definition.files import WEIGHT_COLUMN
 from falkirk.stream.definition.keys import checked_key
 from falkirk.stream.definition.on_error import DeadLetter, OnError
 from falkirk.stream.definition.pattern import Topics
-from falkirk.stream.flow.joins import check_one_writer
-from falkirk.stream.formats import Format, Json, Key, KeyLike, key_of
+from falkirk.stream.flow.joining.joins import check_one_writer
+from falkirk.stream.formats import Format, Json, Key, KeyLike, NoColumns, key_of
 from falkirk.stream.formats.debezium import Debezium
-from falkirk.stream.operators.sink_changes import SinkChanges
+from falkirk.stream.operators.sinks.sink_changes import SinkChanges
 
 SourceChanges: TypeAlias = Literal["append", "upsert", "debezium", "weights"]
 
@@ -149,8 +149,8 @@ def _latest(graph: op.Graph, before: op.Operator, key: Key, where: str) -> op.Op
     return graph.add(latest, exchange=root != before.root)
 
 
-def sink_changes(before: op.Operator, changes: Any, key: Key | None, where: str) -> SinkChanges:
-    """What a sink writes of changes. Raises DefinitionError if that cannot express the stream."""
+def sink_changes(before: op.Operator, changes: Any, key: Key | None, where: str) -> tuple[SinkChanges, Key | None]:
+    """What a sink writes of changes, and by which key. Raises DefinitionError if that cannot express the stream."""
     if changes not in (None, "append", "upsert", "debezium", "weights"):
         raise DefinitionError(
             f"changes={changes!r} is not supported",
@@ -165,6 +165,8 @@ def sink_changes(before: op.Operator, changes: Any, key: Key | None, where: str)
             hint='changes="upsert" writes the last row of each key, "debezium" or "weights" each change; or, for windows, '
             "write each result once: .final()",
         )
+    if key is None and before.changes and before.unique == frozenset():
+        key = NoColumns()
     if wanted == "upsert" and key is None:
         raise DefinitionError("a grouped result is written by key, and the sink has none", where=where, hint='key="…"')
     if wanted in ("debezium", "weights"):
@@ -172,7 +174,7 @@ def sink_changes(before: op.Operator, changes: Any, key: Key | None, where: str)
     if before.changes and wanted != "weights":
         assert key is not None
         _check_unique(before, key, where)
-    return wanted
+    return wanted, key
 
 
 def _check_log(before: op.Operator, wanted: str, key: Key | None, where: str) -> None:

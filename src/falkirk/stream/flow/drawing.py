@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from falkirk.stream.batch.stage import BatchStage
 from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.flow.flow import Flow
-from falkirk.stream.operators.sink import Sink
+from falkirk.stream.operators.sinks.sink import Sink
 from falkirk.stream.stages.stage import PhysicalStage
 
 

@@ -121,7 +121,7 @@ def _operators(operators: Iterable[op.Operator], queries: Queries, *, replaced: 
             yield f"  do      {operator.described()}  ({operator.line})"
             yield from (f"          {note}" for note in operator.notes)
     for sink in sinks:
-        by = f", by {', '.join(sink.key.columns)}" if sink.key else ""
+        by = f", by {', '.join(sink.key.columns)}" if sink.key and sink.key.columns else ""
         how = f", changes as {sink.mode}" if sink.is_log else ", replaced" if by and replaced else ""
         yield f"  write   sink {sink.id}: topic {sink.topic}{by}{how}"
     for one in files:

@@ -21,8 +21,8 @@ from falkirk.stream.definition.pattern import TopicLike, checked_topics
 from falkirk.stream.definition.regimes import EagerCheckpoint, Regime, checked_regime
 from falkirk.stream.flow.alternatives import FLOW, missing
 from falkirk.stream.flow.changing import SourceChanges, changing, table_source
+from falkirk.stream.flow.joining.lookups import Table, table_of
 from falkirk.stream.flow.launcher import launch
-from falkirk.stream.flow.lookups import Table, table_of
 from falkirk.stream.flow.sources import checked_metadata, checked_start, in_cluster
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.formats import Format, KeyLike
@@ -250,7 +250,7 @@ class Flow:
 
         A table of the query is a stream that you pass under its name, or a source or a grouped result of this flow
         under its id. `id` begins the ids of the query's operators with state. Without it, they are named after the
-        query's text, and a changed query begins with an empty state. Needs the extra `falkirk[sql]`. docs/sql.md says
+        query's text, and a changed query begins with an empty state. Needs the extra `falkirk[sql]`. docs/sql/index.md says
         what is supported. Raises DefinitionError with the place in the query.
 
         >>> import falkirk as fk

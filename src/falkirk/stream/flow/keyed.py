@@ -11,16 +11,17 @@ from falkirk.blame import user_line
 from falkirk.errors import DefinitionError
 from falkirk.state.codec import check_value_type
 from falkirk.stream import operators as op
-from falkirk.stream.aggregates.bound import AggregateLike, Context
+from falkirk.stream.aggregates.bound import AggregateLike
 from falkirk.stream.dataflow.earlier import Migrate
 from falkirk.stream.dataflow.graph import placed
 from falkirk.stream.dataflow.process import FunctionProcess, KeyContext, Process, Rows
 from falkirk.stream.definition.functions import checked_function
 from falkirk.stream.definition.on_error import OnError, checked_on_error
-from falkirk.stream.definition.windows import END
+from falkirk.stream.definition.windows import END, Session
 from falkirk.stream.evolution.migrating import migrated
 from falkirk.stream.flow.alternatives import GROUPED, KEYED, missing
-from falkirk.stream.flow.windowing import key_in_windows
+from falkirk.stream.flow.totals import bound_aggregates
+from falkirk.stream.flow.windowing import key_in_windows, sessions
 from falkirk.stream.formats.rows import Row, RowT_co, SchemaLike, TypedRow, Untyped
 from falkirk.stream.formats.types import schema_of
 
@@ -50,10 +51,11 @@ class Grouped:
         version: int,
         migrate: Migrate,
         line: str,
+        session: Session | None = None,
     ) -> None:
         self._graph, self._before, self._columns = graph, before, columns
         self._given, self._id, self._version, self._line = given, given or f"by.{'.'.join(columns)}", version, line
-        self._migrate = migrate
+        self._migrate, self._session = migrate, session
 
     def agg(self, **aggregates: AggregateLike) -> Stream[Row]:
         """One row for each group: the group's columns, and these aggregates by name.
@@ -73,24 +75,14 @@ class Grouped:
 
         where = f"group_by {self._id!r} ({self._line})"
         before = self._before
-        if not aggregates:
-            raise DefinitionError("agg() has no aggregates", where=where, hint="agg(n=fk.len())")
-        columns = {name: before.schema[name] for name in self._columns}
-        bound = {}
-        for name, aggregate in aggregates.items():
-            if name in columns:
-                raise DefinitionError(
-                    f"{name!r} is already a column of the group", where=where, hint="choose another name"
-                )
-            if not hasattr(aggregate, "bind"):
-                raise DefinitionError(
-                    f"{name}={aggregate!r} is not an aggregate",
-                    where=where,
-                    hint="use fk.len(), fk.sum, fk.min, fk.max, fk.mean, or your own fk.Aggregate",
-                )
-            bound[name] = aggregate.bind(Context(name, before.schema, before.changes, where))
-            for column, dtype in bound[name].states().items():
-                check_value_type(dtype, where=f"state {column} of {where}")
+        session = self._session
+        columns = {name: before.schema[name] for name in self._columns if session is None}
+        bound = bound_aggregates(before, aggregates, self._columns, where, sessions=session is not None)
+        if session is not None:
+            if self._migrate:
+                raise DefinitionError("the state of sessions cannot be migrated", where=where, hint="rebuild it")
+            made = sessions(before, session, self._columns, bound, self._id, self._version, self._line)
+            return Stream(self._graph, self._graph.add(made, exchange=True))
         windows = before if isinstance(before, op.Windows) else None
         place = placed(before, self._columns, self._id)
         key, root = place if windows is None else key_in_windows(self._columns, self._id, before)
@@ -135,6 +127,12 @@ class Grouped:
         from falkirk.stream.flow.tops import top_k
 
         name = self._given or f"top_k.by.{'.'.join(self._columns)}"
+        if self._session is not None:
+            raise DefinitionError(
+                "the rows of sessions have no top",
+                where=f"top_k {name!r} ({self._line})",
+                hint='.group_by("id", fk.session(…)).agg(n=fk.len()).group_by("id").top_k(3, by="n")',
+            )
         if self._migrate:
             raise DefinitionError(
                 "the state of top_k cannot be migrated", where=f"top_k {name!r} ({self._line})", hint="rebuild it"

@@ -20,6 +20,7 @@ from falkirk.stream.definition.expressions import (
     evaluate,
     expressions,
     passed_through,
+    renamed,
     words,
 )
 from falkirk.stream.definition.functions import checked_function
@@ -108,7 +109,8 @@ class RowWise(Generic[RowT_co]):
         line = user_line()
         given = expressions(exprs, named, f"select ({line})")
         schema = evaluate(given, self.schema, "select", f"select ({line})")
-        return self._then(op.Select, line, schema, passed_through(given, self.schema), exprs=given)
+        kept, time = passed_through(given, self.schema), renamed(given, self._op.time)
+        return self._then(op.Select, line, schema, kept, time, exprs=given)
 
     def with_columns(self, *exprs: IntoExpr, **named: Any) -> Stream[Row]:
         """Add columns, or replace columns with the same name, as in Polars. Raises DefinitionError as `select` does.
@@ -125,7 +127,7 @@ class RowWise(Generic[RowT_co]):
         schema = evaluate(given, self.schema, "with_columns", f"with_columns ({line})")
         computed = computed_columns(given, self.schema)
         kept = (self.schema.keys() - computed) | passed_through(given, self.schema)
-        return self._then(op.WithColumns, line, schema, frozenset(kept), exprs=given)
+        return self._then(op.WithColumns, line, schema, frozenset(kept), renamed(given, self._op.time), exprs=given)
 
     @overload
     def map(
@@ -300,14 +302,16 @@ class RowWise(Generic[RowT_co]):
         line: str,
         schema: pl.Schema | None = None,
         kept: frozenset[str] | None = None,
+        dated: str | None = None,
         **more: Any,
     ) -> Stream[Any]:
-        """The next operator in the same task. `kept` are the columns that it does not change; None: all."""
+        """The next operator in the same task. `kept` are the columns that it does not change; None: all. `dated` is another
+        name of the event time, for if its column is not kept."""
         partitioned, unique, time = self._op.partitioned, self._op.unique, self._op.time
         if kept is not None:
             partitioned = partitioned if partitioned is not None and set(partitioned.columns) <= kept else None
             unique = unique if unique is not None and unique <= kept else None
-            time = time if time in kept else None
+            time = time if time in kept else dated
         known = {"partitioned": partitioned, "unique": unique, "time": time}
         made = self._made(kind, line, schema=schema or self.schema, **known, **more)
         from falkirk.stream.flow.streams import Stream

@@ -9,26 +9,33 @@ from falkirk.blame import user_line
 from falkirk.durations import DurationLike, duration
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
+from falkirk.stream.aggregates.bound import AggregateLike
 from falkirk.stream.dataflow.earlier import Migrate
 from falkirk.stream.definition.files import WEIGHT_COLUMN, FilesPlan
 from falkirk.stream.definition.keys import checked_key, columns_of, sink_format
 from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.definition.regimes import Regime, checked_regime
-from falkirk.stream.definition.windows import Window
+from falkirk.stream.definition.windows import Session, Window
 from falkirk.stream.flow.alternatives import STREAM, missing
 from falkirk.stream.flow.changing import sink_changes
 from falkirk.stream.flow.combining import Combining
-from falkirk.stream.flow.joins import join
+from falkirk.stream.flow.enriching import enrich
+from falkirk.stream.flow.iterating import iterate
+from falkirk.stream.flow.joining.asof import join_asof
+from falkirk.stream.flow.joining.joins import join
+from falkirk.stream.flow.joining.lookups import Table, lookup
 from falkirk.stream.flow.keyed import Grouped, Keyed
-from falkirk.stream.flow.lookups import Table, lookup
 from falkirk.stream.flow.method import method
+from falkirk.stream.flow.overs import over
 from falkirk.stream.flow.routing import routed
-from falkirk.stream.flow.windowing import check_final, windowed
+from falkirk.stream.flow.totals import whole
+from falkirk.stream.flow.windowing import final_size, windowed
 from falkirk.stream.formats import Format, KeyLike
 from falkirk.stream.formats.rows import Row, RowT_co
-from falkirk.stream.operators.explode import explode
-from falkirk.stream.operators.sink_changes import record_schema
-from falkirk.stream.operators.unique import unique
+from falkirk.stream.operators.groups.unique import unique
+from falkirk.stream.operators.rows.explode import explode
+from falkirk.stream.operators.sinks.sink_changes import record_schema
+from falkirk.stream.operators.windows.deduplicate import deduplicate
 
 
 class Stream(Combining[RowT_co]):
@@ -48,7 +55,12 @@ class Stream(Combining[RowT_co]):
 
     unique = method(unique)
     explode = method(explode)
+    deduplicate = method(deduplicate)
     join = join
+    enrich = enrich
+    over = over
+    iterate = iterate
+    join_asof = join_asof
 
     def repartition(self, by: KeyLike, *, id: str | None = None) -> Stream[RowT_co]:  # noqa: A002
         """Send each row, through an internal topic, to the task that owns its key.
@@ -97,15 +109,15 @@ class Stream(Combining[RowT_co]):
 
     def group_by(
         self,
-        *columns: str | Sequence[str] | Window,
+        *columns: str | Sequence[str] | Window | Session,
         id: str | None = None,  # noqa: A002
         version: int = 1,
         migrate: Migrate = (),
     ) -> Grouped:
         """Group rows by columns, for `.agg(…)`, which says what to keep for each group.
 
-        One of them can be windows of time: `fk.tumbling("at", "1h")` or `fk.hopping("at", "1h", every="5m")`. The group
-        then has the columns `window_start` and `window_end`.
+        One of them can be windows of time: `fk.tumbling("at", "1h")`, `fk.hopping("at", "1h", every="5m")` or
+        `fk.session("at", gap="30m")`. The group then has the columns `window_start` and `window_end`.
 
         `id` names the state, across versions of your code. By default it is made from the columns. Raise `version` if
         the meaning of the state changes. `migrate` converts the state of earlier versions (see `fk.From`). Raises
@@ -118,15 +130,41 @@ class Stream(Combining[RowT_co]):
         <Stream of group_by 'stats': auction Int64, n Int64, top Int64>
         """
         line = user_line()
-        before, names = windowed(self._graph, self._op, columns, line)
-        return Grouped(self._graph, before, names, id, version, migrate, line)
+        before, names, session = windowed(self._graph, self._op, columns, line)
+        return Grouped(self._graph, before, names, id, version, migrate, line, session)
 
-    def final(self) -> Stream[RowT_co]:
+    def agg(self, *, id: str | None = None, version: int = 1, **aggregates: AggregateLike) -> Stream[Row]:  # noqa: A002
+        """One row for the whole stream: these aggregates by name. There is none as long as there are no rows.
+
+        Each task adds up its own rows, and one task adds up what they send: one row a task and step. Aggregates that cannot
+        be added up (`fk.n_unique`, `fk.collect`, your own) send all rows to one task. The result is a table of one row that
+        changes. Its sink needs no key. `id` and `version` are as for `group_by`. Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", value=fk.Json({"auction": int, "price": int}))
+        >>> bids.agg(n=fk.len(), top=fk.max("price")).sink("stats", value=fk.Json())
+        >>> rows = [{"auction": 7, "price": 120}, {"auction": 8, "price": 90}]
+        >>> fk.testing.run(flow, {"bids": rows}).sinks["stats"].table
+        {b'': {'n': 2, 'top': 120}}
+        """
+        line = user_line()
+        name = id or f"{self._op.id}.agg"
+        for option, given, wanted in (("id", name, str), ("version", version, int)):
+            if not isinstance(given, wanted):
+                raise DefinitionError(
+                    f"{option}={given!r} is not the {option} of the state",
+                    where=f"agg ({line})",
+                    hint="choose another name for the aggregate",
+                )
+        return Stream(self._graph, whole(self._graph, self._op, aggregates, name, version, line))
+
+    def final(self, *, time: Literal["window_start", "window_end"] = "window_end") -> Stream[RowT_co]:
         """The result of each window once, when its time has passed: after it, no row of the window can come. Rows are only
         added, in the order of the windows' ends.
 
-        It follows `.agg(…)` of a `group_by` with windows. Raises DefinitionError if the windows' column is not the time of
-        a source with `late=`.
+        It follows `.agg(…)` of a `group_by` with windows. `time` is the event time of the results, for windows of windows;
+        sessions have only their end. Raises DefinitionError if the windows' column is not the time of a source with `late=`.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("totals")
@@ -138,8 +176,8 @@ class Stream(Combining[RowT_co]):
         [{'window_start': 0, 'window_end': 3600000, 'usd': 7}]
         """
         line = user_line()
-        check_final(self._op, f"final ({line})")
-        return Stream(self._graph, self._graph.add(self._made(op.Final, line, changes=False, time=None)))
+        size = final_size(self._op, time, f"final ({line})")
+        return Stream(self._graph, self._graph.add(self._made(op.Final, line, changes=False, time=time, size=size)))
 
     def lookup(
         self,
@@ -240,7 +278,7 @@ class Stream(Combining[RowT_co]):
                 hint="to write several, name the column that says to which: topic_by=",
             )
         spelt = checked_key(key, self.schema, where) if key is not None else None
-        mode = sink_changes(self._op, changes, spelt, where)
+        mode, spelt = sink_changes(self._op, changes, spelt, where)
         value = sink_format(value, topic or name, record_schema(mode, self.schema), where)
         chosen = checked_on_error(on_error, where)
         told = {"topic": topic or name, "key": spelt, "value": value, "on_error": chosen, "feedback": feedback}

@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from falkirk.errors import DefinitionError
-from falkirk.state.codec import check_key_type
+from falkirk.state.codec import check_key_type, check_value_type
 from falkirk.stream import operators as op
+from falkirk.stream.aggregates.bound import Bound
+from falkirk.stream.dataflow.graph import placed
 from falkirk.stream.definition.event_time import check_time
 from falkirk.stream.definition.keys import columns_of
-from falkirk.stream.definition.windows import END, START, Window
+from falkirk.stream.definition.windows import END, START, Session, Window
 from falkirk.stream.formats import Key, key_of
-from falkirk.stream.operators.windows import bound_type
+from falkirk.stream.operators.windows.windows import bound_type
 
 HINT = 'flow.source(…, time="at", late="30s"), and windows of that column'
 
 
+class ToGroup(NamedTuple):
+    """What `group_by` says."""
+
+    before: op.Operator
+    columns: tuple[str, ...]
+    """The columns to group by: with windows and sessions, those that they add are the last two."""
+    session: Session | None = None
+    """Sessions are made when rows are grouped. Other windows are columns of `before`."""
+
+
 def windowed(
-    graph: op.Graph, before: op.Operator, given: Sequence[str | Sequence[str] | Window], line: str
-) -> tuple[op.Operator, tuple[str, ...]]:
-    """The operator to group, and the columns to group by: with windows, those that they add are the last two. Raises
-    DefinitionError."""
+    graph: op.Graph, before: op.Operator, given: Sequence[str | Sequence[str] | Window | Session], line: str
+) -> ToGroup:
+    """The operator to group, and how. Raises DefinitionError."""
     where = f"group_by ({line})"
     flat: list[Any] = [one for some in given for one in (some if isinstance(some, list | tuple) else [some])]
-    windows = [one for one in flat if isinstance(one, Window)]
-    names = [one for one in flat if not isinstance(one, Window)]
+    windows = [one for one in flat if isinstance(one, Window | Session)]
+    names = [one for one in flat if not isinstance(one, Window | Session)]
     if not windows:
-        return before, columns_of(names, before.schema, where)
+        return ToGroup(before, columns_of(names, before.schema, where))
     if len(windows) > 1:
         raise DefinitionError("a group has one kind of windows, and here are two", where=where)
     (window,) = windows
@@ -41,12 +52,56 @@ def windowed(
         )
     bound = bound_type(before.schema[window.column])
     check_key_type(bound, where=f"column {window.column!r} of {where}")
+    if isinstance(window, Session):
+        check_session(window, columns, where)
+        return ToGroup(before, (*columns, START, END), window)
     made = op.Windows(
         id=op.Windows.kind, line=line, inputs=(before,), schema=pl.Schema({**before.schema, START: bound, END: bound}),
         changes=before.changes, partitioned=before.partitioned, root=before.root, regime=before.regime,
         time=before.time, window=window,
     )  # fmt: skip
-    return graph.add(made), (*columns, START, END)
+    return ToGroup(graph.add(made), (*columns, START, END))
+
+
+def check_session(session: Session, columns: tuple[str, ...], where: str) -> None:
+    """Raises DefinitionError unless sessions have a group, by other columns than their time."""
+    if not columns:
+        raise DefinitionError(
+            "sessions are of a group, and here is none",
+            where=where,
+            hint='group_by("user", fk.session(…)); for sessions of all rows, add a column with with_columns(all=fk.lit(0))',
+        )
+    if session.column in columns:
+        raise DefinitionError(
+            f"column {session.column!r} is the time of the sessions, so rows of a group would all have the same time",
+            where=where,
+            hint="leave it out of the columns to group by",
+        )
+
+
+def sessions(
+    before: op.Operator,
+    session: Session,
+    columns: tuple[str, ...],
+    aggregates: Mapping[str, Bound],
+    name: str,
+    version: int,
+    line: str,
+) -> op.SessionGroup:
+    """The operator. `columns`: those of the group, then those that sessions add."""
+    own = columns[:-2]
+    key, root = placed(before, own, name)
+    bound = bound_type(before.schema[session.column])
+    schema = {**{c: before.schema[c] for c in own}, START: bound, END: bound}
+    made = op.SessionGroup(
+        id=name, line=line, inputs=(before,), schema=pl.Schema({**schema, **{n: b.returns for n, b in aggregates.items()}}),
+        changes=True, unique=frozenset((*own, START)), partitioned=key, root=root, regime=before.regime, columns=own,
+        session=session, aggregates=aggregates, version=version,
+    )  # fmt: skip
+    if made.keeps_rows:
+        for column, dtype in made.kept.items():
+            check_value_type(dtype, where=f"column {column!r} of {made.where}")
+    return made
 
 
 def key_in_windows(columns: tuple[str, ...], name: str, before: op.Operator) -> tuple[Key, str]:
@@ -57,12 +112,25 @@ def key_in_windows(columns: tuple[str, ...], name: str, before: op.Operator) -> 
     return key_of(own if len(own) > 1 else own[0]), name
 
 
-def check_final(operator: op.Operator, where: str) -> None:
-    """Raises DefinitionError if an operator has no final rows."""
-    if isinstance(operator, op.WindowGroup):
-        return
+def final_size(operator: op.Operator, time: str, where: str) -> int | None:
+    """The size of all windows, if their start is the event time of final rows. Raises DefinitionError if an operator has no
+    final rows, or if they have no such time."""
+    if isinstance(operator, op.WindowGroup) and time in (START, END):
+        return operator.window.size if time == START else None
+    if isinstance(operator, op.SessionGroup) and operator.expire and time == END:
+        return None
+    if isinstance(operator, op.WindowGroup) or (isinstance(operator, op.SessionGroup) and operator.expire):
+        raise DefinitionError(
+            f"time={time!r} is not a time by which these windows become complete in order",
+            where=where,
+            hint=f"time={END!r}, or {START!r} for windows that all have one size",
+        )
     before = operator.inputs[0] if operator.inputs else operator
-    if not isinstance(before, op.Windows) or not isinstance(operator, op.Group):
+    if isinstance(operator, op.SessionGroup):
+        column = operator.session.column
+    elif isinstance(operator, op.Group) and isinstance(before, op.Windows):
+        column = before.window.column
+    else:
         raise DefinitionError(
             "only windows have final rows: this is no group_by with windows",
             where=where,
@@ -77,8 +145,7 @@ def check_final(operator: op.Operator, where: str) -> None:
     if not before.watermarked:
         raise DefinitionError("there is no watermark that says when a window is complete", where=where, hint=HINT)
     raise DefinitionError(
-        f"the watermark is about {before.time or 'a column that has since changed'}, and the windows are of "
-        f"{before.window.column}",
+        f"the watermark is about {before.time or 'a column that has since changed'}, and the windows are of {column}",
         where=where,
         hint=HINT,
     )

@@ -123,6 +123,8 @@ class Key:
             return self._objects(series)
         if not self.array:
             return _text(series[0])
+        if all(s.dtype.is_integer() for s in series):
+            return _integers(series)
         parts = [_json(s) for s in series]
         return [b"[" + b",".join(row) + b"]" for row in zip(*parts, strict=True)]
 
@@ -179,6 +181,21 @@ class Key:
         return text.to_frame().select(_typed(pl.col(name), dtype).alias(name))
 
 
+class NoColumns(Key):
+    """The key of a table of one row: empty bytes, so that the record can be replaced and deleted as any other.
+
+    >>> NoColumns().encode(pl.DataFrame({"n": [1]}))
+    [b'']
+    """
+
+    def __init__(self) -> None:
+        self.array, self.columns, self.format, self.fields = True, (), None, ()
+
+    def encode(self, frame: pl.DataFrame) -> list[bytes | None]:
+        """Empty bytes for each row."""
+        return [b""] * frame.height
+
+
 KeyLike: TypeAlias = str | Sequence[str] | Key
 
 
@@ -214,8 +231,15 @@ def _float(x: float) -> str:
     return "NaN" if math.isnan(x) else "Infinity" if x > 0 else "-Infinity"
 
 
+def _integers(series: Sequence[pl.Series]) -> list[bytes | None]:
+    """Arrays of integers, whose digits are the same everywhere: all at once."""
+    texts = pl.DataFrame({str(i): s.cast(pl.String) for i, s in enumerate(series)}).select(pl.all().fill_null("null"))
+    whole = texts.select("[" + pl.concat_str(pl.all(), separator=",") + "]").to_series()
+    return whole.cast(pl.Binary).to_list()
+
+
 def _json(series: pl.Series) -> list[bytes]:
-    """Each value as a part of a JSON array. NaN and infinity become strings, lest they meet the nulls."""
+    """Each value as a part of a JSON array. NaN and infinity become strings, so that they do not equal nulls."""
     if series.dtype.is_float():
         parts = ["null" if x is None else _float(x) if math.isfinite(x) else f'"{_float(x)}"' for x in series.to_list()]
         return [part.encode() for part in parts]

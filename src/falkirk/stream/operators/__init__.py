@@ -7,36 +7,48 @@ from __future__ import annotations
 
 from falkirk.stream.dataflow.graph import Graph, connected
 from falkirk.stream.dataflow.operator import RESERVED, Earlier, Operator
-from falkirk.stream.operators.changed import Changed
-from falkirk.stream.operators.concat import Concat
-from falkirk.stream.operators.errors import Errors
-from falkirk.stream.operators.explode import Explode
-from falkirk.stream.operators.filter import Filter
-from falkirk.stream.operators.flat_map import FlatMap
-from falkirk.stream.operators.group import Group
-from falkirk.stream.operators.join import Join
-from falkirk.stream.operators.late import Late
-from falkirk.stream.operators.latest import Latest
-from falkirk.stream.operators.lookup import Lookup, SharedLookup
-from falkirk.stream.operators.map import Map
-from falkirk.stream.operators.map_batches import MapBatches
-from falkirk.stream.operators.parquet import ParquetSink
-from falkirk.stream.operators.process import Processing
-from falkirk.stream.operators.repartition import Repartition
-from falkirk.stream.operators.route import Route
-from falkirk.stream.operators.select import Select
-from falkirk.stream.operators.sink import Sink
-from falkirk.stream.operators.source import Source
-from falkirk.stream.operators.table import TableSource
-from falkirk.stream.operators.top_k import TopK
-from falkirk.stream.operators.window_group import Final, WindowGroup
-from falkirk.stream.operators.windows import Windows
-from falkirk.stream.operators.with_columns import WithColumns
-from falkirk.stream.operators.with_regime import WithRegime
+from falkirk.stream.operators.groups.group import Group
+from falkirk.stream.operators.groups.over import Over
+from falkirk.stream.operators.groups.partials import BestPartials, Partials
+from falkirk.stream.operators.groups.top_k import TopK
+from falkirk.stream.operators.groups.total import Total
+from falkirk.stream.operators.joins.asof import AsofJoin
+from falkirk.stream.operators.joins.interval import IntervalJoin
+from falkirk.stream.operators.joins.join import Join
+from falkirk.stream.operators.joins.lookup import Lookup, SharedLookup
+from falkirk.stream.operators.loops.iterate import Iterate
+from falkirk.stream.operators.loops.variable import LoopVariable
+from falkirk.stream.operators.processes.process import Processing
+from falkirk.stream.operators.routing.errors import Errors
+from falkirk.stream.operators.routing.repartition import Repartition
+from falkirk.stream.operators.routing.route import Route
+from falkirk.stream.operators.routing.with_regime import WithRegime
+from falkirk.stream.operators.rows.concat import Concat
+from falkirk.stream.operators.rows.enrich import Enrich
+from falkirk.stream.operators.rows.explode import Explode
+from falkirk.stream.operators.rows.filter import Filter
+from falkirk.stream.operators.rows.flat_map import FlatMap
+from falkirk.stream.operators.rows.map import Map
+from falkirk.stream.operators.rows.map_batches import MapBatches
+from falkirk.stream.operators.rows.select import Select
+from falkirk.stream.operators.rows.with_columns import WithColumns
+from falkirk.stream.operators.sinks.parquet import ParquetSink
+from falkirk.stream.operators.sinks.sink import Sink
+from falkirk.stream.operators.sources.changed import Changed
+from falkirk.stream.operators.sources.late import Late
+from falkirk.stream.operators.sources.latest import Latest
+from falkirk.stream.operators.sources.source import Source
+from falkirk.stream.operators.sources.table import TableSource
+from falkirk.stream.operators.windows.deduplicate import Deduplicate
+from falkirk.stream.operators.windows.final import Final
+from falkirk.stream.operators.windows.session_group import SessionGroup
+from falkirk.stream.operators.windows.window_group import WindowGroup
+from falkirk.stream.operators.windows.windows import Windows
 
 __all__ = [
-    "RESERVED", "Changed", "Concat", "Earlier", "Errors", "Explode", "Filter", "Final", "FlatMap", "Graph", "Group", "Join",
-    "Late", "Latest", "Lookup", "Map", "MapBatches", "Operator", "ParquetSink", "Processing", "Repartition", "Route",
-    "Select", "SharedLookup", "Sink", "Source", "TableSource", "TopK", "WindowGroup", "Windows", "WithColumns",
-    "WithRegime", "connected",
+    "RESERVED", "AsofJoin", "BestPartials", "Changed", "Concat", "Deduplicate", "Earlier", "Enrich", "Errors",
+    "Explode", "Filter", "Final", "FlatMap", "Graph", "Group", "IntervalJoin", "Iterate", "Join", "Late", "Latest",
+    "Lookup", "LoopVariable", "Map", "MapBatches", "Operator", "Over", "ParquetSink", "Partials", "Processing",
+    "Repartition", "Route", "Select", "SessionGroup", "SharedLookup", "Sink", "Source", "TableSource", "TopK", "Total",
+    "WindowGroup", "Windows", "WithColumns", "WithRegime", "connected",
 ]  # fmt: skip

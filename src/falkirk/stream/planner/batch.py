@@ -61,6 +61,12 @@ def _stage(graph: op.Graph, dead_letters: str, part: list[op.Operator]) -> Batch
             where=beside[0].where,
             hint="leave out .late and .final(), or use them in the streaming part",
         )
+    if again := [o for o in members if o.calls_others and not o.batch]:
+        raise DefinitionError(
+            "the streaming part calls others, and the batch part would make these calls again for all records",
+            where=again[0].where,
+            hint="sink the rows with their answers to a topic, and begin the batch part at a source of that topic",
+        )
     if regime.history == "new" and (above := [o for o in members if o.stateful and o not in part]):
         raise DefinitionError(
             f'with history="new" it would see new records alone, and {above[0].kind} {above[0].id!r} upstream sees all',

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from falkirk.checkpoint.regimes import Eager
 from falkirk.errors import DefinitionError
 from falkirk.state.schema import TABLES, evolved
 from falkirk.stream import operators as op
@@ -21,6 +22,7 @@ from falkirk.stream.dataflow.handling import handlings, letter_outputs
 from falkirk.stream.dataflow.topics import Input, Output
 from falkirk.stream.definition.names import BACKFILL, epochs_topic
 from falkirk.stream.definition.pattern import Pattern
+from falkirk.stream.definition.regime_plan import RegimePlan
 from falkirk.stream.evolution.evolution import StageEvolution
 from falkirk.stream.planner.batch import batch_stages
 from falkirk.stream.planner.feedback import check_feedback
@@ -166,14 +168,21 @@ def _stage(
             where=(stateful or members)[0].where,
             hint="cut the stage in two with repartition(…)",
         )
-    regime = (operators or tuple(members))[0].regime
+    regime = _recorded((operators or tuple(members))[0].regime.plan(), operators, stateful=bool(keeps))
     return PhysicalStage(
         app=graph.name, id=stage_name(members, inputs), operators=operators, sources=sources,
-        edges_in=edges_in, edges_out=edges_out, regime=regime.plan(), inputs=tuple(inputs), outputs=tuple(outputs),
+        edges_in=edges_in, edges_out=edges_out, regime=regime, inputs=tuple(inputs), outputs=tuple(outputs),
         dead_letters=dead_letters, handled=handled, circuits=StageCircuit, evolutions=StageEvolution,
         keeping=tuple(stateful), state_schema=evolved("", keeps),
         shared=tuple(dict.fromkeys(tables[i] for i in _looked_up(operators))),
     )  # fmt: skip
+
+
+def _recorded(regime: RegimePlan, operators: Sequence[op.Operator], *, stateful: bool) -> RegimePlan:
+    """The regime of a stage: with others' answers and state, one that runs no step again. Without state, none does."""
+    if not stateful or not regime.recovery.requires.same_outputs or not any(o.calls_others for o in operators):
+        return regime
+    return replace(regime, kind=Eager.name, recovery=Eager)
 
 
 def _ordered(stages: Iterable[PhysicalStage]) -> list[PhysicalStage]:

@@ -14,9 +14,14 @@ from sqlglot import exp
 
 from falkirk.stream.aggregates.bound import AggregateLike
 from falkirk.stream.aggregates.builtin import len_, max_, mean, min_, sum_
+from falkirk.stream.aggregates.distinct import n_unique
+from falkirk.stream.aggregates.lists import collect
+from falkirk.stream.aggregates.ordered import first, last
+from falkirk.stream.aggregates.sketches import ApproxNUnique, approx_quantile
+from falkirk.stream.aggregates.spread import std, var
 from falkirk.stream.flow.streams import Stream
-from falkirk.stream.sql.expressions import Expressions
-from falkirk.stream.sql.values import need
+from falkirk.stream.sql.scalar.expressions import Expressions
+from falkirk.stream.sql.scalar.values import need
 
 _OF_COLUMN: Mapping[type[exp.Expr], Callable[[nw.Expr], AggregateLike]] = {
     exp.Sum: sum_,
@@ -29,6 +34,23 @@ _OF_COLUMN: Mapping[type[exp.Expr], Callable[[nw.Expr], AggregateLike]] = {
 }
 
 
+_SPREADS: Mapping[type[exp.Expr], Callable[[nw.Expr], AggregateLike]] = {
+    exp.Stddev: std,
+    exp.StddevSamp: std,
+    exp.StddevPop: lambda x: std(x, ddof=0),
+    exp.Variance: var,
+    exp.VariancePop: lambda x: var(x, ddof=0),
+}
+
+_WRITTEN: Mapping[type[exp.Expr], str] = {exp.GroupConcat: "string_agg"}
+"""Names that the parser changes."""
+
+KNOWN = (
+    "count, count_if, sum, min, max, avg, bool_and, bool_or, any_value, arg_min, arg_max, stddev, stddev_pop, variance, "
+    "var_pop, array_agg, approx_count_distinct, approx_quantile"
+)
+
+
 class Aggregates:
     """The aggregates of one select."""
 
@@ -39,6 +61,8 @@ class Aggregates:
         self.given: dict[exp.Expr, str] = {}
         """The column of each aggregate of the query."""
         self._nulls: dict[str, str] = {}
+        self._different: dict[str, str] = {}
+        """The column that counts the nulls among the values, by the column that counts different values, null too."""
         self._counts: dict[tuple[exp.Expr, exp.Expr | None], str] = {}
 
     def add(self, node: exp.Expr, name: str = "") -> None:
@@ -48,9 +72,9 @@ class Aggregates:
         where = node.expression.this if isinstance(node, exp.Filter) else None
         function: Any = node.this if isinstance(node, exp.Filter | exp.IgnoreNulls) else node
         name = self._free(name or _name(function))
-        self.build.text.only(function, "big_int")
+        self.build.text.only(function, "big_int", "quantile")
         if isinstance(function, exp.Count | exp.CountIf):
-            self.asked[name] = self._count(function, where)
+            self.asked[name] = self._count(name, function, where)
         elif type(function) in _OF_COLUMN:
             of = function.this.expressions[0] if isinstance(function.this, exp.Distinct) else function.this
             if isinstance(function.this, exp.Distinct) and isinstance(function, exp.Sum | exp.Avg):
@@ -58,32 +82,73 @@ class Aggregates:
             self.asked[name] = _OF_COLUMN[type(function)](self._argument(of, where))
             if isinstance(function, exp.Sum):
                 self._nulls[name] = self._count_of(of, where, f"{name}_count")
+        elif isinstance(function, exp.ApproxDistinct):
+            self.asked[name] = ApproxNUnique(self._argument(function.this, where), nulls=False)
+        elif isinstance(function, exp.ApproxQuantile):
+            self.asked[name] = approx_quantile(self._argument(function.this, where), self._quantile(function))
+        elif type(function) in _SPREADS:
+            self.asked[name] = _SPREADS[type(function)](self._argument(self._plain(function), where))
+        elif isinstance(function, exp.ArgMin | exp.ArgMax):
+            self.asked[name] = self._at_end(function, where)
+        elif isinstance(function, exp.ArrayAgg):
+            if where is not None:
+                raise self._error(function, "array_agg has no filter", "filter the rows in a subquery of from")
+            self.asked[name] = collect(self._argument(self._plain(function), None))
         else:
             raise self._error(
                 function,
-                f"{function.sql_name().lower()} is not an aggregate that streams have",
-                "there are: count, count_if, sum, min, max, avg, bool_and, bool_or, any_value",
+                f"{_WRITTEN.get(type(function)) or function.sql_name().lower()} is not an aggregate that streams have",
+                f"there are: {KNOWN}",
             )
         self.given[node] = name
 
     def with_nulls(self, grouped: Stream[Any]) -> Stream[Any]:
         """The result of the DSL's aggregates, with null for a sum of nothing."""
-        if not self._nulls:
-            return grouped
-        return grouped.with_columns(**{n: nw.when(nw.col(c) > 0).then(nw.col(n)) for n, c in self._nulls.items()})
+        exprs: dict[str, nw.Expr] = {n: nw.when(nw.col(c) > 0).then(nw.col(n)) for n, c in self._nulls.items()}
+        exprs |= {n: nw.col(n) - (nw.col(c) > 0).cast(nw.Int64) for n, c in self._different.items()}
+        return grouped.with_columns(**exprs) if exprs else grouped
 
-    def _count(self, function: exp.Count | exp.CountIf, where: exp.Expr | None) -> AggregateLike:
+    def _plain(self, function: Any) -> exp.Expr:
+        """The argument of an aggregate that takes neither distinct nor an order. Raises DefinitionError."""
+        if isinstance(function.this, exp.Distinct | exp.Order):
+            word = "distinct" if isinstance(function.this, exp.Distinct) else "order by"
+            hint = "array_agg sorts by value, nulls first" if isinstance(function, exp.ArrayAgg) else "leave it out"
+            raise self._error(function, f"{function.sql_name().lower()}({word} …) is not supported", hint)
+        of: exp.Expr = function.this
+        return of
+
+    def _at_end(self, function: exp.ArgMin | exp.ArgMax, where: exp.Expr | None) -> AggregateLike:
+        """The value of the row with the least or greatest of another; null values do not count."""
+        value = self._argument(function.this, where)
+        by = nw.when(~value.is_null()).then(self._argument(function.expression, where))
+        return (first if isinstance(function, exp.ArgMin) else last)(value, by=by)
+
+    def _count(self, name: str, function: exp.Count | exp.CountIf, where: exp.Expr | None) -> AggregateLike:
         if isinstance(function.this, exp.Distinct):
-            raise self._error(
-                function,
-                "count(distinct …) is not supported",
-                "count the rows of a subquery: select k, count(*) from (select distinct k, x from t) group by k",
-            )
+            return self._count_different(name, function, where)
         if isinstance(function, exp.CountIf):
             return sum_(self._argument(function.this, where))
         if isinstance(function.this, exp.Star) or function.this is None or isinstance(function.this, exp.Literal):
             return len_() if where is None else sum_(self._condition(where))
         return sum_(self._there(function.this, where))
+
+    def _count_different(self, name: str, function: exp.Count | exp.CountIf, where: exp.Expr | None) -> AggregateLike:
+        if len(function.this.expressions) != 1:
+            raise self._error(
+                function,
+                "count(distinct …) takes one column",
+                "count the rows of a subquery: select k, count(*) from (select distinct k, x, y from t) group by k",
+            )
+        value = self._argument(function.this.expressions[0], where)
+        self._different[name] = nulls = self._free(f"{name}_nulls")
+        self.asked[nulls] = sum_(value.is_null())
+        return n_unique(value)
+
+    def _quantile(self, function: exp.ApproxQuantile) -> float:
+        given = function.args.get("quantile")
+        if not isinstance(given, exp.Literal) or given.is_string:
+            raise self._error(function, "the quantile is not a number", "approx_quantile(x, 0.99)")
+        return float(given.name)
 
     def _count_of(self, of: exp.Expr, where: exp.Expr | None, name: str) -> str:
         """The column that counts the values that are not null."""
@@ -114,17 +179,6 @@ class Aggregates:
 
     def _error(self, node: exp.Expr, what: str, hint: str = "") -> Exception:
         return self.build.text.error(node, what, hint)
-
-
-def found(node: exp.Expr) -> list[exp.Expr]:
-    """The aggregates in an expression, outermost; those of subqueries and window functions are not of this select."""
-    if isinstance(node, exp.Window | exp.Query):
-        return []
-    if isinstance(node, exp.AggFunc) or (
-        isinstance(node, exp.Filter | exp.IgnoreNulls) and isinstance(node.this, exp.AggFunc)
-    ):
-        return [node]
-    return [aggregate for child in node.iter_expressions() for aggregate in found(child)]
 
 
 def _name(function: exp.Expr) -> str:

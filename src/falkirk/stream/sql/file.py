@@ -11,19 +11,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from sqlglot import exp
 
 from falkirk.blame import attributed, did_you_mean
 from falkirk.errors import ConfigError
+from falkirk.stream.definition.files import WEIGHT_COLUMN
 from falkirk.stream.flow.flow import Flow
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.formats.json import Json
+from falkirk.stream.formats.types import Int64
 from falkirk.stream.sql.parsing import checked_query, statements
 from falkirk.stream.sql.query import compiled
+from falkirk.stream.sql.scalar.types import type_of
 from falkirk.stream.sql.text import Text
-from falkirk.stream.sql.types import type_of
 
-OPTIONS = ("topic", "format", "key", "time", "late", "idle", "start")
+OPTIONS = ("topic", "format", "key", "time", "late", "idle", "start", "changes")
 """What a table says in with (…)."""
 
 
@@ -44,24 +47,24 @@ def flow_of(path: Path) -> Flow:
         raise ConfigError(f"cannot read {path}: {error}", hint="name a file of SQL statements") from None
     text = Text(sql, str(path))
     found = statements(text)
-    inserted = {_target(s).name for s in found if isinstance(s, exp.Insert)}
+    inserted = {target(s).name for s in found if isinstance(s, exp.Insert)}
     if not inserted:
         raise text.error(None, "no rows are inserted anywhere", "insert into TOPIC select …")
     with attributed(str(path)):
-        file = _File(Flow(path.stem), text, inserted)
+        file = FileFlow(Flow(path.stem), text, inserted)
         for statement in found:
             file.add(statement)
     return file.flow
 
 
-def _target(node: exp.Insert) -> exp.Table:
+def target(node: exp.Insert) -> exp.Table:
     """The table that rows go to."""
     table = node.this.this if isinstance(node.this, exp.Schema) else node.this
     assert isinstance(table, exp.Table)
     return table
 
 
-class _File:
+class FileFlow:
     """A flow, and the names that its statements have given so far."""
 
     def __init__(self, flow: Flow, text: Text, inserted: set[str]) -> None:
@@ -76,7 +79,7 @@ class _File:
         elif isinstance(statement, exp.Create) and statement.kind == "VIEW":
             name = statement.this.name
             self._new(name, statement)
-            self.tables[name] = self._query(statement.expression, name)
+            self.tables[name] = self.query(statement.expression, name)
         elif isinstance(statement, exp.Insert):
             self._insert(statement)
         else:
@@ -85,7 +88,7 @@ class _File:
             )
 
     def _table(self, statement: exp.Create, schema: exp.Schema) -> None:
-        name, options = schema.this.name, self._options(statement)
+        name, options = schema.this.name, self.options(statement)
         self._new(name, statement)
         columns: dict[str, Any] = {}
         for column in schema.expressions:
@@ -100,16 +103,18 @@ class _File:
             self.sinks[name] = (list(columns), options)
             return
         given: dict[str, Any] = {**options, "start": options.get("start", "earliest")}
+        if options.get("changes") == "weights":
+            columns.setdefault(WEIGHT_COLUMN, Int64)
         if "key" in given:
             given["key"] = _key(given["key"])
         with self.text.at(schema.this):
             self.tables[name] = self.flow.source(name, value=Json(columns), **given)
 
     def _insert(self, statement: exp.Insert) -> None:
-        table = _target(statement)
+        table = target(statement)
         if isinstance(statement.this, exp.Schema):
             raise self.text.error(table, "insert into has no list of columns", "name them in select: … as NAME")
-        stream = self._query(statement.expression, table.name)
+        stream = self.query(statement.expression, table.name)
         columns, options = self.sinks.get(table.name, ([], {}))
         if columns and columns != stream.schema.names():
             raise self.text.error(
@@ -117,19 +122,21 @@ class _File:
                 f"the table has the columns {', '.join(columns)}, and the query {', '.join(stream.schema)}",
                 "name and order them as the table does",
             )
-        if unread := sorted(options.keys() - {"topic", "key"}):
+        if unread := sorted(options.keys() - {"topic", "key", "changes"}):
             raise self.text.error(table, f"{unread[0]}= is for tables that are read", "leave it out")
         unique = [c for c in stream.schema if c in (stream._op.unique or ())] if stream._op.changes else []
-        key = _key(options["key"]) if "key" in options else unique
+        weights = options.get("changes") == "weights"
+        key = _key(options["key"]) if "key" in options else key_of_row(stream.schema) if weights else unique
         with self.text.at(table):
-            self._sink(stream, table.name, options.get("topic"), key)
+            self._sink(stream, table.name, options, key)
 
-    def _sink(self, stream: Stream[Any], name: str, topic: str | None, key: str | list[str]) -> None:
+    def _sink(self, stream: Stream[Any], name: str, options: Mapping[str, Any], key: str | list[str]) -> None:
         """The sink of a query; a result that changes is written by what identifies its rows."""
         one = key[0] if isinstance(key, list) and len(key) == 1 else key
-        stream.sink(name, value=Json(), key=one or None, topic=topic)
+        stream.sink(name, value=Json(), key=one or None, topic=options.get("topic"), changes=options.get("changes"))
 
-    def _query(self, query: exp.Expr | None, name: str) -> Stream[Any]:
+    def query(self, query: exp.Expr | None, name: str) -> Stream[Any]:
+        """A query under a name. Raises DefinitionError."""
         if query is None:
             raise self.text.error(None, f"{name} has no query", "write select …")
         with self.text.at(query):
@@ -139,7 +146,7 @@ class _File:
         if name in self.tables or name in self.sinks:
             raise self.text.error(node, f"{name!r} is defined twice", "choose another name")
 
-    def _options(self, statement: exp.Create) -> dict[str, str]:
+    def options(self, statement: exp.Create) -> dict[str, str]:
         """What with (…) says. Raises DefinitionError."""
         given = statement.args.get("properties")
         options: dict[str, str] = {}
@@ -150,6 +157,11 @@ class _File:
                 raise self.text.error(option, f"a table has no option {name!r}", did_you_mean(name, OPTIONS))
             options[name] = value.name
         return options
+
+
+def key_of_row(schema: pl.Schema) -> list[str]:
+    """The columns by which all changes of a row go to one partition: those that can be a key."""
+    return [column for column, dtype in schema.items() if not dtype.is_nested()]
 
 
 def _key(columns: str) -> str | list[str]:

@@ -3,10 +3,14 @@
 a join b on a.k = b.k and p(a) and q(b) and r(a, b)
 
 inner   filter(join(filter(a, p), filter(b, q)), r)
-left    join(a with key k where p holds and null elsewhere, filter(b, q))      r is refused; a null key equals nothing
+        where r bounds how far two event times with a watermark are apart, it is an interval join, whatever its kind
+left    join(a with key k where p holds and null elsewhere, filter(b, q))      a null key equals nothing
 full    join(a with key k where p holds, b with key k where q holds)
+        without r; residuals.py has the others with r
 semi    join(filter(a, p), filter(b, q))        anti, as left
 right   left, with the sides exchanged
+
+Without an equality, true = true joins a table with one that has a single row: all rows of both are then in one task.
 """
 
 from __future__ import annotations
@@ -22,12 +26,14 @@ from sqlglot import exp
 from falkirk.stream.definition.expressions import bare_column
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.formats import types as fk
-from falkirk.stream.operators.join import How
-from falkirk.stream.sql.conditions import Conditions, Uses, all_inner, conjuncts, equality, merged, tables_of
-from falkirk.stream.sql.expressions import Expressions, alike
+from falkirk.stream.operators.joins.join import How
+from falkirk.stream.sql.intervals import Interval, interval
 from falkirk.stream.sql.relations import Ids, Relation, filtered
+from falkirk.stream.sql.residuals import with_residuals
+from falkirk.stream.sql.scalar.conditions import Conditions, Uses, all_inner, conjuncts, equality, merged, tables_of
+from falkirk.stream.sql.scalar.expressions import Expressions, alike
+from falkirk.stream.sql.scalar.values import Value, need
 from falkirk.stream.sql.text import Text
-from falkirk.stream.sql.values import Value, need
 
 NEEDED = "join with on a.x = b.y, or using (x)"
 
@@ -96,8 +102,9 @@ class Joiner:
         """Inner joins, each table when an equality connects it with those before."""
         while pending:
             ready = [p for p in pending if any(equality(c, relation.tables, p[1].tables) for c in pool)]
+            ready = ready or [p for p in pending if relation.single or p[1].single]
             if not ready:
-                raise self._cross(pending[0][0])
+                raise self.cross(pending[0][0])
             join, right = ready[0]
             pending.remove(ready[0])
             both = relation.tables | right.tables
@@ -117,21 +124,23 @@ class Joiner:
     def joined(self, left: Relation, right: Relation, how: How, on: Conditions, node: exp.Expr) -> Relation:
         """Two relations as one. `node` is the place of errors. Raises DefinitionError."""
         if not on.equal:
-            raise self._cross(node)
+            if not (left.single or right.single):
+                raise self.cross(node)
+            on.equal.append((exp.true(), exp.true()))
+        near = interval(on.other, left, right, self.text)
+        if near is not None:
+            on.other = [c for c in on.other if all(c is not u for u in near.used)]
         if on.other and how != "inner":
-            raise self.text.error(
-                on.other[0],
-                f"{how} join compares the tables with = only",
-                "compare with = here; an inner join takes any condition besides",
-            )
+            on.other += near.used if near is not None else []
+            return with_residuals(self, left, right, how, on, node)
         if how in ("inner", "semi"):
             left, on.left = self._all(left, on.left), []
         if how != "full":
             right, on.right = self._all(right, on.right), []
         sides = _Side(left, left.expressions(self.text)), _Side(right, right.expressions(self.text))
         self._keys(sides, on)
-        self.uses.done(*[e for pair in on.equal for e in pair], *on.left, *on.right)
-        relation = self._made(sides[0], sides[1], how, on, node)
+        self.uses.done(*[e for pair in on.equal for e in pair], *on.left, *on.right, *(near.used if near else ()))
+        relation = self._made(sides[0], sides[1], how, on, near, node)
         return self._all(relation, on.other)
 
     def _keys(self, sides: tuple[_Side, _Side], on: Conditions) -> None:
@@ -155,9 +164,11 @@ class Joiner:
             wanted = nw.Int64 if a.dtype.is_integer() and b.dtype.is_integer() else nw.Float64
         return a.settled().cast(wanted), b.settled().cast(wanted)
 
-    def _made(self, left: _Side, right: _Side, how: How, on: Conditions, node: exp.Expr) -> Relation:
-        mine, columns = self._prepared(left, how == "full", set())
-        theirs, others = self._prepared(right, how in ("left", "full"), set(mine.schema))
+    def _made(
+        self, left: _Side, right: _Side, how: How, on: Conditions, near: Interval | None, node: exp.Expr
+    ) -> Relation:
+        mine, columns = self._prepared(left, how == "full", set(), near is not None)
+        theirs, others = self._prepared(right, how in ("left", "full"), set(mine.schema), near is not None)
         if how == "inner":  # a key of the right side is that of the left side
             equal = dict(zip(right.keys, left.keys, strict=True))
             others = {column: equal.get(name, name) for column, name in others.items()}
@@ -168,14 +179,25 @@ class Joiner:
                 if isinstance(a, exp.Column) and isinstance(b, exp.Column):
                     column = merged(a, b)
                     columns[column.table, column.name] = key
-        name = how if how in ("semi", "anti") else f"join.{'+'.join(sorted(right.relation.tables))}"
+        tables = sorted(t for t in right.relation.tables if "=" not in t)
+        name = how if how in ("semi", "anti") else f"join.{'+'.join(tables)}"
         with self.text.at(node):
-            joined = mine.join(theirs, left_on=left.keys, right_on=right.keys, how=how, id=self.ids.of(name))
-        return Relation(joined, columns)
+            joined = mine.join(
+                theirs,
+                left_on=left.keys,
+                right_on=right.keys,
+                how=how,
+                id=self.ids.of(name),
+                within=near and near.within,
+            )
+        return Relation(joined, columns, single=left.relation.single and right.relation.single)
 
-    def _prepared(self, side: _Side, apart: bool, taken: set[str]) -> tuple[Stream[Any], dict[tuple[str, str], str]]:
+    def _prepared(
+        self, side: _Side, apart: bool, taken: set[str], timed: bool
+    ) -> tuple[Stream[Any], dict[tuple[str, str], str]]:
         """The keys of a side and the columns that are still read, with names that are not taken. `apart`: whether a key
-        that is read needs a column of its own, since the join's may have the other side's value."""
+        that is read needs a column of its own, since the join's may have the other side's value. `timed`: whether the event
+        time is needed too."""
         stream = side.relation.stream
         if side.computed:
             stream = stream.with_columns(**side.computed)
@@ -192,6 +214,8 @@ class Joiner:
                 used = {*taken, *names, *kept.values()}
                 kept[name] = name if name not in used else free(f"{name}_{table}", {*used, *stream.schema})
             columns[table, column] = kept[name]
+        if timed and (time := stream._op.time) is not None and time not in {*names, *kept}:
+            kept[time] = time if time not in taken else free(f"{time}_time", {*taken, *names, *kept.values()})
         for name in sorted(stream._op.unique or ()):
             if name not in {*names, *kept, *kept.values(), *taken}:
                 kept[name] = name
@@ -208,7 +232,8 @@ class Joiner:
         self.uses.done(condition)
         return filtered(relation, condition, self.text)
 
-    def _cross(self, node: exp.Expr) -> Exception:
+    def cross(self, node: exp.Expr) -> Exception:
+        """The error of a join without an equality."""
         what = "a cross join would pair every row with every row: nothing says which rows of this table belong to the others"
         place = node.this if isinstance(node, exp.Join) else node
         return self.text.error(place, what, NEEDED)

@@ -17,19 +17,20 @@ from falkirk.stream.definition.expressions import bare_column, columns_read
 from falkirk.stream.definition.windows import END, START
 from falkirk.stream.flow.flow import Flow
 from falkirk.stream.flow.streams import Stream
-from falkirk.stream.sql.aggregates import Aggregates, found
-from falkirk.stream.sql.conditions import Uses, conjuncts, merge_using
+from falkirk.stream.flow.totals import whole
+from falkirk.stream.sql.aggregates import Aggregates
 from falkirk.stream.sql.joins import Joiner
+from falkirk.stream.sql.nesting import nested
+from falkirk.stream.sql.over import windowed, windows_in
 from falkirk.stream.sql.parsing import qualified, the_query
 from falkirk.stream.sql.relations import Ids, Relation, Tables, filtered
+from falkirk.stream.sql.scalar.conditions import Uses, conjuncts, factor, found, merge_using, tables_of
+from falkirk.stream.sql.scalars import Scalar, joined, lift
 from falkirk.stream.sql.sets import combined
 from falkirk.stream.sql.subqueries import asks, semi_joined
 from falkirk.stream.sql.text import Text
-from falkirk.stream.sql.tops import limited, move_top
+from falkirk.stream.sql.tops import first_rows, is_top, limited, move_top
 from falkirk.stream.sql.windows import Asked, asked, window_of
-
-EVERYTHING = "everything"
-"""The column by which rows are grouped where a query aggregates without group by."""
 
 
 def sql(flow: Flow, query: str, name: str | None, streams: Mapping[str, Any]) -> Stream[Any]:
@@ -53,6 +54,7 @@ def compiled(
     ids = Ids(name if name is not None else f"sql.{hashlib.sha256(words.encode()).hexdigest()[:8]}")
     tree = qualified(tree, {name: stream.schema for name, stream in tables.items()}, text)
     before = len(flow.graph.operators)
+    factor(tree)
     stream = Compiler(text).query(tree, Tables(tables), ids)
     flow.graph.queries.update(dict.fromkeys(flow.graph.operators[before:], f"{ids.query}: {words}"))
     return stream
@@ -65,9 +67,15 @@ def _of_flow(flow: Flow) -> dict[str, Stream[Any]]:
         if isinstance(operator, op.Repartition):
             if (source := operator.added_for) is not None:
                 named[source.id] = operator
+        elif isinstance(operator, op.Changed | op.Latest):  # a source of rows that change is read behind these
+            named[_source_of(operator).id] = operator
         elif isinstance(operator, op.Source) or (operator.stateful and operator.role == "operator"):
             named[operator.id] = operator
     return {name: Stream(flow.graph, operator) for name, operator in named.items()}
+
+
+def _source_of(operator: op.Operator) -> op.Operator:
+    return operator if isinstance(operator, op.Source) else _source_of(operator.inputs[0])
 
 
 class Compiler:
@@ -80,11 +88,18 @@ class Compiler:
         """Any query. Raises DefinitionError."""
         if (common := node.args.get("with_")) is not None:
             tables = tables.nested({cte.alias: cte.this for cte in common.expressions})
+        if node.args.get("order") is not None or node.args.get("limit") or node.args.get("offset"):
+            whole = node.copy()
+            for clause in ("order", "limit", "offset"):
+                whole.set(clause, None)
+            return first_rows(node, self._unordered(whole, tables, ids), ids, self.text)
+        return self._unordered(node, tables, ids)
+
+    def _unordered(self, node: exp.Expr, tables: Tables, ids: Ids) -> Stream[Any]:
+        """A query without its order and limit."""
         if isinstance(node, exp.Subquery):
-            self._check_order(node)
             self.text.only(node, "with_")
             return self.query(node.this, tables, ids)
-        self._check_order(node)
         if isinstance(node, exp.SetOperation):
             number = _branches(node.left) + 1
             left = self.query(node.left, tables, ids.within("1") if number == 2 else ids)
@@ -93,25 +108,37 @@ class Compiler:
                 return combined(node, left, right, ids, "" if number == 2 else str(number), self.text)
         if not isinstance(node, exp.Select):
             raise self.text.error(node, "this is not a query", "write select …")
-        self.text.only(node, "with_", "from_", "joins", "where", "group", "having", "distinct", "qualify")
+        self.text.only(
+            node,
+            "with_",
+            "from_",
+            "joins",
+            "where",
+            "group",
+            "having",
+            "distinct",
+            "qualify",
+            "order",
+            "limit",
+            "offset",
+        )
         return self._select(node, tables, ids)
 
     def _select(self, node: exp.Select, tables: Tables, ids: Ids) -> Stream[Any]:
         merge_using(node)
         move_top(node)
-        uses = Uses(node)
-        relation, where = self._from(node, tables, ids, uses)
-        relation = self._where(relation, where, tables, ids, uses)
+        node = nested(node)
+        scalars = lift(node, tables, self.text)
+        uses = Uses(node, *[s.node for s in scalars])
+        relation, where = self._from(node, tables, ids, uses, {s.alias for s in scalars})
+        relation = self._where(relation, where, scalars, tables, ids, uses)
         given: dict[exp.Expr, str] = {}
         if node.args.get("group") is not None or any(map(found, [*node.expressions, *_having(node)])):
             relation, given = self._grouped(node, relation, ids)
             for condition in _having(node):
                 relation = filtered(relation, condition, self.text, given)
         relation = relation.windowed()
-        if node.args.get("qualify") is not None:
-            relation, given, others = limited(node, relation, given, uses, ids, self.text)
-            for condition in others:
-                relation = filtered(relation, condition, self.text, given)
+        relation, given = self._ranked(node, relation, given, uses, ids)
         stream = self._projected(node, relation, given)
         if (distinct := node.args.get("distinct")) is not None:
             if distinct.args.get("on") is not None:
@@ -120,7 +147,28 @@ class Compiler:
                 stream = stream.unique(id=ids.of("distinct"))
         return stream
 
-    def _from(self, node: exp.Select, tables: Tables, ids: Ids, uses: Uses) -> tuple[Relation, list[exp.Expr]]:
+    def _ranked(
+        self, node: exp.Select, relation: Relation, given: dict[exp.Expr, str], uses: Uses, ids: Ids
+    ) -> tuple[Relation, dict[exp.Expr, str]]:
+        """Window functions, and qualify: the first rows of each group if it asks for these alone, and else a filter."""
+        qualify = node.args.get("qualify")
+        windows = [
+            window for e in (*node.expressions, *([qualify] if qualify is not None else [])) for window in windows_in(e)
+        ]
+        if qualify is not None and is_top(qualify.this, windows):
+            relation, given, conditions = limited(node, relation, given, uses, ids, self.text)
+        else:
+            names = {p.unalias(): p.alias for p in node.expressions if isinstance(p, exp.Alias)}
+            if windows:
+                relation, given = windowed(windows, names, relation, given, ids, self.text)
+            conditions = conjuncts(qualify.this) if qualify is not None else []
+        for condition in conditions:
+            relation = filtered(relation, condition, self.text, given)
+        return relation, given
+
+    def _from(
+        self, node: exp.Select, tables: Tables, ids: Ids, uses: Uses, scalars: set[str]
+    ) -> tuple[Relation, list[exp.Expr]]:
         """The tables of from, joined, and the conditions of where that are still to be applied."""
         if (clause := node.args.get("from_")) is None:
             raise self.text.error(node, "there is no from", "a query reads at least one stream: select … from bids")
@@ -132,7 +180,7 @@ class Compiler:
         first, sources = first.windowed(), [self._joined(join, tables, ids).windowed() for join in joins]
         every = Relation(first.stream, {c: n for r in (first, *sources) for c, n in r.columns.items()})
         for column in node.find_all(exp.Column):
-            if column.parent_select is node and "=" not in column.table:
+            if column.parent_select is node and "=" not in column.table and column.table not in scalars:
                 every.resolve(column, self.text)
         return Joiner(self.text, uses, ids).relation(first, joins, sources, where)
 
@@ -149,20 +197,34 @@ class Compiler:
         self.text.only(join, "side", "kind", "on")
         return self._source(join.this, tables, ids)
 
-    def _where(self, relation: Relation, where: list[exp.Expr], tables: Tables, ids: Ids, uses: Uses) -> Relation:
-        """Filters first, then subqueries as semi and anti joins."""
+    def _where(
+        self, relation: Relation, where: list[exp.Expr], scalars: list[Scalar], tables: Tables, ids: Ids, uses: Uses
+    ) -> Relation:
+        """Filters first, then subqueries: exists and in as semi and anti joins, and values as joins."""
+        late = {s.alias for s in scalars}
         subqueries = [c for c in where if asks(c) is not None]
-        for condition in where:
-            if asks(condition) is None:
+        plain = [c for c in where if asks(c) is None]
+        for condition in plain:
+            if not tables_of(condition) & late:
                 uses.done(condition)
                 relation = filtered(relation, condition, self.text)
+        if scalars or subqueries:
+            relation = relation.windowed()
 
         def query(inner: exp.Expr, part: Ids) -> Stream[Any]:
             return self.query(inner, tables, part)
 
-        for number, condition in enumerate(subqueries):
-            part = ids.within(f"where{number + 1}")
-            relation = semi_joined(relation, condition, query, uses, part, self.text)
+        for wait in (False, True):
+            for number, condition in enumerate(subqueries):
+                if bool(tables_of(condition) & late) == wait:
+                    part = ids.within(f"where{number + 1}")
+                    relation = semi_joined(relation, condition, query, uses, part, self.text)
+            for scalar in scalars if not wait else ():
+                relation = joined(relation, scalar, query, uses, ids, self.text)
+        for condition in plain:
+            if tables_of(condition) & late:
+                uses.done(condition)
+                relation = filtered(relation, condition, self.text)
         return relation
 
     def _source(self, node: exp.Expr, tables: Tables, ids: Ids) -> Relation:
@@ -171,9 +233,11 @@ class Compiler:
         if (windows := asked(node)) is not None:
             return self._windows(windows, tables, ids)
         if isinstance(node, exp.Subquery):
-            return Relation.of(self.query(node.this, tables, ids.within(node.alias)), node.alias)
+            stream = self.query(node.this, tables, ids.within(node.alias))
+            return Relation.of(stream, node.alias, single=tables.single(node))
         if isinstance(node, exp.Table) and node.name in tables:
-            return Relation.of(tables.find(node.name, self.query, ids), node.alias_or_name)
+            stream = tables.find(node.name, self.query, ids)
+            return Relation.of(stream, node.alias_or_name, single=tables.single(node))
         raise self.text.error(node, "this is not a table", "name a stream, or write a subquery: from (select …) as t")
 
     def _grouped(self, node: exp.Select, relation: Relation, ids: Ids) -> tuple[Relation, dict[exp.Expr, str]]:
@@ -195,12 +259,10 @@ class Compiler:
             while name in relation.stream.schema or name in computed:
                 name += "_key"
             given[key], computed[name] = name, build(key).settled()
-        if not keys:
-            computed = {EVERYTHING: nw.lit(value=True)}
         stream = relation.stream
         with self.text.at(node):
             stream = stream.with_columns(**computed) if computed else stream
-            columns: list[str] = list(dict.fromkeys([*given.values(), *([] if keys else [EVERYTHING])]))
+            columns: list[str] = list(dict.fromkeys(given.values()))
             aggregates = Aggregates(build, set(columns))
             for projection in node.expressions:
                 for aggregate in found(projection):
@@ -210,6 +272,10 @@ class Compiler:
                     aggregates.add(aggregate)
             if not aggregates.asked:  # group by without aggregates: each group once
                 return self._only_keys(stream, columns, ids), given
+            if not keys:
+                total = whole(stream._graph, stream._op, aggregates.asked, ids.of("group"), 1, self.text.line)
+                grouped = aggregates.with_nulls(Stream(stream._graph, total))
+                return Relation(grouped, {}, grouped=True), given | aggregates.given
             by: list[Any] = columns
             if relation.window is not None:
                 by = [*(c for c in columns if c not in (START, END)), relation.window]
@@ -248,21 +314,6 @@ class Compiler:
             if not columns_read(list(exprs.values()), relation.stream.schema):  # constants: a select would give one row
                 return relation.stream.with_columns(*exprs.values()).select(*exprs)
             return relation.stream.select(*exprs.values())
-
-    def _check_order(self, node: exp.Expr) -> None:
-        order, limit = node.args.get("order"), node.args.get("limit") or node.args.get("offset")
-        if limit is not None:
-            raise self.text.error(
-                limit,
-                "a stream has no end, and no first rows",
-                "leave limit out; the first rows, kept up to date: qualify row_number() over (order by x desc) <= 10",
-            )
-        if order is not None:
-            raise self.text.error(
-                order,
-                "a stream has no end by which it could be sorted",
-                "leave order by out; the first rows, kept up to date: qualify row_number() over (order by x desc) <= 10",
-            )
 
 
 def _having(node: exp.Select) -> list[exp.Expr]:

@@ -14,9 +14,10 @@ from falkirk.stream.definition.expressions import columns_read
 from falkirk.stream.definition.windows import END, START, Window
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.flow.windowing import windowed
-from falkirk.stream.sql.expressions import Expressions
+from falkirk.stream.sql.scalar.conditions import found
+from falkirk.stream.sql.scalar.expressions import Expressions
+from falkirk.stream.sql.scalar.values import need
 from falkirk.stream.sql.text import Text
-from falkirk.stream.sql.values import need
 
 
 @dataclass(frozen=True)
@@ -28,20 +29,22 @@ class Relation:
     """(table, column) of the query → column of the stream."""
     grouped: bool = False
     """Whether its rows are groups: then only keys and aggregates have a column."""
+    single: bool = False
+    """Whether it has one row at most."""
     window: Window | None = None
     """Windows that its rows are still to get: group by with windows is one operator, which knows when one is complete."""
 
     @classmethod
-    def of(cls, stream: Stream[Any], table: str) -> Relation:
+    def of(cls, stream: Stream[Any], table: str, *, single: bool = False) -> Relation:
         """A stream under a name."""
-        return cls(stream, {(table, column): column for column in stream.schema})
+        return cls(stream, {(table, column): column for column in stream.schema}, single=single)
 
     def windowed(self) -> Relation:
         """The same rows, each with its windows."""
         if self.window is None:
             return self
         graph = self.stream._graph
-        made, _ = windowed(graph, self.stream._op, [self.window], user_line())
+        made, *_ = windowed(graph, self.stream._op, [self.window], user_line())
         return replace(self, stream=Stream(graph, made), window=None)
 
     def of_window(self, node: exp.Expr) -> bool:
@@ -133,6 +136,25 @@ class Tables:
         if name not in self._made:
             self._made[name] = build(self.views[name], self, ids.within(name))
         return self._made[name]
+
+    def single(self, node: exp.Expr) -> bool:
+        """Whether a query has one row at most: aggregates without group by, or limit 1, or what reads such a one alone."""
+        node = node.unnest()
+        if isinstance(node, exp.Subquery):
+            return self.single(node.this)
+        if isinstance(node, exp.Table):
+            return node.name in self.views and self.single(self.views[node.name])
+        if not isinstance(node, exp.Select):
+            return False
+        limit = node.args.get("limit")
+        if limit is not None and limit.expression.name == "1":
+            return True
+        if node.args.get("group") is not None:
+            return False
+        if any(map(found, node.expressions)):
+            return True
+        clause = node.args.get("from_")
+        return clause is not None and not node.args.get("joins") and self.single(clause.this)
 
     def nested(self, views: Mapping[str, exp.Query]) -> Tables:
         """These tables, and common table expressions that may hide some of them."""

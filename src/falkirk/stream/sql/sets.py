@@ -11,8 +11,8 @@ from sqlglot import exp
 from falkirk.stream.definition.expressions import bare_column, words
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.sql.relations import Ids
+from falkirk.stream.sql.scalar.values import family
 from falkirk.stream.sql.text import Text
-from falkirk.stream.sql.values import family
 
 
 def combined(

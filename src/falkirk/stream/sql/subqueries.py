@@ -1,9 +1,13 @@
-"""Subqueries of where: `exists`, `not exists` and `in` as semi and anti joins.
+"""Subqueries of where: `exists` and `in`, and their opposites, as semi and anti joins.
 
 x in (select y …)                        semi join on x = y
 exists (select … where b.k = a.k)        semi join on a.k = b.k
 not exists (select … where b.k = a.k)    anti join: a row with a null k stays, since null equals nothing
-x not in (select y …)                    refused: it is null for every x as soon as one y is null
+exists (select …)                        semi join on true = true
+x not in (select y …)                    three anti joins, since null is in doubt everywhere:
+                                         x = y; true where some y is null; true where x is null and there is any y
+
+A subquery that depends on the row adds its equalities to each join.
 """
 
 from __future__ import annotations
@@ -14,14 +18,15 @@ from typing import Any
 from sqlglot import exp
 
 from falkirk.stream.flow.streams import Stream
-from falkirk.stream.sql.aggregates import found
-from falkirk.stream.sql.conditions import Conditions, Uses, conjuncts, equality, tables_of
 from falkirk.stream.sql.joins import Joiner
 from falkirk.stream.sql.relations import Ids, Relation
+from falkirk.stream.sql.scalar.conditions import Conditions, Uses, conjuncts, equality, found, own_tables, tables_of
 from falkirk.stream.sql.text import Text
 
 THERE = "exists"
 """The name of the subquery's rows in the join."""
+
+Query = Callable[[exp.Expr, Ids], Stream[Any]]
 
 
 def asks(condition: exp.Expr) -> exp.Exists | exp.In | None:
@@ -38,46 +43,101 @@ def asks(condition: exp.Expr) -> exp.Exists | exp.In | None:
     return node if is_subquery else None  # type: ignore[return-value]
 
 
-def semi_joined(
-    relation: Relation,
-    condition: exp.Expr,
-    query: Callable[[exp.Expr, Ids], Stream[Any]],
-    uses: Uses,
-    ids: Ids,
-    text: Text,
-) -> Relation:
+def semi_joined(relation: Relation, condition: exp.Expr, query: Query, uses: Uses, ids: Ids, text: Text) -> Relation:
     """The rows for which exists or in is true. Raises DefinitionError."""
     asked = asks(condition)
     assert asked is not None
-    uses.done(condition)
     negative = asked is not condition.unnest()
-    if isinstance(asked, exp.In) and negative:
-        raise text.error(
-            asked,
-            "not in with a subquery is true of no row once the subquery gives a null",
-            "write not exists (select … where b.x = a.x)",
-        )
     inner: exp.Query = asked.args["query"].unnest() if isinstance(asked, exp.In) else asked.this.unnest()
     on, inner = _apart(relation, inner, asked, text)
-    right = query(inner, ids)
+    if isinstance(asked, exp.In) and negative:
+        relation = _without_doubt(relation, asked, on, inner, query, uses, ids, text)
+    uses.done(condition)
+    return _joined(relation, "anti" if negative else "semi", on, query(inner, ids), asked, uses, ids, text)
+
+
+def _joined(
+    relation: Relation, how: Any, on: Conditions, right: Stream[Any], asked: exp.Expr, uses: Uses, ids: Ids, text: Text
+) -> Relation:
     names = right.schema.names()
-    on.equal = [(mine, exp.column(name, table=THERE)) for (mine, _), name in zip(on.equal, names, strict=True)]
-    joiner = Joiner(text, uses, ids)
-    return joiner.joined(relation, Relation.of(right, THERE), "anti" if negative else "semi", on, asked)
+    equal: list[tuple[exp.Expr, exp.Expr]] = [
+        (mine, exp.column(name, table=THERE)) for (mine, _), name in zip(on.equal, names, strict=False)
+    ]
+    on = Conditions(equal=equal, left=list(on.left), other=list(on.other))
+    uses.more(*on.other)
+    return Joiner(text, uses, ids).joined(relation, Relation.of(right, THERE), how, on, asked)
+
+
+def _without_doubt(
+    relation: Relation, asked: exp.In, on: Conditions, inner: exp.Query, query: Query, uses: Uses, ids: Ids, text: Text
+) -> Relation:
+    """The rows for which `x not in (select y …)` is not null: no y is null, and x is not null unless there is no y.
+
+    The first of the columns that must be equal is x, and the others are those of the row on which the subquery depends.
+    """
+    x = asked.this
+    y, *names = (s.alias_or_name for s in inner.selects)
+    for number, doubtful in enumerate((exp.column(y, table=THERE), x)):
+        if _is_never_null(inner, doubtful, y, number):
+            continue
+        source = exp.Subquery(this=inner.copy(), alias=exp.TableAlias(this=exp.to_identifier(THERE)))
+        columns: dict[str, exp.Expr] = {
+            f"equal_{i + 1}": exp.column(n, table=THERE) for i, n in enumerate(names[: len(on.equal) - 1])
+        }
+        others = {n: exp.column(n, table=THERE) for n in names[len(on.equal) - 1 :]}
+        columns = {**(columns or {"equal_1": exp.true()}), **others}
+        select = exp.Select(expressions=[exp.alias_(c, name) for name, c in columns.items()])
+        select = select.from_(source, copy=False).distinct(copy=False)
+        is_null = exp.Is(this=doubtful.copy(), expression=exp.Null())
+        left = [condition.copy() for condition in on.left]
+        if number == 0:
+            select.set("where", exp.Where(this=is_null))
+        else:
+            left.append(is_null)
+        part = ids.within(("some", "any")[number])
+        # Of copies, since the columns are read again by the next join.
+        equal: list[tuple[exp.Expr, exp.Expr]]
+        equal = [(mine.copy(), theirs) for mine, theirs in on.equal[1:]] or [(exp.true(), exp.true())]
+        uses.more(*[mine for mine, _ in equal], *left)
+        both = Conditions(equal=equal, left=left, other=[condition.copy() for condition in on.other])
+        relation = _joined(relation, "anti", both, query(select, part), asked, uses, part, text)
+    return relation
+
+
+def _is_never_null(inner: exp.Query, doubtful: exp.Expr, y: str, number: int) -> bool:
+    """Whether the subquery says itself that its column is not null, or x is a constant."""
+    if number == 1:
+        return isinstance(doubtful, exp.Literal)
+    if not isinstance(inner, exp.Select):
+        return False
+    selected = next(s.unalias() for s in inner.selects if s.alias_or_name == y)
+    return any(
+        isinstance(c, exp.Not)
+        and isinstance(c.this.unnest(), exp.Is)
+        and isinstance(c.this.unnest().expression, exp.Null)
+        and c.this.unnest().this == selected
+        for c in _where(inner)
+    )
 
 
 def _apart(relation: Relation, inner: exp.Query, asked: exp.Expr, text: Text) -> tuple[Conditions, exp.Query]:
     """What must be equal, and the subquery without what it says about the outer query: it gives the equal values."""
     on = Conditions()
-    outer = _outer(relation, inner)
+    outer = relation.tables - own_tables(inner)
     if isinstance(asked, exp.In):
         if len(inner.selects) != 1:
             raise text.error(asked, "in takes a subquery with one column", "select the column that is compared")
         on.equal.append((asked.this, inner.selects[0].unalias()))
     if not isinstance(inner, exp.Select) or not any(tables_of(c) & outer for c in _where(inner)):
         if not on.equal:
-            raise text.error(asked, "this exists does not depend on the row", "compare with it: where b.x = a.x")
+            on.equal.append((exp.true(), exp.true()))
+            return on, _any_row(inner)
         return on, inner
+    return on, _depending(on, inner, outer, asked, text)
+
+
+def _depending(on: Conditions, inner: exp.Select, outer: set[str], asked: exp.Expr, text: Text) -> exp.Select:
+    """A subquery whose where reads the outer query, without those conditions."""
     if inner.args.get("group") or inner.args.get("having") or any(map(found, inner.expressions)):
         raise text.error(
             asked, "a subquery that aggregates cannot depend on the row", "group in a subquery of from, and join it"
@@ -91,25 +151,45 @@ def _apart(relation: Relation, inner: exp.Query, asked: exp.Expr, text: Text) ->
         elif tables and tables <= outer:
             on.left.append(condition)
         elif tables & outer:
-            raise text.error(
-                condition,
-                "a subquery compares with the outer query with = only",
-                "join the tables, and select distinct",
-            )
+            if list(condition.find_all(exp.Query)):
+                raise text.error(
+                    condition,
+                    "a subquery in a subquery depends on the row of its own query only",
+                    "join the tables, and select distinct",
+                )
+            on.other.append(condition.copy())
         else:
             kept.append(condition)
+    if not on.equal:
+        on.equal.append((exp.true(), exp.true()))
+    columns = [b.copy() for _, b in on.equal]
+    columns += _read_by_others(on, own)
     inner = inner.copy()
-    inner.set("expressions", [exp.alias_(b.copy(), f"on_{i + 1}") for i, (_, b) in enumerate(on.equal)])
+    inner.set("expressions", [exp.alias_(c, f"on_{i + 1}") for i, c in enumerate(columns)])
     inner.set("distinct", None)
     inner.set("where", exp.Where(this=exp.and_(*[c.copy() for c in kept])) if kept else None)
-    return on, inner
+    return inner
+
+
+def _read_by_others(on: Conditions, own: set[str]) -> list[exp.Column]:
+    """The subquery's columns in conditions that are not equalities. The conditions read them from its rows."""
+    found: list[exp.Column] = []
+    for condition in on.other:
+        for column in [c for c in condition.find_all(exp.Column) if c.table in own]:
+            plain = column.copy()
+            if plain not in found:
+                found.append(plain)
+            there = exp.column(f"on_{len(on.equal) + found.index(plain) + 1}", table=THERE)
+            there.this.meta.update(column.this.meta)
+            column.replace(there)
+    return found
+
+
+def _any_row(inner: exp.Query) -> exp.Query:
+    """True, if a query has any row."""
+    source = exp.Subquery(this=inner.copy(), alias=exp.TableAlias(this=exp.to_identifier(THERE)))
+    return exp.Select(expressions=[exp.alias_(exp.true(), "on_1")]).from_(source, copy=False).distinct(copy=False)
 
 
 def _where(inner: exp.Select) -> list[exp.Expr]:
     return conjuncts(inner.args["where"].this) if inner.args.get("where") is not None else []
-
-
-def _outer(relation: Relation, inner: exp.Expr) -> set[str]:
-    """The tables of the outer query that the subquery has not hidden."""
-    own = {source.alias_or_name for source in inner.find_all(exp.Table, exp.Subquery)}
-    return relation.tables - own

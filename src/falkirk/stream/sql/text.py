@@ -55,7 +55,7 @@ class Text:
                 inner = part[0] if isinstance(part, list) else part
                 place = inner if isinstance(inner, exp.Expr) else node
                 what = name.strip("_").replace("_", " ")
-                raise self.error(place, f"{what} is not supported here", "docs/sql.md lists what there is")
+                raise self.error(place, f"{what} is not supported here", "docs/sql/index.md lists what there is")
 
     @contextmanager
     def at(self, node: exp.Expr) -> Iterator[None]:

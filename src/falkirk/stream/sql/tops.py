@@ -5,15 +5,17 @@ It is in qualify, or in where around a subquery that numbers its rows; the secon
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import narwhals as nw
 from sqlglot import exp
 
 from falkirk.stream.definition.expressions import bare_column
-from falkirk.stream.sql.conditions import Uses, conjuncts
+from falkirk.stream.flow.streams import Stream
 from falkirk.stream.sql.joins import free
 from falkirk.stream.sql.relations import Ids, Relation
+from falkirk.stream.sql.scalar.conditions import Uses, conjuncts
 from falkirk.stream.sql.text import Text
 
 HOW = "row_number() over (partition by k order by x desc) <= 3"
@@ -75,14 +77,52 @@ def _is_number(node: exp.Expr) -> bool:
     return isinstance(node, exp.Window) and isinstance(node.this, exp.RowNumber)
 
 
+def first_rows(node: exp.Expr, stream: Stream[Any], ids: Ids, text: Text) -> Stream[Any]:
+    """The first rows of a query with order by and limit. Raises DefinitionError."""
+    order, limit, offset = (node.args.get(name) for name in ("order", "limit", "offset"))
+    if order is None:
+        raise text.error(
+            limit or offset, "a stream has no end, and no first rows", "say which are first: order by x desc limit 10"
+        )
+    if offset is not None:
+        raise text.error(offset, "offset is not supported", "leave it out, and take more rows")
+    if limit is None:
+        raise text.error(
+            order, "a stream has no end by which it could be sorted",
+            "leave order by out; the first rows, kept up to date: order by x desc limit 10",
+        )  # fmt: skip
+    count = limit.expression
+    if not isinstance(count, exp.Literal) or not count.is_int:
+        raise text.error(limit, "limit takes a number", "limit 10")
+    selected = {s.unalias(): s.alias_or_name for s in getattr(node, "selects", ())}
+    orders: dict[str, bool] = {}
+    for by in order.expressions:
+        if by.args.get("nulls_first"):
+            raise text.error(by, "nulls come last here", "leave nulls first out, or order by coalesce(x, …)")
+        of = by.this.unnest()
+        name = selected.get(of) or (of.name if isinstance(of, exp.Column) and not of.table else "")
+        if name not in stream.schema:
+            raise text.error(by, "order by takes columns of the result", "select it too, under a name")
+        orders.setdefault(name, not by.args.get("desc"))
+    whole = free("everything", {*stream.schema})
+    with text.at(order):
+        grouped = stream.with_columns(**{whole: nw.lit(value=True)}).group_by(whole, id=ids.of("top_k"))
+        top = grouped.top_k(int(count.name), list(orders), reverse=list(orders.values()))
+        return top.select(*stream.schema)
+
+
+def is_top(condition: exp.Expr, windows: Sequence[exp.Window]) -> bool:
+    """Whether qualify keeps the first rows, and the select has no other window function."""
+    tops = [t for c in conjuncts(condition) if (t := top_of(c)) is not None and _is_number(t.number)]
+    return len(tops) == 1 and all(window == tops[0].number for window in windows)
+
+
 def limited(
     node: exp.Select, relation: Relation, given: dict[exp.Expr, str], uses: Uses, ids: Ids, text: Text
 ) -> tuple[Relation, dict[exp.Expr, str], list[exp.Expr]]:
     """The best rows, the column of their number, and the other conditions of qualify. Raises DefinitionError."""
     conditions = conjuncts(node.args["qualify"].this)
     tops = [(c, t) for c in conditions if (t := top_of(c)) is not None and _is_number(t.number)]
-    if len(tops) != 1:
-        raise text.error(node.args["qualify"], "qualify keeps the first rows of each group only", f"qualify {HOW}")
     (condition, (window, k)) = tops[0]
     text.only(window, "partition_by", "order", "over")
     order = window.args.get("order")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from falkirk.stream.definition.windows import END, START, Window, hopping, tumbling
+from falkirk.stream.sql.scalar.times import duration_of
 from falkirk.stream.sql.text import Text
-from falkirk.stream.sql.times import duration_of
 
 FUNCTIONS = {"tumble": "tumble(table bids, descriptor(at), interval '1' minute)",
              "hop": "hop(table bids, descriptor(at), interval '10' second, interval '1' minute)"}  # fmt: skip

@@ -39,6 +39,16 @@ class Stage(Protocol):
     @property
     def stateful(self) -> bool: ...
     @property
+    def calls_others(self) -> bool:
+        """Whether a step may wait for others' answers. Then it has a thread of its own."""
+        ...
+
+    @property
+    def most_rows(self) -> int | None:
+        """How many rows a step takes at most; None: as many as its regime allows."""
+        ...
+
+    @property
     def partitioned_by(self) -> Literal["topic", "shards"]:
         """By "topic", partition p of every source is task p's; by "shards", partition p of the edge that it reads is."""
         ...

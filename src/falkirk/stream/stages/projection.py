@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 
 from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.formats import Format
-from falkirk.stream.operators.source import Source
+from falkirk.stream.operators.sources.source import Source
 
 
 def columns_needed(operators: Sequence[Operator]) -> Mapping[Operator, frozenset[str]]:

@@ -15,8 +15,8 @@ from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.dataflow.topics import Input, Layout, Output
 from falkirk.stream.definition.regime_plan import RegimePlan
 from falkirk.stream.formats import Format, Key
-from falkirk.stream.operators.source import Source
-from falkirk.stream.operators.table import TableSource
+from falkirk.stream.operators.sources.source import Source
+from falkirk.stream.operators.sources.table import TableSource
 from falkirk.stream.stages.kept import kept_by, kept_earlier
 
 
@@ -137,6 +137,14 @@ class PhysicalStage:
         """Operator's id and table's name → the table's number in keys of state."""
         known = schema.numbers(self.state_schema)
         return {(o.id, t): n for o in self.keeping for t, n in zip(sorted(o.tables()), known[o.id], strict=True)}
+
+    @property
+    def calls_others(self) -> bool:
+        return any(o.calls_others for o in self.operators)
+
+    @property
+    def most_rows(self) -> int | None:
+        return min((most for o in self.operators if (most := o.most_rows) is not None), default=None)
 
     @property
     def partitioned_by(self) -> Literal["topic", "shards"]:

@@ -16,7 +16,7 @@ import click
 from falkirk.checkpoint.regimes import Eager, Lazy
 from falkirk.testing.simulator.explore import attempt, sample, smallest
 from falkirk.testing.simulator.toy import Toy
-from falkirk.testing.simulator.weaken import WEAKENINGS, broken, search
+from falkirk.testing.simulator.weakened.weaken import WEAKENINGS, broken, search
 
 
 def explore(seed: int) -> str:

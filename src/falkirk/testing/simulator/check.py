@@ -25,13 +25,16 @@ from falkirk.checkpoint.records import Named, StepRecord, TaskRecord, decode
 from falkirk.checkpoint.steps import HEADER
 from falkirk.checkpoint.tasks import Phase
 from falkirk.state.store import Progress
-from falkirk.testing.simulator.broker import SimBroker
-from falkirk.testing.simulator.plan import FOREVER, Leave, Move, Plan
+from falkirk.testing.simulator.cluster.broker import SimBroker
+from falkirk.testing.simulator.plan import FOREVER, Expel, Leave, Move, Plan
 from falkirk.testing.simulator.toy import Toy, signed
 from falkirk.testing.simulator.world import World
 
 BUDGET = 2_500
 """Turns in which a run ends. Without faults it takes a few hundred."""
+
+PROMPT = 400
+"""Turns in which tasks leave that nothing disturbs, also with a lazy broker: a commit, a version, a release."""
 
 
 class Broken(AssertionError):
@@ -182,7 +185,7 @@ def stores(world: World) -> None:
             owned
             for host in world.hosts
             if host.process is not None
-            for number, owned in host.process.worker.owned.items()
+            for number, owned in host.process.worker.core.owned.items()
             if number == t and owned.phase is Phase.RUNNING
         ]
         if len(running) != 1:
@@ -232,6 +235,15 @@ def clean(world: World) -> None:
         raise Broken(f"clean: {rude[0][0]} fences {rude[0][1]}")
 
 
+def prompt(world: World) -> None:
+    """The group waits for the last steps of the tasks that leave, and for nothing else. Raises Broken."""
+    if not all(isinstance(f, Move | Expel) for f in world.plan.faults):
+        return
+    for host in world.hosts:
+        if host.process is not None and (waited := host.process.worker.kept_waiting) > PROMPT:
+            raise Broken(f"prompt: {host.name} keeps the group waiting for {waited} turns")
+
+
 def run(toy: Toy, plan: Plan, world: World | None = None) -> World:
     """Run a plan to its end, wake the sleepers, continue, and check. Raises Broken, and what the protocol raises.
 
@@ -258,6 +270,7 @@ def run(toy: Toy, plan: Plan, world: World | None = None) -> World:
         stores(world)
         disks(world)
         clean(world)
+        prompt(world)
     finally:
         world.close()
     return world

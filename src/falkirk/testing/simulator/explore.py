@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from falkirk.errors import FalkirkError
 from falkirk.testing.simulator import check
-from falkirk.testing.simulator.log import Misuse
-from falkirk.testing.simulator.partition import OutOfRange
+from falkirk.testing.simulator.cluster.log import Misuse
+from falkirk.testing.simulator.cluster.partition import OutOfRange
 from falkirk.testing.simulator.plan import (
     FOREVER,
     Age,
@@ -32,6 +32,7 @@ from falkirk.testing.simulator.plan import (
     Outage,
     Pause,
     Plan,
+    Takes,
     TimeOut,
     Turn,
 )
@@ -192,7 +193,11 @@ def named(make: MakeToy, plan: Plan, workers: int = 2) -> Plan:
         check.run(world.toy, plan, world)
     items: list[Item] = []
     for item in plan.items:
-        if not isinstance(item, Turn) and not item.on and item.at < len(places := world.hosts[item.worker].places):
+        if (
+            not isinstance(item, Turn | Takes)
+            and not item.on
+            and item.at < len(places := world.hosts[item.worker].places)
+        ):
             on = places[item.at]
             items.append(replace(item, on=on, at=sum(on in p for p in places[: item.at])))
         else:

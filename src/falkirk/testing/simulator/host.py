@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from falkirk.checkpoint.ids import Millis
 from falkirk.checkpoint.regimes.eager import TOMBSTONE_RETENTION
-from falkirk.testing.simulator.broker import Pending, SimBroker
-from falkirk.testing.simulator.coordinator import Phase
+from falkirk.testing.simulator.cluster.broker import Pending, SimBroker
+from falkirk.testing.simulator.cluster.coordinator import Phase
+from falkirk.testing.simulator.cluster.group import NOBODY, Member, Membership
+from falkirk.testing.simulator.cluster.log import SimLog
 from falkirk.testing.simulator.disk import Disk
-from falkirk.testing.simulator.group import NOBODY, Member, Membership
-from falkirk.testing.simulator.log import SimLog
-from falkirk.testing.simulator.plan import Age, Crash, Doubt, Expel, Fault, Jump, Leave, Move, Pause, TimeOut
+from falkirk.testing.simulator.plan import Age, Crash, Doubt, Expel, Fault, Jump, Leave, Move, Pause, Refuse, TimeOut
 from falkirk.testing.simulator.points import Order, Point
 from falkirk.testing.simulator.worker import Worker
 
 BEGINNING = Point("starts")
+
+
+class Action(NamedTuple):
+    """Something that may happen next."""
+
+    what: str
+    do: Callable[[], object]
+    background: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -30,6 +38,10 @@ class Thread:
     at: Point = BEGINNING
     done: bool = False
     result: Any = None
+    turn: Action | None = None
+    """Its next turn."""
+    until: int = 0
+    """The turn before which it does not move: what it does takes time."""
 
     def advance(self) -> bool:
         """Run to the next point. False if it already waits at that point, or has ended."""
@@ -137,6 +149,8 @@ def apply_cluster_fault(host: Host, fault: Fault, broker: SimBroker) -> None:
             broker.group.expire(host.name)
         case Move():
             broker.group.move(fault.task, f"w{fault.to}")
+        case Refuse():
+            broker.refuses.add(fault.topic)
         case TimeOut() if broker.coordinator.phase(f"w{fault.owner}") is Phase.OPEN:
             broker.coordinator.time_out(f"w{fault.owner}")
         case Age():

@@ -105,6 +105,13 @@ class Damage(At):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse(At):
+    """From here on the brokers refuse each record for this topic."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change(At):
     """Every process dies, and the processes started later run other code: this worker's starts `back_after` turns later."""
 
@@ -125,8 +132,17 @@ class Turn:
     choice: int
 
 
-Fault = Crash | Pause | Doubt | Expel | Move | Leave | TimeOut | Jump | Age | Outage | Damage | Change
-Item = Fault | Turn
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Takes:
+    """Whatever a worker does at points whose names hold `on` takes so many turns, each time."""
+
+    worker: int
+    on: str
+    turns: int
+
+
+Fault = Crash | Pause | Doubt | Expel | Move | Leave | TimeOut | Jump | Age | Outage | Damage | Refuse | Change
+Item = Fault | Turn | Takes
 
 
 def brief(item: Item) -> str:
@@ -153,8 +169,8 @@ class Plan:
 
     @property
     def faults(self) -> list[Fault]:
-        """All items except mere turns."""
-        return [i for i in self.items if not isinstance(i, Turn)]
+        """All items except mere turns and durations."""
+        return [i for i in self.items if not isinstance(i, Turn | Takes)]
 
     def only(self, items: Sequence[Item]) -> Plan:
         """The same with other items."""

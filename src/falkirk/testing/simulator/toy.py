@@ -25,7 +25,7 @@ from falkirk.checkpoint.steps import HEADER, maker
 from falkirk.checkpoint.tasks import Task
 from falkirk.stream.dataflow.circuit import Emitted, Slice, State, StepInput, StepOutput
 from falkirk.stream.dataflow.records import Records
-from falkirk.testing.simulator.broker import SimBroker
+from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.points import Point, reach
 
 STAGE = "counts"

@@ -11,17 +11,17 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from falkirk.checkpoint.ids import Nonce, OwnerId, TaskId
-from falkirk.errors import IdentityError
+from falkirk.errors import ClusterError, IdentityError
 from falkirk.state.store import Progress
-from falkirk.testing.simulator.broker import Pending, SimBroker
+from falkirk.testing.simulator.cluster.broker import Pending, SimBroker
+from falkirk.testing.simulator.cluster.group import Group, Member
+from falkirk.testing.simulator.cluster.log import SimLog
 from falkirk.testing.simulator.disk import Copies, Disk
-from falkirk.testing.simulator.group import Group, Member
-from falkirk.testing.simulator.host import Host, Process, SimClock, Thread, apply_fault
-from falkirk.testing.simulator.log import SimLog
-from falkirk.testing.simulator.plan import FOREVER, Change, Chooser, Damage, Fault, Outage, Plan, Turn
+from falkirk.testing.simulator.host import Action, Host, Process, SimClock, Thread, apply_fault
+from falkirk.testing.simulator.plan import FOREVER, Change, Chooser, Damage, Fault, Outage, Plan, Takes, Turn
 from falkirk.testing.simulator.toy import Toy
 from falkirk.testing.simulator.worker import IDLE, Worker
 
@@ -31,14 +31,6 @@ AWAY = 120
 """Turns until a worker that left is started again."""
 BACKGROUND_EVERY = 9
 """With a lazy broker: how often background work goes first after all."""
-
-
-class Action(NamedTuple):
-    """Something that may happen next."""
-
-    what: str
-    do: Callable[[], object]
-    background: bool
 
 
 @dataclass(slots=True)
@@ -59,11 +51,14 @@ class World:
     """Whether it is started with `--on-divergence correct`."""
     trace: list[str] = field(default_factory=list)
     on_write: Callable[[TaskId, Progress], None] = lambda _, __: None
+    stopped: list[str] = field(default_factory=list)
+    """The workers that stopped, because no retry would help."""
     fences: list[tuple[str, str]] = field(default_factory=list)
     """Which worker fenced which."""
     _last: dict[str, int] = field(default_factory=dict)
     _nonces: int = 0
     _faults: list[Fault] = field(default_factory=list)
+    _durations: list[Takes] = field(default_factory=list)
     _reached: Counter[int] = field(default_factory=Counter)
     """How often a worker came to a point of the kind that the n-th fault is for."""
 
@@ -71,6 +66,7 @@ class World:
         self.broker.group = Group(self.toy.tasks)
         self.toy.create(self.broker)
         self._faults = self.plan.faults
+        self._durations = [item for item in self.plan.items if isinstance(item, Takes)]
         self.chooser.turns |= {i.at: i.choice for i in self.plan.items if isinstance(i, Turn)}
         for n in range(self.workers):
             self.add(n)
@@ -138,16 +134,21 @@ class World:
         self.broker.now += 1
         self.copies.turn = self.turn
         if actions := self.actions():
-            action = actions[self.chooser.choose(len(actions))]
+            choice = self.chooser.choose(len(actions))
+            late = self.plan.lazy_broker and self.turn % BACKGROUND_EVERY != 0
+
+            def order(a: Action) -> tuple[bool, int, str]:
+                return late and a.background, self._last.get(a.what, -1), a.what
+
+            action = sorted(actions, key=order)[choice] if choice else min(actions, key=order)
             self._last[action.what] = self.turn
             action.do()
 
     def actions(self) -> list[Action]:
-        """What may happen now, the usual choice first."""
+        """What may happen now."""
         found = [a for host in self.hosts for a in self._of(host)]
         found += [Action(p.what, partial(self._pending, p), background=True) for p in self.broker.pending()]
-        late = self.plan.lazy_broker and self.turn % BACKGROUND_EVERY != 0
-        return sorted(found, key=lambda a: (late and a.background, self._last.get(a.what, -1), a.what))
+        return found
 
     def _of(self, host: Host) -> list[Action]:
         found = []
@@ -160,7 +161,8 @@ class World:
             if self.turn >= host.back_at:
                 found.append(Action(f"{name} is started again", lambda: self._restart(host), background=False))
         elif not silent:
-            found += [self._turn_of(host, process, t) for t in process.threads if not t.done]
+            moving = [t for t in process.threads if not t.done and t.until <= self.turn]
+            found += [self._turn_of(host, process, t) for t in moving]
             if queued := process.log.queued():
                 found.append(Action(f"{name} sends to {queued}", lambda: self._deliver(host), background=True))
             if process.member.stale():
@@ -168,7 +170,10 @@ class World:
         return found
 
     def _turn_of(self, host: Host, process: Process, thread: Thread) -> Action:
-        return Action(f"{host.name} {thread.name}", lambda: self._step(host, process, thread), background=False)
+        if thread.turn is None:
+            step = partial(self._step, host, process, thread)
+            thread.turn = Action(f"{host.name} {thread.name}", step, background=False)
+        return thread.turn
 
     def _note(self, line: str) -> None:
         self.trace.append(f"{self.turn:5} {line}")
@@ -203,6 +208,11 @@ class World:
             self._note(f"{host.name}: another process has its identity")
             host.end(self.turn, keep=FOREVER, back_after=FOREVER)
             return
+        except ClusterError as error:
+            self._note(f"{host.name}: stops: {error}")
+            self.stopped.append(host.name)
+            host.end(self.turn, keep=FOREVER, back_after=FOREVER)
+            return
         if thread.done and thread.name == "main":
             self._note(f"{host.name}: has left")
             host.end(self.turn, keep=FOREVER, back_after=AWAY)
@@ -211,6 +221,7 @@ class World:
         place = f"{thread.name}: {thread.at.what}"
         self._note(f"{host.name}.{len(host.places)} {place}")
         host.places.append(place)
+        thread.until = self.turn + self._duration(host, place)
         for fault in self._due(host, place):
             if host.process is process:
                 self._note(f"      {fault}")
@@ -230,6 +241,9 @@ class World:
             if each.process is not None:
                 keep, back_after = (change.keep, change.back_after) if each is host else (FOREVER, 12)
                 each.end(self.turn, keep, back_after)
+
+    def _duration(self, host: Host, place: str) -> int:
+        return max((t.turns for t in self._durations if t.worker == host.number and t.on in place), default=0)
 
     def _due(self, host: Host, place: str) -> list[Fault]:
         """The faults due for a worker at the point that it has just come to."""
@@ -259,10 +273,11 @@ class World:
 
     def deserted(self) -> bool:
         """Every worker is paused or gone for good: nothing more will happen until one wakes."""
-        return not self.broker.under_way + self.broker.pending() and all(
+        gone = all(
             host.paused_until > self.turn if host.process is not None else host.back_at >= FOREVER
             for host in self.hosts
         )
+        return gone and not self.broker.under_way + self.broker.pending()
 
     def quiet(self) -> bool:
         """Nothing is pending, every process that is not paused has nothing to do, and none is due to be started."""

@@ -15,8 +15,8 @@ from tests.connectors.spark.batch.jobs import Totals, rows
 
 import falkirk.spark
 from falkirk.checkpoint.ids import Epoch, Offset
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.spark.epochs.epoch import run_epoch
 from falkirk.connectors.spark.epochs.work import Publishing, Target
 from falkirk.stream.batch import Piece

@@ -18,7 +18,7 @@ from tests.connectors.spark.topics import Topic
 
 from falkirk.checkpoint.ids import Epoch, Offset
 from falkirk.checkpoint.publishing import Outcome
-from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.spark.epochs.epoch import run_epoch
 from falkirk.connectors.spark.epochs.watching import Progress
 from falkirk.connectors.spark.epochs.work import Published, Publishing, ReplacedRange, Target
@@ -104,6 +104,7 @@ def test_an_epoch_writes_what_its_job_makes_of_the_division_and_nothing_when_it_
     assert (bench.sums.ends(), bench.lengths.ends(), bench.progress.ends()) == ends
 
 
+@pytest.mark.slow
 def test_an_epoch_of_nothing_is_complete_too(bench: Bench) -> None:
     assert [f.outcome for f in bench.epoch(pieces=[])] == [Outcome.PUBLISHED] * 4
     assert bench.written() == ({}, Counter())

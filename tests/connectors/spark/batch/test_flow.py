@@ -21,8 +21,8 @@ import falkirk as fk
 from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.epochs import Epochs, catch_up
 from falkirk.checkpoint.publishing import Outcome
-from falkirk.connectors.kafka.epochs import KafkaEpochLog
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.epochs import KafkaEpochLog
 from falkirk.runtime.app.app import prepare
 from falkirk.runtime.epochs.driver import Driver
 from falkirk.runtime.epochs.spark import SparkCompute
@@ -200,6 +200,7 @@ def stand(spark: SparkSession, topic: Callable[..., Topic], tmp_path: Path) -> S
     return Stand(spark, topic, tmp_path)
 
 
+@pytest.mark.slow
 def test_epochs_write_what_polars_makes_of_their_divisions(stand: Stand) -> None:
     stand.append(0, 2_000)
     first = stand.epoch()

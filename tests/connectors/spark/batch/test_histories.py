@@ -17,7 +17,7 @@ from falkirk.stream.access.producing import sources_of
 from falkirk.stream.backfill.history import History, record
 from falkirk.stream.backfill.past import HistoryRows
 from falkirk.stream.backfill.stage import backfill_stage
-from falkirk.stream.operators.source import Source
+from falkirk.stream.operators.sources.source import Source
 
 ROWS = {"auction": [7, 8], "price": [10, None], "at": [datetime(2013, 1, 1, 5, tzinfo=UTC)] * 2, "beside": ["x", "y"]}
 

@@ -17,8 +17,8 @@ from tests.connectors.spark.topics import Topic
 
 from falkirk.checkpoint.ids import Epoch, Offset, TopicPartition
 from falkirk.checkpoint.ports import Writes
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.errors import Words
+from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.client.errors import Words
 from falkirk.connectors.spark import ranges
 from falkirk.connectors.spark.epochs import results, tasks
 from falkirk.connectors.spark.epochs.work import ARROW, Publishing, ReplacedRange, Target, TombstoneRange, Work, table

@@ -21,7 +21,7 @@ from tests.connectors.spark.cluster.standalone import line, until
 from tests.connectors.spark.topics import Found, Topic
 
 from falkirk.checkpoint.epochs import Epochs
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.epochs import BatchPart, EpochStatus
 from falkirk.stream.definition.names import PREFIX, epochs_topic

@@ -22,7 +22,7 @@ from tests.connectors.spark.topics import Topic
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.checkpoint.records import Named, Released
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import FalkirkError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.inspect.status import Status, read_status

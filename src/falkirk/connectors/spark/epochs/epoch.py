@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from falkirk.checkpoint.ids import Offset
 from falkirk.checkpoint.publishing import Outcome
-from falkirk.connectors.kafka.config import Cluster
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.spark.division import LEAST
 from falkirk.connectors.spark.epochs.histories import table_of
 from falkirk.connectors.spark.epochs.tasks import OUTCOME

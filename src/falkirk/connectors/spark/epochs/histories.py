@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from falkirk.errors import ConfigError
 from falkirk.stream.backfill.history import TABLE, History
 from falkirk.stream.backfill.past import columns_read
-from falkirk.stream.operators.source import Source
+from falkirk.stream.operators.sources.source import Source
 
 
 def table_of(spark: SparkSession, history: History, source: Source) -> DataFrame:

@@ -20,9 +20,9 @@ from confluent_kafka import Message
 from falkirk.checkpoint.driver import run
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.publishing import HEADER, publish
-from falkirk.connectors.kafka.epochs import Waiting, publisher_log
-from falkirk.connectors.kafka.errors import Words
-from falkirk.connectors.kafka.topics import Topics
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.epochs import Waiting, publisher_log
+from falkirk.connectors.kafka.client.errors import Words
 from falkirk.connectors.spark.epochs.bases import Bases
 from falkirk.connectors.spark.epochs.results import Spooled, by_partition, lasts, records
 from falkirk.connectors.spark.epochs.work import (

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from falkirk.checkpoint.ids import Epoch, Offset, OwnerId
 from falkirk.checkpoint.publishing import Outcome, Part, progress_place
-from falkirk.connectors.kafka.config import Cluster
-from falkirk.connectors.kafka.epochs import publisher
+from falkirk.connectors.kafka.app_topics.epochs import publisher
+from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.spark.columns import arrow_type
 from falkirk.stream.backfill import BackfillJob, HistoryTask
 from falkirk.stream.batch import PARCELS, Job, Piece

@@ -1,0 +1,73 @@
+"""Fill NexMark's topics: person, auction and bid as JSON, keyed as Java's producers would, and side_input, a table that
+query 13 looks up in.
+
+python examples/nexmark/fill.py localhost:9092 --events 1000000 --partitions 4
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+import events
+import polars as pl
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import falkirk as fk
+
+KEYS = {"person": "id", "auction": "id", "bid": "auction", "side_input": "key"}
+"""The topics, and the column that each is keyed by."""
+CHUNK = 100_000
+SETTINGS = {"partitioner": "murmur2_random", "compression.type": "lz4", "linger.ms": 20, "batch.num.messages": 20_000}
+
+
+def frames(count: int, rate: int = 10_000) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Topics and rows, all rows of the table first, and the others in the order of time."""
+    yield "side_input", events.side_input()
+    for start in range(0, count, CHUNK):
+        some = events.events(start, min(start + CHUNK, count), rate=rate)
+        yield from (("person", some.people), ("auction", some.auctions), ("bid", some.bids))
+
+
+def fill(brokers: str, count: int, *, partitions: int = 4, rate: int = 10_000) -> None:
+    """Create the topics and write `count` events, `rate` of them in a second of event time."""
+    admin = AdminClient({"bootstrap.servers": brokers})
+    made = admin.create_topics(
+        [
+            NewTopic(topic, partitions, config={"cleanup.policy": "compact"} if topic == "side_input" else {})
+            for topic in KEYS
+        ]
+    )
+    for topic, done in made.items():
+        try:
+            done.result()
+        except KafkaException as error:
+            raise SystemExit(f"topic {topic}: {error.args[0].str()}") from None
+    producer = Producer({"bootstrap.servers": brokers, **SETTINGS})
+    for topic, frame in frames(count, rate):
+        keys = frame[KEYS[topic]].cast(pl.String)
+        for key, value in zip(keys, fk.Json().encode(frame), strict=True):
+            while True:
+                try:
+                    producer.produce(topic, value, key)
+                    break
+                except BufferError:
+                    producer.poll(0.05)
+        producer.poll(0)
+    if left := producer.flush(120):
+        raise SystemExit(f"{left} records could not be written")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Fill NexMark's topics.")
+    parser.add_argument("brokers", help="addresses of brokers, like localhost:9092")
+    parser.add_argument("--events", type=int, default=100_000)
+    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--rate", type=int, default=10_000, help="events in a second of event time")
+    given = parser.parse_args()
+    fill(given.brokers, given.events, partitions=given.partitions, rate=given.rate)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""Logical times, frontiers and consistent rollback: seed 000, sections 2 to 4, as values and pure functions.
+
+    times         a time, and the order of the times of one domain
+    frontier      a downward-closed set of times: ∅, ↓{t, …}, ⊤
+    projections   φ(e): which times on an edge are fixed by a frontier of its sender
+    rollback      the greatest consistent frontiers after a failure (figure 6), and what is sent again
+    monitor       the frontiers below which nobody ever rolls back (section 4.2), kept up to date version by version
+
+Nothing here does I/O or knows Kafka: who persists a checkpoint says so, and who recovers asks.
+"""
+
+from __future__ import annotations
+
+from falkirk.checkpoint.frontiers.frontier import Frontier
+from falkirk.checkpoint.frontiers.monitor import Monitor
+from falkirk.checkpoint.frontiers.rollback import AnyFrontier, Checkpoint, Edge, Graph, Rollback, choose, sent_again
+from falkirk.checkpoint.frontiers.times import FOREVER, Domain, Sequences, Structured, Time
+
+__all__ = [
+    "FOREVER", "AnyFrontier", "Checkpoint", "Domain", "Edge", "Frontier", "Graph", "Monitor", "Rollback", "Sequences",
+    "Structured", "Time", "choose", "sent_again",
+]  # fmt: skip

@@ -1,0 +1,3 @@
+"""The commands of `falkirk`, one file each."""
+
+from __future__ import annotations

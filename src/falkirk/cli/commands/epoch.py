@@ -1,0 +1,103 @@
+"""`falkirk epoch` and `falkirk driver`: the batch parts of an app."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from falkirk.cli.options import cluster_options, cluster_settings, run_options, settings_from
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.runtime.messages.epochs import BatchPart, EpochStatus, batch_part, driven, reason
+from falkirk.wording import counted
+
+LOOK = 0.5
+"""Seconds between two looks."""
+
+
+@click.command()
+@click.argument("app")
+@click.argument("stage")
+@cluster_options
+@click.option("--abandon", is_flag=True, help="End the open epoch before it is complete.")
+@click.option("--detach", is_flag=True, help="Do not wait for the epoch.")
+def epoch(app: str, stage: str, abandon: bool, detach: bool, **options: Any) -> None:
+    """Start an epoch of STAGE, a batch part of APP, and follow it until it is complete.
+
+    The epoch reads what is in its sources when it is opened. If another epoch is open, the new one starts after it. Ctrl-C
+    stops following, but not the epoch. The app must be running somewhere: its driver does the work.
+
+    \b
+    falkirk epoch shop baselines --brokers broker-1:9092
+    falkirk epoch shop baselines --brokers broker-1:9092 --abandon
+
+    An abandoned epoch publishes nothing more. What it has published stays until the next epoch replaces it.
+    The exit code is 0 if the epoch is complete (with --abandon: abandoned), 1 if it ended in another way.
+    """
+    settings = cluster_settings(**options)
+    topics = Topics(settings.cluster())
+    topics.check_reachable(timeout=5.0)
+    with batch_part(app, stage, settings, topics) as part:
+        before = part.ask("abandon" if abandon else "open")
+        if not driven(app, topics):
+            click.secho(
+                f"no driver of {app} is running: the epoch waits until the app runs again (falkirk run)",
+                fg="yellow",
+                err=True,
+            )
+        if detach:
+            return
+        wanted = before.epoch if abandon else _following(before)
+        found = _follow(part, -1 if wanted is None else wanted)
+    done = "abandoned" if abandon else "complete"
+    what = f"{app}: epoch {found.epoch} of {stage} is {found.state}"
+    click.echo(
+        f"{what}, {counted(found.rows, 'record')} of {counted(found.records, 'input record')}"
+        + (f": {reason(part.epochs)}" if abandon else "")
+    )
+    sys.exit(0 if found.state == done else 1)
+
+
+def _following(before: EpochStatus) -> int:
+    """The number that the epoch will have."""
+    return 0 if before.epoch is None else before.epoch + 1
+
+
+def _follow(part: BatchPart, epoch: int) -> EpochStatus:
+    """Until that epoch, or a later one, has ended."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} partitions"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        shown = bar.add_task("waiting for the driver", total=None)
+        while True:
+            now = part.look()
+            if now.epoch is not None and now.epoch >= epoch:
+                if now.state != "open":
+                    return now
+                bar.update(shown, description=f"epoch {now.epoch}", completed=now.published, total=now.partitions)
+            time.sleep(LOOK)
+
+
+@click.command()
+@run_options
+def driver(target: str, **options: Any) -> None:
+    """Run only the driver of an app's batch parts, without workers, for example in a pod that is restarted when it ends.
+
+    Of all running drivers, one is elected; falkirk run has a driver, too. SIGTERM stops this driver; the next driver
+    continues an open epoch.
+
+    \b
+    falkirk driver app:flow --brokers broker-1:9092 --spark spark://master:7077
+    """
+    from falkirk.cli.running import drive_alone
+
+    drive_alone(target, settings_from(workers=1, **options))

@@ -1,0 +1,171 @@
+"""`falkirk pause`, `resume`, `checkpoint` and `drain`: requests of people to a running app."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import click
+from rich.console import Console
+
+from falkirk.cli.options import DURATION, cluster_options, cluster_settings
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.errors import ConfigError, FalkirkError
+from falkirk.runtime.inspect.status import read_status
+from falkirk.runtime.messages import request_progress
+from falkirk.runtime.messages.request_progress import AppRequest, follow
+from falkirk.runtime.observe.console import paused_words, table
+from falkirk.wording import counted
+
+
+def _timeout(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option("--timeout", type=DURATION, default=default, show_default=True, help="How long to wait.")
+
+
+@click.command()
+@click.argument("app")
+@cluster_options
+@_timeout("60s")
+def pause(app: str, timeout: timedelta, **options: Any) -> None:
+    """Pause APP: its workers run no steps until falkirk resume.
+
+    Steps that have begun are committed. The workers keep their tasks and stay in the group; timers wait, and lag grows. A
+    worker that starts while APP is paused is paused, too. You can also pause an app that is not running. Batch parts
+    continue.
+
+    \b
+    falkirk pause auction-stats --brokers broker-1:9092
+
+    The exit code is 0 if all workers are paused (or there are none), 1 if some have not answered in time. The pause stays in
+    force.
+    """
+    asked, seconds = _app(app, options), timeout.total_seconds()
+    if (word := asked.paused()) is not None:
+        _say(f"{app} is {paused_words(word)[0]}")
+    else:
+        word = asked.ask("pause")
+    if not asked.workers():
+        click.echo(f"{app}: paused; it has no workers now. Workers that start will wait until falkirk resume {app}")
+        return
+    if left := follow(lambda: asked.still(word), seconds, _say):
+        raise FalkirkError(
+            f"not all workers of app {app!r} are known to be paused after {seconds:.0f} s",
+            where=left,
+            hint=f"the pause stays in force, and reaches them later; falkirk resume {app} ends it",
+        )
+    click.echo(f"{app}: paused, {counted(len(asked.workers()), 'worker')} waiting; falkirk resume {app} resumes them")
+
+
+@click.command()
+@click.argument("app")
+@cluster_options
+@_timeout("60s")
+def resume(app: str, timeout: timedelta, **options: Any) -> None:
+    """Resume APP after falkirk pause, from where it stopped.
+
+    \b
+    falkirk resume auction-stats --brokers broker-1:9092
+
+    The exit code is 0 if all workers run again (or there are none), 1 if some have not answered in time.
+    """
+    asked, seconds = _app(app, options), timeout.total_seconds()
+    if asked.paused() is None:
+        click.echo(f"{app}: is not paused")
+        return
+    asked.take_back("pause")
+    if not asked.workers():
+        click.echo(f"{app}: resumed; it has no workers now")
+        return
+    if left := follow(lambda: asked.still(None), seconds, _say):
+        raise FalkirkError(
+            f"not all workers of app {app!r} are known to work again after {seconds:.0f} s",
+            where=left,
+            hint=f"they resume when the request reaches them; falkirk status {app} shows it",
+        )
+    click.echo(f"{app}: resumed, {counted(len(asked.workers()), 'worker')} running")
+
+
+@click.command()
+@click.argument("app")
+@cluster_options
+@_timeout("2m")
+def checkpoint(app: str, timeout: timedelta, **options: Any) -> None:
+    """Save a version of the state of every task of APP now, in the checkpoint store.
+
+    Use it before maintenance, for example: recovery then starts from these versions. It also works while APP is paused; then
+    no step follows the versions. Tasks without state have no versions.
+
+    \b
+    falkirk checkpoint auction-stats --brokers broker-1:9092
+
+    The exit code is 0 if all versions are in the checkpoint store, 1 if not in time, or if APP has no workers. The request
+    then ends, but versions that have begun are finished.
+    """
+    asked = _app(app, options)
+    if not any(stage.stateful for stage in asked.layout.stages):
+        click.echo(f"{app}: keeps no state, so it has no versions")
+        return
+    made = request_progress.checkpoint(asked, timeout.total_seconds(), _say)
+    shown = table("task", "step:9", "version:9", "worker")
+    for one in made:
+        shown.add_row(one.task, f"{one.step:,}", f"{one.version:,}", one.worker.removeprefix(f"{app}."))
+    Console(highlight=False, width=200).print(shown)
+
+
+@click.command()
+@click.argument("app")
+@cluster_options
+@_timeout("10m")
+def drain(app: str, timeout: timedelta, **options: Any) -> None:
+    """Process what is in the sources of APP now, then stop its workers.
+
+    Like falkirk run --until end, but for an app that is running. When all of it is committed, every falkirk run and falkirk
+    worker stops with exit code 0. Workers that start later run as usual. An open epoch of a batch part stays open, for the
+    next driver.
+
+    \b
+    falkirk drain auction-stats --brokers broker-1:9092
+
+    The exit code is 0 if all workers have stopped, 1 if not in time (they continue, and stop when they are done), 2 if APP
+    has no workers, or is paused.
+    """
+    asked, seconds = _app(app, options), timeout.total_seconds()
+    if not (before := asked.workers()):
+        raise ConfigError(
+            f"app {app!r} has no workers",
+            hint="falkirk run app:flow --until end starts some, and stops when all is processed",
+        )
+    if (who := asked.paused()) is not None:
+        raise ConfigError(f"app {app!r} is {paused_words(who)[0]}", hint=f"falkirk resume {app} first")
+    ends = asked.source_ends()
+    asked.ask("drain", ends)
+    settings = cluster_settings(**options)
+    topics = Topics(settings.cluster())
+
+    def look() -> str:
+        left = asked.workers() & before
+        if not left:
+            return ""
+        lag = read_status(app, settings, topics).lag
+        return f"{request_progress.waiting_for(left, before, 'workers')}; lag {lag:,}"
+
+    if still := follow(look, seconds, _say):
+        raise FalkirkError(
+            f"app {app!r} is not drained after {seconds:.0f} s",
+            where=still,
+            hint=f"its workers continue, and stop when they are done; falkirk status {app} shows how far they are",
+        )
+    joined = asked.workers()
+    words = f"; started since, and running: {', '.join(sorted(joined))}" if joined else ""
+    click.echo(f"{app}: drained, {counted(len(before), 'worker')} stopped{words}")
+
+
+def _app(app: str, options: dict[str, Any]) -> AppRequest:
+    settings = cluster_settings(**options)
+    return AppRequest(app, settings, Topics(settings.cluster()))
+
+
+def _say(words: str) -> None:
+    click.echo(f"{time.strftime('%H:%M:%S')} {words}", err=True)

@@ -1,0 +1,185 @@
+"""`falkirk status`: the status of an app, from any host that reaches its cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from falkirk.cli.legend import STATUS
+from falkirk.cli.options import cluster_options, cluster_settings
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.runtime.inspect.status import Status, TaskStatus, WatermarkStatus, read_status
+from falkirk.runtime.observe.console import paused_words, table
+
+COLOURS = {"running": "green", "recovering": "yellow", "paused": "yellow", "stopped": "red"}
+
+
+@click.command(epilog=STATUS)
+@click.argument("app")
+@cluster_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, as described above.")
+def status(app: str, as_json: bool, **options: Any) -> None:
+    """Show APP's status: its tasks, their owners and lag, and its workers. Reads it from the cluster, on any host.
+
+    \b
+    falkirk status auction-stats --brokers broker-1:9092
+
+    \b
+    --json prints one object. Unknown values are null.
+      app, group, falkirk     names; the version of Falkirk that recorded the layout
+      state                   "running", "recovering", "paused" or "stopped" (no workers)
+      paused                  by, at (milliseconds since 1970): who paused it, if it is paused
+      layout                  the layout's number
+      lag                     records that are not processed yet, in all
+      stages[]                stage, regime, stateful, tasks, running, lag, records_per_s
+      tasks[]                 task, owner, host, phase, step, step_age_s, version, version_behind_s, lag,
+                              inputs[]: topic, partition, position, lag; done (0 to 1, in the phases "rolling", "copying"
+                              and "rebuilding"); waits (what for and since when, in the phase "waiting");
+                              hot[]: operator, key, share (0 to 1): a key with most of the operator's rows in the task;
+                              watermarks[]: source, at (milliseconds since 1970; null: no time is complete), held_by (the
+                              partition that holds it back; "": all are idle)
+      workers[]               worker, host, pid, member (of the group), tasks, records_per_s, step_ms, commit_ms,
+                              commits_per_s, reported_s_ago, clock_ahead_ms (how far its clock is ahead of the broker's,
+                              at least), waits (what its transactions wait for; usually "")
+      silent[]                other clusters that do not answer; lag does not count their records
+      held[]                  source partitions with an open transaction: topic, partition, stable (the last stable
+                              offset: records after it cannot be read yet), end, since_s, words
+      batches[]               stage, epoch, state ("none", "open", "complete", "abandoned"), opened_s_ago, records (to read),
+                              rows (published), published and partitions (of the result), complete (the newest complete
+                              epoch), driver, spark_ui (the address of Spark's UI, while it runs)
+    The exit code is 0 for any state, 2 if there is no such app, 3 if the app's cluster does not answer.
+    """
+    settings = cluster_settings(**options)
+    found = read_status(app, settings, Topics(settings.cluster()))
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
+    else:
+        console = Console(highlight=False)
+        # Nothing is cut off, unless the output is a terminal.
+        (console if console.is_terminal else Console(highlight=False, width=200)).print(shown(found))
+
+
+def shown(found: Status) -> RenderableType:
+    """The status for people."""
+    stages = table("stage", "regime", "tasks:7", "records/s:9", "lag:9")
+    for s in found.stages:
+        stages.add_row(
+            Text(s.stage, "bold"), s.regime, f"{s.running}/{s.tasks}", f"{s.records_per_s:,.0f}", f"{s.lag:,}"
+        )
+    tasks = table("task", "owner", "", "step:7", "age:8", "version:8", "behind:7", "lag:9")
+    for t in found.tasks:
+        tasks.add_row(
+            Text(t.task, "bold"), _short(found, t.owner), _phase(t), _number(t.step), _seconds(t.step_age_s),
+            _number(t.version), _seconds(t.version_behind_s), f"{t.lag:,}",
+        )  # fmt: skip
+    workers = table(
+        "worker", "host", "pid:7", "tasks:5", "records/s:9", "step ms:7", "commit ms:9", "commits/s:9", "clock:8",
+        "reported:9",
+    )  # fmt: skip
+    for w in found.workers:
+        note = "" if w.member else "  (not a member)"
+        workers.add_row(
+            f"{_short(found, w.worker)}{note}", w.host, _number(w.pid), str(w.tasks), _number(w.records_per_s),
+            _number(w.step_ms), _number(w.commit_ms), _number(w.commits_per_s),
+            _off(w.clock_ahead_ms), "–" if w.reported_s_ago is None else f"{_seconds(w.reported_s_ago)} ago",
+        )  # fmt: skip
+    epochs = table("batch", "epoch:7", "", "opened:8", "reads:9", "published:9", "partitions:10", "complete:8")
+    for e in found.batches:
+        epochs.add_row(
+            Text(e.stage, "bold"), _number(e.epoch), e.state, _seconds(e.opened_s_ago), f"{e.records:,}", f"{e.rows:,}",
+            f"{e.published}/{e.partitions}", _number(e.complete),
+        )  # fmt: skip
+    held = [
+        Text.assemble(("waiting for ", "yellow"), words) for words in sorted({t.waits for t in found.tasks if t.waits})
+    ]
+    held += [
+        Text(f"hot key in {t.task}: {hot.key} has {hot.share:.0%} of the rows of {hot.operator}", "yellow")
+        for t in found.tasks
+        for hot in t.hot
+    ]
+    held += [Text(one.words, "yellow") for one in found.held]
+    held += [Text(words, "dim") for words in _watermarks(found.tasks, time.time())]
+    pages = [Text.assemble((f"Spark of {e.stage}  ", "dim"), e.spark_ui) for e in found.batches if e.spark_ui]
+    title = Text.assemble(
+        (found.app, "bold"), "  ", (found.state, COLOURS[found.state]), ("  layout ", "dim"), str(found.layout),
+        ("  lag ", "dim"), f"{found.lag:,}", *((f"  {words}", "yellow") for words in paused_words(found.paused)),
+        *((f"  cluster {name} does not answer: without what is left there", "yellow") for name in found.silent),
+    )  # fmt: skip
+    waits = [Text(f"{_short(found, w.worker)} waits: {w.waits}", "yellow") for w in found.workers if w.waits]
+    nobody: RenderableType = Text("no workers", "dim")
+    parts: list[RenderableType] = ["", stages, "", tasks, *held, "", workers if found.workers else nobody, *waits]
+    batches: list[RenderableType] = ["", epochs, *pages]
+    return Group(title, *(parts if found.stages else []), *(batches if found.batches else []))
+
+
+def _watermarks(tasks: Sequence[TaskStatus], now: float) -> list[str]:
+    """The watermark of each source: the least of its tasks'.
+
+    >>> task = TaskStatus("bids/1", None, None, "running", 1, 0.0, None, None, 0, [])
+    >>> at = [WatermarkStatus("bids", 1_767_225_600_000, "bids[1]"), WatermarkStatus("asks", None, "asks[0]")]
+    >>> for words in _watermarks([msgspec.structs.replace(task, watermarks=at)], 1_767_225_607.0):
+    ...     print(words)
+    watermark of bids: 2026-01-01 00:00:00 UTC, 7.0 s ago, held back by bids[1]
+    watermark of asks: none yet, for want of rows in asks[0]
+    """
+    least: dict[str, WatermarkStatus] = {}
+    for mark in (mark for task in tasks for mark in task.watermarks):
+        known = least.get(mark.source)
+        if known is None or (mark.at or 0) < (known.at or 0):
+            least[mark.source] = mark
+    words = []
+    for mark in least.values():
+        if mark.at is None:
+            why = f"for want of rows in {mark.held_by}" if mark.held_by else "all partitions are idle"
+            words.append(f"watermark of {mark.source}: none yet, {why}")
+            continue
+        why = f"held back by {mark.held_by}" if mark.held_by else "all partitions are idle"
+        at = datetime.fromtimestamp(mark.at / 1000, UTC)
+        ago = now - mark.at / 1000
+        age = f"{_seconds(ago)} ago" if ago >= 0 else f"{_seconds(-ago)} ahead"
+        words.append(f"watermark of {mark.source}: {at:%Y-%m-%d %H:%M:%S} UTC, {age}, {why}")
+    return words
+
+
+def _phase(task: TaskStatus) -> str:
+    """With its progress."""
+    return (task.phase or "") + ("" if task.done is None else f" {100 * task.done:.0f} %")
+
+
+def _short(found: Status, worker: str | None) -> str:
+    """A worker's name without the app's."""
+    return "–" if worker is None else worker.removeprefix(f"{found.app}.")
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def _off(millis: int | None) -> str:
+    """How far a clock is ahead or behind.
+
+    >>> _off(None), _off(0), _off(1400), _off(-7_200_000)
+    ('–', '±0.0 s', '+1.4 s', '-2.0 h')
+    """
+    if millis is None:
+        return "–"
+    sign = "+" if millis > 0 else "-" if millis < 0 else "±"
+    return sign + _seconds(abs(millis) / 1000)
+
+
+def _seconds(value: float | None) -> str:
+    """A time span in short form.
+
+    >>> _seconds(3.21), _seconds(75.0), _seconds(7300.0)
+    ('3.2 s', '1 min', '2.0 h')
+    """
+    if value is None:
+        return "–"
+    return f"{value:.1f} s" if value < 60 else f"{value // 60:.0f} min" if value < 3600 else f"{value / 3600:.1f} h"

@@ -1,0 +1,109 @@
+"""Producers: how the only one of a transactional id is made, and how records are queued.
+
+A call that serves librdkafka's callbacks while an exception is handled never releases that exception, nor the frames that
+it came through. A producer in such a frame is never closed. Its threads continue to look for brokers, and its log lines,
+which nobody reads, fill the memory. So producers are called through `failure`, which drops the frames. And no frame that a
+failure comes through has a producer among its variables.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ParamSpec
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from falkirk.checkpoint.ports import Writes
+from falkirk.connectors.kafka.client.clients import Logger, client, client_logger
+from falkirk.connectors.kafka.client.config import logger
+from falkirk.connectors.kafka.client.connections import fatal_errors
+from falkirk.connectors.kafka.client.errors import translate
+
+P = ParamSpec("P")
+
+Row = tuple[
+    int, bytes | None, bytes | None, int, list[tuple[str, bytes]], Callable[[KafkaError | None, Message], None] | None
+]
+"""Partition, key, value, timestamp, headers, and the callback of its delivery."""
+
+
+PURGED = 2.0
+"""Seconds to wait until a producer's threads have ended its records."""
+
+
+def failure(call: Callable[P, object], *args: P.args, **named: P.kwargs) -> KafkaException | None:
+    """What a call of a client raises, also a fatal error among its events; None if it returns.
+
+    >>> def refuse() -> None:
+    ...     raise KafkaException("no")
+    >>> failure(refuse), failure(lambda: 7)
+    (KafkaException('no'), None)
+    """
+    try:
+        with fatal_errors():
+            call(*args, **named)
+    except KafkaException as error:
+        return error.with_traceback(None)
+    return None
+
+
+def produce_all(producer: Producer, topic: str, rows: Iterable[Row]) -> None:
+    """Queue rows; if the queue is full, wait for it to drain."""
+    produce = producer.produce
+    for partition, key, value, timestamp, headers, callback in rows:
+        while True:
+            try:
+                produce(topic, value, key, partition, callback, None, timestamp, headers)  # type: ignore[arg-type]
+                break
+            except BufferError:
+                producer.poll(0.05)
+
+
+def last_row(writes: Writes) -> tuple[int, bytes | None, bytes | None, int, list[tuple[str, bytes]]]:
+    """The last record of some writes."""
+    timestamp = writes.timestamps[-1] if writes.timestamps is not None else 0
+    headers = writes.headers[-1] if writes.headers is not None else []
+    return writes.partitions[-1], writes.keys[-1], writes.values[-1], timestamp, headers
+
+
+class TransactionalProducer(Producer):
+    """A producer of which no thread reads an answer to a record any more when librdkafka destroys it.
+
+    While librdkafka 2.16 destroys a producer, it frees the text of the transaction's last error (`rd_kafka_txns_term`), and
+    only then ends the threads that read what brokers answer. If a thread reads meanwhile that the producer is fenced,
+    it frees the same text: the heap is corrupted, and the process dies.
+
+        len(producer) = 0  ⇒  no answer to a record is still being read
+
+    A record counts until its delivery is reported, and librdkafka reports it after it has noted the error. `purge` ends all
+    records, also those on their way; a thread that learns this reports them, and later drops their answers.
+    """
+
+    def __del__(self) -> None:
+        if len(self):
+            # It does not block: confluent-kafka 2.16 takes this flag for its opposite. If it did, it would do so under the
+            # interpreter's lock, for seconds where a thread looks up the name of a broker. `flush` waits without the lock.
+            self.purge(blocking=True)
+            # Only such a look-up keeps a thread busy for as long as this, and then it has no connection to read from.
+            failure(self.flush, PURGED)
+
+
+def initialised(settings: Mapping[str, Any], log: Logger | logging.Logger = client_logger) -> Producer:
+    """A producer whose init_transactions has returned: older producers of the id are fenced, their transactions decided.
+
+    While the coordinator aborts an open transaction (some milliseconds) it answers CONCURRENT_TRANSACTIONS, and librdkafka
+    waits 500 ms before it asks again. A new producer asks at once, so this answer ends the attempt.
+    Blocks while the cluster cannot be reached.
+    """
+    producer = client(TransactionalProducer, settings, log)
+    while (failed := failure(producer.init_transactions, 0.03)) is not None:
+        failure(producer.poll, 0)  # its log lines wait in memory until they are read
+        cause: KafkaError = failed.args[0]
+        if known := translate(cause, f"transactional id {settings['transactional.id']}"):
+            del producer
+            raise known from failed
+        if cause.code() != KafkaError._TIMED_OUT:
+            logger.debug("init of %s: %s", settings["transactional.id"], cause)
+            producer = client(TransactionalProducer, settings, log)
+    return producer

@@ -1,0 +1,3 @@
+"""Which worker owns which task."""
+
+from __future__ import annotations

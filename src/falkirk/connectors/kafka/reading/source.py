@@ -1,0 +1,157 @@
+"""Read the inputs: one consumer without a group, assigned by the positions in step records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+
+from confluent_kafka import Consumer, KafkaError, Message
+
+from falkirk.checkpoint.ids import Offset, TopicPartition, address, name_of
+from falkirk.connectors.kafka.client.clients import client, fetch_metadata
+from falkirk.connectors.kafka.client.config import SOURCE, Cluster, logger
+from falkirk.connectors.kafka.client.contact import Contact
+from falkirk.connectors.kafka.client.errors import translate
+from falkirk.connectors.kafka.client.places import ours, theirs
+from falkirk.connectors.kafka.reading.reader import place_of
+from falkirk.errors import SourceError
+
+BATCH = 5_000
+"""Messages taken in one call. Larger batches were slower: their objects leave the processor's cache."""
+
+
+class SourceReader:
+    """Messages of the assigned partitions of one cluster, in the order of offsets within each."""
+
+    def __init__(self, cluster: Cluster, *, ends: bool = False) -> None:
+        """`ends`: whether `at_end` will be asked."""
+        self._cluster, self._settings = cluster, cluster.source(ends=ends)
+        self._consumer = client(Consumer, self._settings)
+        self._contact = Contact()
+        self.ends: dict[TopicPartition, Offset] = {}
+        """Where the end of a partition was last reached, since it was added."""
+        self._assigned: dict[TopicPartition, Offset] = {}
+        """From where to go on, after the messages that were handed over."""
+        self._paused = set[TopicPartition]()
+        self._topic = ""
+        """The topic of all messages, if it is only one: to ask each message costs time."""
+
+    def add(self, positions: Mapping[TopicPartition, Offset]) -> None:
+        """Begin to read partitions at the given offsets."""
+        if positions:
+            new = {p.topic for p in positions} - {p.topic for p in self._assigned}
+            fetch_metadata(self._consumer, map(name_of, new))
+            self._consumer.incremental_assign([theirs(p, o) for p, o in positions.items()])
+            self._assigned |= positions
+            for place in positions:
+                self.ends.pop(place, None)
+            topics = {p.topic for p in self._assigned}
+            self._topic = topics.pop() if len(topics) == 1 else ""
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stop reading partitions; what was fetched ahead is dropped."""
+        if gone := self._assigned.keys() & set(partitions):
+            self._consumer.incremental_unassign([theirs(p) for p in gone])
+            for place in gone:
+                del self._assigned[place]
+            self._paused -= gone
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Give no more of these partitions until they are resumed. They stay known."""
+        new = self._assigned.keys() & set(partitions)
+        self._paused |= new
+        self._consumer.pause([theirs(p) for p in new])
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Go on where it stopped."""
+        again = self._paused & set(partitions)
+        self._paused -= again
+        self._consumer.resume([theirs(p) for p in again])
+
+    def poll(self, timeout: float) -> tuple[list[tuple[TopicPartition, list[Message]]], int]:
+        """Runs of messages of one partition each, and how many in all.
+
+        Waits up to `timeout` seconds for a first message, then takes what has come, without waiting. Raises SourceError
+        if an offset is no longer in the log.
+        """
+        if not self._assigned:
+            time.sleep(timeout)
+            return [], 0
+        first = self._consumer.poll(timeout)
+        if first is None:
+            self._look()
+            return [], 0
+        messages = [first, *self._consumer.consume(BATCH, 0)]
+        runs = []
+        for partition, run in groupby(messages, key=Message.partition):
+            taken = list(run)
+            if any(map(Message.error, taken)):
+                taken = [m for m in taken if self._sound(m)]
+            for topic, same in [(self._topic, taken)] if self._topic else groupby(taken, key=Message.topic):
+                if same := list(same):
+                    place = TopicPartition(address(self._cluster.name, name_of(topic or "")), partition or 0)
+                    runs.append((place, same))
+                    self._assigned[place] = Offset((same[-1].offset() or 0) + 1)
+        if runs:
+            self._contact.heard()
+        return runs, len(messages)
+
+    def at_end(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether the end of each of these partitions has been reached since it was added."""
+        return self.ends.keys() >= set(partitions)
+
+    def marks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
+        """The ends of partitions as of the last fetch, if there was one: without a request."""
+        found = {}
+        for p in partitions:
+            _, high = self._consumer.get_watermark_offsets(theirs(p), cached=True)
+            if high >= 0:
+                found[p] = Offset(high)
+        return found
+
+    def _look(self) -> None:
+        """Go on with another client if this one has lost its cluster."""
+        silence = self._contact.silence
+        if self._contact.lost(self._consumer, name_of(next(iter(self._assigned)).topic)):
+            logger.info("reading %s: not connected for %.0f s; with a new client", self._cluster.shown, silence)
+            lost, self._consumer = self._consumer, client(Consumer, self._settings)
+            self._consumer.incremental_assign([theirs(p, o) for p, o in self._assigned.items()])
+            self._consumer.pause([theirs(p) for p in self._paused])
+            lost.close()
+
+    def _sound(self, message: Message) -> bool:
+        error = message.error()
+        if error is None:
+            return True
+        if error.code() == KafkaError._PARTITION_EOF:
+            self.ends[ours(self._cluster, message)] = Offset(message.offset() or 0)
+            return False
+        where = address(self._cluster.name, place_of(message, SOURCE))
+        if error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
+            raise self._out_of_range(message, where)
+        if known := translate(error, where):
+            raise known
+        logger.warning("reading %s: %s", where, error)
+        return False
+
+    def _out_of_range(self, message: Message, where: str) -> SourceError:
+        at = message.offset() or 0
+        first, end = self._consumer.get_watermark_offsets(theirs(ours(self._cluster, message)), timeout=5)
+        if at >= first:  # a topic that was made again may have grown past the offset by now
+            return SourceError(
+                f"the topic ends before offset {at}, up to which the app has read it; it ends at {end} now",
+                where=where,
+                hint="committed records were lost, or the topic was recreated: give the flow another name to start from "
+                "scratch",
+            )
+        return SourceError(
+            f"records were deleted before they were read: those from offset {at} to {first - 1}",
+            where=where,
+            hint="give the flow another name to start from scratch on what is left; and let the topic's retention outlast "
+            "any time that the app may stand still",
+        )
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close()

@@ -1,0 +1,116 @@
+"""Does what a worker's core says, and tells it what has ended.
+
+WorkerCore ──Name, Admit, Commit, Release──▶ the committer's thread
+           ──Recover───────────────────────▶ a thread for each task
+           ──Start, Rewind, Leave, Drop────▶ at once, in the worker's thread
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TypeAlias
+
+from falkirk.checkpoint.takeover import abandon
+from falkirk.checkpoint.transaction import Fate
+from falkirk.checkpoint.worker.core import WorkerCore
+from falkirk.checkpoint.worker.instructions import (
+    Commit,
+    Drop,
+    Instruction,
+    Leave,
+    Name,
+    Recover,
+    Rewind,
+    Start,
+    Transaction,
+)
+from falkirk.runtime.observe.traces import Traces
+from falkirk.runtime.worker.committer import Committer
+from falkirk.runtime.worker.running import RunningTasks
+from falkirk.runtime.worker.takeovers import TakeOvers
+
+Decided: TypeAlias = Callable[[Commit, Sequence[Fate], float], None]
+"""Told of each commit before the core is: the fates of its steps, and the seconds that it took."""
+
+
+class Performer:
+    """Of one worker."""
+
+    def __init__(
+        self,
+        core: WorkerCore,
+        committer: Committer,
+        take_overs: TakeOvers,
+        tasks: RunningTasks,
+        decided: Decided,
+        traces: Traces,
+    ) -> None:
+        self._core, self._committer, self._take_overs, self._tasks = core, committer, take_overs, tasks
+        self._decided, self._traces = decided, traces
+        self._under_way: tuple[Transaction, Future[Sequence[Fate]]] | None = None
+        self._began = 0.0
+
+    def perform(self, *, take_over: bool = True) -> None:
+        """Tell the core what has ended, and do what it says: see `WorkerCore.todo`. Raises what transactions and recoveries
+        have raised."""
+        if self._under_way is not None and self._under_way[1].done():
+            self.wait()
+        for owned in self._take_overs.ended():
+            self._core.recovered(owned)
+        for instruction in self._core.todo(take_over=take_over):
+            self._do(instruction)
+        self._take_overs.note_blocked(self._core.blocked)
+
+    def depart(self) -> None:
+        """Until the group can be answered."""
+        while self._core.departing:
+            self.perform()
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until the transaction under way has ended, if there is one."""
+        if self._under_way is None:
+            return
+        (job, outcome), self._under_way = self._under_way, None
+        fates = outcome.result()
+        if isinstance(job, Commit):
+            self._decided(job, fates, time.monotonic() - self._began)
+        self._core.ended(fates)
+
+    def committing(self) -> float | None:
+        """Seconds since steps were sent, until that is decided."""
+        commits = self._under_way is not None and isinstance(self._under_way[0], Commit)
+        return time.monotonic() - self._began if commits else None
+
+    @property
+    def idle(self) -> bool:
+        """No transaction is under way."""
+        return self._under_way is None
+
+    def _do(self, instruction: Instruction) -> None:
+        match instruction:
+            case Recover(tasks):
+                self._take_overs.recover(tasks)
+            case Start(owned):
+                self._tasks.start(owned, self._take_overs.circuit(owned))
+            case Rewind(owned):
+                self._tasks.rewind(owned)
+            case Leave(tasks):
+                self._tasks.leave(tasks)
+            case Drop(owned):
+                self._take_overs.forget(owned)
+                self._tasks.drop(owned)
+                abandon(owned)
+            case _:
+                self._transact(instruction)
+
+    def _transact(self, job: Transaction) -> None:
+        if isinstance(job, Name):
+            self._take_overs.prefetch(job.tasks)
+        self._under_way, self._began = (job, self._committer.transact(job)), time.monotonic()
+        if isinstance(job, Name):
+            self._traces.taking_over(job.tasks, self._under_way[1])
+        elif isinstance(job, Commit):
+            self._traces.committing(job.steps, self._under_way[1])

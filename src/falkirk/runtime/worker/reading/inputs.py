@@ -1,0 +1,145 @@
+"""What a worker reads for its tasks: their own inputs, with as many consumers as needed, and the broadcast tables.
+
+taken over ──▶ held: the worker's tables are read as far as the task has seen them
+                 └──▶ moving: its earlier inputs are read again, if operators are rebuilt
+                 └──▶ loading: the task's own tables are read to their end
+                        └──▶ all its inputs are read
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.reading.sources import SourceReaders
+from falkirk.runtime.app.app import App
+from falkirk.runtime.worker.reading.broadcast import SharedTables
+from falkirk.runtime.worker.reading.rereading import KafkaRereader
+from falkirk.runtime.worker.task import RunningTask
+from falkirk.state.engine import Memory
+from falkirk.stream.stages.plan import Stage
+
+DRAINED = 500
+"""A poll for input that gave fewer messages than this found no backlog."""
+
+
+class Arrival(NamedTuple):
+    """What one poll has found."""
+
+    tasks: list[RunningTask]
+    """Those that were given messages."""
+    drained: bool
+    """Whether there was no more."""
+
+
+class Inputs:
+    """The inputs of one worker. A poll costs by what arrives, not by the number of tasks."""
+
+    def __init__(self, app: App, cluster: Cluster, topics: Topics, folder: Path, memory: Memory) -> None:
+        self._lanes = lanes_of(app.plan.stages)
+        loading = {self._lanes[stage.id] for stage in app.plan.stages if any(i.table for i in stage.inputs)}
+        self._readers = [SourceReaders(cluster, ends=n in loading) for n in range(1 + max(self._lanes.values()))]
+        self._tasks: list[dict[TopicPartition, RunningTask]] = [{} for _ in self._readers]
+        """For each reader: the tasks that it reads for, by the partitions of their inputs."""
+        self._opening: dict[RunningTask, None] = {}
+        """The tasks that do not read all their inputs yet."""
+        self._paused: dict[RunningTask, None] = {}
+        """Those that read no more until their steps have taken some."""
+        self.tables = SharedTables(app, cluster, topics, folder, memory)
+        self.again = KafkaRereader(app, cluster, topics)
+
+    def add(self, task: RunningTask) -> None:
+        """Begin to read for a task, from its position."""
+        self._tasks[self._lane(task)].update({i.place: task for i in task.bound.inputs})
+        self._opening[task] = None
+        self._reader_of(task).add(task.positions())
+
+    def remove(self, task: RunningTask) -> None:
+        """Stop reading for it."""
+        for i in task.bound.inputs:
+            self._tasks[self._lane(task)].pop(i.place, None)
+        self._opening.pop(task, None)
+        if task in self._paused:
+            self._resume(task)
+        self._reader_of(task).remove(i.place for i in task.bound.inputs)
+        self.again.forget(task.owned.task.id)
+
+    def rewind(self, task: RunningTask) -> None:
+        """Read for it again, from its present position. (After a seek, prefetched messages would stay in the queue a
+        while.)"""
+        self.remove(task)
+        self.add(task)
+
+    def poll(self, timeout: float) -> Arrival:
+        """Hand the tasks what has arrived, waiting up to `timeout` seconds for it."""
+        given: dict[RunningTask, None] = {}
+        drained = True
+        for lagging in [t for t in self._paused if not t.full]:
+            self._resume(lagging)
+        for reader, tasks in zip(self._readers, self._tasks, strict=True):
+            runs, count = reader.poll(timeout / len(self._readers))
+            for place, messages in runs:
+                if (task := tasks.get(place)) is not None:
+                    task.offer(place, messages)
+                    given[task] = None
+            drained &= count < DRAINED
+        for full in [t for t in given if t.full and t not in self._paused]:
+            self._paused[full] = None
+            self._reader_of(full).pause(i.place for i in full.bound.inputs)
+        self.tables.tick()
+        for opening in list(self._opening):
+            self._open(opening)
+        return Arrival(list(given), drained)
+
+    def _resume(self, task: RunningTask) -> None:
+        del self._paused[task]
+        self._reader_of(task).resume(i.place for i in task.bound.inputs)
+
+    def _open(self, task: RunningTask) -> None:
+        """Begin to read those inputs of a task whose turn has come."""
+        reader = self._reader_of(task)
+        if new := task.moved() or task.joined():
+            reader.add(new)
+        if task.held and task.begun and self.tables.ready(task.bound, task.ends):
+            reader.add(task.let_go())
+        if task.begun and not task.held and task.loading and reader.at_end(task.loading):
+            reader.add(task.loaded())
+        if not task.opening:
+            del self._opening[task]
+
+    def marks(self, task: RunningTask) -> dict[TopicPartition, Offset]:
+        """Where the task's inputs end, as far as this worker knows."""
+        return self._reader_of(task).marks(i.place for i in task.bound.inputs)
+
+    def close(self) -> None:
+        """Close the consumers and the tables' stores."""
+        for reader in self._readers:
+            reader.close()
+        self.tables.close()
+        self.again.close()
+
+    def _lane(self, task: RunningTask) -> int:
+        return self._lanes[task.bound.stage.id]
+
+    def _reader_of(self, task: RunningTask) -> SourceReaders:
+        return self._readers[self._lane(task)]
+
+
+def lanes_of(stages: Sequence[Stage]) -> dict[str, int]:
+    """Which of the worker's consumers reads a stage's inputs, by the stage's id.
+
+    A consumer cannot be assigned a partition twice, and two stages that read one topic are at different offsets of it: so
+    each stage has the first consumer whose other stages read none of its topics.
+    """
+    taken: list[set[str]] = []
+    lanes = {}
+    for stage in stages:
+        topics = {i.topic for i in stage.inputs}
+        lane = next((n for n, others in enumerate(taken) if not topics & others), len(taken))
+        taken[lane:] = [topics.union(*taken[lane : lane + 1]), *taken[lane + 1 :]]
+        lanes[stage.id] = lane
+    return lanes

@@ -1,0 +1,3 @@
+"""Two streams become one, by key."""
+
+from __future__ import annotations

@@ -1,0 +1,257 @@
+"""The checks of `over`, and its operators.
+
+Functions of different frames are operators one after another: aggregates, numbers of places, `lag`, and `lead`, which is
+`lag` in the opposite order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import narwhals as nw
+import polars as pl
+
+from falkirk.blame import user_line
+from falkirk.durations import DurationLike
+from falkirk.errors import DefinitionError
+from falkirk.state.codec import check_key_type, check_value_type
+from falkirk.stream import operators as op
+from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context
+from falkirk.stream.aggregates.positions import BoundPosition, BoundRank, BoundShift, Position
+from falkirk.stream.dataflow.graph import placed
+from falkirk.stream.definition.event_time import millis
+from falkirk.stream.definition.keys import columns_of
+from falkirk.stream.flow.alternatives import OVER, missing
+from falkirk.stream.flow.tops import ordering_of
+from falkirk.stream.formats.rows import Row
+from falkirk.stream.operators.groups.ordering import Ordering
+from falkirk.stream.operators.groups.over_frames import Frame
+
+if TYPE_CHECKING:
+    from falkirk.stream.flow.streams import Stream
+
+_UNITS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """Which rows, in which order, and where they are placed."""
+
+    before: op.Operator
+    columns: tuple[str, ...]
+    ordering: Ordering
+    frame: Frame
+    id: str
+    version: int
+    line: str
+
+    @property
+    def where(self) -> str:
+        """For errors."""
+        return f"over {self.id!r} ({self.line})"
+
+
+class Over:
+    """Rows in order. `.agg(…)` returns a stream of them with more columns.
+
+    >>> import falkirk as fk
+    >>> bids = fk.Flow("example").source("bids", value=fk.Json({"auction": int, "price": int, "at": int}))
+    >>> bids.over("auction", order_by="at").agg(total=fk.sum("price")).schema.names()
+    ['auction', 'price', 'at', 'total']
+    """
+
+    if not TYPE_CHECKING:  # to type checkers it would say that every name exists
+        __getattr__ = missing(OVER)
+
+    def __init__(self, graph: op.Graph, spec: Spec) -> None:
+        self._graph, self._spec = graph, spec
+
+    def agg(self, **functions: AggregateLike) -> Stream[Row]:
+        """Each row, with these functions of its frame by name: aggregates, and `fk.row_number`, `fk.rank`, `fk.dense_rank`,
+        `fk.lag` and `fk.lead`, which do not depend on the frame.
+
+        A row that comes, or is taken back, changes the rows whose frame has it. Raises DefinitionError.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", value=fk.Json({"auction": int, "price": int, "at": int}))
+        >>> last = bids.over("auction", order_by="at", rows=1).agg(both=fk.sum("price"), before=fk.lag("price"))
+        >>> last.sink("last", key="at", value=fk.Json())
+        >>> rows = [{"auction": 7, "price": p, "at": at} for at, p in ((1, 90), (3, 120), (2, 100))]
+        >>> app = fk.testing.run(flow, {"bids": rows}, step_rows=1)
+        >>> [(row["at"], row["both"], row["before"]) for row in app.sinks["last"].table.values()]
+        [(1, 90, None), (3, 220, 100), (2, 190, 90)]
+        """
+        from falkirk.stream.flow.streams import Stream
+
+        return Stream(self._graph, made(self._graph, self._spec, functions))
+
+
+def framed(rows: Any, range_: Any, ordering: Ordering, schema: pl.Schema, where: str) -> Frame:
+    """The frame. Raises DefinitionError."""
+    if rows is not None and range_ is not None:
+        raise DefinitionError("a frame is of rows or of a range, and here are both", where=where)
+    if range_ is not None:
+        return _ranged(range_, ordering, schema, where)
+    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or not 0 <= rows <= 1_000_000):
+        raise DefinitionError(f"rows={rows!r} is not a number of rows", where=where, hint="from 0 to 1,000,000")
+    return Frame("rows", rows)
+
+
+def _ranged(size: Any, ordering: Ordering, schema: pl.Schema, where: str) -> Frame:
+    dtype = schema[ordering.by[0]]
+    if len(ordering.by) > 1 or not ordering.smallest[0]:
+        raise DefinitionError("a range is of one column, smallest first", where=where, hint='order_by="at"')
+    if not (dtype.is_integer() or isinstance(dtype, pl.Datetime)):
+        raise DefinitionError(
+            f"a range is of times or integers, and {ordering.by[0]!r} is {dtype}",
+            where=where,
+            hint="order by a column of these types, or use a frame of rows",
+        )
+    unit = _UNITS[dtype.time_unit] if isinstance(dtype, pl.Datetime) else 1
+    if isinstance(size, str | timedelta):
+        return Frame("range", millis(size, "range", where) * unit, unit)
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0 or not dtype.is_integer():
+        hint = 'range="1h"' if isinstance(dtype, pl.Datetime) else 'range=100, or range="1h" for milliseconds'
+        raise DefinitionError(f"range={size!r} is not a range of {ordering.by[0]!r}", where=where, hint=hint)
+    return Frame("range", size)
+
+
+def spec_of(
+    before: op.Operator, columns: tuple[str, ...], order_by: Any, descending: bool | Sequence[bool], rows: Any, range_: Any,
+    name: str, version: int, line: str,
+) -> Spec:  # fmt: skip
+    """Rows in order. Raises DefinitionError."""
+    where = f"over {name!r} ({line})"
+    if isinstance(before, op.Windows):
+        raise DefinitionError(
+            "rows of windows have no order", where=where, hint="use over before windows, or after agg"
+        )
+    ordering = ordering_of(
+        before.schema, columns, order_by, descending, where, option="order_by", other="descending", descending=True
+    )
+    for column, dtype in before.schema.items():
+        check_value_type(dtype, where=f"column {column!r} of {where}")
+        if column not in columns and not isinstance(dtype, pl.Decimal):
+            check_key_type(dtype, where=f"column {column!r} of {where}")
+    return Spec(before, columns, ordering, framed(rows, range_, ordering, before.schema, where), name, version, line)
+
+
+def made(graph: op.Graph, spec: Spec, functions: Mapping[str, Any]) -> op.Operator:
+    """The operators. Raises DefinitionError."""
+    bound = {name: _bound(name, function, spec) for name, function in functions.items()}
+    if not bound:
+        raise DefinitionError("agg() has no functions", where=spec.where, hint='agg(total=fk.sum("price"))')
+    running = Frame("rows", None)
+    shifts = [b for b in bound.values() if isinstance(b, BoundShift)]
+    aggregates = [b for b in bound.values() if not isinstance(b, BoundPosition)]
+    ranks = [b for b in bound.values() if isinstance(b, BoundRank)]
+    if spec.frame.running and aggregates:  # numbers of places run on, too
+        aggregates, ranks = [b for b in bound.values() if not isinstance(b, BoundShift)], []
+    parts: list[tuple[str, Sequence[Bound], Frame, bool]] = [
+        ("", aggregates, spec.frame, False),
+        (".rank", ranks, running, False),
+        (".lag", [b for b in shifts if not b.backwards], Frame("rows", 0), False),
+        (".lead", [b for b in shifts if b.backwards], Frame("rows", 0), True),
+    ]
+    before = spec.before
+    for suffix, some, frame, backwards in parts:
+        if some:
+            name = spec.id if before is spec.before else f"{spec.id}{suffix}"
+            before = _over(graph, before, spec, name, tuple(some), frame, backwards)
+    wanted = [*spec.before.schema, *bound]
+    if before.schema.names() == wanted:
+        return before
+    return graph.add(
+        op.Select(
+            id=op.Select.kind, line=spec.line, inputs=(before,), schema=pl.Schema({c: before.schema[c] for c in wanted}),
+            changes=True, unique=before.unique, partitioned=before.partitioned, root=before.root, regime=before.regime,
+            exprs=tuple(nw.col(c) for c in wanted),
+        )
+    )  # fmt: skip
+
+
+def _bound(name: str, function: Any, spec: Spec) -> Bound:
+    schema, where = spec.before.schema, spec.where
+    if name in schema:
+        raise DefinitionError(f"{name!r} is already a column", where=where, hint="choose another name")
+    if not hasattr(function, "bind"):
+        raise DefinitionError(
+            f"{name}={function!r} is not a function of a frame",
+            where=where,
+            hint='use aggregates, fk.sum("price"), or fk.row_number(), fk.rank(), fk.lag("price")',
+        )
+    context = Context(name, schema, False, where)
+    if isinstance(function, Position):
+        return function.placed(context)
+    bound: Bound = function.bind(context).append_only()
+    for column, dtype in bound.states().items():
+        check_value_type(dtype, where=f"{column} of {where}")
+    if spec.frame.running and not bound.folds:
+        raise DefinitionError(
+            f"{name} cannot run on from row to row",
+            where=where,
+            hint='give it a frame: rows=100, or range="1h"',
+        )
+    return bound
+
+
+def _over(
+    graph: op.Graph,
+    before: op.Operator,
+    spec: Spec,
+    name: str,
+    functions: tuple[Bound, ...],
+    frame: Frame,
+    backwards: bool,
+) -> op.Over:
+    key, root = placed(before, spec.columns, name)
+    # A row whose key changes moves to another task: its sink is keyed by that, too, or two tasks would write one key.
+    unique = before.unique
+    if unique is not None and root != before.root:
+        unique |= set(spec.columns)
+    others = tuple(c for c in before.schema if c not in spec.columns and c not in spec.ordering.by)
+    over = op.Over(
+        id=name, line=spec.line, inputs=(before,), changes=True, unique=unique, partitioned=key, root=root,
+        regime=before.regime, schema=pl.Schema({**before.schema, **{f.name: f.returns for f in functions}}),
+        columns=spec.columns, ordering=Ordering(spec.ordering.by, spec.ordering.smallest, others), backwards=backwards,
+        frame=frame, functions=functions, version=spec.version,
+    )  # fmt: skip
+    return graph.add(over, exchange=True)
+
+
+def over(
+    stream: Stream[Any],
+    /,
+    *columns: str | Sequence[str],
+    order_by: str | Sequence[str],
+    descending: bool | Sequence[bool] = False,
+    rows: int | None = None,
+    range: DurationLike | int | None = None,  # noqa: A002
+    id: str | None = None,  # noqa: A002
+    version: int = 1,
+) -> Over:
+    """Rows of each key in the order of a column, for `.agg(…)`, which adds functions of the rows around each row.
+
+    The frame of a row is all rows up to it; with `rows=2` the row and two before it; with `range="1h"` the rows of the
+    hour up to its time, those of the same time included. Nulls of `order_by` come last. Rows that are equal in it
+    follow each other in the order of their other columns, smallest first. `id` and `version` are as for `group_by`.
+    Raises DefinitionError. See docs/operators/over.md.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("example")
+    >>> bids = flow.source("bids", value=fk.Json({"auction": int, "price": int, "at": int}))
+    >>> totals = bids.over("auction", order_by="at").agg(total=fk.sum("price"), n=fk.row_number())
+    >>> totals.sink("totals", key=["auction", "at"], value=fk.Json())
+    >>> rows = [{"auction": 7, "price": 90, "at": 1}, {"auction": 7, "price": 120, "at": 2}]
+    >>> [row["total"] for row in fk.testing.run(flow, {"bids": rows}).sinks["totals"].rows]
+    [90, 210]
+    """
+    line = user_line()
+    keys = columns_of(columns, stream.schema, f"over ({line})")
+    name = id or f"over.{'.'.join(keys)}"
+    spec = spec_of(stream._op, keys, order_by, descending, rows, range, name, version, line)
+    return Over(stream._graph, spec)

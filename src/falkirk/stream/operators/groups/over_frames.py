@@ -1,0 +1,207 @@
+"""The frame of each row of `over`, and what the functions give for it.
+
+    rows n          the row and the n rows before it
+    range d         the rows with a time from t − d to t, equal times included
+    running         all rows up to the row:                     state(i) = merge(state(i − 1), partial(row i))
+    running range   all rows up to the last row with its time
+
+A bounded frame is folded from its rows. A running one begins with the state of the last row before the frame of rows that is
+computed; then all rows are merged by doubling: after k rounds, state(i) has the 2ᵏ rows up to i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from falkirk.stream.aggregates.bound import Bound, old
+from falkirk.stream.aggregates.positions import BoundPosition, BoundRank, BoundShift
+from falkirk.stream.dataflow.batch import TS, nulls
+from falkirk.stream.dataflow.operator import RESERVED, Operator
+from falkirk.stream.operators.groups.group_batch import RowExchange
+
+SEGMENT, CONTEXT, PEERS = f"{RESERVED}.segment", f"{RESERVED}.context", f"{RESERVED}.peers"
+_ROW = f"{RESERVED}.row"
+_FIRST, _LAST = -(1 << 63), (1 << 63) - 1
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Which rows the functions see."""
+
+    kind: Literal["rows", "range"]
+    preceding: int | None
+    """So many rows, or units of the column of times; None: all."""
+    per_milli: int = 1
+    """How many of these units make a millisecond."""
+
+    @property
+    def running(self) -> bool:
+        """Whether a row is in the frames of all rows after it."""
+        return self.preceding is None
+
+    def __str__(self) -> str:
+        bound = "all rows" if self.running else f"{self.preceding} {'rows' if self.kind == 'rows' else ''}".rstrip()
+        return f"{self.kind}: {bound} before"
+
+
+class Functions:
+    """The functions of one `over`."""
+
+    def __init__(self, operator: Operator, bounds: Sequence[Bound], frame: Frame, time: str) -> None:
+        self.bounds, self.frame, self.time = bounds, frame, time
+        self.aggregates = [b for b in bounds if not isinstance(b, BoundPosition)]
+        self.positions = [b for b in bounds if isinstance(b, BoundPosition)]
+        self.folds = RowExchange(operator, [_ROW], self.aggregates)
+        self.computing = [e.alias(name) for name, e in _computed(operator, self.positions)]
+        self.schema = pl.Schema({c: dtype for b in bounds for c, dtype in b.states().items()})
+
+    def parts(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The parts of the functions for each row that is no context, in order.
+
+        `rows`: consecutive rows, segment by segment, each with some of the rows before it as context; they have their parts.
+        `PEERS` is equal in rows that are equal in the order."""
+        wanted = (~rows[CONTEXT]).arg_true().to_numpy().astype(np.int64)
+        columns: dict[str, pl.Series] = {}
+        if self.aggregates:
+            columns |= (self._running if self.frame.running else self._bounded)(rows, wanted)
+        for position in self.positions:
+            columns |= (_ranks if isinstance(position, BoundRank) else self._shifted)(position, rows, wanted)  # type: ignore[arg-type]
+        return pl.DataFrame([columns[name].alias(name).cast(dtype) for name, dtype in self.schema.items()])
+
+    def results(self, parts: pl.DataFrame) -> list[pl.Series]:
+        """The output columns."""
+        by_name = {b.name: b.result(parts) for b in self.bounds}
+        return [
+            r.alias(n) if isinstance(r, pl.Series) else parts.select(r.alias(n)).to_series() for n, r in by_name.items()
+        ]
+
+    def _shifted(self, bound: BoundShift, rows: pl.DataFrame, wanted: Places) -> dict[str, pl.Series]:
+        frame = rows.with_columns(self.computing) if self.computing else rows
+        return {old(bound.name, "x"): frame.select(bound.shifted().shift(bound.n).over(SEGMENT)).to_series()[wanted]}
+
+    def _bounded(self, rows: pl.DataFrame, wanted: Places) -> dict[str, pl.Series]:
+        """Folds the rows of each frame."""
+        first, last = self._bounds(rows, wanted)
+        sizes = last - first + 1
+        ends = np.cumsum(sizes)
+        index = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - ends + sizes, sizes)
+        return self._states(rows, index, np.repeat(np.arange(len(wanted)), sizes))
+
+    def _bounds(self, rows: pl.DataFrame, wanted: Places) -> tuple[Places, Places]:
+        """The first and the last row of the frame of each row."""
+        assert self.frame.preceding is not None
+        begins = _begins(rows)
+        if self.frame.kind == "rows":
+            return np.maximum(begins[wanted], wanted - self.frame.preceding), wanted
+        # Nulls are last, and equal to each other only.
+        times, size = rows[self.time].to_physical().cast(pl.Int64).fill_null(_LAST).to_numpy(), self.frame.preceding
+        first, last = wanted.copy(), wanted.copy()
+        starts = begins[wanted]
+        for start in np.unique(starts):
+            mine = starts == start
+            end = start + int((begins == start).sum())
+            segment, t = times[start:end], times[wanted[mine]]
+            lowest = np.where((t == _LAST) | (t < _FIRST + size), np.where(t == _LAST, t, _FIRST), t - size)
+            first[mine] = start + np.searchsorted(segment, lowest, "left")
+            last[mine] = start + np.searchsorted(segment, t, "right") - 1
+        return first, last
+
+    def _running(self, rows: pl.DataFrame, wanted: Places) -> dict[str, pl.Series]:
+        states = self._states(rows, wanted, np.arange(len(wanted)))
+        segments = rows[SEGMENT].to_numpy()[wanted]
+        fresh = np.r_[True, segments[1:] != segments[:-1]]
+        # The context is one row at least, unless the segment begins its key.
+        carried = np.where(fresh & (wanted > _begins(rows)[wanted]), wanted - 1, -1)
+        states = self._merged(states, _taken(rows.select(list(states)), carried))
+        step = 1
+        begins = np.maximum.accumulate(np.where(fresh, np.arange(len(wanted)), 0))
+        longest = int((np.arange(len(wanted)) - begins).max(initial=0))
+        while step <= longest:
+            earlier = np.arange(len(wanted)) - step
+            earlier = np.where(earlier >= begins, earlier, -1)
+            states = self._merged(states, _taken(pl.DataFrame(states), earlier))
+            step *= 2
+        if self.frame.kind == "range":
+            peers = rows[PEERS].to_numpy()[wanted]
+            ends = np.r_[(peers[1:] != peers[:-1]) | fresh[1:], True]
+            last = np.where(ends, np.arange(len(wanted)), len(wanted))
+            last = np.minimum.accumulate(last[::-1])[::-1]
+            states = {name: series[last] for name, series in states.items()}
+        return states
+
+    def _states(self, rows: pl.DataFrame, index: Places, number: Places) -> dict[str, pl.Series]:
+        """The states of frames: their rows, and the number of the frame of each."""
+        folding = self.folds.folding
+        frame = rows.with_columns(folding.computed) if folding.computed else rows
+        frame = frame[index].with_columns(pl.Series(_ROW, number), pl.lit(0, pl.Int64).alias(TS))
+        merged = self.folds.merged(folding.partials(frame)).get_columns()[1:-1]
+        return {name: series.alias(name) for name, series in zip(self.folds.types, merged, strict=True)}
+
+    def _merged(self, states: dict[str, pl.Series], before: Sequence[pl.Series]) -> dict[str, pl.Series]:
+        """The states before, if there are any, with these after them."""
+        height = len(next(iter(states.values())))
+        partials = [states[name].alias(kept) for name, kept in zip(self.folds.types, self.folds.kept, strict=True)]
+        frame = pl.DataFrame(
+            [pl.Series(_ROW, np.arange(height)), *partials, pl.Series(TS, [0]).new_from_index(0, height)]
+        )
+        merged = self.folds.merged(frame, before).get_columns()[1:-1]
+        return {name: series.alias(name) for name, series in zip(self.folds.types, merged, strict=True)}
+
+
+def _computed(operator: Operator, bounds: Sequence[Bound]) -> list[tuple[str, pl.Expr]]:
+    from falkirk.stream.definition.translation import native
+
+    named = [(name, e) for b in bounds for name, e in b.computed.items()]
+    exprs = native([e for _, e in named], operator.inputs[0].schema)
+    return [(name, e) for (name, _), e in zip(named, exprs, strict=True)]
+
+
+def _begins(rows: pl.DataFrame) -> Places:
+    """The first row of the segment of each row."""
+    segments = rows[SEGMENT].to_numpy()
+    fresh = np.r_[True, segments[1:] != segments[:-1]][: len(segments)]
+    return np.maximum.accumulate(np.where(fresh, np.arange(len(segments)), 0))
+
+
+def _taken(frame: pl.DataFrame, places: Places) -> list[pl.Series]:
+    """The rows at these places; nulls at −1."""
+    index = pl.Series(places)
+    index = index.set(index < 0, None).cast(pl.UInt32)
+    return [
+        nulls(series.dtype, len(index))
+        if index.null_count() == len(index)
+        else pl.select(pl.lit(series).gather(index)).to_series()
+        for series in frame.get_columns()
+    ]
+
+
+def _ranks(bound: BoundRank, rows: pl.DataFrame, wanted: Places) -> dict[str, pl.Series]:
+    """The numbers of places, from those of the row before the segment, if there is one."""
+    begins = _begins(rows)[wanted]
+    segments = rows[SEGMENT].to_numpy()[wanted]
+    places = np.arange(len(wanted))
+    fresh = np.r_[True, segments[1:] != segments[:-1]][: len(wanted)]
+    first = np.maximum.accumulate(np.where(fresh, places, 0))
+    context = wanted[first] - 1
+    has = context >= begins
+    carried = {
+        part: np.where(has, rows[old(bound.name, part)].fill_null(0).to_numpy()[np.maximum(context, 0)], 0)
+        for part in bound.parts
+    }
+    peers = rows[PEERS].to_numpy()
+    other = (wanted == begins) | (peers[wanted] != peers[np.maximum(wanted - 1, 0)])
+    number = carried["row_number"] + places - first + 1
+    # The row at which its peers begin; if that is before the segment, the carried rank is theirs.
+    opened = np.maximum.accumulate(np.where(other, places, -1))
+    rank = np.where(opened >= first, number[np.maximum(opened, 0)], carried["rank"])
+    opens = np.cumsum(other)
+    dense = carried["dense_rank"] + opens - (opens[first] - other[first])
+    found = {"row_number": number, "rank": rank, "dense_rank": dense}
+    return {old(bound.name, part): pl.Series(values.astype(np.int64)) for part, values in found.items()}

@@ -1,0 +1,312 @@
+"""One step of `over` in one task: finds the rows that the changes reach, computes them again, and writes what is different.
+
+segment    consecutive rows of a key: from the first row that is equal in the order to a change, as far as changes reach
+context    the rows before it that its frames need
+
+running frames     to the end of the key          context: one row, which has the state that goes on
+rows n             n rows after a change          context: n rows
+range d            times up to t + d              context: times from t − d
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby, islice, starmap
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from falkirk.state.codec import (
+    COMPLEMENT,
+    decode_key,
+    decode_values,
+    encode_key,
+    encode_keys,
+    encode_values,
+    prefix_end,
+)
+from falkirk.state.shards import murmur2, shard_of
+from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch
+from falkirk.stream.dataflow.circuit import State
+from falkirk.stream.dataflow.operator import RESERVED, Flowing, Runner, TaskContext, joined
+from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.operators.groups.multiset import check_counts
+from falkirk.stream.operators.groups.over import BACK, OLD, ORDER, ROWS, Over
+from falkirk.stream.operators.groups.over_frames import CONTEXT, SEGMENT
+
+_GROUP, _COUNT, _BY, _LOW, _HIGH = (f"{RESERVED}.{c}" for c in ("group", "count", "by", "low", "high"))
+COPY = 4
+"""Bytes of the number of a copy, at the end of a key."""
+AT_ONCE = 20_000
+"""Rows that one step forgets. The next step goes on."""
+
+
+class Change(NamedTuple):
+    """A row that comes or is taken back."""
+
+    order: bytes
+    by: bytes
+    low: bytes
+    high: bytes
+    times: int
+    row: int = 0
+    """Its number among the rows of the step."""
+
+
+class Item(NamedTuple):
+    """A row of a segment, after the step."""
+
+    segment: int
+    group: int
+    context: bool
+    key: bytes
+    source: int
+    """The number of its stored value; −1 − the number of a row of the step, if it is new."""
+
+
+class Found(NamedTuple):
+    """What a step reads: stored values, the rows after the step, and the values that leave."""
+
+    values: list[bytes]
+    items: list[Item]
+    gone: list[tuple[int, bytes, int]]
+    """Group, key, number of the stored value."""
+
+
+class OverRunner(Runner):
+    """One `over` in one task."""
+
+    def __init__(self, operator: Over, task: TaskContext) -> None:
+        assert operator.partitioned is not None
+        self.operator, self.key, self.partitioners = operator, operator.partitioned, task.partitioners
+        self.retracts, self.columns = operator.inputs[0].changes, list(operator.columns)
+        self.stored = pl.Schema({**operator.kept, **operator.parts})
+        self.functions = operator.computing()
+        self.rows, self.back, self.old = (task.tables.get(table, 0) for table in (ROWS, BACK, OLD))
+        self.first_shard, self.reach = task.first_shard, operator.reach
+        self.ranged = operator.frame.kind == "range" and not operator.frame.running
+
+    def step(self, run: StepRun, *inputs: Flowing | None) -> Flowing | None:
+        batch = joined(inputs, weighted=self.retracts)
+        change = None if batch is None else self._changed(run, batch)
+        if self.operator.forgets and (given := run.watermarks.get(self.operator)) is not None:
+            self._forget(run.state, given.after)
+        return change
+
+    def wake_at(self, state: State) -> int | None:
+        """At once, if rows are left to forget."""
+        return None if state.get([self._more]) == [None] else 0
+
+    def _changed(self, run: StepRun, batch: Batch) -> Batch | None:
+        rows, keys = self._netted(batch)
+        spelt = self.key.encode(keys)
+        hashes = murmur2([k or b"" for k in spelt])
+        shards, by_group = shard_of(hashes), [keys[c] for c in self.columns]
+        prefixes = encode_keys(self.rows, shards, by_group)
+        backs = encode_keys(self.back, shards, by_group)
+        found, known = Found([], [], []), np.zeros(keys.height, bool)
+        every = zip(rows[_GROUP], starmap(Change, rows.select(ORDER, _BY, _LOW, _HIGH, _COUNT).rows()), strict=True)
+        for group, mine in groupby(enumerate(every), key=lambda numbered: numbered[1][0]):
+            changes, size = [change._replace(row=row) for row, (_, change) in mine], len(found.values)
+            self._read(run.state, group, prefixes[group], backs[group], changes, found, rows)
+            known[group] = len(found.values) > size
+        if self.partitioners is not None:
+            self.partitioners.check(spelt, hashes, pl.Series(~known), lambda _: "")
+        return self._computed(run.state, rows, keys, prefixes, backs, found)
+
+    def _netted(self, batch: Batch) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The rows of a step in order, each once, with their weights; and their keys, with the greatest timestamps."""
+        operator = self.operator
+        weight = batch.meta[WEIGHT] if self.retracts else pl.Series([1], dtype=pl.Int64).new_from_index(0, len(batch))
+        frame = batch.rows.with_columns(operator.of(batch.rows).alias(ORDER), weight.alias(_COUNT), batch.meta[TS])
+        keys = frame.group_by(self.columns, maintain_order=True).agg(pl.col(TS).max())
+        rows = (
+            frame.group_by([*self.columns, ORDER], maintain_order=True)
+            .agg(pl.col(list(operator.kept)).first(), pl.col(_COUNT).sum())
+            .filter(pl.col(_COUNT) != 0)
+            .join(keys.with_row_index(_GROUP), on=self.columns, how="left", nulls_equal=True, maintain_order="left")
+            .sort(_GROUP, ORDER)
+        )
+        by = operator.by(rows)
+        low, high = (self._moved(rows, sign) for sign in (-1, 1)) if self.ranged else (by, by)
+        return rows.with_columns(by.alias(_BY), low.alias(_LOW), high.alias(_HIGH)), keys
+
+    def _moved(self, rows: pl.DataFrame, sign: int) -> pl.Series:
+        """The bytes of the times at the end of the frame, or after which a row is in no frame."""
+        name = self.operator.ordering.by[0]
+        times, size = rows[name], self.operator.frame.preceding
+        assert size is not None
+        bare = times.to_physical()
+        moved = pl.select(
+            (pl.lit(bare).cast(pl.Int128) + pl.lit(sign * size, pl.Int128))
+            .clip(bare.dtype.min(), bare.dtype.max())  # type: ignore[attr-defined]
+            .cast(bare.dtype)
+        ).to_series()
+        return self.operator.by(pl.DataFrame([moved.cast(times.dtype).alias(name)]))
+
+    def _read(
+        self,
+        state: State,
+        group: int,
+        prefix: bytes,
+        back: bytes,
+        changes: list[Change],
+        found: Found,
+        rows: pl.DataFrame,
+    ) -> None:
+        """Reads the segments of a key, and lays the changes over them."""
+        end, at = prefix_end(prefix), 0
+        while at < len(changes):
+            first = changes[at]
+            if self.operator.frame.running:
+                mine, there = changes, list(state.scan(prefix + first.by, end))
+            elif self.ranged:
+                mine = [first]
+                for change in changes[at + 1 :]:
+                    if change.low > mine[-1].high:
+                        break
+                    mine.append(change)
+                there = list(state.scan(prefix + first.low, prefix_end(prefix + mine[-1].high)))
+            else:
+                mine, there = self._near(state, prefix, end, changes[at:])
+            at += len(mine)
+            self._lay(group, prefix, mine, [*self._before(state, prefix, back, first), *there], found, rows)
+
+    def _near(
+        self, state: State, prefix: bytes, end: bytes, changes: list[Change]
+    ) -> tuple[list[Change], list[tuple[bytes, bytes]]]:
+        """The changes that are near to each other, and the rows up to the last one that they reach."""
+        mine, there, left = 1, list[tuple[bytes, bytes]](), self.reach
+        for key, value in state.scan(prefix + changes[0].by, end):
+            while mine < len(changes) and prefix + changes[mine].by <= key:
+                mine, left = mine + 1, self.reach
+            if key[:-COPY] > prefix + changes[mine - 1].order:
+                left -= 1
+                if left < 0:
+                    return changes[:mine], there
+            there.append((key, value))
+        return changes, there
+
+    def _before(self, state: State, prefix: bytes, back: bytes, first: Change) -> list[tuple[bytes, bytes]]:
+        """The rows before a segment that its frames need."""
+        if not self.reach:
+            return []
+        start = prefix_end(back + first.by.translate(COMPLEMENT))
+        found = islice(state.scan(start, prefix_end(back)), self.reach)
+        keys = [prefix + key[len(back) :].translate(COMPLEMENT) for key, _ in found][::-1]
+        pairs = zip(keys, state.get(keys), strict=True)
+        return [(key, value) for key, value in pairs if value is not None]
+
+    def _lay(
+        self, group: int, prefix: bytes, mine: Sequence[Change], there: Sequence[tuple[bytes, bytes]], found: Found,
+        rows: pl.DataFrame,
+    ) -> None:  # fmt: skip
+        """The rows of a segment after its changes."""
+        start, segment = prefix + mine[0].by, found.items[-1].segment + 1 if found.items else 0
+        by_order: dict[bytes, list[tuple[bytes, int]]] = {}
+        for key, value in there:
+            by_order.setdefault(key[len(prefix) : -COPY], []).append((key, len(found.values)))
+            found.values.append(value)
+        for change in mine:
+            copies = by_order.setdefault(change.order, [])
+            left = len(copies) + change.times
+            if left < 0:
+                shown = rows[change.row].select(*self.columns, *self.operator.kept)
+                check_counts(pl.Series([left]), shown, self.operator.where)
+            found.gone.extend((group, *copy) for copy in copies[left:])
+            del copies[left:]
+            for number in range(len(copies), left):
+                copies.append((prefix + change.order + number.to_bytes(COPY, "big"), -1 - change.row))
+        for order in sorted(by_order):
+            context = prefix + order < start
+            found.items.extend(Item(segment, group, context, *copy) for copy in by_order[order])
+
+    def _computed(
+        self, state: State, rows: pl.DataFrame, keys: pl.DataFrame, prefixes: Sequence[bytes], backs: Sequence[bytes],
+        found: Found,
+    ) -> Batch | None:  # fmt: skip
+        """Computes the rows after the step, writes those that are different, and returns the change."""
+        held = decode_values(self.stored, found.values)
+        came = rows.select(list(self.operator.kept)).with_columns(
+            pl.lit(None, dtype).alias(c) for c, dtype in self.operator.parts.items()
+        )
+        every = pl.concat([held, came.select(held.columns)], rechunk=True)
+        source = np.array([i.source for i in found.items], np.int64)
+        groups = np.array([i.group for i in found.items], np.int64)
+        context = np.array([i.context for i in found.items], bool)
+        place = np.where(source >= 0, source, held.height - 1 - source)
+        segments = np.array([i.segment for i in found.items], np.int64)
+        after = keys.select(self.columns)[groups].hstack(every[place])
+        after = after.with_columns(pl.Series(SEGMENT, segments), pl.Series(CONTEXT, context))
+        parts = self.functions.parts(self.operator.with_peers(after))
+
+        live = np.flatnonzero(~context)
+        was = after.select(parts.columns)[live]
+        new = source[live] < 0
+        differs = new | _differ(was, parts)
+        self._write(state, after[live], parts, [found.items[i] for i in live], differs, new, backs, prefixes, found)
+        results = [pl.DataFrame(self.functions.results(states)) for states in (was, parts)]
+        shown = after.select(list(self.operator.inputs[0].schema))[live]
+        told = new | _differ(*results)
+        gone = self._gone(held, keys, found)
+        taken = np.flatnonzero(told & ~new)
+        minus = pl.concat([gone[0], shown[taken].hstack(results[0][taken])])
+        plus = shown[np.flatnonzero(told)].hstack(results[1][np.flatnonzero(told)])
+        change = pl.concat([minus, plus.select(minus.columns)], rechunk=True).select(list(self.operator.schema))
+        if not change.height:
+            return None
+        group = np.concatenate([gone[1], groups[live][taken], groups[live][np.flatnonzero(told)]])
+        weights = pl.Series(WEIGHT, np.repeat(np.array([-1, 1], np.int64), [minus.height, plus.height]))
+        return Batch(change, pl.DataFrame([keys[TS][group], weights]))
+
+    def _gone(self, held: pl.DataFrame, keys: pl.DataFrame, found: Found) -> tuple[pl.DataFrame, np.ndarray]:
+        """The rows that left, as they were shown, and their groups."""
+        groups = np.array([group for group, _, _ in found.gone], np.int64)
+        rows = held[np.array([number for _, _, number in found.gone], np.int64)]
+        frame = keys.select(self.columns)[groups].hstack(rows)
+        shown = frame.select(list(self.operator.inputs[0].schema))
+        return shown.hstack(self.functions.results(rows.select(list(self.operator.parts)))), groups
+
+    def _write(
+        self, state: State, rows: pl.DataFrame, parts: pl.DataFrame, items: Sequence[Item], differs: np.ndarray,
+        new: np.ndarray, backs: Sequence[bytes], prefixes: Sequence[bytes], found: Found,
+    ) -> None:  # fmt: skip
+        places = np.flatnonzero(differs)
+        stored = rows.select(list(self.operator.kept)).hstack(parts)[places].select(list(self.stored))
+        state.put([items[i].key for i in places.tolist()], [*encode_values(self.stored, stored)])
+        state.put([key for _, key, _ in found.gone], [None] * len(found.gone))
+        if self.reach:
+            for pairs, value in (
+                ([(items[i].group, items[i].key) for i in np.flatnonzero(new).tolist()], b""),
+                (found.gone, None),
+            ):
+                turned = [backs[g] + key[len(prefixes[g]) :].translate(COMPLEMENT) for g, key, *_ in pairs]
+                state.put(turned, [value] * len(turned))
+        if self.operator.forgets:
+            times = rows[self.operator.ordering.by[0]].to_physical().cast(pl.Int64).to_list()
+            aged = [(times[i], items[i].key) for i in np.flatnonzero(new).tolist() if times[i] is not None]
+            keys = [encode_key(self.old, self.first_shard, [time, key]) for time, key in aged]
+            state.put(keys, [b""] * len(keys))
+
+    @property
+    def _more(self) -> bytes:
+        return encode_key(self.old, self.first_shard, [None])
+
+    def _forget(self, state: State, watermark: int) -> None:
+        """Delete the rows that are in no frame of a row that can still come:  t < watermark − d."""
+        assert self.operator.frame.preceding is not None
+        limit = max(watermark * self.operator.frame.per_milli - self.operator.frame.preceding, -(2**63))
+        last = encode_key(self.old, self.first_shard, [limit])
+        found = [key for key, _ in islice(state.scan(self._more + b"\0", last), AT_ONCE)]
+        rows = [key for found_key in found if isinstance(key := decode_key(found_key)[2][1], bytes)]
+        state.put([*found, *rows], [None] * (len(found) + len(rows)))
+        left = len(found) == AT_ONCE
+        if left != (self.wake_at(state) is not None):
+            state.put([self._more], [b"" if left else None])
+
+
+def _differ(a: pl.DataFrame, b: pl.DataFrame) -> np.ndarray:
+    """Which rows are different."""
+    masks = [x.ne_missing(y).to_numpy() for x, y in zip(a.get_columns(), b.get_columns(), strict=True)]
+    return np.logical_or.reduce(masks) if masks else np.zeros(a.height, bool)

@@ -1,0 +1,3 @@
+"""Operators that bring two inputs together by key."""
+
+from __future__ import annotations

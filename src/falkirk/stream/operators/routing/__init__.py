@@ -1,0 +1,3 @@
+"""Operators that decide where rows go next: to the task of a key, to a topic, to another regime, to the errors."""
+
+from __future__ import annotations

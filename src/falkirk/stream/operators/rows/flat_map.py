@@ -1,0 +1,50 @@
+"""A Python function of each row that gives any number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+from falkirk.stream.dataflow.batch import Batch
+from falkirk.stream.dataflow.catching import Catching
+from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskContext
+from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.operators.rows.expressing import made_batch
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class FlatMap(Operator):
+    """A Python function of each row that gives any number of rows."""
+
+    kind: ClassVar[str] = "flat_map"
+    row_wise: ClassVar[bool] = True
+    can_fail: ClassVar[bool] = True
+    function: Callable[[dict[str, Any]], Iterable[Mapping[str, Any]]]
+
+    def runner(self, task: TaskContext) -> Runner:
+        return RowWise(partial(flat_mapped, self), weighted=self.weighted(task))
+
+
+def flat_mapped(operator: FlatMap, run: StepRun, batch: Batch) -> Batch:
+    """Any number of rows of a user's function for each row."""
+    catching = Catching(operator, run, batch)
+    made: list[Any] = []
+    origins: list[int] = []
+    for i, row in enumerate(batch.rows.iter_rows(named=True)):
+        try:
+            # A generator runs while its results are read. So reading them is part of the call.
+            several = _listed(operator.function(row))
+        except Exception as error:  # noqa: BLE001
+            catching.row(i, error)
+        else:
+            made += several
+            origins += [i] * len(several)
+    return made_batch(catching, batch, made, origins)
+
+
+def _listed(rows: Any) -> list[Any]:
+    if isinstance(rows, Mapping):
+        raise TypeError("flat_map gives an iterable of dicts, not one dict")
+    return list(rows)

@@ -1,0 +1,35 @@
+"""New columns only."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import ClassVar
+
+import narwhals as nw
+
+from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskContext
+from falkirk.stream.definition.expressions import columns_read, text
+from falkirk.stream.definition.translation import native
+from falkirk.stream.operators.rows.expressing import columns
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Select(Operator):
+    """New columns only."""
+
+    kind: ClassVar[str] = "select"
+    row_wise: ClassVar[bool] = True
+    can_fail: ClassVar[bool] = True
+    exprs: tuple[nw.Expr, ...]
+
+    def reads(self, port: int, needed: Set[str]) -> Set[str]:
+        return columns_read(self.exprs, self.inputs[port].schema)
+
+    @property
+    def words(self) -> str:
+        return f"{self.kind}: {', '.join(map(text, self.exprs))}"
+
+    def runner(self, task: TaskContext) -> Runner:
+        exprs = native(self.exprs, self.inputs[0].schema)
+        return RowWise(columns(self, lambda rows: rows.select(exprs)), weighted=self.weighted(task))

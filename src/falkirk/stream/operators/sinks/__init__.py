@@ -1,0 +1,3 @@
+"""Where rows go: topics and files."""
+
+from __future__ import annotations

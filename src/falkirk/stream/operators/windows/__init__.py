@@ -1,0 +1,3 @@
+"""Groups by spans of event time."""
+
+from __future__ import annotations

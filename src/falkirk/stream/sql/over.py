@@ -1,0 +1,177 @@
+"""Window functions, as the DSL's `over`: sum(x) over (partition by k order by t rows between 2 preceding and current row).
+
+rows n preceding, range d preceding, unbounded preceding        each up to the current row
+no frame                                                        as SQL has it: range unbounded preceding
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import narwhals as nw
+from sqlglot import exp
+
+from falkirk.stream.aggregates.bound import AggregateLike
+from falkirk.stream.aggregates.positions import dense_rank, lag, lead, rank, row_number
+from falkirk.stream.definition.expressions import bare_column
+from falkirk.stream.flow.overs import Spec, framed, made
+from falkirk.stream.flow.streams import Stream
+from falkirk.stream.flow.tops import ordering_of
+from falkirk.stream.operators.groups.over_frames import Frame
+from falkirk.stream.sql.aggregates import Aggregates
+from falkirk.stream.sql.joins import free
+from falkirk.stream.sql.relations import Ids, Relation
+from falkirk.stream.sql.scalar.times import duration_of
+from falkirk.stream.sql.text import Text
+
+HOW = "sum(x) over (partition by k order by t rows between 2 preceding and current row)"
+_RANKS: Mapping[type[exp.Expr], Callable[[], AggregateLike]] = {
+    exp.RowNumber: row_number,
+    exp.Rank: rank,
+    exp.DenseRank: dense_rank,
+}
+
+
+class Order(NamedTuple):
+    """What windows have in common that are one operator."""
+
+    groups: tuple[str, ...]
+    orders: tuple[tuple[str, bool], ...]
+    """Columns, and whether the greatest is first."""
+    frame: tuple[str, Any]
+    """Its kind, and how much precedes the row; None: everything."""
+
+
+def windows_in(node: exp.Expr) -> list[exp.Window]:
+    """The window functions in an expression; those of subqueries are not of this select."""
+    if isinstance(node, exp.Query):
+        return []
+    if isinstance(node, exp.Window):
+        return [node]
+    return [window for child in node.iter_expressions() for window in windows_in(child)]
+
+
+def windowed(
+    windows: Sequence[exp.Window], names: Mapping[exp.Expr, str], relation: Relation, given: dict[exp.Expr, str], ids: Ids,
+    text: Text,
+) -> tuple[Relation, dict[exp.Expr, str]]:  # fmt: skip
+    """The rows with a column for each window function. Raises DefinitionError."""
+    reader = _Reader(relation, given, names, text)
+    orders: dict[Order, list[exp.Window]] = {}
+    for window in dict.fromkeys(windows):
+        orders.setdefault(reader.order(window), []).append(window)
+    stream = relation.stream.with_columns(**reader.computed) if reader.computed else relation.stream
+    columns = dict(given)
+    for number, (order, mine) in enumerate(orders.items(), 1):
+        with text.at(mine[0]):
+            stream, found = reader.run(stream, order, mine, ids.of("over" if number == 1 else f"over{number}"))
+        columns |= found
+    return replace(relation, stream=stream), columns
+
+
+class _Reader:
+    """Reads the windows of one select."""
+
+    def __init__(
+        self, relation: Relation, given: dict[exp.Expr, str], names: Mapping[exp.Expr, str], text: Text
+    ) -> None:
+        self.relation, self.given, self.names, self.text = relation, given, names, text
+        self.build = relation.expressions(text, given)
+        self.taken = {*relation.stream.schema, *names.values()}
+        self.computed: dict[str, nw.Expr] = {}
+        self.known: dict[exp.Expr, str] = {}
+        """The columns of keys and orders that are expressions."""
+
+    def order(self, window: exp.Window) -> Order:
+        """The rows of a window function, and their order."""
+        self.text.only(window, "partition_by", "order", "over", "spec")
+        ordered = window.args.get("order")
+        if ordered is None:
+            raise self.text.error(
+                window, "the window has no order", "join the rows with the totals: select k, sum(x) from t group by k"
+            )
+        orders: dict[str, bool] = {}
+        groups = tuple(dict.fromkeys(self._column(e) for e in window.args.get("partition_by") or [exp.true()]))
+        for by in ordered.expressions:
+            if by.args.get("nulls_first"):
+                raise self.text.error(by, "nulls come last here", "leave nulls first out, or order by coalesce(x, …)")
+            if (name := self._column(by.this)) not in groups:
+                orders.setdefault(name, bool(by.args.get("desc")))
+        if not orders:
+            raise self.text.error(ordered, "all rows of a partition are equal in this order", "order by another column")
+        return Order(groups, tuple(orders.items()), self._frame(window))
+
+    def run(
+        self, stream: Stream[Any], order: Order, windows: Sequence[exp.Window], name: str
+    ) -> tuple[Stream[Any], dict[exp.Expr, str]]:
+        """The rows with the functions of windows in one order."""
+        aggregates = Aggregates(self.build, self.taken)
+        asked: dict[str, AggregateLike] = {}
+        columns: dict[exp.Expr, str] = {}
+        for window in windows:
+            function, wanted = window.this, self.names.get(window, "")
+            if wanted not in stream.schema:
+                self.taken.discard(wanted)
+            if (position := self._position(function)) is not None:
+                columns[window] = free(wanted or function.sql_name().lower(), self.taken)
+                asked[columns[window]] = position
+            else:
+                aggregates.add(function, wanted)
+                columns[window] = aggregates.given[function]
+        schema, line = stream.schema, self.text.line
+        where = f"over {name!r} ({line})"
+        ordering = ordering_of(
+            schema, order.groups, [c for c, _ in order.orders], [d for _, d in order.orders], where,
+            option="order by", other="desc", descending=True,
+        )  # fmt: skip
+        kind, size = order.frame
+        rows, range_ = (size, None) if kind == "rows" else (None, size)
+        frame = (
+            Frame("range", None) if order.frame == ("range", None) else framed(rows, range_, ordering, schema, where)
+        )
+        spec = Spec(stream._op, order.groups, ordering, frame, name, 1, line)
+        over = made(stream._graph, spec, {**aggregates.asked, **asked})
+        return aggregates.with_nulls(Stream(stream._graph, over)), columns
+
+    def _position(self, function: exp.Expr) -> AggregateLike | None:
+        """A function of places; None: it is an aggregate."""
+        if (made_rank := _RANKS.get(type(function))) is not None:
+            return made_rank()
+        if isinstance(function, exp.Lag | exp.Lead):
+            self.text.only(function, "offset")
+            offset = function.args.get("offset")
+            if offset is not None and not (isinstance(offset, exp.Literal) and offset.is_int and int(offset.name) > 0):
+                raise self.text.error(offset, "the offset is not a number of rows", "lag(x, 1)")
+            shift = lag if isinstance(function, exp.Lag) else lead
+            return shift(self.build(function.this).settled(), int(offset.name) if offset is not None else 1)
+        return None
+
+    def _column(self, of: exp.Expr) -> str:
+        expr = self.build(of).settled()
+        if (name := bare_column(expr)) is not None:
+            return name
+        if of not in self.known:
+            self.known[of] = free("by", self.taken)
+            self.computed[self.known[of]] = expr
+        return self.known[of]
+
+    def _frame(self, window: exp.Window) -> tuple[str, Any]:
+        if type(window.this) in _RANKS or isinstance(window.this, exp.Lag | exp.Lead):
+            return "rows", None
+        spec = window.args.get("spec")
+        if spec is None:
+            return "range", None
+        self.text.only(spec, "kind", "start", "start_side", "end", "end_side")
+        kind, start, end = spec.args["kind"].lower(), spec.args.get("start"), spec.args.get("end")
+        before = str(spec.args.get("start_side") or "").lower() == "preceding"
+        if kind not in ("rows", "range") or end not in (None, "CURRENT ROW") or not (before or start == "CURRENT ROW"):
+            raise self.text.error(window, "the frame does not end at the current row, or does not begin before it", HOW)
+        if start in ("UNBOUNDED", "CURRENT ROW"):
+            return kind, None if start == "UNBOUNDED" else 0
+        if isinstance(start, exp.Interval):
+            return kind, duration_of(start, self.text, "the frame")
+        if isinstance(start, exp.Literal) and start.is_int:
+            return kind, int(start.name)
+        raise self.text.error(start, "the frame is not of a number of rows, nor of a range", HOW)

@@ -1,0 +1,3 @@
+"""Expressions of SQL on a row."""
+
+from __future__ import annotations

@@ -1,0 +1,174 @@
+"""Numbers: operators and functions.
+
+Integers divide as DuckDB does it: / gives a Float64, and // and % truncate towards zero. Polars rounds down. (Division of an
+integer by zero is null.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import narwhals as nw
+import polars as pl
+from sqlglot import exp
+
+from falkirk.stream.sql.scalar import times
+from falkirk.stream.sql.scalar.values import Build, Handler, Value, constant, literal, need
+
+_OPERATORS: Mapping[type[exp.Expr], tuple[str, Callable[[Any, Any], Any]]] = {
+    exp.Add: ("+", lambda a, b: a + b),
+    exp.Sub: ("-", lambda a, b: a - b),
+    exp.Mul: ("*", lambda a, b: a * b),
+}
+
+
+def _arithmetic(build: Build, node: exp.Binary) -> Value:
+    if isinstance(node, exp.Add | exp.Sub) and (shifted := times.shifted(build, node)) is not None:
+        return shifted
+    sign, apply = _OPERATORS[type(node)]
+    a, b = (need(build, side, "number", sign) for side in (node.left, node.right))
+    if a.is_literal and b.is_literal and a.literal is not None and b.literal is not None:
+        return number(apply(Decimal(a.literal), Decimal(b.literal)), a, b)
+    if isinstance(node, exp.Mul):
+        a, b = _scaled(a, b)
+    return build.typed(node, apply(a.expr, b.expr))
+
+
+def _scaled(a: Value, b: Value) -> tuple[Value, Value]:
+    """Two decimals with the digits behind the point that their product has: Polars would round it to those of one factor."""
+    if not isinstance(a.dtype, pl.Decimal) or not isinstance(b.dtype, pl.Decimal):
+        return a, b
+    wide = nw.Decimal(38, min(a.dtype.scale + b.dtype.scale, 38))
+    return Value(a.expr.cast(wide), a.dtype), Value(b.expr.cast(wide), b.dtype)
+
+
+def _negative(build: Build, node: exp.Neg) -> Value:
+    value = need(build, node.this, "number", "-")
+    if value.is_literal and value.literal is not None:
+        return number(-Decimal(value.literal), value)
+    return build.typed(node, 0 - value.expr)
+
+
+def number(value: Decimal, *of: Value) -> Value:
+    """A constant that was computed of others."""
+    if all(v.dtype.is_integer() for v in of):
+        return literal(int(value))
+    return Value(nw.lit(float(value)), pl.Float64(), value)
+
+
+def _divide(build: Build, node: exp.Div) -> Value:
+    a, b = (_float(need(build, side, "number", "/")) for side in (node.left, node.right))
+    return build.typed(node, a / b)
+
+
+def _float(value: Value) -> nw.Expr:
+    return value.expr if value.dtype.is_float() else value.settled().cast(nw.Float64)
+
+
+def _integer_divide(build: Build, node: exp.IntDiv) -> Value:
+    a, b, remainder = _sides(build, node, "//")
+    quotient = a // b
+    towards_zero = nw.when(_other_sign(remainder, a)).then(quotient + 1).otherwise(quotient)
+    return build.typed(node, towards_zero)
+
+
+def _modulo(build: Build, node: exp.Mod) -> Value:
+    a, b, remainder = _sides(build, node, "%")
+    return build.typed(node, nw.when(_other_sign(remainder, a)).then(remainder - b).otherwise(remainder))
+
+
+def _sides(build: Build, node: exp.Binary, sign: str) -> tuple[nw.Expr, nw.Expr, nw.Expr]:
+    left, right = (side.unnest() for side in (node.left, node.right))
+    a, b = (need(build, side, "number", sign).settled() for side in (left, right))
+    return a, b, a % b
+
+
+def _other_sign(remainder: nw.Expr, a: nw.Expr) -> nw.Expr:
+    """Where Polars' remainder, which has the sign of the divisor, must get the dividend's."""
+    return (remainder != 0) & ((remainder < 0) != (a < 0))
+
+
+def _round(build: Build, node: exp.Round) -> Value:
+    value = need(build, node.this, "number", "round")
+    digits = constant(build, node.args["decimals"], "the number of digits") if node.args.get("decimals") else 0
+    if digits < 0:
+        raise build.text.error(node, "round to tens is not supported", "divide, round, and multiply")
+    if not value.dtype.is_float():
+        return value
+    # Half away from zero, as in SQL. Polars rounds half to even.
+    scaled = value.expr * 10**digits
+    size = scaled.abs()
+    whole = size.floor() + ((size - size.floor()) >= 0.5).cast(nw.Float64)
+    return build.typed(node, nw.when(scaled < 0).then(0 - whole).otherwise(whole) / 10**digits)
+
+
+def _sign(build: Build, node: exp.Sign) -> Value:
+    x = need(build, node.this, "number", "sign").settled()
+    return build.typed(node, (x > 0).cast(nw.Int64) - (x < 0).cast(nw.Int64))
+
+
+def _power(build: Build, node: exp.Pow) -> Value:
+    a, b = (need(build, side, "number", "power").settled().cast(nw.Float64) for side in (node.this, node.expression))
+    return build.typed(node, a**b)
+
+
+def _log(build: Build, node: exp.Log) -> Value:
+    """log(x) has base 10, log(b, x) base b."""
+    of = node.args.get("expression")
+    base = 10 if of is None else constant(build, node.this, "the base of a logarithm")
+    value = need(build, node.this if of is None else of, "number", "log")
+    return build.typed(node, _float(value).log(base))
+
+
+def _float_function(name: str, function: Callable[[nw.Expr], nw.Expr]) -> Handler:
+    def handler(build: Build, node: exp.Func) -> Value:
+        return build.typed(node, function(_float(need(build, node.this, "number", name))))
+
+    return handler
+
+
+def _whole(name: str, function: Callable[[nw.Expr], nw.Expr]) -> Handler:
+    def handler(build: Build, node: exp.Func) -> Value:
+        value = need(build, node.this, "number", name)
+        return value if value.dtype.is_integer() else build.typed(node, function(value.expr))
+
+    return handler
+
+
+def _abs(build: Build, node: exp.Abs) -> Value:
+    return build.typed(node, need(build, node.this, "number", "abs").settled().abs())
+
+
+def _is_nan(build: Build, node: exp.IsNan) -> Value:
+    value = need(build, node.this, "number", "isnan")
+    return build.typed(node, value.expr.is_nan() if value.dtype.is_float() else nw.lit(value=False))
+
+
+def as_integer(value: Value) -> nw.Expr:
+    """A float rounds to the nearest integer, half to even, as in DuckDB; Polars' cast truncates."""
+    return value.expr.round(0) if value.dtype.is_float() or isinstance(value.dtype, pl.Decimal) else value.expr
+
+
+HANDLERS: Mapping[type[exp.Expr], Handler] = {
+    exp.Add: _arithmetic,
+    exp.Sub: _arithmetic,
+    exp.Mul: _arithmetic,
+    exp.Neg: _negative,
+    exp.Div: _divide,
+    exp.IntDiv: _integer_divide,
+    exp.Mod: _modulo,
+    exp.Round: _round,
+    exp.Sign: _sign,
+    exp.Pow: _power,
+    exp.Log: _log,
+    exp.Ln: _float_function("ln", lambda x: x.log(math.e)),
+    exp.Exp: _float_function("exp", lambda x: x.exp()),
+    exp.Sqrt: _float_function("sqrt", lambda x: x.sqrt()),
+    exp.Floor: _whole("floor", lambda x: x.floor()),
+    exp.Ceil: _whole("ceil", lambda x: x.ceil()),
+    exp.Abs: _abs,
+    exp.IsNan: _is_nan,
+}

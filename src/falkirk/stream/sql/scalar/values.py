@@ -1,0 +1,113 @@
+"""An expression with its type, and what compiles one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Protocol
+
+import narwhals as nw
+import polars as pl
+from sqlglot import exp
+
+from falkirk.stream.formats.types import type_name
+from falkirk.stream.sql.text import Text
+
+_NOT_LITERAL: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A row-wise expression and the type of its result."""
+
+    expr: nw.Expr
+    dtype: pl.DataType
+    literal: Any = _NOT_LITERAL
+
+    @property
+    def is_literal(self) -> bool:
+        return self.literal is not _NOT_LITERAL
+
+    @property
+    def family(self) -> str:
+        """Values of one family can be compared."""
+        return family(self.dtype)
+
+    def settled(self) -> nw.Expr:
+        """The expression with its own type. A literal alone takes the type of what it meets."""
+        if self.is_literal and isinstance(self.literal, int) and not isinstance(self.literal, bool):
+            return nw.lit(self.literal, dtype=nw.Int64)
+        return self.expr
+
+
+class Build(Protocol):
+    """Compiles the expressions of one relation."""
+
+    text: Text
+
+    def __call__(self, node: exp.Expr) -> Value:
+        """Any expression. Raises DefinitionError."""
+        ...
+
+    def typed(self, node: exp.Expr, expr: nw.Expr) -> Value:
+        """An expression with its type. Raises DefinitionError if it has none."""
+        ...
+
+
+Handler = Callable[[Build, Any], Value]
+"""Compiles one kind of node."""
+
+
+def literal(value: Any) -> Value:
+    """A constant.
+
+    >>> literal("a").dtype, literal(None).dtype
+    (String, Null)
+    """
+    dtype = pl.Int64() if isinstance(value, int) and not isinstance(value, bool) else pl.select(pl.lit(value)).dtypes[0]
+    return Value(nw.lit(value), dtype, value)
+
+
+def family(dtype: pl.DataType) -> str:
+    """What values of a type are, in one word.
+
+    >>> family(pl.Int8()), family(pl.Datetime("ms", "UTC")), family(pl.Null())
+    ('number', 'time', '')
+    """
+    if dtype == pl.Null():
+        return ""
+    if dtype.is_numeric():
+        return "number"
+    if dtype == pl.Date() or isinstance(dtype, pl.Datetime):
+        return "time"
+    return type_name(dtype) if not isinstance(dtype, pl.Duration) else "interval"
+
+
+def need(build: Build, node: exp.Expr, wanted: str, what: str) -> Value:
+    """The value of a node, of the wanted family. Raises DefinitionError."""
+    value = build(node)
+    if value.family not in (wanted, ""):
+        raise build.text.error(
+            node, f"{what} takes {_PLURAL[wanted]}, and this is {type_name(value.dtype)}", _HINTS.get(wanted, "")
+        )
+    return value
+
+
+_PLURAL = {"number": "numbers", "String": "text", "Boolean": "conditions", "time": "dates and timestamps"}
+_HINTS = {
+    "number": "cast it: cast(x as bigint)",
+    "String": "cast it: cast(x as varchar)",
+    "Boolean": "compare it to something",
+    "time": "to_timestamp(seconds) and epoch_ms(milliseconds) make a timestamp of a number, strptime(text, format) of text",
+}
+
+
+def constant(build: Build, node: exp.Expr, what: str) -> Any:
+    """The Python value of a literal. Raises DefinitionError for anything else."""
+    if isinstance(node, exp.Neg):
+        return -constant(build, node.this, what)
+    value = build(node)
+    if not value.is_literal:
+        raise build.text.error(node, f"{what} must be a constant", "write a number or a text")
+    return float(value.literal) if isinstance(value.literal, Decimal) else value.literal

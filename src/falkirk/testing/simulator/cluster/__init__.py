@@ -1,0 +1,3 @@
+"""A Kafka cluster in memory, as workers see it."""
+
+from __future__ import annotations

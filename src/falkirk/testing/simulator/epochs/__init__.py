@@ -1,0 +1,3 @@
+"""Batch epochs and backfills in the simulation."""
+
+from __future__ import annotations

@@ -1,0 +1,42 @@
+"""What `falkirk status` shows of what it has found."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from falkirk.cli.commands.status import shown
+from falkirk.runtime.inspect.status import HotKeyStatus, StageStatus, Status, TaskStatus, WatermarkStatus
+
+
+def test_a_hot_key_is_named_with_its_operator_task_and_share() -> None:
+    hot = [HotKeyStatus("stats", "auction=7", 0.61)]
+    tasks = [
+        TaskStatus("stats/0", None, None, None, 1, 0.0, None, None, 0, []),
+        TaskStatus("stats/1", None, None, "running", 1, 0.0, None, None, 0, [], hot=hot),
+    ]
+    stages = [StageStatus("stats", "eager", True, 2, 2, 0, 0.0)]
+    console = Console(width=200)
+    with console.capture() as text:
+        console.print(shown(Status("app", "running", "app", 1, "1", 0, stages, tasks, [])))
+    lines = [line.strip() for line in text.get().splitlines()]
+    assert lines.count("hot key in stats/1: auction=7 has 61% of the rows of stats") == 1
+    assert "hot key in stats/0" not in text.get()
+
+
+def test_the_least_watermark_of_a_source_is_shown_with_what_holds_it_back() -> None:
+    marks = [[("bids", 5_000, "bids[0]")], [("bids", 4_000, "bids[1]")], [("asks", None, ""), ("bids", 9_000, "")]]
+    tasks = [
+        TaskStatus(
+            f"s/{n}", None, None, "running", 1, 0.0, None, None, 0, [], watermarks=[WatermarkStatus(*m) for m in some]
+        )
+        for n, some in enumerate(marks)
+    ]
+    console = Console(width=200)
+    with console.capture() as text:
+        stages = [StageStatus("s", "eager", True, 3, 3, 0, 0.0)]
+        console.print(shown(Status("app", "running", "app", 1, "1", 0, stages, tasks, [])))
+    lines = [line.strip() for line in text.get().splitlines() if "watermark" in line]
+    assert len(lines) == 2
+    assert lines[0].startswith("watermark of bids: 1970-01-01 00:00:04 UTC, ")
+    assert lines[0].endswith(" ago, held back by bids[1]")
+    assert lines[1] == "watermark of asks: none yet, all partitions are idle"

@@ -1,0 +1,190 @@
+"""Functions of the rows around each row, against DuckDB after each step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.stream.operators.against import Change, Driven, changes
+from tests.stream.operators.test_top_k import Reads
+
+import falkirk as fk
+from falkirk.errors import DefinitionError, UserCodeError
+
+SCHEMA = {"k": fk.Int64, "t": fk.Int64, "x": fk.Int64, "f": fk.Float64, "s": fk.String}
+row = st.tuples(
+    st.none() | st.integers(0, 1),
+    st.none() | st.integers(-3, 6),
+    st.none() | st.integers(-2, 2),
+    st.none() | st.sampled_from([-1.5, 0.25, 8.0]),
+    st.sampled_from(["", "a", "b"]),
+)
+UP = "t nulls last, x nulls first, f nulls first, s"
+DOWN = "t desc nulls last, x nulls first, f nulls first, s"
+SUMS: dict[str, Any] = {
+    "n": fk.len(), "total": fk.sum("x"), "mean": fk.mean("f"), "low": fk.min("x"), "high": fk.max(fk.col("x") * 2),
+    "any": fk.any(fk.col("x") > 1),
+}  # fmt: skip
+SUMS_SQL = [
+    "count(*) OVER", "coalesce(sum(x) OVER, 0)", "avg(f) OVER", "min(x) OVER", "max(x * 2) OVER",
+    "coalesce(bool_or(x > 1) OVER, false)",
+]  # fmt: skip
+PLACES: dict[str, Any] = {"n": fk.row_number(), "r": fk.rank(), "d": fk.dense_rank()}
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "running": ({}, SUMS, f"over (partition by k order by {UP} rows unbounded preceding)"),
+    "running down": (
+        {"descending": True}, SUMS, f"over (partition by k order by {DOWN} rows unbounded preceding)",
+    ),
+    "rows 2": ({"rows": 2}, SUMS, f"over (partition by k order by {UP} rows between 2 preceding and current row)"),
+    "range 2": (
+        {"range": 2}, SUMS, "over (partition by k order by t nulls last range between 2 preceding and current row)",
+    ),
+}  # fmt: skip
+
+
+def tried(build: Any, steps: list[Change], query: str, *, retract: bool) -> None:
+    driven = Driven(SCHEMA, build, retract=retract)
+    for change in steps:
+        assert driven.step(change) == driven.wanted(query)
+
+
+@pytest.mark.parametrize("retract", [True, False])
+@pytest.mark.parametrize("case", CASES)
+@given(steps=changes(row))
+@settings(max_examples=8, deadline=None)
+def test_aggregates_of_frames_are_what_sql_gives(case: str, retract: bool, steps: list[Change]) -> None:
+    options, functions, over = CASES[case]
+    columns = ", ".join(f.replace("OVER", over) for f in SUMS_SQL)
+    tried(
+        lambda a: a.over("k", order_by="t", **options).agg(**functions),
+        steps,
+        f"select *, {columns} from a",
+        retract=retract,
+    )
+
+
+@pytest.mark.parametrize("retract", [True, False])
+@given(steps=changes(row))
+@settings(max_examples=8, deadline=None)
+def test_numbers_of_places_are_what_sql_gives(retract: bool, steps: list[Change]) -> None:
+    query = f"""select *, row_number() over (partition by k order by {UP}),
+        rank() over (partition by k order by t nulls last),
+        dense_rank() over (partition by k order by t nulls last) from a"""
+    tried(lambda a: a.over("k", order_by="t").agg(**PLACES), steps, query, retract=retract)
+
+
+@pytest.mark.parametrize("function", ["lag", "lead"])
+@given(steps=changes(row), n=st.integers(1, 3))
+@settings(max_examples=8, deadline=None)
+def test_shifts_are_what_sql_gives(function: str, n: int, steps: list[Change]) -> None:
+    shift = {"lag": fk.lag, "lead": fk.lead}[function]
+    query = f"select *, {function}(x + 1, {n}) over (partition by k order by {UP}) from a"
+    tried(lambda a: a.over("k", order_by="t").agg(y=shift(fk.col("x") + 1, n)), steps, query, retract=True)
+
+
+@pytest.mark.parametrize("size", [20, 2_000])
+def test_a_change_reads_what_its_frames_need_and_not_the_key(size: int) -> None:
+    for options, most in (({"rows": 3}, 60), ({"range": 5}, 60), ({}, 30)):
+        driven = Driven(SCHEMA, lambda a, o=options: a.over("k", order_by="t", **o).agg(n=fk.sum("x")), retract=True)
+        driven.step([((1, 2 * t, 1, None, ""), 1) for t in range(size)])
+        driven.state = reads = Reads(driven.state)  # type: ignore[assignment]
+        # A running total is read and written from the change to its end.
+        at = 2 * size - 5 if not options else size
+        batch = driven.emitted([((1, at + 1, 1, None, "a"), 1)])
+        assert batch is not None
+        assert len(batch) <= 9
+        assert reads.count <= most
+
+
+@pytest.mark.parametrize(
+    ("regime", "options"),
+    [(fk.EagerCheckpoint(), {}), (fk.EagerCheckpoint(), {"rows": 1}), (fk.LazyCheckpoint(), {"range": 3})],
+)
+def test_frames_are_the_same_after_crashes_everywhere(regime: Any, options: dict[str, Any]) -> None:
+    rows = [{"id": i, "g": "ab"[i % 2], "t": t, "x": i} for i, t in enumerate([5, 1, 3, 2, 3, 8, 6, 12, 9, 7])]
+    flow = fk.Flow("over", regime=regime)
+    source: Any = flow.source("rows", value=fk.Json({"id": int, "g": str, "t": int, "x": int}))
+    source = source.with_columns(id=fk.col("id") % 6).group_by("id").agg(x=fk.sum("x"), g=fk.max("g"), t=fk.min("t"))
+    found = source.over("g", order_by="t", id="o", **options).agg(
+        total=fk.sum("x"), place=fk.row_number(), before=fk.lag("x"), after=fk.lead("x")
+    )
+    found.sink("out", key=["g", "id"], value=fk.Json())
+    app = fk.testing.run(flow, {"rows": rows}, crash_at="everywhere", step_rows=4)
+    kept: dict[int, dict[str, Any]] = {}
+    for each in rows:
+        one = kept.setdefault(each["id"] % 6, {"id": each["id"] % 6, "x": 0, "g": "", "t": 99})
+        one |= {"x": one["x"] + each["x"], "g": max(one["g"], each["g"]), "t": min(one["t"], each["t"])}
+    for g in "ab":
+        mine = sorted((one for one in kept.values() if one["g"] == g), key=lambda one: one["t"])
+        for i, one in enumerate(mine):
+            frame = [m for j, m in enumerate(mine) if j <= i]
+            frame = frame[-2:] if options == {"rows": 1} else frame
+            near = [m for m in mine if one["t"] - 3 <= m["t"] <= one["t"]]
+            frame = near if options == {"range": 3} else frame
+            one |= {"total": sum(m["x"] for m in frame), "place": i + 1}
+            one |= {"before": mine[i - 1]["x"] if i else None, "after": mine[i + 1]["x"] if i + 1 < len(mine) else None}
+    assert {row["id"]: row for row in app.sinks["out"].table.values()} == kept
+    assert app.state("o").height == len(kept)
+
+
+def test_rows_that_no_frame_needs_are_forgotten() -> None:
+    flow = fk.Flow("over")
+    rows = flow.source("rows", value=fk.Json({"g": str, "t": int, "x": int}), time="t", late="10ms")
+    rows.over("g", order_by="t", range="20ms", id="o").agg(total=fk.sum("x")).sink(
+        "out", key=["g", "t"], value=fk.Json()
+    )
+    given = [{"g": "ab"[i % 2], "t": 7 * i, "x": i} for i in range(1, 60)]
+    app = fk.testing.run(flow, {"rows": given}, step_rows=5)
+    last = 7 * 59
+    assert app.state("o")["t"].min() >= last - 10 - 20
+    assert app.state("o").height < 8
+    wanted = {
+        (row["g"], row["t"]): sum(o["x"] for o in given if o["g"] == row["g"] and row["t"] - 20 <= o["t"] <= row["t"])
+        for row in given
+    }
+    assert {key: row["total"] for key, row in app.sinks["out"].table.items()} == wanted
+
+
+def test_a_row_that_was_never_added_stops_the_app() -> None:
+    driven = Driven(SCHEMA, lambda a: a.over("k", order_by="t").agg(n=fk.len()), retract=True)
+    driven.inputs[0][(1, 1, 1, None, "")] = 1
+    with pytest.raises(UserCodeError, match="is retracted, but was never added"):
+        driven.step([((1, 1, 1, None, ""), -1)])
+
+
+@pytest.mark.parametrize(
+    ("options", "functions", "message"),
+    [
+        ({"order_by": "nope"}, {"n": fk.len()}, "there is no column 'nope'"),
+        ({"order_by": []}, {"n": fk.len()}, "no column to order by"),
+        ({"order_by": "k"}, {"n": fk.len()}, "column 'k' is the same in the whole group"),
+        (
+            {"order_by": "t", "descending": [True, False]},
+            {"n": fk.len()},
+            "is not one value for each column of order_by",
+        ),
+        ({"order_by": "t", "rows": -1}, {"n": fk.len()}, "rows=-1 is not a number of rows"),
+        ({"order_by": "t", "rows": 1, "range": 1}, {"n": fk.len()}, "here are both"),
+        ({"order_by": "t", "range": "x"}, {"n": fk.len()}, "range='x' is not a duration"),
+        ({"order_by": "t", "range": -1}, {"n": fk.len()}, "range=-1 is not a range"),
+        ({"order_by": "f", "range": 1}, {"n": fk.len()}, "a range is of times or integers"),
+        ({"order_by": ["t", "x"], "range": 1}, {"n": fk.len()}, "a range is of one column"),
+        ({"order_by": "t"}, {}, "agg\\(\\) has no functions"),
+        ({"order_by": "t"}, {"x": fk.len()}, "'x' is already a column"),
+        ({"order_by": "t"}, {"n": 3}, "n=3 is not a function of a frame"),
+        ({"order_by": "t"}, {"n": fk.lag("x", 0)}, "n=0 is not a number of rows"),
+        ({"order_by": "t"}, {"n": fk.collect("x")}, "n cannot run on from row to row"),
+    ],
+)
+def test_what_has_no_frame_is_refused(options: dict[str, Any], functions: dict[str, Any], message: str) -> None:
+    rows = fk.Flow("f").source("rows", value=fk.Json(SCHEMA))
+    with pytest.raises(DefinitionError, match=message):
+        rows.over("k", **options).agg(**functions)
+
+
+def test_a_place_is_no_aggregate_of_a_group() -> None:
+    rows = fk.Flow("f").source("rows", value=fk.Json(SCHEMA))
+    with pytest.raises(DefinitionError, match="is about the order of rows, and a group has none"):
+        rows.group_by("k").agg(n=fk.row_number())
