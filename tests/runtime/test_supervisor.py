@@ -10,11 +10,13 @@ from math import inf
 
 import pytest
 
+from falkirk.errors import FalkirkError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.events import Line, Started
 from falkirk.runtime.messages.protocol import Failed, FromWorker, Ready, Report, TaskReport, Waiting
 from falkirk.runtime.processes.supervisor import Child, FromChild, Supervisor
 
+LEAVE = Supervisor._leave
 REPORT = Report(0, "app.a-0", 1, [TaskReport("stats/0", "running")], member=True)
 FAILED = Failed("the flow cannot be loaded", 2)
 
@@ -75,6 +77,37 @@ def test_the_first_works_though_the_second_cannot_start(supervisor: Supervisor) 
     assert told[0] == Started(0, one.process.pid)
     assert isinstance(told[1], Line)
     assert "retrying: the flow cannot be loaded" in told[1].text
+
+
+@pytest.fixture
+def leaving(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+    """Two workers and a spare, that end as their supervisor leaves."""
+    monkeypatch.setattr(Supervisor, "_leave", LEAVE)
+    monkeypatch.setattr(Supervisor, "_spawn", lambda self: idle())
+    one, two = supervisor._spares
+    say(supervisor, (one, Ready("app")), (two, Ready("app")))
+    supervisor.ready()
+    supervisor.begin(lambda: False)
+    supervisor._spares.append(idle())
+    return supervisor
+
+
+def test_a_worker_that_a_broker_forgot_or_a_spare_does_not_spoil_a_clean_end(leaving: Supervisor) -> None:
+    one, two = leaving._workers.values()
+    [spare] = leaving._spares
+    fenced = Failed("another process runs under this worker's identity", 9, kind="IdentityError")
+    say(leaving, (one, fenced), (spare, FAILED), (one, None), (two, None))
+    told: list[object] = []
+    leaving.run(lambda: True, told.append)
+    lines = [told.text for told in told if isinstance(told, Line)]
+    assert [fenced.what in lines[0], FAILED.what in lines[1], len(lines)] == [True, True, 2]
+
+
+def test_a_worker_s_own_error_is_the_run_s_while_it_leaves_too(leaving: Supervisor) -> None:
+    one, two = leaving._workers.values()
+    say(leaving, (one, FAILED), (one, None), (two, None))
+    with pytest.raises(FalkirkError, match="the flow cannot be loaded"):
+        leaving.run(lambda: True, lambda _: None)
 
 
 def test_there_is_a_spare_once_all_workers_have_worked_for_long_enough(

@@ -36,6 +36,8 @@ from falkirk.errors import ClusterError
 TICK_S = 0.02
 ENDINGS = 5
 """How often a run may end by itself before the soak is given up; it has failed by then, and goes on to find more."""
+LAST_LINES = 6
+"""Of a run's log, that a finding quotes."""
 BEHIND = 10_000
 """Records. With more to read, the reader cannot tell yet whether a task is back."""
 STARTING_S = 20.0
@@ -228,20 +230,21 @@ class Soak:
         self._act("load ended", sent=self.progress.sent)
         self.reader.tell(f"drain {sent}")
         self._until(lambda: self.drained, "the flow to settle all of its input")
-        self._exit("SIGTERM", run.leave(60.0))
+        self._exit("SIGTERM", run.leave(60.0), run)
         self.run = None  # from here on its end is no surprise
         self.progress.doing = "running over nothing"
         run.start("--until", "end")
-        self._exit("run --until end", run.wait(self.config.patience_s))
+        self._exit("run --until end", run.wait(self.config.patience_s), run)
         self.progress.doing = "verdict"
         self.reader.tell("finish")
         self._until(lambda: self.verdict, "the reader's verdict")
 
-    def _exit(self, what: str, code: int | None) -> None:
+    def _exit(self, what: str, code: int | None, run: Run) -> None:
         self._act(what, exit_code=code)
         if code != 0:
             words = "did not end, and was killed" if code is None else f"ended with exit code {code}"
-            self.conduct.add(Kind.CONDUCT, what, words)
+            last = " / ".join(run.log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+            self.conduct.add(Kind.CONDUCT, what, f"{words}; its last lines: {last}")
 
     def _until_healed(self) -> None:
         self.progress.doing += ": recovering" if self.progress.doing != "calm" else ""

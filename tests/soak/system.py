@@ -85,11 +85,16 @@ class Run:
     def start(self, *more: str) -> None:
         """Start it, with further arguments."""
         self.count, self.started = self.count + 1, now()
-        with (self.logs / f"run-{self.count:04}.log").open("ab") as log:
+        with self.log.open("ab") as log:
             # A session of its own: a Ctrl-C meant for the soak is none for the run.
             self.process = subprocess.Popen(
                 [*self.command, *more], stdout=log, stderr=log, cwd=ROOT, start_new_session=True
             )
+
+    @property
+    def log(self) -> Path:
+        """What it says."""
+        return self.logs / f"run-{self.count:04}.log"
 
     @property
     def supervisor(self) -> subprocess.Popen[bytes]:

@@ -169,17 +169,21 @@ class Supervisor:
                     child.works = time.monotonic()
                 self._news(report)
                 self._quick_deaths = 0 if time.monotonic() - child.started > CRASH_WINDOW else self._quick_deaths
-            case Failed(_, code, passing) as said:
-                spare, error = child in self._spares and bool(self._workers), error_of(said)
-                if not passing and not spare and not (code == IdentityError.exit_code and self._fenced_by_chance()):
-                    raise error
-                child.excused = True
-                if spare:
-                    self._hold_off = time.monotonic() + SPARE_PAUSE
-                self._news(Line(f"a spare cannot start; retrying: {error}" if spare else str(error)))
+            case Failed() as said:
+                self._failed(child, said)
             case None:
                 self._ended(child)
         self._fill()
+
+    def _failed(self, child: Child, said: Failed) -> None:
+        """Tell of a child's error if another child in its place may succeed. Raises it if none would."""
+        spare, error = child in self._spares and bool(self._workers), error_of(said)
+        if not said.passing and not spare and not (isinstance(error, IdentityError) and self._fenced_by_chance()):
+            raise error
+        child.excused = True
+        if spare:
+            self._hold_off = time.monotonic() + SPARE_PAUSE
+        self._news(Line(f"a spare cannot start; retrying: {error}" if spare else str(error)))
 
     def _fill(self, *, first: bool = False) -> None:
         """Give ready spares the vacant slots; start what is missing."""
@@ -240,7 +244,7 @@ class Supervisor:
             if (event := self._event(0.1)) is None:
                 continue
             if isinstance(event.said, Failed):
-                raise error_of(event.said)
+                self._failed(event.child, event.said)
             if isinstance(event.said, Report):
                 self._news(event.said)
             if event.said is None and event.child.slot is not None:
