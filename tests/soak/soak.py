@@ -40,8 +40,6 @@ LAST_LINES = 6
 """Of a run's log, that a finding quotes."""
 BEHIND = 10_000
 """Records. With more to read, the reader cannot tell yet whether a task is back."""
-STARTING_S = 20.0
-"""How long a run may take to meet the cluster."""
 AFTER_SESSION_S = 2.0
 """How much longer than its session a worker is stopped: others must own its tasks when it wakes."""
 AFTER_WAKING_S = 1.0
@@ -289,8 +287,7 @@ class Soak:
         if self.run is not None and (code := self.run.ended()) is not None:
             self._act("ended by itself", exit_code=code)
             # A run that finds no broker as it starts may say so and end. One that runs must outlast the broker.
-            starting = self.broker_down - STARTING_S < self.run.started < self.broker_up
-            if not (code == ClusterError.exit_code and starting):
+            if not (code == ClusterError.exit_code and self.run.started < self.broker_up and not self.run.worked):
                 self.conduct.add(Kind.CONDUCT, f"run {self.run.count}", f"ended by itself with exit code {code}")
                 if self.conduct.total >= ENDINGS:
                     raise TimeoutError("the run does not stay up")

@@ -97,6 +97,11 @@ class Run:
         return self.logs / f"run-{self.count:04}.log"
 
     @property
+    def worked(self) -> bool:
+        """Whether one of its tasks ran."""
+        return " runs from step " in self.log.read_text(errors="replace")
+
+    @property
     def supervisor(self) -> subprocess.Popen[bytes]:
         assert self.process is not None
         return self.process
