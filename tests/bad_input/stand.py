@@ -176,8 +176,7 @@ class Stand:
         """The same, but the worker dies when it is done: it makes no last version, and leaves no `released` behind."""
         with self.worker(flow, **settings) as worker:
             end = UntilEnd(worker.app, self.settings.cluster(), worker.topics)
-            worker._membership.join()
-            worker._committer.begin()
+            worker.join()
             while not end.finished():
                 worker.turn()
             end.close()
@@ -309,7 +308,8 @@ def seen(message: Message) -> Seen:
 def end(worker: Worker) -> None:
     """What the end of a process does: nothing more is written, and files and connections are let go of."""
     worker._ear.close()
-    worker._committer.close()
+    for domain in worker.domains.values():
+        domain.committer.close()
     worker.maintenance.close()
     for task in worker.tasks.values():
         task.end()

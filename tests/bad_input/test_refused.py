@@ -143,8 +143,7 @@ def test_a_rebalance_does_not_count_against_a_step(stand: Stand, monkeypatch: py
 
     with stand.worker(flow(stand)) as worker:
         end = UntilEnd(worker.app, stand.settings.cluster(), worker.topics)
-        worker._membership.join()
-        worker._committer.begin()
+        worker.join()
         while not worker.tasks:
             worker.turn()
         monkeypatch.setattr(KafkaLog, "send_offsets", moved_on)

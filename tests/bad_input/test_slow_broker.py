@@ -73,7 +73,8 @@ def test_under_a_quota_each_record_is_written_once_in_steps_that_fit(
 
         worker.run(finished)
         end.close()
-        assert worker.pacer.most < 8_000
+        [domain] = worker.domains.values()
+        assert domain.pacer.most < 8_000
     assert any("delays writes, which are over the quota" in words for words in waits)
     assert "over its quota" in caplog.text
     assert sorted(row["id"] for row in stand.values("out")) == list(range(8_000))
@@ -84,12 +85,13 @@ def test_a_worker_whose_commit_takes_long_does_not_keep_a_core_busy(stand: Stand
     fill(stand, 10, 10)
     with stand.worker(flow(stand)) as worker:
         looks = []
-        worker.core.pipeline.staged = {"a step": object()}  # type: ignore[dict-item]
-        performer = worker._performer
+        [domain] = worker.domains.values()
+        domain.core.pipeline.staged = {"a step": object()}  # type: ignore[dict-item]
+        performer = domain.performer
         performer._under_way = (Commit([], []), Future())
         for age in (0.0, 0.01, 0.1, 1.0, 60.0):
             performer._began = time.monotonic() - age
-            looks.append(worker._wait())
+            looks.append(domain.poll_wait())
         performer._under_way = None
     assert looks[0] == pytest.approx(0.001, rel=0.5)
     assert looks == sorted(looks)

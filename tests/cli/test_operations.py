@@ -362,7 +362,8 @@ def test_the_group_itself_refuses_a_deletion_beside_a_worker_that_joins(stand: S
     found = app_resources(stand.name, settings, topics)
     with stand.worker(stand.flow()) as worker:
         worker._membership.join()
-        while not worker.core.assigned:
+        [domain] = worker.domains.values()
+        while not domain.core.assigned:
             worker._membership.poll()
         with pytest.raises(FalkirkError, match="is running"), ending("delete", found, settings, topics):
             raise AssertionError("the app runs")

@@ -1,7 +1,8 @@
-"""A running task, and as much of a worker as runs its steps, without a cluster."""
+"""A running task, and as much of a commit domain as runs its steps, without a cluster."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -13,11 +14,12 @@ from falkirk.checkpoint.tasks import Owned, Phase, Task
 from falkirk.checkpoint.transaction import Fate
 from falkirk.checkpoint.worker.core import WorkerCore
 from falkirk.runtime.app.app import BoundInput, BoundTask
+from falkirk.runtime.messages.stats import Stats
 from falkirk.runtime.observe.traces import Traces
+from falkirk.runtime.worker.domain import CommitDomain
 from falkirk.runtime.worker.performer import Performer
 from falkirk.runtime.worker.run_queue import RunQueue
 from falkirk.runtime.worker.task import RunningTask
-from falkirk.runtime.worker.worker import Worker
 from falkirk.state.memory import MemoryStore
 from falkirk.state.store import Identity
 from falkirk.stream.dataflow.topics import Input
@@ -37,18 +39,25 @@ def running(partition: int, kind: Literal["source", "edge"] = "source") -> Runni
     return RunningTask(BoundTask(task, stage, (bound,)), owned, circuit)
 
 
-def worker_of(*tasks: RunningTask, traces: Traces) -> Worker:
-    """As much of a worker as it needs to run steps and hand them to a committer: the step 0 of each task is staged."""
+def domain_of(*tasks: RunningTask, traces: Traces) -> CommitDomain:
+    """As much of a commit domain as it needs to run steps and hand them to a committer: the step 0 of each task is staged."""
     committed: Future[Sequence[Fate]] = Future()
     committed.set_result([Fate.COMMITTED] * len(tasks))
-    worker = Worker.__new__(Worker)
-    worker.core, worker.owner, worker.traces = WorkerCore(), OwnerId("me"), traces
-    worker._queue, worker._first_row = RunQueue(), 0.0
+    positions = SimpleNamespace(positions=lambda bound: {}, seen=lambda bound: {})
+    domain = CommitDomain.__new__(CommitDomain)
+    domain._shared = SimpleNamespace(  # type: ignore[assignment]
+        app=SimpleNamespace(limits=Counter()),
+        inputs=SimpleNamespace(tables=positions, again=None),
+        stats=Stats(),
+        traces=traces,
+    )
+    domain.core, domain.queue, domain._first_row = WorkerCore(), RunQueue(), 0.0
+    domain.log = SimpleNamespace(owner=OwnerId("me"))  # type: ignore[assignment]
     committer: Any = SimpleNamespace(transact=lambda job: committed)
     take_overs: Any = SimpleNamespace(ended=lambda: (), note_blocked=lambda partitions: None)
-    worker._performer = Performer(worker.core, committer, take_overs, SimpleNamespace(), lambda *_: None, traces)  # type: ignore[arg-type]
+    domain.performer = Performer(domain.core, committer, take_overs, SimpleNamespace(), lambda *_: None, traces)  # type: ignore[arg-type]
     for task in tasks:
         starts = {i.partition: Offset(0) for i in task.bound.inputs}
-        worker.core.pipeline.stage(task.begin(starts, worker.owner, Millis(0)))
-        worker._queue.changed(task)
-    return worker
+        domain.core.pipeline.stage(task.begin(starts, domain.log.owner, Millis(0)))
+        domain.queue.changed(task)
+    return domain

@@ -30,8 +30,7 @@ def stand(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stand]:
 
 
 def begun(worker: Worker) -> None:
-    worker._membership.join()
-    worker._committer.begin()
+    worker.join()
 
 
 def seen(stand: Stand, sink: str) -> list[Any]:
@@ -72,11 +71,12 @@ def test_other_tasks_go_on_while_one_waits_and_its_calls_are_cancelled_when_it_i
         while sum(worker.stats.rows.values()) < 5:
             worker.turn()
         assert worker.tasks[0].under_way is not None
-        assert worker._calling.any()
+        [domain] = worker.domains.values()
+        assert not domain.quiet
         worker._on_revoked([0])
         assert cancelled.wait(10)
         assert set(worker.tasks) == {1}
-        assert not worker._calling.any()
+        assert not domain._calling.any()
     assert sorted(v["answer"] for v in stand.values("out")) == [1, 2, 3, 4, 5]
 
 
@@ -100,9 +100,10 @@ def test_the_calls_of_a_step_that_follows_an_aborted_one_are_cancelled_and_made_
     stand.put(b"1", bid_of(7))
     with stand.worker(flow) as worker:
         begun(worker)
-        while not asked or not worker._performer.idle:
+        [domain] = worker.domains.values()
+        while not asked or not domain.performer.idle:
             worker.turn()
-        worker._running.rewind(worker.tasks[0].owned)
+        domain.performer._tasks.rewind(worker.tasks[0].owned)
         assert cancelled.wait(10)
         while not sum(worker.stats.rows.values()):
             worker.turn()

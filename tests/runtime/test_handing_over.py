@@ -25,8 +25,7 @@ def test_a_first_step_that_was_aborted_goes_with_its_task(
     stand = Stand(kafka, topic_prefix, tmp_path)
     stand.topic()
     with stand.worker(stand.flow()) as worker:
-        worker._membership.join()
-        worker._committer.begin()
+        worker.join()
         commit, commit_steps, refused, of_steps = KafkaLog.commit, transaction.commit_steps, list[int](), list[int]()
 
         async def committing(*of: Any) -> list[Fate]:
@@ -55,10 +54,11 @@ def test_a_first_step_that_was_aborted_goes_with_its_task(
         assert leaves.store is None
         assert set(worker.tasks) == {1}
         # The next commit would ask an idle task for its store.
-        assert leaves.task.id not in worker.core.pipeline.staged
-        assert stays.task.id in worker.core.pipeline.staged
-        worker._performer.perform()
-        worker._performer.wait()
+        [domain] = worker.domains.values()
+        assert leaves.task.id not in domain.core.pipeline.staged
+        assert stays.task.id in domain.core.pipeline.staged
+        domain.performer.perform()
+        domain.performer.wait()
         monkeypatch.undo()
         while stays.last is None:
             worker.turn()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
 import pytest
-from tests.runtime.parts import running, worker_of
+from tests.runtime.parts import domain_of, running
 
 from falkirk.checkpoint.bundles import bundled
 from falkirk.checkpoint.ids import Millis, TopicPartition
@@ -17,7 +16,6 @@ from falkirk.checkpoint.tasks import ClosedStep
 from falkirk.runtime.observe.traces import SILENT
 from falkirk.runtime.worker.pacing import ALONG, Pacer
 from falkirk.runtime.worker.reading.pending import Pending
-from falkirk.runtime.worker.worker import Stats
 from falkirk.stream.circuit.edges import rows_in
 from falkirk.stream.dataflow.batch import TS
 from falkirk.stream.dataflow.circuit import StepOutput
@@ -86,24 +84,19 @@ def test_what_is_cut_is_shared_between_the_inputs_that_have_something(pending: P
 def test_steps_of_a_task_behind_an_edge_are_bounded_in_rows_and_the_pacer_learns_in_rows() -> None:
     """A hundred records, of a thousand rows each: that is no small step."""
     task = running(0, "edge")
-    worker = worker_of(task, traces=SILENT)
+    domain = domain_of(task, traces=SILENT)
     (place,) = task._pending.records
     task.circuit.run = lambda step, overlay: StepOutput()  # type: ignore[method-assign]
     most = 10_000
-    worker.pacer = Pacer(limit=0.1, max_rows=most, max_bytes=1 << 30)
-    worker.stats = Stats()
-    worker.app = SimpleNamespace(limits=Counter())  # type: ignore[assignment]
-    worker._time = SimpleNamespace(now=lambda: Millis(1))  # type: ignore[assignment]
-    positions = SimpleNamespace(positions=lambda bound: {}, seen=lambda bound: {})
-    worker._inputs = SimpleNamespace(tables=positions, again=None)  # type: ignore[assignment]
+    domain.pacer = Pacer(limit=0.1, max_rows=most, max_bytes=1 << 30)
     task.offer(place, messages(*[batch(1_000)] * 100))
-    worker._queue.arrived([task])
-    assert worker.pacer.full(rows=task.rows, size=task.bytes)
+    domain.arrived([task])
+    assert domain.full
     steps: list[ClosedStep] = []
     while task.rows:
-        worker.core.pipeline.staged.clear()
-        worker._close_steps(drained=True)
-        steps += worker.core.pipeline.staged.values()
+        domain.core.pipeline.staged.clear()
+        domain.close_steps(Millis(1), drained=True)
+        steps += domain.core.pipeline.staged.values()
     assert sum(step.record.rows for step in steps) == 100
     assert {step.rows for step in steps} == {most}
     assert max(step.rows for step in steps) <= most + ALONG

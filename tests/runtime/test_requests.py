@@ -13,7 +13,6 @@ from tests.runtime.test_board import app, running
 
 from falkirk.checkpoint.ids import InputPartition, Offset, TaskId, TopicPartition
 from falkirk.checkpoint.ports import LogRecord
-from falkirk.checkpoint.worker.core import WorkerCore
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.errors import SourceError, StateError
 from falkirk.runtime.app.app import BoundInput, BoundTask
@@ -26,7 +25,6 @@ from falkirk.runtime.messages.request_progress import follow
 from falkirk.runtime.messages.requests import KEYS, CurrentRequests, RequestListener
 from falkirk.runtime.observe.board import Board
 from falkirk.runtime.observe.console import line
-from falkirk.runtime.worker.calling import CallingSteps
 from falkirk.runtime.worker.maintenance import Maintenance
 from falkirk.runtime.worker.worker import Worker
 from falkirk.stream.dataflow.topics import Input
@@ -82,13 +80,14 @@ class Around:
 
 def turned(heard: CurrentRequests | None, ear: RequestListener | None = None) -> tuple[Worker, list[str]]:
     worker, around = Worker.__new__(Worker), Around(heard)
-    parts = ("_membership", "_orphans", "_committer", "maintenance")
+    parts = ("_membership", "_orphans", "maintenance")
+    domain = SimpleNamespace(
+        quiet=True, performer=around, committer=around, poll_wait=lambda: 0.0, stage_answered=lambda: None
+    )
     worker.__dict__ |= dict.fromkeys(parts, around) | {
         "_ear": ear or around, "_files": around,
         "_vigils": [around], "_time": SimpleNamespace(now=lambda: 0),
-        "_calling": CallingSteps(),
-        "core": WorkerCore(), "_upkeep_at": 0.0, "_running": SimpleNamespace(by_partition={}),
-        "_performer": SimpleNamespace(idle=True, committing=lambda: None, perform=around.perform),
+        "domains": {"stats": domain}, "_upkeep_at": 0.0, "_shared": SimpleNamespace(tasks={}),
         "_read": around.read, "_close_steps": around.close_steps,
     }  # fmt: skip
     worker.turn()
@@ -138,7 +137,7 @@ def test_what_ends_the_listening_ends_the_worker(monkeypatch: pytest.MonkeyPatch
 
 def test_a_worker_is_not_paused_while_a_step_is_under_way() -> None:
     worker, _ = turned(CurrentRequests(pause=ANN))
-    worker.core.pipeline.staged[TaskId("stats", 0)] = None  # type: ignore[assignment]
+    worker.domains["stats"] = SimpleNamespace(quiet=False)  # type: ignore[assignment]
     assert worker.paused() is None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.bad_input.stand import Stand
-from tests.runtime.parts import running, worker_of
+from tests.runtime.parts import domain_of, running
 from tests.runtime.test_pending import messages
 
 from falkirk.checkpoint.ids import Millis, Offset
@@ -21,7 +21,7 @@ from falkirk.runtime.worker.worker import Worker
 @pytest.fixture
 def task() -> RunningTask:
     task = running(0)
-    worker_of(task, traces=SILENT)
+    domain_of(task, traces=SILENT)
     return task
 
 
@@ -87,9 +87,10 @@ def worker(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[tuple[Stan
     stand.topic(partitions=4)
     stand.bids(40)
     with stand.worker(stand.flow()) as worker:
-        worker._membership.join()
-        worker._committer.begin()
-        while sum(worker.stats.rows.values()) < stand.sent or not worker._performer.idle:
+        worker.join()
+        while sum(worker.stats.rows.values()) < stand.sent or not all(
+            domain.quiet for domain in worker.domains.values()
+        ):
             worker.turn()
         yield stand, worker
 

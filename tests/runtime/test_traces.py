@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.runtime.collector import Collector, plain
-from tests.runtime.parts import running, worker_of
+from tests.runtime.parts import domain_of, running
 
 import falkirk as fk
 from falkirk.checkpoint import takeover
@@ -138,8 +138,7 @@ def test_a_transaction_that_ends_the_worker_is_told_with_its_error(spans: Spans,
 
 
 def test_a_worker_tells_of_what_it_hands_to_the_committer(spans: Spans, memory: InMemorySpanExporter) -> None:
-    worker = worker_of(running(0), running(1), traces=spans)
-    worker._performer.perform()
+    domain_of(running(0), running(1), traces=spans).performer.perform()
     # Step 0 has read nothing and is not run: it says where the inputs begin.
     assert [(attributes(span)["task"], parts) for span, parts in told(memory)] == [
         ("stats/0", ["commit"]),
@@ -152,7 +151,7 @@ def test_what_fails_in_a_step_is_told_before_the_worker_ends(spans: Spans, memor
         raise UserCodeError("the function raised", where="bids[0], offset 7", hint="fix it")
 
     task = running(0)
-    worker = worker_of(task, traces=spans)
+    worker = domain_of(task, traces=spans)
     tables: Any = SimpleNamespace(positions=lambda bound: {}, seen=lambda bound: {})
     worker._inputs = SimpleNamespace(tables=tables, again=None)  # type: ignore[assignment]
     task.circuit.run = fails  # type: ignore[assignment]

@@ -56,6 +56,16 @@ def test_one_fault_at_every_point(make: Callable[[], Toy], late: bool, kinds: Ki
     assert [f for plan in plans if (f := attempt(make, plan))] == []
 
 
+@regimes
+@pytest.mark.parametrize("kinds", [crashes, pauses, moves, others])
+def test_one_fault_at_every_point_of_workers_with_two_commit_domains(make: Callable[..., Toy], kinds: Kinds) -> None:
+    """Each has a producer of its own, and they share the place in the group."""
+    two = partial(make, domains=2)
+    plans = list(every_point(two, kinds, Plan(), each=1))
+    assert len(plans) > 40
+    assert [f for plan in plans if (f := attempt(two, plan))] == []
+
+
 @pytest.mark.slow
 @regimes
 @brokers

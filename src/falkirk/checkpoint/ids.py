@@ -24,7 +24,26 @@ Nonce = NewType("Nonce", str)
 """A fresh random word. It names one ownership of one task, until its release or loss."""
 
 OwnerId = NewType("OwnerId", str)
-"""A worker's transactional id. It stays the same, so that a restart ends what its predecessor left open."""
+"""A transactional id: of a worker's commit domain, for example. It stays the same, so that a restart ends what its
+predecessor left open."""
+
+
+def domain_owner(worker: str, stage: str) -> OwnerId:
+    """The transactional id with which a worker's tasks of a stage commit.
+
+    >>> domain_owner("app.59aa3bd2cc2b-1", "stats")
+    'app.59aa3bd2cc2b-1/stats'
+    """
+    return OwnerId(f"{worker}/{stage}")
+
+
+def worker_of(owner: OwnerId) -> str:
+    """The worker whose transactional id this is.
+
+    >>> worker_of(OwnerId("app.59aa3bd2cc2b-1/stats")), worker_of(OwnerId("app.59aa3bd2cc2b-1"))
+    ('app.59aa3bd2cc2b-1', 'app.59aa3bd2cc2b-1')
+    """
+    return owner.partition("/")[0]
 
 
 class TaskId(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a worker does next, decided from what has happened: no I/O, and no thread.
+"""What a commit domain of a worker does next, decided from what has happened: no I/O, and no thread.
 
     group ──assigned, revoked, lost──▶ ┌────────────┐ ──instructions──▶ driver
     driver ────────what has ended────▶ │ WorkerCore │

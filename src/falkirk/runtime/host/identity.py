@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
-from falkirk.checkpoint.ids import Nonce, OwnerId
+from falkirk.checkpoint.ids import Nonce
 from falkirk.errors import DiskError, IdentityError
 
 
@@ -30,9 +30,9 @@ class Identity:
     folder: Path
     host: str
 
-    def owner(self, group: str) -> OwnerId:
-        """Its transactional id in the app with this group."""
-        return OwnerId(f"{group}.{self.name}")
+    def member(self, group: str) -> str:
+        """Its instance id in the app with this group. Its transactional ids begin with that."""
+        return f"{group}.{self.name}"
 
 
 def identity(state_dir: Path, app: str, slot: int) -> Identity:

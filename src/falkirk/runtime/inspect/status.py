@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of
+from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of, worker_of
 from falkirk.checkpoint.reading import Records
 from falkirk.checkpoint.records import Named, Released
 from falkirk.checkpoint.tasks import Phase
@@ -286,7 +286,9 @@ def _owner(records: Records) -> tuple[str | None, str | None]:
     """Who was named or stepped last, and on which host; nobody after a release."""
     hosts = {r.nonce: r.host for _, r in records if isinstance(r, Named)}
     last = records[-1][1] if records else None
-    return (None, None) if last is None or isinstance(last, Released) else (last.owner, hosts.get(last.nonce))
+    return (
+        (None, None) if last is None or isinstance(last, Released) else (worker_of(last.owner), hosts.get(last.nonce))
+    )
 
 
 def _inputs(

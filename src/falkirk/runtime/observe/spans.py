@@ -29,7 +29,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import Status, StatusCode, set_span_in_context
 from opentelemetry.util.types import AttributeValue
 
-from falkirk.checkpoint.ids import OwnerId, Step
+from falkirk.checkpoint.ids import Step
 from falkirk.checkpoint.tasks import ClosedStep, Owned, Phase, Task
 from falkirk.checkpoint.transaction import Fate
 from falkirk.connectors.kafka.client.config import logger
@@ -212,12 +212,12 @@ def _no_warning(record: logging.LogRecord) -> bool:
     return record.levelno != logging.WARNING
 
 
-def to_collector(app: str, owner: OwnerId, url: str) -> Spans:
+def to_collector(app: str, worker: str, url: str) -> Spans:
     """Spans that go to a collector by OTLP over HTTP: to this URL, or where the environment says. The environment sets the
     rest. Raises ConfigError if that cannot be used."""
     ours: dict[str, AttributeValue] = {
         "service.name": app,
-        "service.instance.id": owner,
+        "service.instance.id": worker,
         "host.name": host_name(),
         "process.pid": os.getpid(),
     }

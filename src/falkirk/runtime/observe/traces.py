@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from importlib.util import find_spec
 from typing import Any
 
-from falkirk.checkpoint.ids import OwnerId, Step
+from falkirk.checkpoint.ids import Step
 from falkirk.checkpoint.tasks import ClosedStep, Owned, Task
 from falkirk.checkpoint.transaction import Fate
 from falkirk.connectors.kafka.client.config import logger
@@ -102,7 +102,7 @@ def warm_up(settings: Settings) -> None:
         import falkirk.runtime.observe.spans  # noqa: F401
 
 
-def traces_of(app: str, owner: OwnerId, settings: Settings) -> Traces:
+def traces_of(app: str, worker: str, settings: Settings) -> Traces:
     """The traces of a worker. Raises ConfigError if the settings ask for more than is installed.
 
     The environment may be meant for others in the same pod: if only it asks, the worker continues without traces.
@@ -117,4 +117,4 @@ def traces_of(app: str, owner: OwnerId, settings: Settings) -> Traces:
         return SILENT
     from falkirk.runtime.observe.spans import to_collector
 
-    return to_collector(app, owner, settings.traces)
+    return to_collector(app, worker, settings.traces)

@@ -33,7 +33,7 @@ class EndedStep(NamedTuple):
 
 
 class CallingSteps:
-    """Those of one worker."""
+    """Those of one commit domain."""
 
     def __init__(self) -> None:
         self._pool = ThreadPool(MOST, "step")

@@ -37,9 +37,9 @@ class Committer:
         # One for each task that recovers or waits for it. The stores limit how many work at a time (`TaskStores.recovering`).
         self._recoveries = ThreadPoolExecutor(THREADS, "falkirk-recover")
 
-    def begin(self) -> None:
+    def begin(self) -> Future[None]:
         """Make the first producer: this decides what an earlier process of this identity left open."""
-        self._transactions.submit(lambda: driver.run(self._log.renew())).result()
+        return self._transactions.submit(lambda: driver.run(self._log.renew()))
 
     def transact(self, job: Transaction) -> Future[Sequence[Fate]]:
         """Run a transaction."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from falkirk.runtime.app.app import App
+from falkirk.stream.stages.plan import Stage
 
 IDLE_WAIT = 0.01
 """Seconds that one poll for input waits: all other work is done between two polls."""
@@ -119,14 +119,10 @@ class Pacer:
         self.most = max(1, min(self.most, rows or self.most) // CUT)
 
 
-def pacer_of(app: App) -> Pacer:
-    """The tightest bounds of all regimes: the stages of a worker step together, in one transaction."""
-    regimes = [stage.regime for stage in app.plan.stages]
-    return Pacer(
-        min(r.step.total_seconds() for r in regimes),
-        min(r.max_rows for r in regimes),
-        min(r.max_bytes for r in regimes),
-    )
+def pacer_of(stage: Stage) -> Pacer:
+    """The pace of a stage's regime."""
+    regime = stage.regime
+    return Pacer(regime.step.total_seconds(), regime.max_rows, regime.max_bytes)
 
 
 def poll_wait(staged: object, committing: float | None) -> float:

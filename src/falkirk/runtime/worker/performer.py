@@ -8,7 +8,7 @@ WorkerCore ──Name, Admit, Commit, Release──▶ the committer's thread
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import TypeAlias
 
@@ -36,7 +36,7 @@ Decided: TypeAlias = Callable[[Commit, Sequence[Fate], float], None]
 
 
 class Performer:
-    """Of one worker."""
+    """Of one commit domain."""
 
     def __init__(
         self,
@@ -63,12 +63,6 @@ class Performer:
             self._do(instruction)
         self._take_overs.note_blocked(self._core.blocked)
 
-    def depart(self) -> None:
-        """Until the group can be answered."""
-        while self._core.departing:
-            self.perform()
-            self.wait()
-
     def wait(self) -> None:
         """Wait until the transaction under way has ended, if there is one."""
         if self._under_way is None:
@@ -78,6 +72,11 @@ class Performer:
         if isinstance(job, Commit):
             self._decided(job, fates, time.monotonic() - self._began)
         self._core.ended(fates)
+
+    @property
+    def departing(self) -> bool:
+        """Whether the group waits until tasks have left."""
+        return self._core.departing
 
     def committing(self) -> float | None:
         """Seconds since steps were sent, until that is decided."""
@@ -114,3 +113,12 @@ class Performer:
             self._traces.taking_over(job.tasks, self._under_way[1])
         elif isinstance(job, Commit):
             self._traces.committing(job.steps, self._under_way[1])
+
+
+def depart(performers: Iterable[Performer]) -> None:
+    """Until the group can be answered. Domains depart side by side: each has one transaction under way."""
+    while departing := [performer for performer in performers if performer.departing]:
+        for performer in departing:
+            performer.perform()
+        for performer in departing:
+            performer.wait()

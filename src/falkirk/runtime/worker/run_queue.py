@@ -1,4 +1,4 @@
-"""Which of a worker's tasks may have a step to run.
+"""Which of a commit domain's tasks may have a step to run.
 
     pending    rows have arrived, and are not in a step yet
     due        a timer, a joining topic, or state to be moved asks for a step, at a known time
@@ -15,7 +15,7 @@ from falkirk.runtime.worker.task import RunningTask
 
 
 class RunQueue:
-    """Of one worker. Whoever changes a task says so here."""
+    """Of one commit domain. Whoever changes a task says so here."""
 
     def __init__(self) -> None:
         self._pending: dict[RunningTask, None] = {}

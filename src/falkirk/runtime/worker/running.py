@@ -1,9 +1,9 @@
-"""The tasks that a worker runs, from the end of their recovery until they leave: `Start`, `Rewind`, `Leave` and `Drop`."""
+"""The tasks of a commit domain, from the end of their recovery until they leave: `Start`, `Rewind`, `Leave` and `Drop`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from falkirk.checkpoint.ids import OwnerId
 from falkirk.checkpoint.pipeline import Pipeline
@@ -18,7 +18,6 @@ from falkirk.runtime.worker.reading.inputs import Inputs
 from falkirk.runtime.worker.run_queue import RunQueue
 from falkirk.runtime.worker.sizes import check_sizes
 from falkirk.runtime.worker.task import RunningTask
-from falkirk.stream.dataflow.calls import wait_for_ends
 from falkirk.stream.dataflow.circuit import Circuit
 
 
@@ -34,7 +33,8 @@ class RunningTasks:
     queue: RunQueue
     inputs: Inputs
     maintenance: Maintenance
-    by_partition: dict[int, RunningTask] = field(default_factory=dict)
+    by_partition: dict[int, RunningTask]
+    """Those of the whole worker."""
 
     def start(self, owned: Owned, circuit: Circuit) -> None:
         """Read and step a task."""
@@ -95,9 +95,3 @@ class RunningTasks:
         self.queue.forget(task)
         task.end()
         return task
-
-    def end(self) -> None:
-        """The worker ends: cancel the steps that wait for others, and wait a moment until clients are closed."""
-        for task in self.by_partition.values():
-            task.end()
-        wait_for_ends()

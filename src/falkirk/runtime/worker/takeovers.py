@@ -34,7 +34,7 @@ class Recovery(NamedTuple):
 
 
 class TakeOvers:
-    """Those of one worker."""
+    """Those of one commit domain."""
 
     def __init__(self, app: App, settings: Settings, committer: Committer, stores: TaskStores, traces: Traces) -> None:
         self._app, self._settings, self._traces = app, settings, traces

@@ -47,7 +47,7 @@ def work(
     who = identity(Path(settings.state_dir), app.name, slot)
     with (
         hold(who.folder / "lock", f"worker {slot} of app {app.name!r}", patience=PATIENCE),
-        closing(traces_of(app.name, who.owner(app.group), settings)) as traces,
+        closing(traces_of(app.name, who.member(app.group), settings)) as traces,
     ):
         while True:
             worker = Worker(app, settings, who, topics, traces)
@@ -96,7 +96,7 @@ class Reporter:
         """Report now."""
         now, worker = time.monotonic(), self._worker
         seconds, self._last = now - self._last, now
-        stats, worker.stats = worker.stats, Stats()
+        stats = worker.take_stats()
         for task, count in stats.skipped.items():
             if count:
                 logger.warning("task %s: %s failed and were skipped, because of on_error=", task, f"{count:,}")
@@ -110,7 +110,7 @@ class Reporter:
         self._say(
             Report(
                 self._slot,
-                worker.owner,
+                worker.name,
                 os.getpid(),
                 tasks,
                 round(seconds, 3),

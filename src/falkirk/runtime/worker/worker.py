@@ -1,29 +1,22 @@
-"""A worker: the loop that reads, runs steps and hands them to the committer.
+"""A worker: the loop that polls the group and reads, for the domains that step and commit.
 
-    group ──▶ core ──▶ performer ──▶ tasks run, commit, leave        `falkirk.checkpoint.worker` decides
-                                       │
-                       read ──▶ close a step ──▶ staged
-
-While step n commits in the committer's thread, this thread reads and runs step n+1.
+group ──assigned, revoked, lost──▶ ┌───────────────────┐
+inputs ─────────rows─────────────▶ │ a domain per stage │ ──▶ steps, transactions     `falkirk.runtime.worker.domain`
+                                   └───────────────────┘
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from contextlib import suppress
 
-from falkirk.checkpoint.ids import Millis, Offset, TaskId, TopicPartition
-from falkirk.checkpoint.ports import Why
-from falkirk.checkpoint.tasks import ClosedStep, Owned, next_step
-from falkirk.checkpoint.transaction import Fate
-from falkirk.checkpoint.worker.core import WorkerCore
-from falkirk.checkpoint.worker.instructions import Commit
+from falkirk.checkpoint.ids import Offset, TaskId, TopicPartition
+from falkirk.checkpoint.tasks import Owned
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import logger
 from falkirk.connectors.kafka.group.group import Membership
 from falkirk.connectors.kafka.group.orphans import Orphans
-from falkirk.connectors.kafka.transactions.log import KafkaLog
 from falkirk.errors import ClockError, FalkirkError, OutgrownError
 from falkirk.runtime.app.app import App
 from falkirk.runtime.app.backfill_state import look
@@ -35,20 +28,16 @@ from falkirk.runtime.messages.protocol import Request
 from falkirk.runtime.messages.requests import RequestListener
 from falkirk.runtime.messages.stats import Stats
 from falkirk.runtime.observe.traces import SILENT, Traces
-from falkirk.runtime.worker.calling import CallingSteps
-from falkirk.runtime.worker.committer import Committer
+from falkirk.runtime.worker.domain import CommitDomain, Shared
 from falkirk.runtime.worker.maintenance import Maintenance
-from falkirk.runtime.worker.pacing import pacer_of, poll_wait
-from falkirk.runtime.worker.performer import Performer
+from falkirk.runtime.worker.pacing import IDLE_WAIT
+from falkirk.runtime.worker.performer import depart
 from falkirk.runtime.worker.publisher import Publisher
 from falkirk.runtime.worker.reading.inputs import Inputs
-from falkirk.runtime.worker.run_queue import RunQueue
-from falkirk.runtime.worker.running import RunningTasks
-from falkirk.runtime.worker.sizes import check_sizes
 from falkirk.runtime.worker.stores import TaskStores, memory_of
-from falkirk.runtime.worker.takeovers import TakeOvers
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.runtime.worker.topic_watch import topic_watches
+from falkirk.stream.dataflow.calls import wait_for_ends
 
 UPKEEP_S = 0.05
 """Seconds between two looks at what is due for maintenance: each goes through all tasks."""
@@ -61,21 +50,15 @@ class Worker:
         self, app: App, settings: Settings, identity: Identity, topics: Topics, traces: Traces = SILENT
     ) -> None:
         self.app, self.settings, self.topics, self.traces = app, settings, topics, traces
-        self.owner = identity.owner(app.group)
-        self.core = WorkerCore(traces.owned)
-        self._queue = RunQueue()
-        self.pacer = pacer_of(app)
-        self._calling = CallingSteps()
+        self.name = identity.member(app.group)
         self.member = False
         """Whether the group has given it tasks, or none."""
-        self._first_row = self._upkeep_at = 0.0
-        self.stats = Stats()
-
+        self._upkeep_at = 0.0
         cluster = settings.cluster()
         self._membership = Membership(
             cluster,
             group=app.group,
-            instance=f"{app.group}.{identity.name}",
+            instance=self.name,
             topic=app.steps,
             session_timeout_ms=settings.session_timeout_ms,
             on_assigned=self._on_assigned,
@@ -83,15 +66,6 @@ class Worker:
             on_lost=self._on_lost,
         )
         self._orphans = Orphans(topics, self._membership, len(app.tasks))
-        log = KafkaLog(
-            cluster,
-            self.owner,
-            self._membership.metadata,
-            transaction_timeout_ms=settings.transaction_timeout_ms,
-            batch_bytes=min(app.limits.values()),
-        )
-        self._delivery = log.delivery
-        self._committer = Committer(log, identity.host, log.serve)
         memory = memory_of(app, settings)
         url = settings.checkpoint_url()
         self._stores = TaskStores(app, identity.folder, url, memory, lambda: look(app, cluster))
@@ -103,17 +77,36 @@ class Worker:
         self.outgrown: OutgrownError | None = None
         """Why it left before it was told to."""
         self._ear = RequestListener(cluster, app.control)
-        self._time = timekeeper(cluster, app.control, self.owner, settings.clock_bound_ms)
-        self._running = RunningTasks(
-            app, self.owner, topics, self._time, self.core.pipeline, self._queue, self._inputs, self.maintenance
+        self._time = timekeeper(cluster, app.control, self.name, settings.clock_bound_ms)
+        self._shared = Shared(
+            app,
+            settings,
+            self.name,
+            identity.host,
+            self._membership.metadata,
+            topics,
+            self._stores,
+            self._inputs,
+            self.maintenance,
+            self._time,
+            traces,
         )
-        self._take_overs = TakeOvers(app, settings, self._committer, self._stores, traces)
-        self._performer = Performer(self.core, self._committer, self._take_overs, self._running, self._decided, traces)
+        self.domains = {stage.id: CommitDomain(self._shared, stage) for stage in app.plan.stages}
 
     @property
     def tasks(self) -> dict[int, RunningTask]:
         """The tasks that run, by their partitions of the steps topic."""
-        return self._running.by_partition
+        return self._shared.tasks
+
+    @property
+    def stats(self) -> Stats:
+        """Its pace since the last report."""
+        return self._shared.stats
+
+    def take_stats(self) -> Stats:
+        """The same; and a new count begins."""
+        stats, self._shared.stats = self._shared.stats, Stats()
+        return stats
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
@@ -124,9 +117,7 @@ class Worker:
             if stopping():
                 return
             time.sleep(0.002)
-        self._membership.join()
-        self._committer.begin()
-        logger.debug("producer begun")
+        self.join()
         try:
             try:
                 while not stopping():
@@ -139,46 +130,52 @@ class Worker:
             self.leave()
         except FalkirkError:
             # What ran before the error is good: let it commit, so that only the failed step is run again.
-            self._performer.wait()
+            for domain in self.domains.values():
+                with suppress(FalkirkError):
+                    domain.performer.wait()
             raise
         finally:
-            self._running.end()
+            for task in self.tasks.values():
+                task.end()
+            wait_for_ends()  # a moment, until clients are closed
             self._ear.close()
             self._time.close()
             self._inputs.close()
+
+    def join(self) -> None:
+        """Ask the group for tasks, and make the producers."""
+        self._membership.join()
+        for begun in [domain.committer.begin() for domain in self.domains.values()]:
+            begun.result()
+        logger.debug("producers begun")
 
     def turn(self) -> None:
         """One round: the group, the recoveries, the input, the commit."""
         self._membership.poll()
         self._orphans.tick()
         self._perform()
-        self._stage_answered()
+        for domain in self.domains.values():
+            domain.stage_answered()
         asked = self._ear.heard()
-        wait = self._wait()
+        wait = min((domain.poll_wait() for domain in self.domains.values()), default=IDLE_WAIT)
         if asked is not None and asked.pause is not None:
             # What was read waits; nothing more is read. The tasks stay ours, as the group is still polled.
             time.sleep(wait)
         else:
-            drained = self._read(wait)
+            behind = self._read(wait)
             # No step is opened before the requests are known: a pause may stand.
-            if asked is not None and not self.core.pipeline.staged and not self.core.aborts.waiting():
-                self._close_steps(drained)
+            if asked is not None:
+                self._close_steps(behind)
         self._perform()
-        if self._performer.idle:
-            self._committer.idle()
         if (now := time.monotonic()) - self._upkeep_at >= UPKEEP_S:
             self._upkeep_at = now
+            for domain in self.domains.values():
+                if domain.performer.idle:
+                    domain.committer.idle()
             self._files.tick(self.tasks.values())
             self.maintenance.tick(list(self.tasks.values()), asked.checkpoint.id if asked and asked.checkpoint else "")
         for vigil in self._vigils:
             vigil.tick(0 in self.tasks, asked.layout if asked is not None else 0)
-
-    def _perform(self) -> None:
-        """Do what the core says. No task is taken over while the clock is off."""
-        self._performer.perform(take_over=self._time.now() is not None)
-
-    def _wait(self) -> float:
-        return poll_wait(self.core.pipeline.staged, self._performer.committing())
 
     def leave(self) -> None:
         """Hand the tasks over: commit their last steps, make a version of each, write `released`. Copies of the versions get
@@ -186,12 +183,37 @@ class Worker:
         self._membership.leave()
         self._files.close()
         self.maintenance.close()
-        self._committer.close()
+        for domain in self.domains.values():
+            domain.committer.close()
+
+    def _perform(self) -> None:
+        """Do what the domains' cores say. No task is taken over while the clock is off."""
+        sound = self._time.now() is not None
+        for domain in self.domains.values():
+            domain.performer.perform(take_over=sound)
+
+    def _read(self, timeout: float) -> set[str]:
+        """Take messages in. Returns the stages for which more may wait."""
+        tasks, behind = self._inputs.poll(timeout, {name for name, domain in self.domains.items() if domain.full})
+        by_stage: dict[str, list[RunningTask]] = {}
+        for task in tasks:
+            by_stage.setdefault(task.bound.stage.id, []).append(task)
+        for name, given in by_stage.items():
+            self.domains[name].arrived(given)
+        return behind
+
+    def _close_steps(self, behind: set[str]) -> None:
+        """Close the steps that are due. `behind`: the stages for which more may wait."""
+        if (now := self._time.now()) is not None:
+            for name, domain in self.domains.items():
+                domain.close_steps(now, drained=name not in behind)
+
+    # -- how it is -----------------------------------------------------------------------------------------------------
 
     def paused(self) -> Request | None:
         """Who has paused the app; None if nobody has, or a step is still in progress."""
         asked = self._ear.heard()
-        quiet = self._performer.idle and not self.core.pipeline.staged and not self._calling.any()
+        quiet = all(domain.quiet for domain in self.domains.values())
         return asked.pause if asked is not None and quiet else None
 
     def ahead_ms(self) -> int | None:
@@ -200,12 +222,12 @@ class Worker:
 
     def waits(self) -> str:
         """What its transactions and take-overs wait for, and since when; "" if nothing is unusual."""
-        parts = (self.core.aborts, self._delivery, self._files, self._take_overs)
-        return "; ".join(filter(None, (part.waits() for part in parts)))
+        words = [*(domain.waits() for domain in self.domains.values()), self._files.waits()]
+        return "; ".join(dict.fromkeys(filter(None, words)))
 
     def recovering(self) -> list[Owned]:
         """The tasks that are being taken over."""
-        return [owned for p, owned in self.core.owned.items() if p not in self.tasks]
+        return [o for domain in self.domains.values() for p, o in domain.core.owned.items() if p not in self.tasks]
 
     def marks(self, task: RunningTask) -> dict[TopicPartition, Offset]:
         """Where the task's inputs end, as far as this worker knows."""
@@ -219,94 +241,35 @@ class Worker:
         """What a task that is being taken over waits for, in words; None if it does not wait."""
         return self._stores.waits(task)
 
-    def _read(self, timeout: float) -> bool:
-        """Take messages in; returns whether there were no more."""
-        if self.pacer.full(rows=self._queue.rows, size=self._queue.bytes):
-            time.sleep(timeout)
-            return False
-        idle = not self._queue.rows
-        tasks, drained = self._inputs.poll(timeout)
-        self._queue.arrived(tasks)
-        if idle and self._queue.rows:
-            self._first_row = time.monotonic()
-        return drained
-
-    def _close_steps(self, drained: bool) -> None:
-        """Close the step of every task that has something, if it is time."""
-        if (now := self._time.now()) is None:
-            return
-        pending, due = self._queue.pending(), self._queue.due(now)
-        rows = sum(t.rows for t in pending)
-        close = self.pacer.closes(
-            rows=rows,
-            size=sum(t.bytes for t in pending),
-            age=time.monotonic() - self._first_row,
-            drained=drained,
-            committing=self._performer.committing(),
-        )
-        began, share = time.monotonic(), self.pacer.share(rows)
-        for task in dict.fromkeys([*due, *(t for t in pending if close and t.rows)]):
-            self._run_step(task, now, began, share)
-        if close:
-            self.pacer.ran(time.monotonic() - began)
-            self.stats.rounds.add(time.monotonic() - began)
-            if any(t.rows for t in pending):  # more than one step may have
-                self._first_row = time.monotonic()
-
-    def _run_step(self, task: RunningTask, now: Millis, closed: float, share: float) -> None:
-        began, tables, again = time.monotonic(), self._inputs.tables, self._inputs.again
-        most = self.pacer.most if task.moving else max(1, int(share * task.rows))
-        if task.bound.stage.calls_others and not task.moving:
-            self._calling.begin(task, task.open(self.core.pipeline, now, tables, most))
-            self._queue.changed(task)
-            return
-        self._stage(task, closed, began, partial(task.close, self.core.pipeline, self.owner, now, tables, again, most))
-
-    def _stage(self, task: RunningTask, closed: float, began: float, close: Callable[[], ClosedStep]) -> None:
-        try:
-            step = close()
-            check_sizes(step, self.app.limits)
-        except Exception as error:
-            self.traces.failed(task.owned, next_step(self.core.pipeline.last(task.owned)), began, error)
-            raise
-        self._queue.changed(task)
-        self.core.pipeline.stage(step)
-        self.traces.ran(step, self._first_row, closed, began)
-
-    def _stage_answered(self) -> None:
-        """Stage the steps that have the answers for which they waited."""
-        for task, step, result, began in self._calling.ended():
-            finish = partial(task.finish, self.core.pipeline, self.owner, self._inputs.tables, step, result)
-            self._stage(task, began, began, finish)
-
-    def _decided(self, commit: Commit, fates: Sequence[Fate], took: float) -> None:
-        """The transaction of some steps has ended: learn the next one's size and time from it."""
-        steps, rows = commit.steps, sum(step.rows for step in commit.steps)
-        committed = [step for step, fate in zip(steps, fates, strict=True) if fate is Fate.COMMITTED]
-        if committed:
-            self.pacer.committed(took, rows)
-        elif any(step.failed is not None and step.failed.why is Why.SLOW for step in steps):
-            self.pacer.slow(rows)
-        self.stats.commits.add(took)
-        for step in committed:
-            self.stats.committed(step.record, step.late)
-        self.maintenance.committed(committed)
-
     # -- what the group says -------------------------------------------------------------------------------------------
 
     def _on_assigned(self, partitions: Sequence[int]) -> None:
         logger.debug("assigned %s", sorted(partitions))
         self.member = True
         # Partitions beyond its own tasks belong to a newer flow: not to this worker, which soon learns of it (`TopicWatch`).
-        self.core.assign(self.app.tasks[p].task for p in partitions if p < len(self.app.tasks))
+        for stage, some in self._by_domain(partitions).items():
+            self.domains[stage].core.assign(self.app.tasks[p].task for p in some)
 
     def _on_revoked(self, partitions: Sequence[int]) -> None:
         """Commit what is staged, then release the tasks."""
-        self.core.revoke(partitions)
-        self._performer.depart()
+        self._revoke(partitions, clean=True)
 
     def _on_lost(self, partitions: Sequence[int]) -> None:
         """The session ended: others own the tasks now, or will."""
         logger.warning("lost tasks %s", sorted(partitions))
-        self.core.revoke(partitions, clean=False)
-        self._performer.depart()
+        self._revoke(partitions, clean=False)
+
+    def _revoke(self, partitions: Sequence[int], *, clean: bool) -> None:
+        """Until the group can be answered. The domains that lose no task commit too: what they have under way would not
+        commit in a new generation of the group."""
+        by_domain = self._by_domain(partitions)
+        for stage, domain in self.domains.items():
+            domain.core.revoke(by_domain.get(stage, []), clean=clean)
+        depart([domain.performer for domain in self.domains.values()])
+
+    def _by_domain(self, partitions: Sequence[int]) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for p in partitions:
+            if p < len(self.app.tasks):
+                found.setdefault(self.app.tasks[p].task.id.stage, []).append(p)
+        return found

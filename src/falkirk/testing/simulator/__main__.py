@@ -21,7 +21,8 @@ from falkirk.testing.simulator.weakened.weaken import WEAKENINGS, broken, search
 
 def explore(seed: int) -> str:
     """One sampled run of the real protocol: what broke, with the smallest plan and its trace; empty if nothing did."""
-    make = partial(Toy, tasks=1 + seed % 3, recovery=(Lazy, Eager)[seed % 2], inputs=2 + seed % 4)
+    tasks, domains = 1 + seed % 3, 1 + seed // 6 % 2
+    make = partial(Toy, tasks=tasks, recovery=(Lazy, Eager)[seed % 2], inputs=2 + seed % 4, domains=domains)
     workers = 2 + seed % 5 // 3
     failure = attempt(make, sample(seed, workers=workers), workers, seed, rate=(0.0, 0.1, 0.4)[seed % 3])
     return "" if failure is None else f"seed {seed}, {make()}, {workers} workers: {smallest(make, failure, workers)}"

@@ -185,8 +185,7 @@ def stores(world: World) -> None:
             owned
             for host in world.hosts
             if host.process is not None
-            for number, owned in host.process.worker.core.owned.items()
-            if number == t and owned.phase is Phase.RUNNING
+            if (owned := host.process.worker.owned(t)) is not None and owned.phase is Phase.RUNNING
         ]
         if len(running) != 1:
             raise Broken(f"store: task {t} is run by {len(running)} workers")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -72,7 +72,8 @@ class Process:
     """One life of a worker."""
 
     worker: Worker
-    log: SimLog
+    logs: Sequence[SimLog]
+    """Of its commit domains."""
     member: Member
     threads: list[Thread]
 
@@ -96,7 +97,7 @@ class Host:
 
     @property
     def name(self) -> str:
-        """Instance id and transactional id."""
+        """Instance id, and the transactional id of its first commit domain."""
         return f"w{self.number}"
 
     def end(self, turn: int, keep: int, back_after: int) -> None:

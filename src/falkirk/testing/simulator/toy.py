@@ -75,12 +75,14 @@ class Counts:
 class Toy:
     """The application: its topics, tasks and input.
 
-    `inputs` says how many records each input partition gets. Keys of different tasks never meet.
+    `inputs` says how many records each input partition gets. Keys of different tasks never meet. `domains` is the number of
+    commit domains of each worker, as if its tasks belonged to so many stages.
     """
 
     tasks: int = 2
     recovery: type[Recovery] = Eager
     inputs: int = 2
+    domains: int = 1
     circuit: Counts = field(default_factory=Counts)
 
     def running(self, code: int) -> Toy:

@@ -1,258 +1,76 @@
-"""What one worker process does: poll the group, take tasks over, run steps, commit them, let tasks go.
-
-Its core decides what it does next, as in a real worker (`falkirk.checkpoint.worker`). Threads as there: `main` polls and
-computes, another runs transactions (it is named after what it commits), and each task that is taken over has a `recovery`,
-in parallel with the others' and with steps of other tasks.
-"""
+"""What one worker process does: poll the group, and let its commit domains work (`falkirk.testing.simulator.domain`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from falkirk.checkpoint import takeover
-from falkirk.checkpoint.correction import close_correction
-from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, TaskId
-from falkirk.checkpoint.overlay import Overlay
-from falkirk.checkpoint.ports import Clock
-from falkirk.checkpoint.steps import close_step
-from falkirk.checkpoint.tasks import Owned, Phase, ends, next_clock
-from falkirk.checkpoint.worker import transactions
-from falkirk.checkpoint.worker.aborts import Aborts
-from falkirk.checkpoint.worker.core import WorkerCore
-from falkirk.checkpoint.worker.instructions import (
-    Admit,
-    Commit,
-    Drop,
-    Leave,
-    Name,
-    Recover,
-    Release,
-    Rewind,
-    Start,
-)
+from falkirk.checkpoint.tasks import Owned
 from falkirk.errors import IdentityError
-from falkirk.state.store import Progress
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.cluster.group import Event, Member
-from falkirk.testing.simulator.cluster.log import SimLog
-from falkirk.testing.simulator.disk import Disk, SimStore, Snapshot
+from falkirk.testing.simulator.domain import Domain
 from falkirk.testing.simulator.points import Point, reach
-from falkirk.testing.simulator.toy import Toy, ToyReplayer
+from falkirk.testing.simulator.toy import Toy
 
 IDLE = "has nothing to do"
-THREADS: dict[type, str] = {Name: "naming", Admit: "admission", Commit: "committer", Release: "release"}
-FLUSH_EVERY, VERSION_EVERY = 2, 3
-"""Commits between two flushes, and between two versions."""
-
-
-class Thread(Protocol):
-    """A coroutine that another part of the process has started."""
-
-    @property
-    def done(self) -> bool: ...
-    @property
-    def result(self) -> Any: ...
 
 
 @dataclass(slots=True)
 class Worker:
-    """One life of one worker: it does what its core says."""
+    """One life of one worker."""
 
     toy: Toy
     broker: SimBroker
-    log: SimLog
     member: Member
-    disk: Disk
-    clock: Clock
-    fresh: Callable[[], Nonce]
-    choose: Callable[[int], int]
-    spawn: Callable[[str, Coroutine[Any, Any, Any]], Thread]
-    core: WorkerCore = field(init=False)
-    corrects: bool = False
-    """Whether it was started with `--on-divergence correct`."""
+    domains: Sequence[Domain]
+    """Task t is of the domain t modulo their number."""
     leaving: bool = False
     kept_waiting: int = 0
     """The most turns that the group has waited for tasks to leave."""
-    _running: dict[int, Owned] = field(default_factory=dict)
-    _transaction: Thread | None = None
-    _recoveries: list[tuple[Owned, Thread]] = field(default_factory=list)
-    _upkeep: dict[int, Thread] = field(default_factory=dict)
-    _applied: int = 0
-
-    def __post_init__(self) -> None:
-        # A second is ten turns.
-        self.core = WorkerCore(aborts=Aborts(lambda: self.broker.now / 10))
 
     async def main(self) -> None:
         """The whole life."""
-        await self.log.renew()
+        for domain in self.domains:
+            await domain.log.renew()
         while not self.leaving:
             if event := self.member.poll():
                 await self.answer(event)
-            elif not (self.heard() | self.staged() | await self.acted()):
+            elif not any([await domain.turn() for domain in self.domains]):
                 await reach(Point(IDLE, waits=True))
-        await self.let_go(list(self.core.assigned), clean=True)
+        await self.let_go([t for domain in self.domains for t in domain.core.assigned], clean=True)
         self.broker.group.expire(self.member.instance)
 
     @property
     def busy(self) -> bool:
         """Something is under way, or is due."""
-        return not self.core.quiet
+        return not all(domain.core.quiet for domain in self.domains)
 
-    # what the group says
+    def owned(self, task: int) -> Owned | None:
+        """This worker's ownership of a task."""
+        return self._domain(task).core.owned.get(task)
 
     async def answer(self, event: Event) -> None:
         """Handle an event of the group."""
         await reach(Point(f"is told: {event.kind} {list(event.partitions)}"))
         if event.kind == "fenced":
-            raise IdentityError(f"another process runs as {self.log.owner}")
+            raise IdentityError(f"another process runs as {self.member.instance}")
         if event.kind == "assigned":
-            self.core.assign(self.toy.task(t) for t in event.partitions)
+            for t in event.partitions:
+                self._domain(t).core.assign([self.toy.task(t)])
         else:
             await self.let_go(event.partitions, clean=event.kind == "revoked")
         self.member.answered(event)
 
     async def let_go(self, tasks: Iterable[int], *, clean: bool) -> None:
         """Give tasks up, and keep the group waiting until they have left."""
-        since = self.broker.now
-        self.core.revoke(tasks, clean=clean)
-        while self.core.departing:
-            if not (self.heard() | await self.acted()):
+        since, tasks = self.broker.now, list(tasks)
+        for domain in self.domains:
+            domain.core.revoke([t for t in tasks if self._domain(t) is domain], clean=clean)
+        while departing := [domain for domain in self.domains if domain.core.departing]:
+            if not any([await domain.depart() for domain in departing]):
                 await reach(Point("waits for its committer", waits=True))
         self.kept_waiting = max(self.kept_waiting, self.broker.now - since)
 
-    # what the core says
-
-    def heard(self) -> bool:
-        """Tell the core what has ended. Returns whether anything has."""
-        ended = [recovery for recovery in self._recoveries if recovery[1].done]
-        for recovery in ended:
-            self._recoveries.remove(recovery)
-            self.core.recovered(recovery[0])
-        if self._transaction is None or not self._transaction.done:
-            return bool(ended)
-        commit, fates = self.core.transaction, self._transaction.result
-        self._transaction = None
-        self.core.ended(fates)
-        if isinstance(commit, Commit):
-            self.maintain()
-        return True
-
-    async def acted(self) -> bool:
-        """Do what the core says. Returns whether there was anything."""
-        todo = self.core.todo()
-        for instruction in todo:
-            match instruction:
-                case Recover(tasks):
-                    for owned in tasks:
-                        work = self.recover(owned)
-                        self._recoveries.append((owned, self.spawn(f"recovery of {owned.task.id.partition}", work)))
-                case Leave(tasks):
-                    for owned in tasks:
-                        await self.leave(owned)
-                case Start(owned):
-                    self._running[owned.task.id.partition] = owned
-                case Drop(owned):
-                    await self.stop(owned)
-                    takeover.abandon(owned)
-                case Rewind():
-                    pass  # each step reads from where the one before it ended
-                case Name() | Admit() | Commit() | Release():
-                    if isinstance(instruction, Name):
-                        for owned in instruction.tasks:
-                            self.disk.prefetch(owned.task.id)
-                    name = THREADS[type(instruction)]
-                    self._transaction = self.spawn(name, transactions.run(instruction, self.log, self.fresh))
-        return bool(todo)
-
-    async def recover(self, owned: Owned) -> None:
-        """A task's own thread, from its name on until it can run."""
-        if owned.phase is Phase.FENCING:
-            await takeover.fence(self.log, [owned])
-            replayer = ToyReplayer(self.toy, self.broker, self.corrects)
-            await takeover.recover(self.log, self.disk, replayer, self.clock, owned)
-        self.disk.discard(owned.task.id)
-
-    async def stop(self, owned: Owned) -> None:
-        """Step the task no more, and wait for its upkeep."""
-        t = owned.task.id.partition
-        if self._running.get(t) is owned:
-            del self._running[t]
-            if (upkeep := self._upkeep.pop(t, None)) is not None:
-                while not upkeep.done:
-                    await reach(Point("waits for the upkeep", waits=True))
-
-    async def leave(self, owned: Owned) -> None:
-        """Make the task's last version. Nobody waits for its copy: a process that ends abandons it."""
-        await self.stop(owned)
-        version = await self.made(owned)
-        self.spawn(f"last copy of {owned.task.id.partition}", self.copy(owned.task.id, version))
-
-    # steps
-
-    def staged(self) -> bool:
-        """Run a step of a task that has input, if the pipeline has room. Returns whether it did."""
-        for t, owned in self._running.items():
-            if owned.task.id not in self.core.pipeline.staged and self.step(t, owned):
-                return True
-        return False
-
-    def step(self, t: int, owned: Owned) -> bool:
-        """Run one step of a task, if there is something to do."""
-        last = self.core.pipeline.last(owned)
-        if owned.correction is not None and self.core.pipeline.newest(owned) is None:
-            self.core.pipeline.stage(close_correction(owned, self.log.owner, self.clock.now()))
-            return True
-        at = self.division_end(t, {} if last is None else ends(last))
-        if last is None:
-            at |= {r.partition: r.end for r in owned.begins if r.partition in at}
-        if last is not None and at == ends(last):
-            return False
-        clock = next_clock(last, self.clock.now())
-        overlay = Overlay(self.core.pipeline.top(owned))
-        ranges = [] if last is None else [(p.partition, int(o), int(at[p])) for p, o in sorted(ends(last).items())]
-        outputs, rows = self.toy.run(self.broker, ranges, clock, overlay)
-        self.core.pipeline.stage(
-            close_step(owned, self.log.owner, last, at, Millis(clock), outputs, overlay, rows=rows)
-        )
-        return True
-
-    def division_end(self, t: int, at: dict[InputPartition, Offset]) -> dict[InputPartition, Offset]:
-        """Where the next step stops: one or more records later in each partition, chosen again at each attempt."""
-        limits = self.toy.ends(self.broker, t)
-        if not at:
-            return dict.fromkeys(limits, Offset(0))
-        return {p: Offset(min(limits[p], o + 1 + self.choose(3))) for p, o in at.items()}
-
-    def maintain(self) -> None:
-        """Sometimes make the stores durable, and less often a version."""
-        self._applied += 1
-        for t, owned in self._running.items():
-            if not owned.lost and owned.correction is None and (t not in self._upkeep or self._upkeep[t].done):
-                if self._applied % VERSION_EVERY == 0:
-                    self._upkeep[t] = self.spawn(f"upkeep of {t}", self.version(owned))
-                elif self._applied % FLUSH_EVERY == 0:
-                    owned.opened().flush()
-
-    async def version(self, owned: Owned) -> None:
-        """Make a version, copy it, and delete step records that nobody needs any more: those below the older of the last two
-        copies, so none while the copies are away."""
-        version = await self.made(owned)
-        floor = await self.copy(owned.task.id, version)
-        if floor is not None:
-            await reach(Point(f"trims its step records below that of step {floor.step}"))
-            self.broker[owned.task.steps].delete(floor.step_offset - 1)
-
-    async def made(self, owned: Owned) -> Snapshot:
-        """A version on this host's disk."""
-        store = owned.opened()
-        assert isinstance(store, SimStore)
-        await reach(Point("makes a version"))
-        return store.snapshot(store.commit())
-
-    async def copy(self, task: TaskId, version: Snapshot) -> Progress | None:
-        """Copy a version, if the copies can be reached. Returns the progress of the older of the last two."""
-        await reach(Point(f"copies the version of step {version[1].step}"))
-        return None if self.disk.copies.away else self.disk.copies.upload(task, version)
+    def _domain(self, task: int) -> Domain:
+        return self.domains[task % len(self.domains)]

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from falkirk.checkpoint.ids import Nonce, OwnerId, TaskId
+from falkirk.checkpoint.ids import Nonce, OwnerId, TaskId, domain_owner
 from falkirk.errors import ClusterError, IdentityError
 from falkirk.state.store import Progress
 from falkirk.testing.simulator.cluster.broker import Pending, SimBroker
 from falkirk.testing.simulator.cluster.group import Group, Member
 from falkirk.testing.simulator.cluster.log import SimLog
 from falkirk.testing.simulator.disk import Copies, Disk
+from falkirk.testing.simulator.domain import Domain
 from falkirk.testing.simulator.host import Action, Host, Process, SimClock, Thread, apply_fault
 from falkirk.testing.simulator.plan import FOREVER, Change, Chooser, Damage, Fault, Outage, Plan, Takes, Turn
 from falkirk.testing.simulator.toy import Toy
@@ -83,29 +84,22 @@ class World:
     def start(self, host: Host) -> None:
         """Begin a life."""
         member = Member(self.broker.group, host.name, self.broker.group.join(host.name))
-        log = SimLog(
-            self.broker, OwnerId(host.name), member, on_fence=lambda whom: self.fences.append((host.name, whom))
-        )
-        threads: list[Thread] = []
+        toy, threads = self.toy.running(self.code), list[Thread]()
 
         def spawn(name: str, work: Coroutine[Any, Any, Any]) -> Thread:
             threads.append(Thread(name, work))
             return threads[-1]
 
-        worker = Worker(
-            self.toy.running(self.code),
-            self.broker,
-            log,
-            member,
-            host.disk,
-            host.clock,
-            self.nonce,
-            self.chooser.choose,
-            spawn,
-        )
-        worker.corrects = self.corrects
+        def domain(n: int) -> Domain:
+            owner = OwnerId(host.name) if n == 0 else domain_owner(host.name, str(n))
+            log = SimLog(self.broker, owner, member, on_fence=lambda whom: self.fences.append((host.name, whom)))
+            begin = spawn if n == 0 else lambda name, work: spawn(f"{name} of domain {n}", work)
+            clock, choose = host.clock, self.chooser.choose
+            return Domain(toy, self.broker, log, host.disk, clock, self.nonce, choose, begin, self.corrects)
+
+        worker = Worker(toy, self.broker, member, [domain(n) for n in range(toy.domains)])
         spawn("main", worker.main())
-        host.process = Process(worker, log, member, threads)
+        host.process = Process(worker, [domain.log for domain in worker.domains], member, threads)
         member.heartbeat()
 
     def wrote(self, task: TaskId, progress: Progress) -> None:
@@ -163,8 +157,10 @@ class World:
         elif not silent:
             moving = [t for t in process.threads if not t.done and t.until <= self.turn]
             found += [self._turn_of(host, process, t) for t in moving]
-            if queued := process.log.queued():
-                found.append(Action(f"{name} sends to {queued}", lambda: self._deliver(host), background=True))
+            for log in process.logs:
+                if queued := log.queued():
+                    sends = partial(self._deliver, host, log)
+                    found.append(Action(f"{name} sends to {queued}", sends, background=True))
             if process.member.stale():
                 found.append(Action(f"{name} heartbeats", lambda: self._heartbeat(host), background=True))
         return found
@@ -190,10 +186,9 @@ class World:
         self._note(f"{host.name}: is started again")
         self.start(host)
 
-    def _deliver(self, host: Host) -> None:
-        assert host.process is not None
-        self._note(f"{host.name}: its records for {host.process.log.queued()} reach the broker")
-        host.process.log.deliver()
+    def _deliver(self, host: Host, log: SimLog) -> None:
+        self._note(f"{host.name}: its records for {log.queued()} reach the broker")
+        log.deliver()
 
     def _heartbeat(self, host: Host) -> None:
         assert host.process is not None
@@ -286,8 +281,9 @@ class World:
                 if host.back_at < FOREVER:
                     return False
             elif host.paused_until <= self.turn:
-                log, member = host.process.log, host.process.member
+                logs, member = host.process.logs, host.process.member
                 waits = all(t.done or t.at.what == IDLE for t in host.process.threads)
-                if not waits or host.process.worker.busy or member.stale() or member.events or log.queued():
+                queued = any(log.queued() for log in logs)
+                if not waits or host.process.worker.busy or member.stale() or member.events or queued:
                     return False
         return not self.broker.under_way + self.broker.pending()

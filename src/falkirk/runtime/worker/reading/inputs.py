@@ -8,7 +8,9 @@ taken over ──▶ held: the worker's tables are read as far as the task has s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,8 +34,8 @@ class Arrival(NamedTuple):
 
     tasks: list[RunningTask]
     """Those that were given messages."""
-    drained: bool
-    """Whether there was no more."""
+    behind: set[str]
+    """The stages for which there may be more."""
 
 
 class Inputs:
@@ -45,6 +47,7 @@ class Inputs:
         self._readers = [SourceReaders(cluster, ends=n in loading) for n in range(1 + max(self._lanes.values()))]
         self._tasks: list[dict[TopicPartition, RunningTask]] = [{} for _ in self._readers]
         """For each reader: the tasks that it reads for, by the partitions of their inputs."""
+        self._turn = 0
         self._opening: dict[RunningTask, None] = {}
         """The tasks that do not read all their inputs yet."""
         self._paused: dict[RunningTask, None] = {}
@@ -74,26 +77,37 @@ class Inputs:
         self.remove(task)
         self.add(task)
 
-    def poll(self, timeout: float) -> Arrival:
-        """Hand the tasks what has arrived, waiting up to `timeout` seconds for it."""
+    def poll(self, timeout: float, full: Collection[str] = ()) -> Arrival:
+        """Hand the tasks what has arrived, waiting up to `timeout` seconds for it. `full`: stages for which no more is to be
+        read; those that share a consumer with one of them wait too."""
         given: dict[RunningTask, None] = {}
-        drained = True
         for lagging in [t for t in self._paused if not t.full]:
             self._resume(lagging)
-        for reader, tasks in zip(self._readers, self._tasks, strict=True):
-            runs, count = reader.poll(timeout / len(self._readers))
+        behind = {self._lanes[stage] for stage in full}
+        if len(behind) == len(self._readers):
+            time.sleep(timeout)
+        for lane in self._polled_first(behind):
+            # Once something has come, none is waited for: an idle consumer does not delay the others.
+            runs, count = self._readers[lane].poll(0 if given else timeout / len(self._readers))
             for place, messages in runs:
-                if (task := tasks.get(place)) is not None:
+                if (task := self._tasks[lane].get(place)) is not None:
                     task.offer(place, messages)
                     given[task] = None
-            drained &= count < DRAINED
-        for full in [t for t in given if t.full and t not in self._paused]:
-            self._paused[full] = None
-            self._reader_of(full).pause(i.place for i in full.bound.inputs)
+            if count >= DRAINED:
+                behind.add(lane)
+        for task in [t for t in given if t.full and t not in self._paused]:
+            self._paused[task] = None
+            self._reader_of(task).pause(i.place for i in task.bound.inputs)
         self.tables.tick()
         for opening in list(self._opening):
             self._open(opening)
-        return Arrival(list(given), drained)
+        return Arrival(list(given), {stage for stage, lane in self._lanes.items() if lane in behind})
+
+    def _polled_first(self, full: Collection[int]) -> list[int]:
+        """The consumers to be polled, each first in its turn: those that come later may not be waited for."""
+        self._turn = (self._turn + 1) % len(self._readers)
+        lanes = [*range(self._turn, len(self._readers)), *range(self._turn)]
+        return [lane for lane in lanes if lane not in full]
 
     def _resume(self, task: RunningTask) -> None:
         del self._paused[task]
@@ -132,14 +146,17 @@ class Inputs:
 def lanes_of(stages: Sequence[Stage]) -> dict[str, int]:
     """Which of the worker's consumers reads a stage's inputs, by the stage's id.
 
-    A consumer cannot be assigned a partition twice, and two stages that read one topic are at different offsets of it: so
-    each stage has the first consumer whose other stages read none of its topics.
+    A consumer cannot be assigned a partition twice, and two stages that read one topic are at different offsets of it. And
+    one that is full keeps those of its consumer waiting: so a consumer has stages of one pace. Each stage has the first that
+    fits.
     """
-    taken: list[set[str]] = []
+    taken: list[tuple[timedelta, set[str]]] = []
     lanes = {}
     for stage in stages:
-        topics = {i.topic for i in stage.inputs}
-        lane = next((n for n, others in enumerate(taken) if not topics & others), len(taken))
-        taken[lane:] = [topics.union(*taken[lane : lane + 1]), *taken[lane + 1 :]]
+        pace, topics = stage.regime.step, {i.topic for i in stage.inputs}
+        fits = (n for n, (other, read) in enumerate(taken) if other == pace and not topics & read)
+        if (lane := next(fits, len(taken))) == len(taken):
+            taken.append((pace, set()))
+        taken[lane][1].update(topics)
         lanes[stage.id] = lane
     return lanes

@@ -5,11 +5,11 @@ from __future__ import annotations
 from falkirk.checkpoint.ids import TaskId
 from falkirk.state.store import Progress
 from falkirk.testing.simulator.disk import Copies, Snapshot
+from falkirk.testing.simulator.domain import Domain
 from falkirk.testing.simulator.plan import Crash, Damage, Outage, Pause, Plan
 from falkirk.testing.simulator.weakened.weakening import ONE_LAZY, Patch, Schedule, Weakening
-from falkirk.testing.simulator.worker import Worker
 
-_copy, _upload = Worker.copy, Copies.upload
+_copy, _upload = Domain.copy, Copies.upload
 COMMIT = "committer: sends EndTxn(commit)"
 
 
@@ -17,7 +17,7 @@ async def at_once(*_: object) -> None:
     """Nobody waits for a checkpoint store that is away: its contents count as missing."""
 
 
-async def copied_or_not(self: Worker, task: TaskId, version: Snapshot) -> Progress:
+async def copied_or_not(self: Domain, task: TaskId, version: Snapshot) -> Progress:
     """A version counts as copied even while the checkpoint store is away."""
     floor = await _copy(self, task, version)
     return version[1] if floor is None else floor
@@ -46,7 +46,7 @@ COPIES: dict[str, Weakening] = {
     ),
     "trim-uncopied": Weakening(
         "step records are trimmed below a version that was made and could not be copied",
-        (Patch(Worker, "copy", copied_or_not),),
+        (Patch(Domain, "copy", copied_or_not),),
         Schedule(
             ONE_LAZY,
             Plan(

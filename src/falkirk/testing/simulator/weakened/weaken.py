@@ -19,7 +19,7 @@ from unittest.mock import patch
 from falkirk.checkpoint import names, pipeline, reading, takeover, transaction
 from falkirk.checkpoint.regimes import Eager, Lazy, eager, lazy
 from falkirk.checkpoint.worker import core
-from falkirk.testing.simulator import worker as worker_module
+from falkirk.testing.simulator import domain as domain_module
 from falkirk.testing.simulator.cluster.log import SimLog
 from falkirk.testing.simulator.explore import Failure, attempt, crashes, naps, others, pauses, sample, smallest
 from falkirk.testing.simulator.plan import (
@@ -41,6 +41,7 @@ from falkirk.testing.simulator.points import Order
 from falkirk.testing.simulator.toy import Toy
 from falkirk.testing.simulator.weakened import weak, weak_transactions
 from falkirk.testing.simulator.weakened.weak_copies import COPIES
+from falkirk.testing.simulator.weakened.weak_domains import DOMAINS
 from falkirk.testing.simulator.weakened.weak_recoveries import RECOVERIES
 from falkirk.testing.simulator.weakened.weakening import (
     COMMIT,
@@ -258,7 +259,7 @@ WEAKENINGS: dict[str, Weakening] = (
         ),
         "own-clock": Weakening(
             "a step's clock is its host's, whatever the last step's was",
-            (Patch(worker_module, "next_clock", weak_transactions.now),),
+            (Patch(domain_module, "next_clock", weak_transactions.now),),
             Schedule(ONE, Plan((Jump(worker=0, on=COMMIT, at=1, millis=-1_000),))),
         ),
         "stale-version": Weakening(
@@ -298,7 +299,7 @@ WEAKENINGS: dict[str, Weakening] = (
         ),
         "nameless-correction": Weakening(
             "a correction does not say what it corrects",
-            (Patch(worker_module, "close_correction", weak_transactions.close_as_any_step),),
+            (Patch(domain_module, "close_correction", weak_transactions.close_as_any_step),),
             Schedule(
                 ONE_LAZY, Plan((CHANGED, Change(worker=0, on=COMMIT + ": done", at=6, new=False, corrects=False)))
             ),
@@ -323,6 +324,7 @@ WEAKENINGS: dict[str, Weakening] = (
         ),
     }
     | RECOVERIES
+    | DOMAINS
     | COPIES
 )
 
