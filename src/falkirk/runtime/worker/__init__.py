@@ -1,15 +1,16 @@
 """A worker: the loop that reads, runs steps, commits, and keeps state.
 
-worker.py          the loop
+worker.py          the loop: the group, reading
+domain.py          a commit domain: a stage's tasks, which step and commit together
 task.py            one task: what it has read, and the closing of its steps (task_ports.py: what it asks of its worker)
 calling.py         steps that wait for others' answers
 sizes.py           whether records fit into their topics (emissions.py: what a step emits, as records)
 inputs.py          the inputs of all tasks (pending.py: what was read and is not stepped yet)
 pacing.py          when a step closes, and how large it is
-performer.py       does what the worker's core says (`falkirk.checkpoint.worker`)
+performer.py       does what a domain's core says (`falkirk.checkpoint.worker`)
 committer.py       the thread that runs transactions, and those that recover tasks
 takeovers.py       tasks on their way to this worker
-running.py         tasks that it runs, until they leave
+running.py         tasks that a domain runs, until they leave
 replay.py          recorded steps, run again (published.py: what they have written)
 rereading.py       inputs read again for operators that are rebuilt
 stores.py          where tasks keep state (store_health.py: whether the checkpoint store answers)

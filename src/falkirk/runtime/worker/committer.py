@@ -1,4 +1,4 @@
-"""The one thread that runs transactions, and the threads in which tasks recover."""
+"""The one thread that runs a commit domain's transactions, and the threads in which its tasks recover."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SERVE_S = 1.0
 """How often an idle producer's events are served: its log lines wait in memory until then."""
 
 THREADS = 256
-"""The most tasks of a worker that are in recovery. Most of them wait for their turn or for the checkpoint store."""
+"""The most tasks of a domain that are in recovery. Most of them wait for their turn or for the checkpoint store."""
 
 
 class Committer:

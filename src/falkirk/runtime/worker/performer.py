@@ -1,4 +1,4 @@
-"""Does what a worker's core says, and tells it what has ended.
+"""Does what a commit domain's core says, and tells it what has ended.
 
 WorkerCore ──Name, Admit, Commit, Release──▶ the committer's thread
            ──Recover───────────────────────▶ a thread for each task

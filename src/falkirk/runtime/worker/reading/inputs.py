@@ -48,6 +48,7 @@ class Inputs:
         self._tasks: list[dict[TopicPartition, RunningTask]] = [{} for _ in self._readers]
         """For each reader: the tasks that it reads for, by the partitions of their inputs."""
         self._turn = 0
+        """Which of them is polled first."""
         self._opening: dict[RunningTask, None] = {}
         """The tasks that do not read all their inputs yet."""
         self._paused: dict[RunningTask, None] = {}
