@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.security.guarded import FLOW, PASSWORD, Guarded
 
+from falkirk.checkpoint.ids import domain_owner
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import ClusterError, FalkirkError
 from falkirk.runtime.host.identity import identity
@@ -68,7 +69,7 @@ def test_each_right_is_missed_where_it_is_needed_and_no_record_with_it(app: Guar
     app.allow()
     app.go_on(FLOW)
     own = f"falkirk.{app.name}."
-    owner = f"{app.name}.{identity(Path(app.settings.state_dir), app.name, 0).name}"
+    owner = domain_owner(identity(Path(app.settings.state_dir), app.name, 0).member(app.name), "stats")
     for operation, place in (
         ("READ", {"topic": f"{app.prefix}bids"}),
         ("WRITE", {"topic": f"{app.prefix}stats"}),
