@@ -310,6 +310,7 @@ def end(worker: Worker) -> None:
     worker._ear.close()
     for domain in worker.domains.values():
         domain.committer.close()
+    worker.parts.end()
     worker.maintenance.close()
     for task in worker.tasks.values():
         task.end()

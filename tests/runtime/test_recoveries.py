@@ -22,7 +22,7 @@ from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.observe.traces import SILENT
 from falkirk.runtime.worker import takeovers
 from falkirk.runtime.worker.committer import Committer
-from falkirk.runtime.worker.performer import Performer, depart
+from falkirk.runtime.worker.performer import Performer
 from falkirk.runtime.worker.stores import RECOVERIES
 from falkirk.runtime.worker.takeovers import TakeOvers
 from falkirk.runtime.worker.threads import ConcurrencyLimit
@@ -161,7 +161,9 @@ class Stand:
     def revoke(self, task: int) -> None:
         """As the group does: it waits for this."""
         self.core.revoke([task])
-        depart([self.performer])
+        while self.performer.departing:
+            self.performer.perform()
+            self.performer.wait()
 
     def hold(self, task: int) -> None:
         """Its changelog comes chunk by chunk, as it is let."""

@@ -28,6 +28,7 @@ from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.events import Line, Started, WorkerEvent
 from falkirk.runtime.messages.protocol import BUG, EpochReport
 from falkirk.runtime.messages.reports import ReportSender
+from falkirk.runtime.messages.requests import current_requests
 from falkirk.runtime.observe.board import Board
 from falkirk.runtime.observe.console import clock
 from falkirk.runtime.observe.watch import Watch
@@ -209,6 +210,7 @@ def _supervise(
                 time.sleep(0.05)
     if end is not None and following is not None and following.finished() and app.tasks:
         publish_rest(app, settings.cluster())
+        _check_parts(app, settings)
         records, took = counted(end.progress()[1], "input record"), clock(watch.board.seconds)
         if settings.beside:
             again = " ".join(f"--rebuild {id_}" for id_ in settings.rebuild)
@@ -216,6 +218,16 @@ def _supervise(
                 f"start its new version: falkirk run {target} {again}")  # fmt: skip
         else:
             say(f"{app.name}: everything is processed: {records}, in {took}")
+
+
+def _check_parts(app: App, settings: Settings) -> None:
+    """Raises the error of a part that has stopped by itself: then not everything is processed."""
+    parts = {*(stage.id for stage in app.plan.stages), *(batch.stage.id for batch in app.batches)}
+    stopped = current_requests(settings.cluster(), app.control).stopped()
+    for part in sorted(parts & stopped.keys()):
+        error = stopped[part].error
+        error.what = f"part {part} has stopped, and has not processed everything: {error.what}"
+        raise error
 
 
 def bound(target: str, settings: Settings) -> tuple[App, Topics]:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from falkirk.blame import did_you_mean
 from falkirk.cli.options import DURATION, cluster_options, cluster_settings
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import ConfigError, FalkirkError
@@ -61,18 +62,29 @@ def pause(app: str, timeout: timedelta, **options: Any) -> None:
 @click.command()
 @click.argument("app")
 @cluster_options
+@click.option("--part", help="A part that has stopped by itself: a stage or a batch part.")
 @_timeout("60s")
-def resume(app: str, timeout: timedelta, **options: Any) -> None:
-    """Resume APP after falkirk pause, from where it stopped.
+def resume(app: str, part: str | None, timeout: timedelta, **options: Any) -> None:
+    """Resume APP after falkirk pause, or a part of it that has stopped by itself, from where it stopped.
+
+    A part stops by itself if it fails and its flow has on_failure="part". falkirk status shows why. Solve that first: with
+    another version of the flow, for example, or with another topic or right on the cluster.
 
     \b
     falkirk resume auction-stats --brokers broker-1:9092
+    falkirk resume auction-stats --part prices --brokers broker-1:9092
 
-    The exit code is 0 if all workers run again (or there are none), 1 if some have not answered in time.
+    The exit code is 0 if all workers run again (or there are none), 1 if some have not answered in time. If the part stops
+    again meanwhile, its error is printed, and the exit code is that of the error.
     """
     asked, seconds = _app(app, options), timeout.total_seconds()
+    if part is not None:
+        _resume_part(asked, part, seconds)
+        return
     if asked.paused() is None:
         click.echo(f"{app}: is not paused")
+        for stopped in asked.stopped():
+            click.echo(f"{app}: part {stopped} has stopped; falkirk resume {app} --part {stopped} resumes it")
         return
     asked.take_back("pause")
     if not asked.workers():
@@ -85,6 +97,26 @@ def resume(app: str, timeout: timedelta, **options: Any) -> None:
             hint=f"they resume when the request reaches them; falkirk status {app} shows it",
         )
     click.echo(f"{app}: resumed, {counted(len(asked.workers()), 'worker')} running")
+
+
+def _resume_part(asked: AppRequest, part: str, seconds: float) -> None:
+    app = asked.app
+    if part not in asked.stopped():
+        if part not in (parts := asked.parts()):
+            raise ConfigError(f"app {app!r} has no part {part!r}", hint=did_you_mean(part, parts))
+        click.echo(f"{app}: part {part} has not stopped")
+        return
+    asked.resume(part)
+    if not asked.workers():
+        click.echo(f"{app}: part {part} is resumed; the app has no workers now")
+        return
+    if left := follow(lambda: asked.still_stopped(part), seconds, _say):
+        raise FalkirkError(
+            f"not all workers of app {app!r} are known to run part {part} again after {seconds:.0f} s",
+            where=left,
+            hint=f"they resume it when the request reaches them; falkirk status {app} shows it",
+        )
+    click.echo(f"{app}: part {part} is resumed")
 
 
 @click.command()

@@ -15,10 +15,11 @@ from rich.text import Text
 from falkirk.cli.legend import STATUS
 from falkirk.cli.options import cluster_options, cluster_settings
 from falkirk.connectors.kafka.admin.topics import Topics
-from falkirk.runtime.inspect.status import Status, TaskStatus, WatermarkStatus, read_status
+from falkirk.errors import FalkirkError
+from falkirk.runtime.inspect.status import PartStatus, Status, TaskStatus, WatermarkStatus, read_status
 from falkirk.runtime.observe.console import paused_words, table
 
-COLOURS = {"running": "green", "recovering": "yellow", "paused": "yellow", "stopped": "red"}
+COLOURS = {"running": "green", "degraded": "red", "recovering": "yellow", "paused": "yellow", "stopped": "red"}
 
 
 @click.command(epilog=STATUS)
@@ -34,7 +35,8 @@ def status(app: str, as_json: bool, **options: Any) -> None:
     \b
     --json prints one object. Unknown values are null.
       app, group, falkirk     names; the version of Falkirk that recorded the layout
-      state                   "running", "recovering", "paused" or "stopped" (no workers)
+      state                   "running", "degraded" (parts have stopped, the others run), "recovering", "paused" or
+                              "stopped" (no workers)
       paused                  by, at (milliseconds since 1970): who paused it, if it is paused
       layout                  the layout's number
       lag                     records that are not processed yet, in all
@@ -51,6 +53,8 @@ def status(app: str, as_json: bool, **options: Any) -> None:
       silent[]                other clusters that do not answer; lag does not count their records
       held[]                  source partitions with an open transaction: topic, partition, stable (the last stable
                               offset: records after it cannot be read yet), end, since_s, words
+      parts[]                 parts that have stopped by themselves: part, by, at (milliseconds since 1970), what, where,
+                              hint, exit_code (of the error)
       batches[]               stage, epoch, state ("none", "open", "complete", "abandoned"), opened_s_ago, records (to read),
                               rows (published), published and partitions (of the result), complete (the newest complete
                               epoch), driver, spark_ui (the address of Spark's UI, while it runs)
@@ -116,7 +120,19 @@ def shown(found: Status) -> RenderableType:
     nobody: RenderableType = Text("no workers", "dim")
     parts: list[RenderableType] = ["", stages, "", tasks, *held, "", workers if found.workers else nobody, *waits]
     batches: list[RenderableType] = ["", epochs, *pages]
-    return Group(title, *(parts if found.stages else []), *(batches if found.batches else []))
+    stopped = [text for part in found.parts for text in _stopped(found.app, part)]
+    return Group(title, *stopped, *(parts if found.stages else []), *(batches if found.batches else []))
+
+
+def _stopped(app: str, part: PartStatus) -> list[Text]:
+    """Why a part has stopped, and how to let it go on."""
+    at = datetime.fromtimestamp(part.at / 1000, UTC)
+    since = f"at {at:%Y-%m-%d %H:%M:%S} UTC by {part.by.removeprefix(f'{app}.')}"
+    error = FalkirkError(part.what, where=part.where, hint=part.hint)
+    return [
+        Text(f"part {part.part} was stopped {since}: {error}", "red"),
+        Text(f"  and then: falkirk resume {app} --part {part.part}", "dim"),
+    ]
 
 
 def _watermarks(tasks: Sequence[TaskStatus], now: float) -> list[str]:

@@ -87,6 +87,11 @@ class Driver:
         self._clock = WallClock()
         self._looked = 0.0
 
+    @property
+    def part(self) -> str:
+        """The name of the batch part."""
+        return self._batch.stage.id
+
     def drive(self, stopping: Callable[[], bool]) -> None:
         """Take the next action, again and again, until all is done or `stopping()`. Raises FalkirkError for what no retry can
         fix."""

@@ -19,6 +19,7 @@ from falkirk.errors import UnreachableError
 from falkirk.runtime.app.app import App
 from falkirk.runtime.epochs.driver import Driver, Tell
 from falkirk.runtime.epochs.election import Election
+from falkirk.runtime.epochs.parts import BatchParts
 from falkirk.runtime.epochs.spark import SparkCompute
 from falkirk.runtime.host.clock import timekeeper
 from falkirk.runtime.host.identity import word
@@ -59,6 +60,7 @@ def drive(
         time.sleep(TURN / 10)
     compute = SparkCompute(app, settings)
     election = Election(app, settings)
+    parts = BatchParts(app, settings, who, until_end=until_end)
     drivers = [
         Driver(
             app.name,
@@ -78,34 +80,45 @@ def drive(
         keeper.now()
 
     try:
-        while not stopping() and not all(driver.done for driver in drivers):
+        while not stopping() and not all(driver.done or parts.given_up(driver.part) for driver in drivers):
             election.poll()
             if election.elected and keeper.now() is not None:
-                _term(drivers, lambda: stopping() or not election.elected, meanwhile)
+                _term(drivers, parts, lambda: stopping() or not election.elected, meanwhile)
             time.sleep(TURN)
     finally:
         keeper.close()
+        parts.close()
         election.leave()
         compute.close()
 
 
-def _term(drivers: Sequence[Driver], over: Callable[[], bool], meanwhile: Callable[[], None]) -> None:
-    """Let each drive its batch part, in its own thread, until it is over. Raises the first error of any of them."""
+def _term(
+    drivers: Sequence[Driver], parts: BatchParts, over: Callable[[], bool], meanwhile: Callable[[], None]
+) -> None:
+    """Let each drive its batch part, in its own thread, until it is over or all are done. Raises the first error of any of
+    them, unless its part stops alone."""
     failed: list[BaseException] = []
+    threads: dict[Driver, threading.Thread] = {}
 
     def stopping() -> bool:
         return bool(failed) or over()
 
     def run(driver: Driver) -> None:
         try:
-            driver.drive(stopping)
+            with parts.guard(driver.part):
+                driver.drive(stopping)
         except BaseException as error:  # noqa: BLE001  # it is raised again in the main thread
             failed.append(error)
 
-    threads = [threading.Thread(target=run, args=(d,), name="falkirk-driver", daemon=True) for d in drivers]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
+    while not stopping() and not all(driver.done or parts.given_up(driver.part) for driver in drivers):
+        for driver in drivers:
+            runs = driver in threads and threads[driver].is_alive()
+            if not runs and not driver.done and parts.may_run(driver.part):
+                threads[driver] = threading.Thread(target=run, args=(driver,), name="falkirk-driver", daemon=True)
+                threads[driver].start()
+        meanwhile()
+        time.sleep(TURN)
+    while any(thread.is_alive() for thread in threads.values()):
         meanwhile()
         time.sleep(TURN)
     if failed:

@@ -27,10 +27,11 @@ from falkirk.runtime.layout.app_lookup import layout_of
 from falkirk.runtime.layout.layout import LayoutRecord, StageRecord
 from falkirk.runtime.layout.progress import last_records, last_step
 from falkirk.runtime.messages.epochs import EpochStatus, batch_part
+from falkirk.runtime.messages.parts import StoppedPart
 from falkirk.runtime.messages.protocol import Report, Request, SentEpochReport, SentReport, TaskReport
 from falkirk.runtime.messages.reports import read_reports
 from falkirk.runtime.messages.requests import current_requests
-from falkirk.stream.definition.names import control_topic, drivers, epochs_topic, steps_topic
+from falkirk.stream.definition.names import control_topic, drivers, steps_topic
 
 FRESH_MS = 20_000
 """A worker that reported within this time, but is not a member of the group, is still shown: it may be joining. Older reports
@@ -139,12 +140,28 @@ class HeldStatus(msgspec.Struct, frozen=True):
     """The same for people, and what to do."""
 
 
+class PartStatus(msgspec.Struct, frozen=True):
+    """A part that has stopped by itself (`on_failure="part"`)."""
+
+    part: str
+    by: str
+    """The worker or driver that has stopped it."""
+    at: int
+    """Milliseconds since 1970, UTC."""
+    what: str
+    """The error."""
+    where: str
+    hint: str
+    exit_code: int
+
+
 class Status(msgspec.Struct, frozen=True):
     """An app."""
 
     app: str
     state: str
-    """running: every task runs · paused: all workers are paused · recovering: some tasks are missing · stopped: no worker."""
+    """running: every task runs · degraded: every task runs, except those of parts that have stopped by themselves ·
+    paused: all workers are paused · recovering: some tasks are missing · stopped: no worker."""
     group: str
     layout: int
     falkirk: str
@@ -160,6 +177,8 @@ class Status(msgspec.Struct, frozen=True):
     """The clusters that do not answer, of those that the app reads from beside its own: nothing counts as left there."""
     held: list[HeldStatus] = []
     """Partitions of sources in which a transaction has been open for some time."""
+    parts: list[PartStatus] = []
+    """The parts that have stopped by themselves, while the others go on."""
 
 
 def read_status(name: str, settings: Settings, topics: Topics) -> Status:
@@ -181,10 +200,11 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
         for task, records, inputs in zip(names, histories, read, strict=True)
     ]
     stages = [_stage(s, [t for t in tasks if t.task.rpartition("/")[0] == s.id], reported) for s in layout.stages]
-    running = all(s.running == s.tasks for s in stages)
-    paused = current_requests(settings.cluster(), control_topic(settings.prefix, name)).pause
+    asked = current_requests(settings.cluster(), control_topic(settings.prefix, name))
+    paused, parts = asked.pause, _parts(layout, asked.stopped())
+    running = all(s.running == s.tasks for s in stages if s.stage not in {p.part for p in parts})
     quiet = paused is not None and all(o in announced and announced[o].report.paused for o in members)
-    up = ("paused" if quiet else "running") if running else "recovering"
+    up = ("paused" if quiet else "degraded" if parts else "running") if running else "recovering"
     return Status(
         name,
         "stopped" if not members and not (driving and not layout.stages) else up,
@@ -199,7 +219,18 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
         paused,
         silent,
         _held(layout, read, settings, silent, now),
+        parts,
     )
+
+
+def _parts(layout: LayoutRecord, stopped: Mapping[str, StoppedPart]) -> list[PartStatus]:
+    """Those that the present flow has."""
+    names = {*(stage.id for stage in layout.stages), *layout.batches}
+    return [
+        PartStatus(part, s.by, s.at, s.what, s.where, s.hint, s.exit_code)
+        for part, s in sorted(stopped.items())
+        if part in names
+    ]
 
 
 def _batches(
@@ -210,10 +241,8 @@ def _batches(
     heard: Mapping[str, SentEpochReport],
     now: int,
 ) -> list[EpochStatus]:
-    prefix = epochs_topic(settings.prefix, name, "")
-    stages = sorted(t.removeprefix(prefix) for t, record in layout.topics.items() if record.role == "epochs")
     found = []
-    for stage in stages:
+    for stage in layout.batches:
         with batch_part(name, stage, settings, topics) as part:
             status = part.look()
         said = heard.get(stage)

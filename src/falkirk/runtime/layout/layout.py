@@ -119,6 +119,12 @@ class LayoutRecord(msgspec.Struct, frozen=True):
         return {stage.id: range(*between) for stage, between in zip(self.stages, pairwise(ends), strict=True)}
 
     @property
+    def batches(self) -> list[str]:
+        """The batch parts. Each has a topic of its epochs."""
+        begin = f".{self.app}.epochs."
+        return sorted(name.partition(begin)[2] for name, topic in self.topics.items() if topic.role == "epochs")
+
+    @property
     def incarnation(self) -> str:
         """Distinguishes the app from an earlier one of its name; "" if it has no streams."""
         return next((incarnation_of(topic.id) for topic in self.topics.values() if topic.role == "steps"), "")

@@ -43,6 +43,10 @@ REBUILDING = "rebuilding"
 """The phase of a running task that reads its earlier inputs again, for operators that are rebuilt."""
 
 
+STOPPED = "stopped"
+"""The phase of a task whose part has stopped by itself: its worker keeps it, and does not run it."""
+
+
 WAITING = "waiting"
 """The phase of a task whose take-over must wait for something: the report says for what."""
 
@@ -127,21 +131,23 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
     """By how much the host's clock is ahead of the broker's, at least; None if unknown."""
     waits: str = ""
     """What its transactions wait for; "" if nothing is unusual."""
+    stopped: tuple[str, ...] = ()
+    """The parts that it does not run, because they have stopped by themselves."""
 
 
 def at_work(report: Report) -> bool:
     """Whether the group has given the worker tasks, or none, and all of them run.
 
-    >>> rolling, running = (TaskReport("stats/0", phase) for phase in ("rolling", "running"))
-    >>> [at_work(Report(0, "app.a", 1, [task], member=True)) for task in (rolling, running)]
-    [False, True]
+    >>> tasks = [TaskReport("stats/0", phase) for phase in ("rolling", "running", "stopped")]
+    >>> [at_work(Report(0, "app.a", 1, [task], member=True)) for task in tasks]
+    [False, True, True]
     """
-    return report.member and all(task.phase in ("running", REBUILDING) for task in report.tasks)
+    return report.member and all(task.phase in ("running", REBUILDING, STOPPED) for task in report.tasks)
 
 
 def answers(report: Report) -> object:
     """The part that a person who has asked the app for something waits for: when it changes, it is reported at once."""
-    return report.paused, [(t.task, t.answers) for t in report.tasks]
+    return report.paused, report.stopped, [(t.task, t.answers) for t in report.tasks]
 
 
 def merged(reports: Sequence[Report]) -> Report:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from secrets import token_hex
 
-from falkirk.checkpoint.ids import TopicPartition
+from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.runtime.host.clock import WallClock
@@ -19,6 +19,7 @@ from falkirk.runtime.host.identity import person
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.app_lookup import known_app
 from falkirk.runtime.layout.layout import LayoutRecord, check_not_ending
+from falkirk.runtime.messages.parts import StoppedPart, resume_part
 from falkirk.runtime.messages.protocol import Report, Request
 from falkirk.runtime.messages.reports import read_reports
 from falkirk.runtime.messages.requests import What, ask, current_requests
@@ -78,6 +79,26 @@ class AppRequest:
         """The workers that this request has not paused yet; without a request, those that are still paused."""
         reports, members = self._reports()
         left = [w for w in members if w not in reports or reports[w].paused != paused]
+        return waiting_for(left, members, "workers")
+
+    def parts(self) -> list[str]:
+        """All stages and batch parts."""
+        return [*(stage.id for stage in self.layout.stages), *self.layout.batches]
+
+    def stopped(self) -> dict[str, StoppedPart]:
+        """The parts that have stopped by themselves."""
+        return current_requests(self._cluster, self._control).stopped()
+
+    def resume(self, part: str) -> Offset:
+        """Let a stopped part run again. Raises ClusterError."""
+        return resume_part(self._cluster, self._control, part)
+
+    def still_stopped(self, part: str) -> str:
+        """The workers that do not run the part yet. Raises the part's error if it has stopped again."""
+        if (again := self.stopped().get(part)) is not None:
+            raise again.error
+        reports, members = self._reports()
+        left = [w for w in members if w not in reports or part in reports[w].stopped]
         return waiting_for(left, members, "workers")
 
     def made(self, asked: Request) -> tuple[list[CheckpointedTask], str]:

@@ -4,6 +4,7 @@ asked/pause         open no steps, until it is withdrawn        stands: workers 
 asked/checkpoint    make a version of each task now             stands while the command waits for it
 asked/drain         leave when the sources' ends are reached    only for workers that run when it is asked
 
+The parts that have stopped are in the same partition (`parts`).
 A null withdraws a request. Each key's last record counts, and compaction keeps it.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
@@ -22,6 +23,7 @@ from falkirk.checkpoint.ports import LogRecord
 from falkirk.connectors.kafka.app_topics.control import LAYOUT, Tail, append
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.runtime.layout.layout import layout_number
+from falkirk.runtime.messages.parts import PART, PartRecord, StoppedPart, decode_part
 from falkirk.runtime.messages.protocol import Request
 
 LOOK = 1.0
@@ -45,7 +47,7 @@ class CurrentRequests:
 
     >>> asked = CurrentRequests().after(LogRecord(0, b"asked/pause", b'{"by":"ann@h1","at":7}'))
     >>> asked.pause.by, asked.after(LogRecord(1, b"asked/pause", None))
-    ('ann@h1', CurrentRequests(pause=None, checkpoint=None, drain=None, layout=0))
+    ('ann@h1', CurrentRequests(pause=None, checkpoint=None, drain=None, layout=0, parts={}))
     """
 
     pause: Request | None = None
@@ -53,6 +55,12 @@ class CurrentRequests:
     drain: Request | None = None
     layout: int = 0
     """The number of the newest recorded layout."""
+    parts: Mapping[str, PartRecord] = field(default_factory=dict)
+    """What was said last of each part that has ever stopped."""
+
+    def stopped(self) -> dict[str, StoppedPart]:
+        """The parts that have stopped by themselves, and why."""
+        return {stage: record.stopped for stage, record in self.parts.items() if record.stopped is not None}
 
     def after(self, record: LogRecord) -> CurrentRequests:
         """With another record of the control topic. Requests of other versions of Falkirk are ignored."""
@@ -61,6 +69,11 @@ class CurrentRequests:
                 with suppress(msgspec.DecodeError):
                     asked: dict[str, Any] = {what: None if record.value is None else _decode(record.value)}
                     return replace(self, **asked)
+        if record.key is not None and record.key.startswith(PART):
+            with suppress(msgspec.DecodeError):
+                stopped = None if record.value is None else decode_part(record.value)
+                stage = record.key.removeprefix(PART).decode()
+                return replace(self, parts={**self.parts, stage: PartRecord(record.offset, stopped)})
         if (number := layout_number(record.key)) is not None:
             return replace(self, layout=max(self.layout, number))
         return self

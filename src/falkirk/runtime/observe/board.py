@@ -15,13 +15,15 @@ from falkirk.checkpoint.tasks import Phase
 from falkirk.connectors.kafka.reading.lag import Remaining, lag
 from falkirk.runtime.app.app import App, BoundTask
 from falkirk.runtime.messages.events import Ended, Started
-from falkirk.runtime.messages.protocol import EpochReport, Report, Request, TaskReport, answers, merged
+from falkirk.runtime.messages.protocol import STOPPED, EpochReport, Report, Request, TaskReport, answers, merged
 from falkirk.wording import counted
 
 WINDOW = 10.0
 """Seconds over which rates are averaged: longer than the time between two lines of the log, so that each burst is in one."""
 
 RUNNING = Phase.RUNNING.value
+SETTLED = (RUNNING, STOPPED)
+"""Phases of tasks that wait for nothing but their input, or a person."""
 
 
 @dataclass(slots=True)
@@ -44,7 +46,7 @@ class WorkerState:
     def phase(self) -> str:
         if not self.reports:
             return "starting"
-        if any(t.phase != RUNNING for t in self.tasks):
+        if any(t.phase not in SETTLED for t in self.tasks):
             return "recovering"
         if self.reports[-1].paused is not None:
             return "paused"
@@ -154,7 +156,7 @@ class Board:
     def _roll(self, task: TaskReport) -> None:
         """Remember when, and from where, the present part of a recovery began."""
         known = self._rolling.get(task.task)
-        if task.phase == RUNNING:
+        if task.phase in SETTLED:
             self._rolling.pop(task.task, None)
         elif known is None or known[0] != task.phase:
             self._rolling[task.task] = (task.phase, self._clock(), task.done)
@@ -196,6 +198,10 @@ class Board:
     def paused(self) -> Request | None:
         """Who has paused the app, by the reports of its workers here."""
         return next((asked for w in self.workers.values() if w.reports and (asked := w.reports[-1].paused)), None)
+
+    def stopped(self) -> list[str]:
+        """The parts that have stopped by themselves, by the reports of the workers here."""
+        return sorted({part for w in self.workers.values() if w.reports for part in w.reports[-1].stopped})
 
     def left(self) -> list[Remaining]:
         """What is left to read for the tasks here."""
@@ -257,7 +263,7 @@ class Board:
         found = []
         for worker in self.workers.values():
             for t in worker.tasks:
-                if t.phase == RUNNING:
+                if t.phase in SETTLED:
                     continue
                 _, since, start = self._rolling[t.task]
                 gone, spent = t.done - start, self._clock() - since

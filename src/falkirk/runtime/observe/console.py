@@ -59,6 +59,7 @@ def line(board: Board, progress: tuple[int, int] | None = None) -> str:
         parts.append(counted(dead, "dead letter"))
     if skipped := sum(s.skipped for s in stages):
         parts.append(f"{skipped:,} skipped")
+    parts += [f"part {part} has stopped" for part in board.stopped()]
     parts += board.waits()
     waits_for = [] if progress is None else _waits_for(board, *progress)
     parts += waits_for or [e.shown for e in board.epochs.values() if e.state == "running"]
@@ -92,6 +93,7 @@ def _title(board: Board, brokers: str, seconds: float) -> Text:
         (board.app.name, "bold"), ("  on ", "dim"), brokers, ("  up ", "dim"), clock(seconds),
         ("  read ", "dim"), counted(board.read, "record"), ("  recoveries ", "dim"), str(board.recoveries), " ",
         *((f" {words} ", "yellow") for words in paused_words(board.paused())),
+        *((f" part {part} has stopped ", "red") for part in board.stopped()),
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from prometheus_client.registry import Collector
 from falkirk.connectors.kafka.reading.lag import lag
 from falkirk.runtime.messages.events import Ended, Line, Started, WorkerEvent
 from falkirk.runtime.messages.protocol import BOUNDS, EpochReport, Report, TaskReport, added
-from falkirk.runtime.observe.board import RUNNING, Board, WorkerState
+from falkirk.runtime.observe.board import RUNNING, SETTLED, Board, WorkerState
 from falkirk.stream.dataflow.task_counts import CallCounts, summed
 from falkirk.wording import counted
 
@@ -125,7 +125,7 @@ class Metrics(Collector):
     def _missing(self, worker: WorkerState) -> str:
         if not worker.reports or not worker.reports[-1].member:
             return f"worker {worker.slot} is starting"
-        if going := [f"{t.task} ({t.phase})" for t in worker.tasks if t.phase != RUNNING]:
+        if going := [f"{t.task} ({t.phase})" for t in worker.tasks if t.phase not in SETTLED]:
             return f"worker {worker.slot} takes over {', '.join(going)}"
         paused = worker.reports[-1].paused is not None
         if not paused and not self._commits[worker.slot] and any(self._lag(task) for task in worker.tasks):
@@ -153,6 +153,14 @@ class Metrics(Collector):
         for stage, count in Counter(b.stage.id for b in app.tasks).items():
             everywhere.add_metric([stage], count)
         yield everywhere
+        stopped = GaugeMetricFamily(
+            "falkirk_part_stopped",
+            "1: the part has stopped by itself (on_failure='part'); 0: it runs.",
+            labels=["part"],
+        )
+        for part in app.plan.stages:
+            stopped.add_metric([part.id], int(part.id in self._board.stopped()))
+        yield stopped
 
     def _of_tasks(self) -> Iterable[Metric]:
         read = CounterMetricFamily("falkirk_records_read", "Input records of committed steps.", labels=TASK)
@@ -170,7 +178,7 @@ class Metrics(Collector):
             for name, value in by_task.items():
                 total.add_metric(_task(name), value)
         running = GaugeMetricFamily(
-            "falkirk_task_running", "1: the task runs here; 0: it is being taken over.", labels=TASK
+            "falkirk_task_running", "1: the task runs here; 0: it is being taken over, or has stopped.", labels=TASK
         )
         behind = GaugeMetricFamily(
             "falkirk_lag_records",

@@ -3,7 +3,7 @@
     target(source partition) = its high watermark at the start
     target(edge partition)   = its high watermark once all tasks that write the edge are done
     done(task)               = no committed record is left between its last step's end and its targets,
-                               and nothing to migrate or rebuild
+                               and nothing to migrate or rebuild, or its part has stopped by itself
 
 Control records count in watermarks but are never read, so the last part is checked, not computed. An open transaction
 in a source is waited for, no matter whose it is: what it holds may be committed, and was there at the start.
@@ -19,12 +19,14 @@ from falkirk.checkpoint.reading import decoded
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.tasks import ends
 from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.app_topics.control import LAYOUT, Tail
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.kafka.reading.committed import CommittedReader
 from falkirk.connectors.kafka.reading.held import Waits
 from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.runtime.app.app import App, BoundTask
 from falkirk.runtime.layout.progress import is_moving
+from falkirk.runtime.messages.requests import CurrentRequests
 
 PERIOD = 0.2
 """Seconds between two reads of the steps topic."""
@@ -47,28 +49,46 @@ class UntilEnd:
         self._last: dict[TaskId, StepRecord] = {}
         self._moved: dict[TaskId, float] = {}
         self._looked = 0.0
+        self._requests, self._stopped = CurrentRequests(), frozenset[str]()
+        self._control = Tail(cluster, TopicPartition(app.control, LAYOUT)) if app.plan.on_failure == "part" else None
         self._waits, self._waiting = Waits(cluster), dict[TopicPartition, Offset]()
         places = [b.task.steps for b in app.tasks]
         self._positions = dict(self._reader.watermarks(places, end=False))
         sources = {i.place for b in app.tasks for i in b.inputs if i.input.kind == "source"}
-        self._targets |= topics.offsets(sources, "latest") if targets is None else targets
+        self._of_sources = topics.offsets(sources, "latest") if targets is None else dict(targets)
+        self._targets |= self._of_sources
         self._first = topics.offsets(sources, "earliest")
 
     def finished(self) -> bool:
         """Whether every task is done. Cheap to ask often."""
         now = time.monotonic()
         if now - self._looked < PERIOD:
-            return len(self._done) == len(self._app.tasks)
+            return all(map(self._over, self._app.tasks))
         self._looked = now
         self._follow(now)
+        self._note_stopped()
         self._waiting = {}
         for stage in self._app.plan.stages:  # upstream first: an edge's target needs its writers to be done
-            tasks = [b for b in self._app.tasks if b.stage is stage and b.task.id not in self._done]
+            tasks = [b for b in self._app.tasks if b.stage is stage and not self._over(b)]
             for bound in tasks:
                 if self._has_targets(bound) and self._is_done(bound, now):
                     self._done.add(bound.task.id)
         self._waits.note(self._waiting)
-        return len(self._done) == len(self._app.tasks)
+        return all(map(self._over, self._app.tasks))
+
+    def _over(self, bound: BoundTask) -> bool:
+        return bound.task.id in self._done or bound.stage.id in self._stopped
+
+    def _note_stopped(self) -> None:
+        """Which parts have stopped by themselves: nothing is waited for there. If one is resumed, what reads from it is not
+        done any more."""
+        if self._control is None:
+            return
+        for record in self._control.look():
+            self._requests = self._requests.after(record)
+        if (stopped := frozenset(self._requests.stopped())) != self._stopped:
+            self._stopped, self._targets = stopped, dict(self._of_sources)
+            self._done.clear()
 
     def progress(self) -> tuple[int, int]:
         """Input records processed, and in total: offsets of the sources. May be called from another thread."""
@@ -104,7 +124,7 @@ class UntilEnd:
         missing = [i for i in bound.inputs if i.place not in self._targets]
         for i in missing:
             writers = {s.id for s in self._app.plan.stages if any(o.topic == i.place.topic for o in s.outputs)}
-            if any(b.task.id not in self._done for b in self._app.tasks if b.stage.id in writers):
+            if not all(self._over(b) for b in self._app.tasks if b.stage.id in writers):
                 return False
         self._targets |= self._topics.offsets({i.place for i in missing}, "latest")
         return True
@@ -131,5 +151,7 @@ class UntilEnd:
 
     def close(self) -> None:
         """Close the connections."""
+        if self._control is not None:
+            self._control.close()
         self._reader.close()
         self._inputs.close()

@@ -2,6 +2,7 @@
 
 worker.py          the loop: the group, reading
 domain.py          a commit domain: a stage's tasks, which step and commit together
+parts.py           parts that stop by themselves, while the others go on
 task.py            one task: what it has read, and the closing of its steps (task_ports.py: what it asks of its worker)
 calling.py         steps that wait for others' answers
 sizes.py           whether records fit into their topics (emissions.py: what a step emits, as records)

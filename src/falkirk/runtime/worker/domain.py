@@ -16,7 +16,8 @@ from functools import partial
 
 from falkirk.checkpoint.ids import Millis, domain_owner
 from falkirk.checkpoint.ports import Why
-from falkirk.checkpoint.tasks import ClosedStep, next_step
+from falkirk.checkpoint.takeover import abandon
+from falkirk.checkpoint.tasks import ClosedStep, Phase, next_step
 from falkirk.checkpoint.transaction import Fate
 from falkirk.checkpoint.worker.core import WorkerCore
 from falkirk.checkpoint.worker.instructions import Commit
@@ -83,7 +84,7 @@ class CommitDomain:
             batch_bytes=min(app.limits.values()),
         )
         self.committer = Committer(self.log, shared.host, self.log.serve)
-        running = RunningTasks(
+        self._running = RunningTasks(
             app,
             self.log.owner,
             shared.topics,
@@ -96,7 +97,7 @@ class CommitDomain:
         )
         self._take_overs = TakeOvers(app, settings, self.committer, shared.stores, shared.traces)
         self.performer = Performer(
-            self.core, self.committer, self._take_overs, running, self._decided, shared.traces
+            self.core, self.committer, self._take_overs, self._running, self._decided, shared.traces
         )  # fmt: skip
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -184,6 +185,26 @@ class CommitDomain:
         for step in committed:
             stats.committed(step.record, step.late)
         self._shared.maintenance.committed(committed)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Let go of every task, as if this process had died: whoever takes them over decides what is under way."""
+        for owned in self.core.owned.values():
+            if owned.phase is not Phase.RUNNING:
+                owned.revoked = True  # its recovery ends where it can
+            self._running.drop(owned)
+
+    def over(self) -> bool:
+        """Whether nothing is under way any more, after `end`. Then its stores are closed, and it is of no more use."""
+        if not self.performer.over:
+            return False
+        for owned in self.core.mine():
+            self._shared.stores.discard(owned.task.id)
+            abandon(owned)
+        self.committer.close()
+        self.log.close()
+        return True
 
     # -- how it is -----------------------------------------------------------------------------------------------------
 

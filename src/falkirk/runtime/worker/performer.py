@@ -8,7 +8,7 @@ WorkerCore ──Name, Admit, Commit, Release──▶ the committer's thread
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeAlias
 
@@ -88,6 +88,16 @@ class Performer:
         """No transaction is under way."""
         return self._under_way is None
 
+    @property
+    def over(self) -> bool:
+        """Nothing is under way in another thread, whether the core knows it or not."""
+        return (self._under_way is None or self._under_way[1].done()) and not self._take_overs.any
+
+    def finish(self) -> None:
+        """Wait for the transaction under way, and tell nobody how it has ended."""
+        if self._under_way is not None:
+            self._under_way[1].exception()
+
     def _do(self, instruction: Instruction) -> None:
         match instruction:
             case Recover(tasks):
@@ -113,12 +123,3 @@ class Performer:
             self._traces.taking_over(job.tasks, self._under_way[1])
         elif isinstance(job, Commit):
             self._traces.committing(job.steps, self._under_way[1])
-
-
-def depart(performers: Iterable[Performer]) -> None:
-    """Until the group can be answered. Domains depart side by side: each has one transaction under way."""
-    while departing := [performer for performer in performers if performer.departing]:
-        for performer in departing:
-            performer.perform()
-        for performer in departing:
-            performer.wait()

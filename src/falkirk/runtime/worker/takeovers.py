@@ -84,6 +84,11 @@ class TakeOvers:
             logger.debug("recovered %s: %s", owned.task.id, owned.phase.value)
             yield owned
 
+    @property
+    def any(self) -> bool:
+        """Whether a recovery is under way."""
+        return any(not recovery.end.done() for recovery in self._recoveries)
+
     def circuit(self, owned: Owned) -> Circuit:
         """The circuit of a task that runs now. It has run the task's recorded steps again, if they did."""
         return self._circuits.pop(owned)

@@ -19,7 +19,7 @@ from falkirk.runtime.host.logs import about
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.compatibility import differ_in_topics
 from falkirk.runtime.layout.layout import read_layout
-from falkirk.runtime.messages.protocol import REBUILDING, WAITING, Report, TaskReport
+from falkirk.runtime.messages.protocol import REBUILDING, STOPPED, WAITING, Report, TaskReport
 from falkirk.runtime.messages.stats import Stats
 from falkirk.runtime.observe.traces import traces_of
 from falkirk.runtime.worker.task import RunningTask
@@ -107,6 +107,7 @@ class Reporter:
                 )
         tasks = [self._running(t, stats) for t in list(worker.tasks.values())]
         tasks += [self._taken_over(owned) for owned in worker.recovering()]
+        tasks += [TaskReport(str(task), STOPPED) for task in worker.parts.waiting()]
         self._say(
             Report(
                 self._slot,
@@ -123,6 +124,7 @@ class Reporter:
                 worker.paused(),
                 worker.ahead_ms(),
                 worker.waits(),
+                worker.stopped(),
             )
         )
 

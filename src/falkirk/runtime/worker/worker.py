@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from falkirk.checkpoint.ids import Offset, TaskId, TopicPartition
 from falkirk.checkpoint.tasks import Owned
@@ -24,6 +25,7 @@ from falkirk.runtime.host.clock import timekeeper
 from falkirk.runtime.host.identity import Identity
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.preflight import patterns_of
+from falkirk.runtime.messages.parts import stop_part
 from falkirk.runtime.messages.protocol import Request
 from falkirk.runtime.messages.requests import RequestListener
 from falkirk.runtime.messages.stats import Stats
@@ -31,7 +33,7 @@ from falkirk.runtime.observe.traces import SILENT, Traces
 from falkirk.runtime.worker.domain import CommitDomain, Shared
 from falkirk.runtime.worker.maintenance import Maintenance
 from falkirk.runtime.worker.pacing import IDLE_WAIT
-from falkirk.runtime.worker.performer import depart
+from falkirk.runtime.worker.parts import Parts
 from falkirk.runtime.worker.publisher import Publisher
 from falkirk.runtime.worker.reading.inputs import Inputs
 from falkirk.runtime.worker.stores import TaskStores, memory_of
@@ -91,7 +93,14 @@ class Worker:
             self._time,
             traces,
         )
-        self.domains = {stage.id: CommitDomain(self._shared, stage) for stage in app.plan.stages}
+        stages = {stage.id: stage for stage in app.plan.stages}
+        self.parts = Parts(
+            lambda id_: CommitDomain(self._shared, stages[id_]),
+            partial(stop_part, cluster, app.control),
+            self.name,
+            app.plan,
+        )
+        self.domains = self.parts.running
 
     @property
     def tasks(self) -> dict[int, RunningTask]:
@@ -135,6 +144,7 @@ class Worker:
                     domain.performer.wait()
             raise
         finally:
+            self.parts.end()
             for task in self.tasks.values():
                 task.end()
             wait_for_ends()  # a moment, until clients are closed
@@ -154,9 +164,9 @@ class Worker:
         self._membership.poll()
         self._orphans.tick()
         self._perform()
-        for domain in self.domains.values():
-            domain.stage_answered()
-        asked = self._ear.heard()
+        self._in_each(CommitDomain.stage_answered)
+        if (asked := self._ear.heard()) is not None:
+            self.parts.tick(asked.parts)
         wait = min((domain.poll_wait() for domain in self.domains.values()), default=IDLE_WAIT)
         if asked is not None and asked.pause is not None:
             # What was read waits; nothing more is read. The tasks stay ours, as the group is still polled.
@@ -189,8 +199,13 @@ class Worker:
     def _perform(self) -> None:
         """Do what the domains' cores say. No task is taken over while the clock is off."""
         sound = self._time.now() is not None
-        for domain in self.domains.values():
-            domain.performer.perform(take_over=sound)
+        self._in_each(lambda domain: domain.performer.perform(take_over=sound))
+
+    def _in_each(self, do: Callable[[CommitDomain], None]) -> None:
+        """In each part that runs. One that fails may stop alone."""
+        for stage, domain in list(self.domains.items()):
+            with self.parts.guard(stage):
+                do(domain)
 
     def _read(self, timeout: float) -> set[str]:
         """Take messages in. Returns the stages for which more may wait."""
@@ -205,8 +220,9 @@ class Worker:
     def _close_steps(self, behind: set[str]) -> None:
         """Close the steps that are due. `behind`: the stages for which more may wait."""
         if (now := self._time.now()) is not None:
-            for name, domain in self.domains.items():
-                domain.close_steps(now, drained=name not in behind)
+            for name, domain in list(self.domains.items()):
+                with self.parts.guard(name):
+                    domain.close_steps(now, drained=name not in behind)
 
     # -- how it is -----------------------------------------------------------------------------------------------------
 
@@ -229,6 +245,10 @@ class Worker:
         """The tasks that are being taken over."""
         return [o for domain in self.domains.values() for p, o in domain.core.owned.items() if p not in self.tasks]
 
+    def stopped(self) -> tuple[str, ...]:
+        """The parts that do not run here, because they have stopped by themselves."""
+        return self.parts.stopped()
+
     def marks(self, task: RunningTask) -> dict[TopicPartition, Offset]:
         """Where the task's inputs end, as far as this worker knows."""
         return self._inputs.marks(task)
@@ -247,8 +267,8 @@ class Worker:
         logger.debug("assigned %s", sorted(partitions))
         self.member = True
         # Partitions beyond its own tasks belong to a newer flow: not to this worker, which soon learns of it (`TopicWatch`).
-        for stage, some in self._by_domain(partitions).items():
-            self.domains[stage].core.assign(self.app.tasks[p].task for p in some)
+        for stage, some in self._by_stage(partitions).items():
+            self.parts.assign(stage, [self.app.tasks[p].task for p in some])
 
     def _on_revoked(self, partitions: Sequence[int]) -> None:
         """Commit what is staged, then release the tasks."""
@@ -260,14 +280,10 @@ class Worker:
         self._revoke(partitions, clean=False)
 
     def _revoke(self, partitions: Sequence[int], *, clean: bool) -> None:
-        """Until the group can be answered. The domains that lose no task commit too: what they have under way would not
-        commit in a new generation of the group."""
-        by_domain = self._by_domain(partitions)
-        for stage, domain in self.domains.items():
-            domain.core.revoke(by_domain.get(stage, []), clean=clean)
-        depart([domain.performer for domain in self.domains.values()])
+        """Until the group can be answered."""
+        self.parts.revoke(self._by_stage(partitions), clean=clean)
 
-    def _by_domain(self, partitions: Sequence[int]) -> dict[str, list[int]]:
+    def _by_stage(self, partitions: Sequence[int]) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         for p in partitions:
             if p < len(self.app.tasks):

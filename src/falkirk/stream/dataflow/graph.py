@@ -8,6 +8,7 @@ from typing import TypeVar
 from falkirk.errors import DefinitionError
 from falkirk.stream.dataflow.operator import RESERVED, Operator
 from falkirk.stream.definition.on_error import OnError
+from falkirk.stream.definition.on_failure import OnFailure
 from falkirk.stream.definition.regimes import Regime
 from falkirk.stream.formats import Key, key_of
 
@@ -19,13 +20,20 @@ class Graph:
     """All operators of a flow in the order of definition: inputs come before their readers."""
 
     def __init__(
-        self, name: str, line: str, regime: Regime, dead_letters: str | None, on_error: OnError | None
+        self,
+        name: str,
+        line: str,
+        regime: Regime,
+        dead_letters: str | None,
+        on_error: OnError | None,
+        on_failure: OnFailure = "app",
     ) -> None:
         self.name, self.line, self.regime = name, line, regime
         self.dead_letters = dead_letters
         """The topic that the user chose; None: the default name, like the app's other internal topics."""
         self.on_error = on_error
         """The handling of failures in operators without their own `on_error`."""
+        self.on_failure = on_failure
         self.operators: list[Operator] = []
         self.queries: dict[Operator, str] = {}
         """The SQL of the operators that queries made."""

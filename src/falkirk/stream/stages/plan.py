@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from falkirk.checkpoint.regimes import Recovery, Stateless
 from falkirk.stream.dataflow.circuit import Circuit, Evolution
 from falkirk.stream.dataflow.topics import Input, Layout, Output
+from falkirk.stream.definition.on_failure import OnFailure
 from falkirk.stream.definition.regime_plan import RegimePlan
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class Plan:
     """Upstream first."""
     batches: tuple[BatchStage, ...] = ()
     """The parts under the batch regime. They read sources alone, and nothing reads from them."""
+    on_failure: OnFailure = "app"
+    """What stops when a stage or a batch part fails."""
 
     @property
     def shared(self) -> tuple[SharedTable, ...]:

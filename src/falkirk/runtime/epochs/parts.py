@@ -1,0 +1,60 @@
+"""The batch parts that stop by themselves, while the rest of the app goes on (`on_failure="part"`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from falkirk.checkpoint.ids import Offset
+from falkirk.connectors.kafka.client.config import logger
+from falkirk.connectors.spark.errors import SparkEnded
+from falkirk.errors import ClockError, FalkirkError, UnreachableError
+from falkirk.runtime.app.app import App
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.messages.parts import StoppedPart, stop_part
+from falkirk.runtime.messages.requests import RequestListener
+
+OF_THE_DRIVER = (UnreachableError, SparkEnded, ClockError)
+"""Errors of the process, its host, Spark or the cluster: another driver may succeed."""
+
+
+class BatchParts:
+    """Those of one driver process. Its drivers call it from their threads."""
+
+    def __init__(self, app: App, settings: Settings, who: str, *, until_end: bool) -> None:
+        """`until_end`: a part that has stopped is given up."""
+        self._app, self._cluster, self._who, self._until_end = app, settings.cluster(), who, until_end
+        self._ear = RequestListener(self._cluster, app.control)
+        self._said: dict[str, Offset] = {}
+        """Where this process's word that a part has stopped is recorded."""
+
+    @contextmanager
+    def guard(self, part: str) -> Iterator[None]:
+        """Drives a part. If it raises an error of the part's own, the part stops, and nothing is raised."""
+        try:
+            yield
+        except FalkirkError as error:
+            if self._app.plan.on_failure == "app" or isinstance(error, OF_THE_DRIVER):
+                raise
+            logger.error("batch part %s has stopped, and the rest of the app goes on: %s\n  and then: "
+                         "falkirk resume %s --part %s", part, error, self._app.name, part, extra={"part": part})  # fmt: skip
+            stopped = StoppedPart.of(error, self._who)
+            self._said[part] = stop_part(self._cluster, self._app.control, part, stopped)
+
+    def may_run(self, part: str) -> bool:
+        """Whether the part has not stopped, as far as is known."""
+        heard = self._ear.heard()
+        if heard is None:
+            return False
+        record = heard.parts.get(part)
+        if record is None:
+            return part not in self._said
+        return record.stopped is None and record.offset >= self._said.get(part, 0)
+
+    def given_up(self, part: str) -> bool:
+        """Whether the part has stopped, and nobody is waited for who might resume it."""
+        return self._until_end and self._ear.heard() is not None and not self.may_run(part)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._ear.close()

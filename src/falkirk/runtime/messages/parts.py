@@ -1,0 +1,67 @@
+"""Parts of an app that have stopped by themselves, on its control topic, beside the requests of people.
+
+part/STAGE    StoppedPart    it has stopped, and why        stands: workers that start meanwhile do not run it either
+              null           it may run
+
+A part is a stage, or a batch part. Each key's last record counts, and compaction keeps it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+import msgspec
+
+from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.connectors.kafka.app_topics.control import LAYOUT, append
+from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.errors import FalkirkError, retold
+from falkirk.runtime.host.clock import WallClock
+
+PART = b"part/"
+
+
+class StoppedPart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a part has stopped while the rest of its app goes on (`on_failure="part"`)."""
+
+    by: str
+    """The worker or driver that has stopped it."""
+    at: int
+    """Milliseconds since 1970, UTC."""
+    what: str
+    exit_code: int = 1
+    where: str = ""
+    hint: str = ""
+    kind: str = ""
+    """The error's class, by its name."""
+
+    @classmethod
+    def of(cls, error: FalkirkError, by: str) -> Self:
+        """Stopped now, by this error."""
+        return cls(by, WallClock().now(), error.what, error.exit_code, error.where, error.hint, type(error).__name__)
+
+    @property
+    def error(self) -> FalkirkError:
+        """As it was raised."""
+        return retold(self.kind, self.what, self.exit_code, where=self.where, hint=self.hint)
+
+
+class PartRecord(NamedTuple):
+    """The last record of a part."""
+
+    offset: Offset
+    stopped: StoppedPart | None
+
+
+def stop_part(cluster: Cluster, control: str, stage: str, stopped: StoppedPart) -> Offset:
+    """Tell all workers that this part has stopped; returns where that is recorded. Raises ClusterError."""
+    return append(cluster, TopicPartition(control, LAYOUT), PART + stage.encode(), msgspec.json.encode(stopped))
+
+
+def resume_part(cluster: Cluster, control: str, stage: str) -> Offset:
+    """Let the part run again. Raises ClusterError."""
+    return append(cluster, TopicPartition(control, LAYOUT), PART + stage.encode(), None)
+
+
+# Made at import: the first decoding of a type builds its type information, and two threads that do so at once can crash.
+decode_part = msgspec.json.Decoder(StoppedPart).decode
