@@ -6,6 +6,9 @@ BENCH_APP, BENCH_SOURCE, BENCH_TARGET: the flow's name and its topics.
 from __future__ import annotations
 
 import os
+import time
+
+import polars as pl
 
 import falkirk as fk
 
@@ -49,6 +52,27 @@ def hops(exchanges: int) -> fk.Flow:
     return flow
 
 
+def beside(computes: bool | None) -> fk.Flow:
+    """When each bid was sent, in steps of 50 ms. Beside that, if it computes or waits, a lazy part in steps of 2 s, each of
+    which takes a second."""
+    flow = fk.Flow(APP, regime=fk.EagerCheckpoint(step="50ms"))
+    value = fk.Json({"auction": fk.Int64, "sent": fk.Int64})
+    bids = flow.source("bids", topic=SOURCE, key="auction", value=value)
+    bids.sink("stamps", topic=TARGET, key="auction", value=fk.Json())
+
+    def slow(rows: pl.DataFrame) -> pl.DataFrame:
+        end = time.monotonic() + 1.0
+        while computes and time.monotonic() < end:
+            sum(range(1_000))
+        time.sleep(max(0.0, end - time.monotonic()))
+        return rows
+
+    if computes is not None:
+        lazy = bids.with_regime(fk.LazyCheckpoint(step="2s"))
+        lazy.map_batches(slow).sink("slow", topic=f"{TARGET}.slow", key="auction", value=fk.Json())
+    return flow
+
+
 def computed(*, grouped: bool = False, **more: type) -> fk.Flow:
     """One epoch of a batch part: a row for each bid, with all of its columns, or for each auction."""
     flow = fk.Flow(APP)
@@ -65,6 +89,7 @@ lazy = counts(LAZY, "auction")
 exchange = counts(EAGER, "bidder")
 echo = stamps(grouped=False)
 latest = stamps(grouped=True)
+alone, computes, waits = beside(None), beside(True), beside(False)
 hops0, hops1, hops2 = hops(0), hops(1), hops(2)
 copied = computed()
 padded = computed(pad=str)

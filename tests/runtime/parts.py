@@ -51,7 +51,7 @@ def domain_of(*tasks: RunningTask, traces: Traces) -> CommitDomain:
         stats=Stats(),
         traces=traces,
     )
-    domain.core, domain.queue, domain._first_row = WorkerCore(), RunQueue(), 0.0
+    domain.core, domain.queue, domain._first_row, domain._threads = WorkerCore(), RunQueue(), None, None
     domain.log = SimpleNamespace(owner=OwnerId("me"))  # type: ignore[assignment]
     committer: Any = SimpleNamespace(transact=lambda job: committed)
     take_overs: Any = SimpleNamespace(ended=lambda: (), note_blocked=lambda partitions: None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -84,10 +85,11 @@ def turned(heard: CurrentRequests | None, ear: RequestListener | None = None) ->
     domain = SimpleNamespace(
         quiet=True, performer=around, committer=around, poll_wait=lambda: 0.0, stage_answered=lambda: None
     )
+    guarding = SimpleNamespace(guard=lambda _: nullcontext(), tick=lambda _: None)
     worker.__dict__ |= dict.fromkeys(parts, around) | {
         "_ear": ear or around, "_files": around,
         "_vigils": [around], "_time": SimpleNamespace(now=lambda: 0),
-        "domains": {"stats": domain}, "_upkeep_at": 0.0, "_shared": SimpleNamespace(tasks={}),
+        "domains": {"stats": domain}, "parts": guarding, "_upkeep_at": 0.0, "_shared": SimpleNamespace(tasks={}),
         "_read": around.read, "_close_steps": around.close_steps,
     }  # fmt: skip
     worker.turn()

@@ -156,7 +156,7 @@ def test_what_fails_in_a_step_is_told_before_the_worker_ends(spans: Spans, memor
     worker._inputs = SimpleNamespace(tables=tables, again=None)  # type: ignore[assignment]
     task.circuit.run = fails  # type: ignore[assignment]
     with pytest.raises(UserCodeError):
-        worker._run_step(task, Millis(0), time.monotonic(), 1.0)
+        worker._run_step(task, Millis(0), time.monotonic(), time.monotonic(), 1.0)
     ((span, parts),) = told(memory)
     assert (attributes(span)["task"], attributes(span)["step"], parts) == ("stats/0", 1, ["compute"])
     assert "offset 7" in (span.status.description or "")

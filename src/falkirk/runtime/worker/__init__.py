@@ -4,7 +4,7 @@ worker.py          the loop: the group, reading
 domain.py          a commit domain: a stage's tasks, which step and commit together
 parts.py           parts that stop by themselves, while the others go on
 task.py            one task: what it has read, and the closing of its steps (task_ports.py: what it asks of its worker)
-calling.py         steps that wait for others' answers
+step_threads.py    steps in threads of their own
 sizes.py           whether records fit into their topics (emissions.py: what a step emits, as records)
 inputs.py          the inputs of all tasks (pending.py: what was read and is not stepped yet)
 pacing.py          when a step closes, and how large it is

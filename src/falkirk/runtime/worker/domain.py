@@ -28,7 +28,6 @@ from falkirk.runtime.host.clock import Timekeeper
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.stats import Stats
 from falkirk.runtime.observe.traces import Traces
-from falkirk.runtime.worker.calling import CallingSteps
 from falkirk.runtime.worker.committer import Committer
 from falkirk.runtime.worker.maintenance import Maintenance
 from falkirk.runtime.worker.pacing import Pacer, pacer_of, poll_wait
@@ -37,6 +36,7 @@ from falkirk.runtime.worker.reading.inputs import Inputs
 from falkirk.runtime.worker.run_queue import RunQueue
 from falkirk.runtime.worker.running import RunningTasks
 from falkirk.runtime.worker.sizes import check_sizes
+from falkirk.runtime.worker.step_threads import step_threads
 from falkirk.runtime.worker.stores import TaskStores
 from falkirk.runtime.worker.takeovers import TakeOvers
 from falkirk.runtime.worker.task import RunningTask
@@ -73,8 +73,9 @@ class CommitDomain:
         self.core = WorkerCore(shared.traces.owned)
         self.pacer: Pacer = pacer_of(stage)
         self.queue = RunQueue()
-        self._calling = CallingSteps()
-        self._first_row = 0.0
+        self._threads = step_threads(stage, shared.app.plan.stages)
+        self._first_row: float | None = None
+        """When the first of the rows arrived that wait for a step; None if none waits."""
         app, settings = shared.app, shared.settings
         self.log = KafkaLog(
             settings.cluster(),
@@ -109,9 +110,8 @@ class CommitDomain:
 
     def arrived(self, tasks: Iterable[RunningTask]) -> None:
         """Rows have arrived for these tasks."""
-        idle = not self.queue.rows
         self.queue.arrived(tasks)
-        if idle and self.queue.rows:
+        if self._first_row is None:
             self._first_row = time.monotonic()
 
     def poll_wait(self) -> float:
@@ -126,42 +126,49 @@ class CommitDomain:
             return
         pending, due = self.queue.pending(), self.queue.due(now)
         if not pending and not due:
+            if not self.queue.rows:
+                self._first_row = None
             return
+        began = time.monotonic()
+        first = self._first_row = began if self._first_row is None else self._first_row
         rows = sum(t.rows for t in pending)
         close = self.pacer.closes(
             rows=rows,
             size=sum(t.bytes for t in pending),
-            age=time.monotonic() - self._first_row,
+            age=began - first,
             drained=drained,
             committing=self.performer.committing(),
         )
-        began, share = time.monotonic(), self.pacer.share(rows)
+        share = self.pacer.share(rows)
         for task in dict.fromkeys([*due, *(t for t in pending if close and t.rows)]):
-            self._run_step(task, now, began, share)
+            self._run_step(task, now, first, began, share)
         if close:
-            self.pacer.ran(time.monotonic() - began)
-            self._shared.stats.rounds.add(time.monotonic() - began)
-            if any(t.rows for t in pending):  # more than one step may have
-                self._first_row = time.monotonic()
+            if self._threads is None:
+                self.pacer.ran(time.monotonic() - began)
+                self._shared.stats.rounds.add(time.monotonic() - began)
+            self._first_row = time.monotonic() if self.queue.rows else None  # more than one step may have
 
     def stage_answered(self) -> None:
-        """Stage the steps that have the answers for which they waited."""
+        """Stage the steps that have run in threads of their own."""
         tables = self._shared.inputs.tables
-        for task, step, result, began in self._calling.ended():
+        for task, step, result, began in self._threads.ended() if self._threads is not None else ():
             finish = partial(task.finish, self.core.pipeline, self.log.owner, tables, step, result)
-            self._stage(task, began, began, finish)
+            self._stage(task, began, began, began, finish)
+            self._shared.stats.rounds.add(time.monotonic() - began)
 
-    def _run_step(self, task: RunningTask, now: Millis, closed: float, share: float) -> None:
+    def _run_step(self, task: RunningTask, now: Millis, first: float, closed: float, share: float) -> None:
         inputs, pipeline, began = self._shared.inputs, self.core.pipeline, time.monotonic()
         most = self.pacer.most if task.moving else max(1, int(share * task.rows))
-        if task.bound.stage.calls_others and not task.moving:
-            self._calling.begin(task, task.open(pipeline, now, inputs.tables, most))
+        if self._threads is not None and not task.moving:
+            self._threads.begin(task, task.open(pipeline, now, inputs.tables, most))
             self.queue.changed(task)
             return
         close = partial(task.close, pipeline, self.log.owner, now, inputs.tables, inputs.again, most)
-        self._stage(task, closed, began, close)
+        self._stage(task, first, closed, began, close)
 
-    def _stage(self, task: RunningTask, closed: float, began: float, close: Callable[[], ClosedStep]) -> None:
+    def _stage(
+        self, task: RunningTask, first: float, closed: float, began: float, close: Callable[[], ClosedStep]
+    ) -> None:
         traces = self._shared.traces
         try:
             step = close()
@@ -171,7 +178,7 @@ class CommitDomain:
             raise
         self.queue.changed(task)
         self.core.pipeline.stage(step)
-        traces.ran(step, self._first_row, closed, began)
+        traces.ran(step, first, closed, began)
 
     def _decided(self, commit: Commit, fates: Sequence[Fate], took: float) -> None:
         """The transaction of some steps has ended: learn the next one's size and time from it."""
@@ -211,7 +218,9 @@ class CommitDomain:
     @property
     def quiet(self) -> bool:
         """No step is open, staged or being committed."""
-        return self.performer.idle and not self.core.pipeline.staged and not self._calling.any()
+        return (
+            self.performer.idle and not self.core.pipeline.staged and (self._threads is None or not self._threads.any())
+        )
 
     def waits(self) -> str:
         """What its transactions and take-overs wait for, and since when; "" if nothing is unusual."""

@@ -41,14 +41,13 @@ class RunQueue:
 
     @property
     def rows(self) -> int:
-        """The rows that wait for a step, of all tasks but those that wait for a step under way: they read ahead by themselves
-        (`RunningTask.full`)."""
-        return sum(task.rows for task in self._pending if task.under_way is None)
+        """The rows that wait for a step."""
+        return sum(task.rows for task in self._pending if not _reads_ahead(task))
 
     @property
     def bytes(self) -> int:
         """Their size."""
-        return sum(task.bytes for task in self._pending if task.under_way is None)
+        return sum(task.bytes for task in self._pending if not _reads_ahead(task))
 
     def pending(self) -> list[RunningTask]:
         """The tasks that have rows and may run."""
@@ -57,6 +56,11 @@ class RunQueue:
     def due(self, now: Millis) -> list[RunningTask]:
         """The tasks that need a step now, whether they have rows or not, and may run."""
         return [task for task, at in self._due_at.items() if at <= now and _may_run(task)]
+
+
+def _reads_ahead(task: RunningTask) -> bool:
+    """Whether it is full by itself (`RunningTask.full`), and need not hold up others meanwhile."""
+    return task.under_way is not None and task.bound.stage.most_rows is not None
 
 
 def _may_run(task: RunningTask) -> bool:

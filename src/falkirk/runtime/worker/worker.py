@@ -164,7 +164,7 @@ class Worker:
         self._membership.poll()
         self._orphans.tick()
         self._perform()
-        self._in_each(CommitDomain.stage_answered)
+        self._in_each(lambda domain: domain.stage_answered())
         if (asked := self._ear.heard()) is not None:
             self.parts.tick(asked.parts)
         wait = min((domain.poll_wait() for domain in self.domains.values()), default=IDLE_WAIT)

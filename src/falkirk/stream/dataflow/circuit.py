@@ -63,6 +63,11 @@ class Cancellation:
             if self._over:
                 asked.cancel()
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether the step is not wanted."""
+        return self._over
+
     def cancel(self) -> None:
         """The step is not wanted: what it waits for is cancelled, now and later."""
         with self._lock:

@@ -1,4 +1,4 @@
-"""Steps that wait for others' answers, on a broker: the worker's loop goes on, and no committed row is asked for again."""
+"""Steps in threads of their own, on a broker: the worker's loop goes on, and no committed row is asked for again."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_other_tasks_go_on_while_one_waits_and_its_calls_are_cancelled_when_it_i
         worker._on_revoked([0])
         assert cancelled.wait(10)
         assert set(worker.tasks) == {1}
-        assert not domain._calling.any()
+        assert not domain._threads.any()
     assert sorted(v["answer"] for v in stand.values("out")) == [1, 2, 3, 4, 5]
 
 
@@ -237,3 +237,55 @@ def test_after_kill_9_no_committed_row_is_asked_for_again(stand: Stand) -> None:
     assert max(calls.values()) <= 3
     due = {a: sum(v["answer"] for v in out if v["auction"] == a) for a in {v["auction"] for v in out}}
     assert {v["auction"]: v["total"] for v in stand.values("totals")} == due
+
+
+def test_a_long_step_of_a_slow_stage_holds_up_no_quicker_one_and_its_backlog_is_bounded(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lazy stage's first step lasts until the quick stage has counted everything."""
+    monkeypatch.setattr(source, "BATCH", 50)
+    stand.topic(partitions=1)
+    let, sizes = threading.Event(), list[int]()
+
+    def slow(rows: Any) -> Any:
+        sizes.append(len(rows))
+        assert let.wait(60)
+        return rows
+
+    flow = fk.Flow(stand.name, regime=fk.EagerCheckpoint(step="50ms"))
+    bids = flow.source(f"{stand.prefix}bids", key="auction", value=fk.Json(BID))
+    count(bids, f"{stand.prefix}stats")
+    lazy = bids.with_regime(fk.LazyCheckpoint(step="2s", max_rows=100)).map_batches(slow)
+    count_again(lazy, stand)
+    stand.bids(20)
+    with stand.worker(flow) as worker:
+        begun(worker)
+        slow_stage = next(id_ for id_, domain in worker.domains.items() if domain._threads is not None)
+        quick = next(domain for id_, domain in worker.domains.items() if id_ == "stats")
+        assert quick._threads is None
+        while not sizes:
+            worker.turn()
+        stand.bids(2_000)
+        deadline = time.monotonic() + 60
+        while sum(v["n"] for v in {v["auction"]: v for v in seen(stand, "stats")}.values()) < stand.sent:
+            turned = time.monotonic() + 0.3
+            while time.monotonic() < turned:
+                worker.turn()
+            assert time.monotonic() < deadline
+        assert len(sizes) == 1
+        assert worker.domains[slow_stage].queue.rows < 500, "what is read while a step runs is bounded"
+        let.set()
+        while sum(v["n"] for v in {v["auction"]: v for v in seen(stand, "again")}.values()) < stand.sent:
+            turned = time.monotonic() + 0.3
+            while time.monotonic() < turned:
+                worker.turn()
+            assert time.monotonic() < deadline
+        worker.leave()
+    stand.assert_exact("stats")
+    stand.assert_exact("again")
+    assert max(sizes[1:]) <= 100 + 5_000
+
+
+def count_again(rows: fk.Stream, stand: Stand) -> None:
+    stats = rows.group_by("auction", id="again").agg(n=fk.len(), top=fk.max("price"), total=fk.sum("price"))
+    stats.sink(f"{stand.prefix}again", key="auction", value=fk.Json())
