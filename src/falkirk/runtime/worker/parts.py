@@ -23,13 +23,13 @@ from functools import partial
 from falkirk.checkpoint.ids import Offset, TaskId
 from falkirk.checkpoint.tasks import InvariantError, Task
 from falkirk.connectors.kafka.client.config import logger
-from falkirk.errors import ClockError, FalkirkError, IdentityError, OutgrownError, UnreachableError
+from falkirk.errors import ClockError, DiskError, FalkirkError, IdentityError, OutgrownError, UnreachableError
 from falkirk.runtime.messages.parts import PartRecord, StoppedPart
 from falkirk.runtime.worker.domain import CommitDomain
 from falkirk.runtime.worker.threads import ThreadPool
 from falkirk.stream.stages.plan import Plan
 
-OF_THE_WORKER = (InvariantError, IdentityError, UnreachableError, OutgrownError, ClockError)
+OF_THE_WORKER = (InvariantError, DiskError, IdentityError, UnreachableError, OutgrownError, ClockError)
 """Errors of the process, its host, or the cluster: they stop all parts."""
 
 
