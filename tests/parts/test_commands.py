@@ -31,7 +31,7 @@ def checked(row):
 stats(bids, "stats")
 stats(bids.with_regime(fk.LazyCheckpoint(step="100ms")).map(checked), "lazy")
 """
-POISONED, CURED = f"POISON = 7\n{FLOW}", f"POISON = None\n{FLOW}"
+POISONED, CURED = f"POISON = 7_000_000\n{FLOW}", f"POISON = None\n{FLOW}"
 
 
 def command(stand: Stand, *words: str) -> list[str]:
@@ -41,7 +41,7 @@ def command(stand: Stand, *words: str) -> list[str]:
 def test_a_stopped_part_is_shown_and_goes_on_in_the_next_version_of_the_flow(stand: Stand) -> None:
     stand.topic()
     stand.bids(40)
-    stand.put(b"3", b'{"id":%d,"auction":3,"bidder":1,"price":7}' % stand.sent)
+    stand.put(b"3", b'{"id":%d,"auction":3,"bidder":1,"price":7000000}' % stand.sent)
     stand.sent += 1
     part = f"{stand.prefix}bids.lazy"
 

@@ -133,9 +133,11 @@ class Parts:
                 self._end(stage, stopped)
             elif part.phase is PartPhase.ENDS and part.domain.over():
                 part.phase = PartPhase.STOPPED
+                logger.debug("part %s: nothing is under way any more", stage)
             elif part.phase is PartPhase.STOPPED and stopped is None and part.said is None:
                 part.domain, part.phase = self._make(stage), PartPhase.BEGINS
                 part.begun = part.domain.committer.begin()
+                logger.debug("part %s: its producer is made", stage)
             elif part.phase is PartPhase.BEGINS and part.begun is not None and part.begun.done():
                 self._begin(stage, part.begun)
 
