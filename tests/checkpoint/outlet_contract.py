@@ -143,9 +143,7 @@ def crashes_at_every_call(
         assert log.begins == log.end
 
 
-def any_publishers(
-    seed: int, make: Callable[[], Outlet[Any]], published: Published, rows_of: RowsOf = list
-) -> None:
+def any_publishers(seed: int, make: Callable[[], Outlet[Any]], published: Published, rows_of: RowsOf = list) -> None:
     """Zombies, too: each publisher may be stopped for any time, and goes on with what it knew."""
     choice = random.Random(seed)
     log = Log([])

@@ -46,22 +46,30 @@ class Database:
         """`name` is what flows call it. Raises ConfigError if the address cannot be one, or psycopg is not installed."""
         self._psycopg = driver()
         self.name = name
-        try:
-            given: dict[str, Any] = dict(self._psycopg.conninfo.conninfo_to_dict(url))
-        except self._psycopg.Error:
-            # The reason quotes the address.
-            raise ConfigError(
-                "the address of a database is not valid",
-                where=f"database {name!r}",
-                hint="write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, or host=… dbname=… user=…, without spaces "
-                "that are not quoted",
-            ) from None
+        given = self._parsed(url)
         self._parameters = {**CONNECT, "application_name": f"falkirk {app}", **given}
         host = given.get("host") or given.get("hostaddr") or "localhost"
         user = f"{given['user']}@" if given.get("user") else ""
         self.where = f"database {name!r} at {user}{host}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
         self._connection: psycopg.Connection[Any] | None = None
         self._opened: psycopg.Cursor[Any] | None = None
+
+    def _parsed(self, url: str) -> dict[str, Any]:
+        try:
+            given: dict[str, Any] = dict(self._psycopg.conninfo.conninfo_to_dict(url))
+        except self._psycopg.Error:
+            given = {"host": "@"}
+        # The end of a password that is not quoted is taken for a part of the address.
+        port = str(given.get("port") or "").replace(",", "")
+        if "@" in f"{given.get('host')}{given.get('dbname')}" or not (port.isdigit() or not port):
+            # No reason is given: it would quote the address.
+            raise ConfigError(
+                "the address of a database is not valid",
+                where=f"database {self.name!r}",
+                hint="write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %XX for signs such as / and @ in the "
+                "password; or host=… dbname=… user=… password='…'",
+            )
+        return given
 
     def begin(self) -> None:
         """Begin a transaction, on the connection that there is, or on another one if that has ended while it was idle. Raises
