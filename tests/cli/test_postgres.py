@@ -28,7 +28,7 @@ import falkirk as fk
 
 flow = fk.Flow("{prefix}app", regime=fk.{regime}Checkpoint(step="20ms", every="1s"))
 value = fk.Json({{"id": fk.Int64, "region": fk.String, "n": fk.Int64}})
-users = flow.source("{prefix}users", key=fk.Key("id", fk.Int64), value=value, changes="upsert")
+users = flow.source("{prefix}users", key="id", value=value, changes="upsert")
 users.sink("{prefix}out", key="id", value=fk.Json())
 users.sink_postgres("users", "shop", key="id", every="100ms")
 regions = users.group_by("region", id="regions").agg(users=fk.len(), n=fk.sum("n"))
@@ -52,9 +52,10 @@ def name(postgres: Server) -> Iterator[str]:
         yield name
 
 
-def until(holds: Callable[[], object]) -> None:
+def until(run: subprocess.Popen[str], holds: Callable[[], object]) -> None:
     deadline = time.monotonic() + 120
     while not holds():
+        assert run.poll() is None, run.communicate()[1]
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -90,7 +91,7 @@ def test_tables_hold_what_is_committed_though_workers_and_the_server_are_killed(
             row = {"id": id_, "region": choice.choice("abcdef"), "n": n}
             value = None if choice.random() < 0.4 else json.dumps(row)
             producer.produce(f"{topic_prefix}users", value, str(id_))
-            producer.produce(f"{topic_prefix}bids", json.dumps({"n": n}))
+            producer.produce(f"{topic_prefix}bids", json.dumps({"n": n}), partition=n % 2)
             producer.poll(0)
         sent += count
         producer.flush()
@@ -108,12 +109,12 @@ def test_tables_hold_what_is_committed_though_workers_and_the_server_are_killed(
 
     feed(300)
     run = start()
-    until(lambda: exists(postgres, name) and steps())
+    until(run, lambda: exists(postgres, name) and steps())
     for _ in range(4):
         before = steps()
         feed(300)
         kill_one(run)
-        until(lambda before=before: steps() > before and workers(run))
+        until(run, lambda before=before: steps() > before and workers(run))
     postgres.kill()
     feed(300)
     kill_one(run)
