@@ -116,6 +116,24 @@ def test_an_outage_is_told_with_its_beginning_and_ends_by_itself(tmp_path: Path,
     made.close()
 
 
+def test_a_sink_that_is_away_delays_no_other(tmp_path: Path, log: Log) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.write_text("no folder")
+    made, tasks = publisher_to(tmp_path / "files", every=0.01)
+    other = Output("other", "falkirk.app.files.other", "edge", FilesPlan(str(blocked), timedelta(seconds=0.01)))
+    made._app.topics["falkirk.app.files.other"] = made._app.topics[TOPIC]  # type: ignore[index]
+    tasks[0].bound.stage.outputs.append(other)
+    log.rows.append(0)
+    made.tick(tasks)
+    until(made.waits)
+    for n in range(1, 4):
+        log.rows.append(n)
+        until(lambda: rows(tmp_path / "files") == log.rows)
+    assert made.waits().count("wait since") == 1
+    assert str(blocked) in made.waits()
+    made.close(seconds=0.1)
+
+
 def test_a_place_that_is_away_does_not_keep_a_worker_from_leaving(
     tmp_path: Path, log: Log, caplog: pytest.LogCaptureFixture
 ) -> None:
