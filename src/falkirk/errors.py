@@ -15,7 +15,7 @@ prints the text without a trace and exits with the class's `exit_code`.
     │   ├── OutgrownError        the app has gone on under a newer layout than this worker's
     │   └── DamagedError         a copied version lacks a part, or its bytes have changed: an older one may do
     ├── DiskError            the disk is full, or a file cannot be written
-    │   └── AwayError            the checkpoint store does not answer, or refuses: what runs waits, and asks again
+    │   └── AwayError            a store, bucket or database does not answer, or refuses: what runs waits, and asks again
     ├── IdentityError        another process runs under this worker's identity
     ├── ClockError           this host's clock is not the broker's
     └── CrashError           processes died again and again, of what is none of these
@@ -115,7 +115,9 @@ class DiskError(FalkirkError):
 
 
 class AwayError(DiskError):
-    """The checkpoint store does not answer, or refuses. To a command that is an error; a worker that runs asks again."""
+    """The checkpoint store, or where a sink writes outside Kafka, does not answer, or refuses. To a command that is an error;
+    a worker that runs asks again.
+    """
 
 
 class IdentityError(FalkirkError):

@@ -292,3 +292,29 @@ def test_processes_are_given_their_settings_where_no_other_process_sees_them(mon
     assert len(begun) == 2
     assert not any("hush" in argument for arguments in begun for argument in arguments)
     assert [msgspec.json.decode(text, type=Settings) for text in given] == [wanted, wanted]
+
+
+def test_the_address_of_a_database_comes_from_a_file_or_the_environment_and_is_not_shown(folder: Path) -> None:
+    (folder / "falkirk.toml").write_text(
+        'brokers = "b:1"\n[database.shop]\nurl = {file = "key"}\n[database.hr]\nurl = {env = "HR"}\n'
+    )
+    found = settings(environment={"HR": "unused", "FALKIRK_DATABASE_HR_URL": "postgresql://hr:hush@h"})
+    assert found.databases == {"shop": "spark's secret", "hr": "postgresql://hr:hush@h"}
+    assert "hush" not in repr(found)
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Settings) == found, "as workers get it"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("database = 1", "'database' is not a table of tables"),
+        ("[database]\nshop = 'postgresql://app:hush@h'", "'database' is not a table of tables"),
+        ("[database.SHOP]\nurl = 'postgresql://app:hush@h'", "'SHOP' is not a valid database name"),
+        ("[database.shop]\nurl = 'postgresql://app:hush@h'\nuser = 'x'", "one setting, its url"),
+    ],
+)
+def test_a_table_of_a_database_that_is_wrong_says_so_without_its_address(folder: Path, text: str, words: str) -> None:
+    (folder / "falkirk.toml").write_text(text)
+    with pytest.raises(ConfigError, match=words) as caught:
+        settings("--brokers", "b:1")
+    assert "hush" not in str(caught.value)

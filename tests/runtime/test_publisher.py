@@ -20,7 +20,7 @@ from falkirk.errors import AwayError
 from falkirk.runtime.worker import publisher
 from falkirk.runtime.worker.publisher import Publisher, publish_rest
 from falkirk.stream.dataflow.topics import Output
-from falkirk.stream.definition.files import FilesPlan
+from falkirk.stream.definition.outlets import FilesPlan
 
 TOPIC = "falkirk.app.files.archive"
 
@@ -64,7 +64,7 @@ def publisher_to(folder: Path, every: float) -> tuple[Publisher, list[Any]]:
     output = Output("archive", TOPIC, "edge", FilesPlan(str(folder), timedelta(seconds=every)))
     bound = SimpleNamespace(task=SimpleNamespace(id=TaskId("t", 0)), stage=SimpleNamespace(outputs=[output]))
     app.tasks = [bound]
-    return Publisher(app, Cluster("nowhere:1")), [SimpleNamespace(bound=bound)]
+    return Publisher(app, Cluster("nowhere:1"), {}), [SimpleNamespace(bound=bound)]
 
 
 def until(holds: Callable[[], object]) -> None:
@@ -93,7 +93,7 @@ def test_rows_are_published_and_then_trimmed(tmp_path: Path, log: Log) -> None:
 def test_a_worker_that_leaves_publishes_what_is_committed_even_if_that_is_seen_late(tmp_path: Path, log: Log) -> None:
     made, tasks = publisher_to(tmp_path, every=3600)
     made.tick(tasks)
-    until(lambda: made._due[TopicPartition(TOPIC, 0)].when > 0)
+    until(lambda: made._sinks["archive"]._due[TopicPartition(TOPIC, 0)].when > 0)
     log.rows += [0, 1, 2]
     log.undecided = 3
     made.close()
@@ -116,6 +116,24 @@ def test_an_outage_is_told_with_its_beginning_and_ends_by_itself(tmp_path: Path,
     made.close()
 
 
+def test_a_sink_that_is_away_delays_no_other(tmp_path: Path, log: Log) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.write_text("no folder")
+    made, tasks = publisher_to(tmp_path / "files", every=0.01)
+    other = Output("other", "falkirk.app.files.other", "edge", FilesPlan(str(blocked), timedelta(seconds=0.01)))
+    made._app.topics["falkirk.app.files.other"] = made._app.topics[TOPIC]  # type: ignore[index]
+    tasks[0].bound.stage.outputs.append(other)
+    log.rows.append(0)
+    made.tick(tasks)
+    until(made.waits)
+    for n in range(1, 4):
+        log.rows.append(n)
+        until(lambda: rows(tmp_path / "files") == log.rows)
+    assert made.waits().count("wait since") == 1
+    assert str(blocked) in made.waits()
+    made.close(seconds=0.1)
+
+
 def test_a_place_that_is_away_does_not_keep_a_worker_from_leaving(
     tmp_path: Path, log: Log, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -126,19 +144,19 @@ def test_a_place_that_is_away_does_not_keep_a_worker_from_leaving(
     made.tick(tasks)
     until(made.waits)
     made.close(seconds=0.1)
-    assert "the last rows of archive are not in files yet" in caplog.text
+    assert "the last files of sink archive are not written yet" in caplog.text
     blocked.unlink()
 
 
 def test_a_run_that_ends_publishes_what_no_worker_did(tmp_path: Path, log: Log) -> None:
     made, _ = publisher_to(tmp_path / "files", every=3600)
     log.rows += [0, 1]
-    publish_rest(made._app, Cluster("nowhere:1"))
+    publish_rest(made._app, Cluster("nowhere:1"), {})
     assert rows(tmp_path / "files") == [0, 1]
     log.rows.append(2)
     blocked, _ = publisher_to(tmp_path / "files" / next((tmp_path / "files").iterdir()).name, every=3600)
-    with pytest.raises(AwayError, match="last rows of archive are not in files yet") as caught:
-        publish_rest(blocked._app, Cluster("nowhere:1"), seconds=0.1)
+    with pytest.raises(AwayError, match="last rows of archive are not written yet") as caught:
+        publish_rest(blocked._app, Cluster("nowhere:1"), {}, seconds=0.1)
     assert "files wait since 2" in caught.value.where
 
 

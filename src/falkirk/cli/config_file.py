@@ -4,6 +4,7 @@
     --set K=V      before    FALKIRK_KAFKA_K=V         before    k = "V" in [kafka]
     --cluster X=…  before    FALKIRK_CLUSTER_X_BROKERS before    brokers in [cluster.X]
                              FALKIRK_CLUSTER_X_KAFKA_K before    k = "V" in [cluster.X.kafka]
+                             FALKIRK_DATABASE_X_URL    before    url in [database.X]
     --spark-set    before    FALKIRK_SPARK_SET="K=V"   before    k = "V" in [spark]
 
 A value may come from elsewhere, so that the file holds no secret: `{env = "NAME"}`, `{file = "PATH"}`.
@@ -24,6 +25,7 @@ from falkirk.blame import did_you_mean
 from falkirk.checkpoint.ids import CLUSTER
 from falkirk.connectors.kafka.client.config import Cluster, cluster_env
 from falkirk.errors import ConfigError
+from falkirk.stream.definition.outlets import DATABASE
 
 USUAL = Path("falkirk.toml")
 """The default settings file."""
@@ -36,14 +38,17 @@ _CLUSTERS = f"{ENV}CLUSTER_"
 _BROKERS = re.compile(rf"{_CLUSTERS}([A-Z0-9_]+)_BROKERS")
 """Matches a variable of a cluster, with its name."""
 
+_DATABASE = re.compile(rf"{ENV}DATABASE_([A-Z0-9_]+)_URL")
+"""Matches the variable of a database, with its name."""
+
 _OTHERS = ("CONFIG", "CACHE")
 _SERVICE = re.compile(r"(SERVICE_HOST|SERVICE_PORT|PORT)(_|$)")
 """What Kubernetes gives every pod for a service, which may be called falkirk-kafka."""
 
 _ABOUT_CLUSTER = re.compile(rf"{_CLUSTERS}[A-Z0-9_]+_(BROKERS|KAFKA_.+)")
 
-NAMES = "use up to 50 small letters, digits and dashes, as the flow has it in cluster="
-"""For clusters."""
+NAMES = "use up to 50 small letters, digits and dashes, as the flow has it"
+"""For clusters and databases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,8 @@ class ConfigFile:
     clusters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     """Of the other clusters, by name: `brokers`, and its client's settings under their own names."""
     spark: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    urls: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Of databases, by name."""
     alone: bool = False
     """Whether it is for a Kafka of this machine, to which the client settings of another do not apply."""
 
@@ -95,6 +102,23 @@ class ConfigFile:
             client = self._client(f"{begins}KAFKA_", table, f"[cluster.{name}.kafka]", environment)
             found[name] = Cluster(value_of(brokers, f"{self.where}, {where} brokers", environment), client, name)
         return found
+
+    def databases(self, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """The addresses of databases. Raises ConfigError.
+
+        >>> given = ConfigFile("falkirk.toml", urls={"shop": {"env": "SHOP"}, "hr": "postgresql://hr"})
+        >>> given.databases({"SHOP": "postgresql://shop", "FALKIRK_DATABASE_HR_URL": "postgresql://other"})
+        {'shop': 'postgresql://shop', 'hr': 'postgresql://other'}
+        """
+        ours = {
+            m[1].lower().replace("_", "-"): v for name, v in environment.items() if (m := _DATABASE.fullmatch(name))
+        }
+        theirs = {
+            name: value_of(value, f"{self.where}, [database.{name}] url", environment)
+            for name, value in self.urls.items()
+            if name not in ours
+        }
+        return theirs | ours
 
     def _client(
         self, begins: str, table: Mapping[str, Any], where: str, environment: Mapping[str, str]
@@ -138,16 +162,16 @@ def read(path: Path, known: Collection[str]) -> ConfigFile:
                 f"{name!r} is not a table", where=str(path), hint=f"write [{name}], and below it {example}"
             )
     settings = _client_table(kafka, f"{path}, [kafka]", "above the tables")
-    clusters = _clusters(content.pop("cluster", {}), path)
+    clusters, urls = _clusters(content.pop("cluster", {}), path), _urls(content.pop("database", {}), path)
     sparks = {f"spark.{name.removeprefix('spark.')}": value for name, value in flat(spark)}
     if "spark.master" in sparks:
         content["spark"] = sparks.pop("spark.master")
     for name in content:
         if name not in known:
-            hint = f"{did_you_mean(name, known)}, and the tables [kafka], [spark] and [cluster.NAME]"
+            hint = f"{did_you_mean(name, known)}, and the tables [kafka], [spark], [cluster.NAME] and [database.NAME]"
             raise ConfigError(f"there is no setting {name!r}", where=str(path), hint=hint)
     options = {name: value_of(value, f"{path}, {name}") for name, value in content.items()}
-    return ConfigFile(str(path), options, settings, clusters, sparks)
+    return ConfigFile(str(path), options, settings, clusters, sparks, urls)
 
 
 def _client_table(table: Any, where: str, place: str) -> dict[str, Any]:
@@ -184,6 +208,20 @@ def _clusters(tables: Any, path: Path) -> dict[str, dict[str, Any]]:
         brokers = {"brokers": table["brokers"]} if "brokers" in table else {}
         found[name] = {**_client_table(client, f"{path}, [cluster.{name}.kafka]", f"below [cluster.{name}]"), **brokers}
     return found
+
+
+def _urls(tables: Any, path: Path) -> dict[str, Any]:
+    """The addresses in the tables of databases. Raises ConfigError."""
+    example = 'write [database.NAME], and below it url = {env = "NAME_URL"}'
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise ConfigError("'database' is not a table of tables", where=str(path), hint=example)
+    for name, table in tables.items():
+        where = f"{path}, [database.{name}]"
+        if not DATABASE.fullmatch(name):
+            raise ConfigError(f"{name!r} is not a valid database name", where=where, hint=NAMES)
+        if list(table) != ["url"]:
+            raise ConfigError("a database has one setting, its url", where=where, hint=example)
+    return {name: table["url"] for name, table in tables.items()}
 
 
 def flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -246,7 +284,7 @@ def check_environment(known: Collection[str], environment: Mapping[str, str] = o
     names = [env_name(name).removeprefix(ENV) for name in known] + [*_OTHERS]
     for name in sorted(environment):
         ours = name.removeprefix(ENV)
-        if not name.startswith(ENV) or name.startswith(CLIENT) or ours in names:
+        if not name.startswith(ENV) or name.startswith(CLIENT) or ours in names or _DATABASE.fullmatch(name):
             continue
         if name.startswith(_CLUSTERS):
             if not _ABOUT_CLUSTER.fullmatch(name) and not _SERVICE.search(name.removeprefix(_CLUSTERS)):

@@ -300,6 +300,7 @@ def _reach(options: dict[str, Any]) -> dict[str, Any]:
         "prefix": options["prefix"],
         "client": given.client() | _pairs("--set", client),
         "clusters": given.others(_named(options["clusters"])),
+        "databases": given.databases(),
     }
 
 

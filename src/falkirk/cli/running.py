@@ -21,6 +21,7 @@ from falkirk.runtime.app import shadow_app
 from falkirk.runtime.app.app import App
 from falkirk.runtime.app.backfill_state import look
 from falkirk.runtime.app.hosts import Hosts
+from falkirk.runtime.app.outlets import meet_databases
 from falkirk.runtime.epochs.process import drive
 from falkirk.runtime.host.identity import hold_app
 from falkirk.runtime.host.logs import about, print_trace, say, setup_logging, stamped
@@ -209,7 +210,7 @@ def _supervise(
             while not finished():
                 time.sleep(0.05)
     if end is not None and following is not None and following.finished() and app.tasks:
-        publish_rest(app, settings.cluster())
+        publish_rest(app, settings.cluster(), settings.databases)
         _check_parts(app, settings)
         records, took = counted(end.progress()[1], "input record"), clock(watch.board.seconds)
         if settings.beside:
@@ -237,6 +238,7 @@ def bound(target: str, settings: Settings) -> tuple[App, Topics]:
     topics = Topics(settings.cluster())
     about(app=plan.app)
     app = shadow_app.prepare_app(plan, settings, topics)
+    meet_databases(app, settings.databases)
     if app.backfill is not None:
         look(app, settings.cluster())  # an open one would stop each worker
     Hosts(app, settings, topics).check_alone()

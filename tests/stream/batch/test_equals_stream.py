@@ -259,7 +259,7 @@ def test_each_operator_is_tried() -> None:
     # A loop's variable is inside a loop only.
     changing = {op.Changed, op.Latest, op.LoopVariable}
     assert tried == registered() - timed - changing - {
-        op.Source, op.TableSource, op.Errors, op.Lookup, op.SharedLookup, op.ParquetSink,
+        op.Source, op.TableSource, op.Errors, op.Lookup, op.SharedLookup, op.ParquetSink, op.PostgresSink,
     }  # fmt: skip
 
 

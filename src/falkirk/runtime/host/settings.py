@@ -55,6 +55,8 @@ class Settings:
     """The user's librdkafka settings: security, addresses. They hold secrets: no repr shows them."""
     clusters: Mapping[str, Cluster] = field(default_factory=dict, repr=False)
     """The other clusters that flows may read from, by name."""
+    databases: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The addresses of the databases that flows write to, by name. They hold passwords."""
 
     def cluster(self) -> Cluster:
         """The cluster that holds the app, with those that the app may read from."""

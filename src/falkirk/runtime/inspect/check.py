@@ -17,7 +17,6 @@ from pathlib import Path
 import msgspec
 
 from falkirk.checkpoint.ids import OwnerId, cluster_of, name_of
-from falkirk.connectors.files.places import place_at
 from falkirk.connectors.java import find_java
 from falkirk.connectors.kafka.admin.acls import may_write_as, rights_on_groups, rights_on_topics
 from falkirk.connectors.kafka.admin.topic_settings import COMPACTED, FOREVER
@@ -27,6 +26,7 @@ from falkirk.connectors.kafka.app_topics.control import ControlTopic
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.spark.master import check_master
 from falkirk.errors import ClusterError, ConfigError, DiskError, FalkirkError, SourceError
+from falkirk.runtime.app import outlets
 from falkirk.runtime.app.app import check_fit, dated_by_writers
 from falkirk.runtime.app.needs import NeededTopic, Right, needed_topics, rights
 from falkirk.runtime.host.clock import ahead_words, check_clock
@@ -35,7 +35,6 @@ from falkirk.runtime.inspect.peek import peek
 from falkirk.runtime.layout.preflight import HOW, others, parts, preflight, resolved
 from falkirk.state.objects import try_out
 from falkirk.stream.access.endpoints import View, view_of, views_of
-from falkirk.stream.dataflow.topics import Output
 from falkirk.stream.definition.names import control_topic, steps_topic
 from falkirk.stream.definition.pattern import Pattern
 from falkirk.stream.stages.plan import Plan
@@ -70,8 +69,8 @@ def check(plan: Plan, settings: Settings) -> Iterator[Finding]:
         yield from _on_the_cluster(plan, settings, topics)
     yield from tried("state directory", lambda: _state_dir(Path(settings.state_dir)))
     yield from tried("checkpoint store", lambda: _checkpoints(settings))
-    for output in (o for stage in plan.stages for o in stage.outputs if o.files is not None):
-        yield from tried(f"files of {output.id}", partial(_files, output))
+    for output, what in ((o, o.outlet.kind) for stage in plan.stages for o in stage.outputs if o.outlet is not None):
+        yield from tried(f"{what} of {output.id}", partial(outlets.try_out, plan.app, output, settings.databases))
     if plan.batches:
         yield from tried("Spark", lambda: _spark(settings))
 
@@ -252,12 +251,6 @@ def _checkpoints(settings: Settings) -> str:
         return "a folder in the state directory: on this host alone"
     try_out(settings.checkpoints)
     return f"{settings.checkpoints}, written, read and deleted"
-
-
-def _files(output: Output) -> str:
-    assert output.files is not None
-    place_at(output.files.url).try_out()
-    return f"{output.files.url}, a file written once and deleted"
 
 
 def _spark(settings: Settings) -> str:

@@ -72,7 +72,7 @@ class Worker:
         url = settings.checkpoint_url()
         self._stores = TaskStores(app, identity.folder, url, memory, lambda: look(app, cluster))
         self.maintenance = Maintenance(self._stores, topics, settings.keep_steps_ms / 1000, traces)
-        self._files = Publisher(app, cluster)
+        self._publisher = Publisher(app, cluster, settings.databases)
         self._inputs = Inputs(app, cluster, topics, identity.folder, memory)
         patterns = [pattern for stage in app.plan.stages for pattern in patterns_of(stage).values()]
         self._vigils = topic_watches(app.recorded, topics, patterns, settings.prefix)
@@ -182,16 +182,16 @@ class Worker:
             for domain in self.domains.values():
                 if domain.performer.idle:
                     domain.committer.idle()
-            self._files.tick(self.tasks.values())
+            self._publisher.tick(self.tasks.values())
             self.maintenance.tick(list(self.tasks.values()), asked.checkpoint.id if asked and asked.checkpoint else "")
         for vigil in self._vigils:
             vigil.tick(0 in self.tasks, asked.layout if asked is not None else 0)
 
     def leave(self) -> None:
         """Hand the tasks over: commit their last steps, make a version of each, write `released`. Copies of the versions get
-        a bounded time to follow, and so do the last files of sinks."""
+        a bounded time to follow, and so do the last rows of sinks outside Kafka."""
         self._membership.leave()
-        self._files.close()
+        self._publisher.close()
         self.maintenance.close()
         for domain in self.domains.values():
             domain.committer.close()
@@ -238,7 +238,7 @@ class Worker:
 
     def waits(self) -> str:
         """What its transactions and take-overs wait for, and since when; "" if nothing is unusual."""
-        words = [*(domain.waits() for domain in self.domains.values()), self._files.waits()]
+        words = [*(domain.waits() for domain in self.domains.values()), self._publisher.waits()]
         return "; ".join(dict.fromkeys(filter(None, words)))
 
     def recovering(self) -> list[Owned]:

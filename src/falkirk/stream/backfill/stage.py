@@ -120,17 +120,17 @@ def backfill_stage(plan: Plan, histories: Sequence[History] = ()) -> BackfillSta
 
 
 def check_sinks(stages: Sequence[PhysicalStage]) -> None:
-    """No sink writes files, or each change. Raises DefinitionError."""
+    """No sink writes outside Kafka, or each change. Raises DefinitionError."""
     if log := next((o for stage in stages for o in stage.operators if isinstance(o, Sink) and o.is_log), None):
         raise DefinitionError(
             f'a backfill knows rows and not their changes, and sink {log.id!r} writes changes="{log.mode}"',
             where=log.where,
             hint="run the flow from the start instead",
         )
-    if wrong := next((o for stage in stages for o in stage.outputs if o.files is not None), None):
+    for id_, outlet in ((o.id, o.outlet) for stage in stages for o in stage.outputs if o.outlet is not None):
         raise DefinitionError(
-            f"a backfill writes to topics only, and sink {wrong.id!r} writes files",
-            hint="run the flow from the start instead, or write the past's files with Spark",
+            f"a backfill writes to topics only, and sink {id_!r} writes {outlet.what}",
+            hint="run the flow from the start instead, or write the past there with Spark",
         )
 
 

@@ -48,10 +48,10 @@ class StageCircuit:
         self.incoming = {(e.before, e.after): e for e in stage.edges_in}
         self.writers = [EdgeWriter(e, partition, counts) for e in stage.edges_out]
         shard, partitioners = self.first_shard, self._partitioners()
-        files = {output.id: output.topic for output in stage.outputs if output.files is not None}
+        logs = {output.id: output.topic for output in stage.outputs if output.outlet is not None}
         self.runners: dict[op.Operator, Runner] = {
             o: o.runner(
-                TaskContext(self._tables(o), shard, partitioners, counts, layout.accepts, number=partition, files=files)
+                TaskContext(self._tables(o), shard, partitioners, counts, layout.accepts, number=partition, logs=logs)
             )
             for o in stage.operators
         }

@@ -60,8 +60,8 @@ class TaskContext:
     """In a batch, rows are never retracted."""
     number: int = 0
     """The task's number in its stage."""
-    files: Mapping[str, str] = field(default_factory=dict)
-    """The topics of sinks of files, by id."""
+    logs: Mapping[str, str] = field(default_factory=dict)
+    """The topics of sinks outside Kafka, by id."""
 
 
 class Runner(ABC):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from falkirk.stream.definition.files import FilesPlan
+from falkirk.stream.definition.outlets import OutletPlan
 from falkirk.stream.definition.pattern import Pattern
 
 AHEAD = 50 * 60_000
@@ -52,8 +52,8 @@ class Output:
     id: str
     topic: str
     kind: Literal["sink", "edge", "dead_letters"]
-    files: FilesPlan | None = None
-    """The files that its rows become, if they do. Nothing else reads the topic."""
+    outlet: OutletPlan | None = None
+    """Where its rows go outside Kafka, if they do. Nothing else reads the topic."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from falkirk.errors import DefinitionError
 from falkirk.state.codec import check_key_type, check_value_type
 from falkirk.stream import operators as op
 from falkirk.stream.dataflow.graph import placed
-from falkirk.stream.definition.files import WEIGHT_COLUMN
 from falkirk.stream.definition.keys import checked_key
 from falkirk.stream.definition.on_error import DeadLetter, OnError
+from falkirk.stream.definition.outlets import WEIGHT_COLUMN
 from falkirk.stream.definition.pattern import Topics
 from falkirk.stream.flow.joining.joins import check_one_writer
 from falkirk.stream.formats import Format, Json, Key, KeyLike, NoColumns, key_of
@@ -173,7 +173,7 @@ def sink_changes(before: op.Operator, changes: Any, key: Key | None, where: str)
         _check_log(before, wanted, key, where)
     if before.changes and wanted != "weights":
         assert key is not None
-        _check_unique(before, key, where)
+        check_unique(before, key, where)
     return wanted, key
 
 
@@ -196,7 +196,8 @@ def _check_log(before: op.Operator, wanted: str, key: Key | None, where: str) ->
         )
 
 
-def _check_unique(before: op.Operator, key: Key, where: str) -> None:
+def check_unique(before: op.Operator, key: Key, where: str) -> None:
+    """Raises DefinitionError if the key does not identify the rows of a stream that changes, or has several writers."""
     unique = before.unique
     if unique is not None and not unique <= set(key.columns):
         raise DefinitionError(

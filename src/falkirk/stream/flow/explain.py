@@ -108,15 +108,15 @@ def _tables(tables: Iterable[SharedTable]) -> Iterable[str]:
 
 def _operators(operators: Iterable[op.Operator], queries: Queries, *, replaced: bool = False) -> Iterable[str]:
     sinks: list[op.Sink] = []
-    files: list[op.ParquetSink] = []
+    outlets: list[op.OutletSink] = []
     query = None
     for operator in operators:
         if (sql := queries.get(operator)) != query and (query := sql) is not None:
             yield f"  sql     {query}"
         if isinstance(operator, op.Sink):
             sinks.append(operator)
-        elif isinstance(operator, op.ParquetSink):
-            files.append(operator)
+        elif isinstance(operator, op.OutletSink):
+            outlets.append(operator)
         else:
             yield f"  do      {operator.described()}  ({operator.line})"
             yield from (f"          {note}" for note in operator.notes)
@@ -124,8 +124,8 @@ def _operators(operators: Iterable[op.Operator], queries: Queries, *, replaced: 
         by = f", by {', '.join(sink.key.columns)}" if sink.key and sink.key.columns else ""
         how = f", changes as {sink.mode}" if sink.is_log else ", replaced" if by and replaced else ""
         yield f"  write   sink {sink.id}: topic {sink.topic}{by}{how}"
-    for one in files:
-        yield f"  write   files {one.id}: Parquet in {one.files.url}, every {duration_text(one.files.every)}"
+    for one in outlets:
+        yield f"  write   {one.written}"
 
 
 def _dead_letters(outputs: Iterable[Output]) -> Iterable[str]:

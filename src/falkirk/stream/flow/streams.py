@@ -11,14 +11,15 @@ from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.aggregates.bound import AggregateLike
 from falkirk.stream.dataflow.earlier import Migrate
-from falkirk.stream.definition.files import WEIGHT_COLUMN, FilesPlan
 from falkirk.stream.definition.keys import checked_key, columns_of, sink_format
 from falkirk.stream.definition.on_error import OnError, checked_on_error
+from falkirk.stream.definition.outlets import WEIGHT_COLUMN, FilesPlan
 from falkirk.stream.definition.regimes import Regime, checked_regime
 from falkirk.stream.definition.windows import Session, Window
 from falkirk.stream.flow.alternatives import STREAM, missing
 from falkirk.stream.flow.changing import sink_changes
 from falkirk.stream.flow.combining import Combining
+from falkirk.stream.flow.databases import sink_postgres
 from falkirk.stream.flow.enriching import enrich
 from falkirk.stream.flow.iterating import iterate
 from falkirk.stream.flow.joining.asof import join_asof
@@ -58,6 +59,7 @@ class Stream(Combining[RowT_co]):
     deduplicate = method(deduplicate)
     join = join
     enrich = enrich
+    sink_postgres = sink_postgres
     over = over
     iterate = iterate
     join_asof = join_asof
@@ -307,7 +309,7 @@ class Stream(Combining[RowT_co]):
         check_name(name, "sink", line)
         self._check_files(url, changes, where)
         pause = duration(every, "every", where=where, error=DefinitionError)
-        self._graph.add(self._made(op.ParquetSink, line, id=name, files=FilesPlan(str(url), pause)))
+        self._graph.add(self._made(op.ParquetSink, line, id=name, plan=FilesPlan(str(url), pause)))
 
     def _check_files(self, url: str, changes: bool, where: str) -> None:
         if not str(url):

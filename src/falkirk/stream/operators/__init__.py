@@ -32,7 +32,9 @@ from falkirk.stream.operators.rows.map import Map
 from falkirk.stream.operators.rows.map_batches import MapBatches
 from falkirk.stream.operators.rows.select import Select
 from falkirk.stream.operators.rows.with_columns import WithColumns
+from falkirk.stream.operators.sinks.outlet import OutletSink
 from falkirk.stream.operators.sinks.parquet import ParquetSink
+from falkirk.stream.operators.sinks.postgres import PostgresSink
 from falkirk.stream.operators.sinks.sink import Sink
 from falkirk.stream.operators.sources.changed import Changed
 from falkirk.stream.operators.sources.late import Late
@@ -48,7 +50,7 @@ from falkirk.stream.operators.windows.windows import Windows
 __all__ = [
     "RESERVED", "AsofJoin", "BestPartials", "Changed", "Concat", "Deduplicate", "Earlier", "Enrich", "Errors",
     "Explode", "Filter", "Final", "FlatMap", "Graph", "Group", "IntervalJoin", "Iterate", "Join", "Late", "Latest",
-    "Lookup", "LoopVariable", "Map", "MapBatches", "Operator", "Over", "ParquetSink", "Partials", "Processing",
-    "Repartition", "Route", "Select", "SessionGroup", "SharedLookup", "Sink", "Source", "TableSource", "TopK", "Total",
-    "WindowGroup", "Windows", "WithColumns", "WithRegime", "connected",
+    "Lookup", "LoopVariable", "Map", "MapBatches", "Operator", "OutletSink", "Over", "ParquetSink", "Partials",
+    "PostgresSink", "Processing", "Repartition", "Route", "Select", "SessionGroup", "SharedLookup", "Sink", "Source",
+    "TableSource", "TopK", "Total", "WindowGroup", "Windows", "WithColumns", "WithRegime", "connected",
 ]  # fmt: skip

@@ -157,7 +157,7 @@ def _stage(
     inputs += [Input(e.id, e.topic, "edge", table=e.table) for e in edges_in]
     outputs = [Output(o.id, o.topic, "sink") for o in operators if isinstance(o, op.Sink)]
     outputs += [Output(e.id, e.topic, "edge") for e in edges_out]
-    outputs += [Output(o.id, o.topic(topics), "edge", o.files) for o in operators if isinstance(o, op.ParquetSink)]
+    outputs += [Output(o.id, o.topic(topics), "edge", o.plan) for o in operators if isinstance(o, op.OutletSink)]
     handled = handlings(graph, [*sources, *operators], dead_letters)
     outputs += letter_outputs(handled, dead_letters)
     stateful = [o for o in operators if o.stateful]

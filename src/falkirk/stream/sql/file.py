@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from falkirk.blame import attributed, did_you_mean
 from falkirk.errors import ConfigError
-from falkirk.stream.definition.files import WEIGHT_COLUMN
+from falkirk.stream.definition.outlets import WEIGHT_COLUMN
 from falkirk.stream.flow.flow import Flow
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.formats.json import Json

@@ -22,7 +22,7 @@ from falkirk.connectors.kafka.reading.division import DivisionReader
 from falkirk.errors import StateError, UnreachableError
 from falkirk.stream.dataflow.batch import TS, WEIGHT
 from falkirk.stream.dataflow.packing import unpacked
-from falkirk.stream.definition.files import WEIGHT_COLUMN
+from falkirk.stream.definition.outlets import WEIGHT_COLUMN
 
 GONE = Words("rows that wait to be published are gone", "another worker has published them", Trimmed)
 PIECE = 500

@@ -1,42 +1,39 @@
-"""Rows for Parquet files: from a step to the sink's own log, as batches. A publisher makes them into files after the step has
-committed (`falkirk.checkpoint.outlets`).
+"""Rows for Parquet files. A publisher makes them into files after the step has committed (`falkirk.checkpoint.outlets`).
 
-Partition p of the log has what task p writes. So a step of a task is in one partition, in one piece.
-
-    append-only rows   as they are
-    retractions        changes=True: each change is a row, with its weight in the column `weight`
+append-only rows   as they are
+retractions        changes=True: each change is a row, with its weight in the column `weight`
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import polars as pl
 
+from falkirk.durations import duration_text
 from falkirk.stream.dataflow.batch import ORIGIN
-from falkirk.stream.dataflow.circuit import Emitted
-from falkirk.stream.dataflow.operator import Flowing, Operator, Runner, TaskContext, joined
-from falkirk.stream.dataflow.packing import Packer
+from falkirk.stream.dataflow.operator import Flowing, Runner, TaskContext, joined
 from falkirk.stream.dataflow.step import StepRun
-from falkirk.stream.definition.files import FilesPlan
+from falkirk.stream.definition.outlets import FilesPlan
+from falkirk.stream.operators.sinks.outlet import OutletLog, OutletSink
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class ParquetSink(Operator):
+class ParquetSink(OutletSink):
     """Rows as Parquet files."""
 
     kind: ClassVar[str] = "sink_parquet"
-    role: ClassVar[Literal["source", "operator", "sink"]] = "sink"
-    files: FilesPlan
-
-    def topic(self, topics: str) -> str:
-        """Its log, among the app's own topics."""
-        return f"{topics}.files.{self.id}"
+    log: ClassVar[str] = "files"
+    plan: FilesPlan
 
     @property
     def exact_words(self) -> str:
-        return self.files.url
+        return self.plan.url
+
+    @property
+    def written(self) -> str:
+        return f"files {self.id}: Parquet in {self.plan.url}, every {duration_text(self.plan.every)}"
 
     def runner(self, task: TaskContext) -> Runner:
         return ParquetRunner(self, task)
@@ -46,23 +43,11 @@ class ParquetRunner(Runner):
     """Writes one sink for one task."""
 
     def __init__(self, sink: ParquetSink, task: TaskContext) -> None:
-        self.sink, self.topic, self.partition = sink, task.files[sink.id], task.number
+        self.sink, self._log = sink, OutletLog(sink, task)
 
     def step(self, run: StepRun, *inputs: Flowing | None) -> None:
         """Emit the rows of this step."""
         batch = joined(inputs, weighted=self.sink.changes)
-        if batch is None:
-            return
-        frame = batch.rows.select(list(self.sink.schema)).hstack(batch.meta.select(pl.exclude(ORIGIN)))
-        packed = Packer(frame).pack(0, frame.height)
-        nothing = [None] * len(packed)
-        run.emitted.append(
-            Emitted(
-                output=self.sink.id,
-                topic=self.topic,
-                partitions=[self.partition] * len(packed),
-                keys=nothing,
-                values=[data for data, _ in packed],
-                timestamps=[latest for _, latest in packed],
-            )
-        )
+        if batch is not None:
+            columns = batch.rows.select(list(self.sink.schema))
+            self._log.write(run, columns.hstack(batch.meta.select(pl.exclude(ORIGIN))))

@@ -33,7 +33,7 @@ from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.dataflow.topics import AHEAD, Accepts
 from falkirk.stream.definition.keys import same_key
 from falkirk.stream.formats import Format, Key
-from falkirk.stream.operators.sinks.sink_changes import SinkChanges, by_key, check_once, logged, net
+from falkirk.stream.operators.sinks.sink_changes import SinkChanges, check_once, final_rows, logged
 
 KEYLESS = (
     "leave such rows out, or key the sink by other columns; to continue without such rows: on_error=fk.DeadLetter()"
@@ -194,27 +194,13 @@ class SinkRunner(Runner):
         """A Z-set as updates: the added row of a key is now visible. A key without an added row is gone."""
         key = self.sink.key
         assert key is not None
-        names, rows = batch.rows.columns, net(batch)
-        rows, columns = by_key(rows, key)
-        last = (
-            rows.with_row_index("__falkirk_row")
-            .group_by(columns, maintain_order=True)
-            .agg(
-                pl.col("__falkirk_row").filter(pl.col(WEIGHT) > 0).first().alias("come"),
-                pl.col("__falkirk_row").first().alias("any"),
-                pl.col(WEIGHT).filter(pl.col(WEIGHT) > 0).sum(),
-                pl.col(TS).max(),
-            )
-        )
-        if not last.height:
+        shown, here, times = final_rows(batch, key.columns, self.sink.where)
+        if not len(here):
             return
-        check_once(last.select(columns), last[WEIGHT], self.sink.where)
-        here = last["come"].is_not_null()
-        shown = rows.select(names)[last["come"].fill_null(last["any"])]
         values = present(self.sink.value.encode(shown), here)
         keys = key.encode(shown)
-        records, places = Written(keys, values, last[TS]), np.zeros(len(keys), np.int64)
-        self._emit(run, Batch(shown, last.select(TS)), records, self._placed(keys, None, places))
+        records, places = Written(keys, values, times), np.zeros(len(keys), np.int64)
+        self._emit(run, Batch(shown, times.to_frame()), records, self._placed(keys, None, places))
 
     def _placed(
         self, keys: Sequence[bytes | None], hashes: Hashes | None, nulls: npt.NDArray[np.int64]

@@ -11,13 +11,14 @@ A change is net: rows that come and go within one step leave no trace.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import polars as pl
 
 from falkirk.errors import UserCodeError
 from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch, nulls
-from falkirk.stream.definition.files import WEIGHT_COLUMN
+from falkirk.stream.definition.outlets import WEIGHT_COLUMN
 from falkirk.stream.formats import Key
 from falkirk.stream.formats.debezium import AFTER, BEFORE, OP, envelope_of
 
@@ -69,7 +70,7 @@ def logged(mode: SinkChanges, batch: Batch, key: Key | None, where: str) -> Log:
         return Log(rows.select(names), rows.select(*names, pl.col(WEIGHT).alias(WEIGHT_COLUMN)), rows[TS])
     assert key is not None
     place = "__falkirk_row"
-    rows, columns = by_key(rows, key)
+    rows, columns = by_key(rows, key.columns)
     at = (
         rows.with_row_index(place)
         .group_by(columns, maintain_order=True)
@@ -88,10 +89,40 @@ def logged(mode: SinkChanges, batch: Batch, key: Key | None, where: str) -> Log:
     return Log(keyed, _envelopes(known, at[BEFORE], at[AFTER], at[TS]), at[TS])
 
 
-def by_key(rows: pl.DataFrame, key: Key) -> tuple[pl.DataFrame, list[str]]:
+class FinalRows(NamedTuple):
+    """A change as one row for each key."""
+
+    rows: pl.DataFrame
+    """The row after the change; if the key has none, one that it had before."""
+    here: pl.Series
+    """Whether the key has a row after the change."""
+    times: pl.Series
+
+
+def final_rows(batch: Batch, key: Sequence[str], where: str) -> FinalRows:
+    """A Z-set as updates: the added row of a key is now visible. A key without an added row is gone. Raises UserCodeError if
+    a key has more than one row."""
+    names, rows = batch.rows.columns, net(batch)
+    rows, columns = by_key(rows, key)
+    last = (
+        rows.with_row_index("__falkirk_row")
+        .group_by(columns, maintain_order=True)
+        .agg(
+            pl.col("__falkirk_row").filter(pl.col(WEIGHT) > 0).first().alias("come"),
+            pl.col("__falkirk_row").first().alias("any"),
+            pl.col(WEIGHT).filter(pl.col(WEIGHT) > 0).sum(),
+            pl.col(TS).max(),
+        )
+    )
+    check_once(last.select(columns), last[WEIGHT], where)
+    shown = rows.select(names)[last["come"].fill_null(last["any"])]
+    return FinalRows(shown, last["come"].is_not_null(), last[TS])
+
+
+def by_key(rows: pl.DataFrame, key: Sequence[str]) -> tuple[pl.DataFrame, list[str]]:
     """The rows, and the columns by which those of one key are grouped."""
-    if key.columns:
-        return rows, list(key.columns)
+    if key:
+        return rows, list(key)
     return rows.with_columns(pl.lit(value=True).alias("__falkirk_all")), ["__falkirk_all"]
 
 

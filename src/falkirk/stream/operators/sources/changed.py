@@ -22,7 +22,7 @@ from falkirk.stream.dataflow.exchange import BucketRun, Exchange, together
 from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskContext
 from falkirk.stream.dataflow.place import Place
 from falkirk.stream.dataflow.step import StepRun
-from falkirk.stream.definition.files import WEIGHT_COLUMN
+from falkirk.stream.definition.outlets import WEIGHT_COLUMN
 from falkirk.stream.formats import Key
 from falkirk.stream.formats.debezium import AFTER, BEFORE, OP
 from falkirk.stream.operators.groups.multiset import check_counts

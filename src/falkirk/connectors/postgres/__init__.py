@@ -1,0 +1,1 @@
+"""PostgreSQL: connections, tables, and the outlet of a sink."""

@@ -1,0 +1,125 @@
+"""Where a sink outside Kafka writes, and how often.
+
+FilesPlan     Parquet files in a folder or bucket
+TablePlan     a table of a PostgreSQL database, which the flow names and the settings of a run give the address of
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeAlias
+
+import polars as pl
+
+WEIGHT_COLUMN = "weight"
+"""The column of a change's weight: 1 for a row that comes, −1 for one that goes."""
+GONE = "__falkirk_gone"
+"""In the log of a table with a key: whether the step removed the row of this key."""
+DATABASE = re.compile(r"[a-z0-9][a-z0-9-]{0,49}")
+"""The valid names of databases."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilesPlan:
+    """A sink of Parquet files."""
+
+    url: str
+    """A folder, or the URL of a folder or bucket."""
+    every: timedelta
+    """The rows of each task that were committed meanwhile become one file, or a few."""
+
+    @property
+    def what(self) -> str:
+        """What it writes, for messages."""
+        return "files"
+
+    @property
+    def kind(self) -> str:
+        """Where it writes, in a word."""
+        return "files"
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """A sink of a table.
+
+    >>> plan = TablePlan("shop", "totals", ("customer",), pl.Schema({"customer": pl.String()}), timedelta(seconds=1))
+    >>> plan.what, plan.schema_name, plan.table_name
+    ('rows of table totals', None, 'totals')
+    """
+
+    database: str
+    """Its name in the settings. The address holds a password, so that no flow has it."""
+    table: str
+    """NAME or SCHEMA.NAME."""
+    key: tuple[str, ...]
+    """The columns that identify a row; none: rows are only added."""
+    columns: pl.Schema
+    every: timedelta
+    """For how long a task's committed rows are collected."""
+
+    @property
+    def what(self) -> str:
+        """What it writes, for messages."""
+        return f"rows of table {self.table}"
+
+    @property
+    def kind(self) -> str:
+        """Where it writes, in a word."""
+        return "table"
+
+    @property
+    def schema_name(self) -> str | None:
+        """The schema, if the flow names one."""
+        schema, dot, _ = self.table.rpartition(".")
+        return schema if dot else None
+
+    @property
+    def table_name(self) -> str:
+        """The table without its schema."""
+        return self.table.rpartition(".")[2]
+
+
+OutletPlan: TypeAlias = FilesPlan | TablePlan
+
+
+def postgres_type(dtype: pl.DataType) -> str | None:
+    """PostgreSQL's type for a column, which holds each value exactly; None if it has none.
+
+    >>> [postgres_type(t) for t in (pl.Int64(), pl.UInt64(), pl.Decimal(12, 2), pl.Datetime("ms", "UTC"))]
+    ['bigint', 'numeric(20,0)', 'numeric(12,2)', 'timestamp with time zone']
+    >>> postgres_type(pl.List(pl.String())), postgres_type(pl.Duration("ms"))
+    ('jsonb', None)
+    """
+    match dtype:
+        case pl.Decimal():
+            return f"numeric({dtype.precision or 38},{dtype.scale})"
+        case pl.Datetime():
+            zone = "with" if dtype.time_zone is not None else "without"
+            return None if dtype.time_unit == "ns" else f"timestamp {zone} time zone"
+        case pl.List() | pl.Array() | pl.Struct():
+            return "jsonb"
+        case pl.Enum() | pl.Categorical():
+            return "text"
+    return _TYPES.get(dtype)
+
+
+_TYPES: dict[pl.DataType, str] = {
+    pl.Boolean(): "boolean",
+    pl.Int8(): "smallint",
+    pl.Int16(): "smallint",
+    pl.Int32(): "integer",
+    pl.Int64(): "bigint",
+    pl.UInt8(): "smallint",
+    pl.UInt16(): "integer",
+    pl.UInt32(): "bigint",
+    pl.UInt64(): "numeric(20,0)",
+    pl.Float32(): "real",
+    pl.Float64(): "double precision",
+    pl.String(): "text",
+    pl.Binary(): "bytea",
+    pl.Date(): "date",
+    pl.Time(): "time without time zone",
+}

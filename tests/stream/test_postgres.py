@@ -1,0 +1,168 @@
+"""A sink of PostgreSQL in a flow: what it accepts, what it sends to its log, which rows fail, and how it is shown."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+import falkirk as fk
+from falkirk.connectors.kafka.reading.outbox import public
+from falkirk.errors import DefinitionError, UserCodeError
+from falkirk.stream.dataflow.packing import unpacked_all
+from falkirk.stream.definition.outlets import GONE, TablePlan
+from falkirk.stream.flow.explain import explain
+from falkirk.stream.operators.sinks.postgres import unfit
+from falkirk.testing.memory import MemoryApp
+
+BIDS = fk.Json({"auction": fk.Int64, "price": fk.Int64})
+USERS = fk.Json({"id": fk.String, "name": fk.String, "region": fk.String})
+TOPIC = "falkirk.app.rows.table"
+
+
+def source(regime: fk.EagerCheckpoint | fk.Batch | None = None) -> tuple[fk.Flow, fk.Stream]:
+    flow = fk.Flow("app", regime=regime or fk.EagerCheckpoint())
+    return flow, flow.source("bids", key="auction", value=BIDS)
+
+
+def logged(app: MemoryApp) -> list[pl.DataFrame]:
+    """What its log has, by partition."""
+    values = [[record.value() for record in records] for records in app.topics[TOPIC]]
+    return [pl.concat(map(public, unpacked_all(some, str)[0])) if some else pl.DataFrame() for some in values]
+
+
+def test_rows_without_a_key_are_logged_as_they_are() -> None:
+    flow, bids = source()
+    bids.sink_postgres("table", "shop")
+    app = MemoryApp(flow, {"bids": 2}, tasks=2)
+    for i in range(10):
+        app.append("bids", str(i).encode(), b'{"auction":%d,"price":1}' % i)
+    app.run()
+    assert sorted(row for frame in logged(app) for row in frame.rows()) == [(i, 1) for i in range(10)]
+    assert all(frame.columns == ["auction", "price"] for frame in logged(app) if frame.height)
+
+
+def test_changes_are_one_row_for_each_key_and_step_marked_if_it_is_gone() -> None:
+    flow = fk.Flow("app")
+    users = flow.source("users", key="id", value=USERS, changes="upsert")
+    users.sink_postgres("table", "shop", key="id")
+    app = MemoryApp(flow, {"users": 1})
+    for key, value in ((b"a", b"ann"), (b"a", b"anna"), (b"b", b"bob")):
+        app.append("users", key, b'{"id":"%s","name":"%s"}' % (key, value))
+    app.run()
+    app.append("users", b"a", None)
+    app.append("users", b"b", b'{"id":"b","name":"bert"}')
+    app.run()
+    (rows,) = logged(app)
+    found = rows.select("id", "name", GONE).rows()
+    assert sorted(found[:2]) == [("a", "anna", False), ("b", "bob", False)]
+    assert sorted((id_, gone) for id_, _, gone in found[2:]) == [("a", True), ("b", False)]
+
+
+def test_a_row_that_no_table_holds_stops_the_app_or_fails_as_on_error_says() -> None:
+    flow = fk.Flow("app")
+    rows = [
+        {"id": "1", "name": "ann"},
+        {"id": None, "name": "bob"},
+        {"id": "3", "name": "a\0b"},
+        {"id": "4" * 2_501, "name": "dan"},
+    ]
+    flow.source("users", value=USERS).repartition("id").sink_postgres(
+        "table", "shop", key="id", on_error=fk.DeadLetter()
+    )
+    app = MemoryApp(flow, {"users": 1})
+    for row in rows:
+        app.append("users", None, fk.Json().encode(pl.DataFrame([row]))[0] or b"")
+    app.run()
+    assert [row[:2] for frame in logged(app) for row in frame.rows()] == [("1", "ann")]
+    result = fk.testing.run(flow, {"users": rows})
+    assert sorted(letter["reason"] for letter in result.dead_letters) == [
+        "column 'name' has a value that PostgreSQL does not hold: text with the character U+0000",
+        "its key column 'id' is null, and a primary key holds no null",
+        "its key has more than 2,500 bytes, and PostgreSQL's index does not hold that",
+    ]
+    flow = fk.Flow("app")
+    flow.source("users", value=USERS).sink_postgres("table", "shop")
+    with pytest.raises(UserCodeError, match=r"U\+0000"):
+        fk.testing.run(flow, {"users": rows})
+
+
+@pytest.mark.parametrize("dtype", [pl.Datetime("ms", "UTC"), pl.Datetime("us"), pl.Date()])
+def test_times_outside_of_the_years_1_to_9999_are_not_held(dtype: pl.DataType) -> None:
+    days = pl.Series([-719_163, -719_162, 0, None, 2_932_896, 2_932_897])
+    unit = 1 if dtype == pl.Date() else 86_400_000 * (1_000 if dtype == pl.Datetime("us") else 1)
+    column = (days * unit).cast(pl.Int32() if unit == 1 else pl.Int64()).cast(dtype)
+    found = unfit(column)
+    assert found is not None
+    assert found.to_list() == [True, False, False, False, False, True]
+
+
+def test_text_within_lists_is_looked_at() -> None:
+    column = pl.Series([[{"a": "x\0"}], [{"a": None}], None], dtype=pl.List(pl.Struct({"a": pl.String()})))
+    found = unfit(column)
+    assert found is not None
+    assert found.to_list() == [True, False, False]
+
+
+def test_a_failed_row_of_a_stream_that_changes_leaves_no_older_row_behind() -> None:
+    flow = fk.Flow("app")
+    users = flow.source("users", key="id", value=USERS, changes="upsert")
+    users.sink_postgres("table", "shop", key="id", on_error=fk.Skip())
+    app = MemoryApp(flow, {"users": 1})
+    for name in (b"ann", b"a\\u0000b"):
+        app.append("users", b"a", b'{"id":"a","name":"%s"}' % name)
+        app.run()
+    (rows,) = logged(app)
+    assert rows[GONE].to_list() == [False, True]
+
+
+def test_a_stream_with_retractions_needs_a_key_that_identifies_its_rows() -> None:
+    _, bids = source()
+    counts = bids.group_by("auction").agg(n=fk.len())
+    with pytest.raises(DefinitionError, match="can be taken back") as caught:
+        counts.sink_postgres("table", "shop")
+    assert "test_postgres.py:" in caught.value.where
+    with pytest.raises(DefinitionError, match="does not identify a row"):
+        counts.sink_postgres("table", "shop", key="n")
+    counts.sink_postgres("table", "shop", key=["auction", "n"])
+
+
+def test_rows_of_one_key_must_be_in_one_task() -> None:
+    _, bids = source()
+    with pytest.raises(DefinitionError, match="can be in several tasks") as caught:
+        bids.sink_postgres("table", "shop", key="price")
+    assert ".repartition(['price'])" in caught.value.hint
+    bids.repartition(["price"]).sink_postgres("table", "shop", key="price")
+
+
+def test_what_cannot_be_written_is_refused() -> None:
+    _, bids = source()
+    with pytest.raises(DefinitionError, match="not a valid name") as caught:
+        bids.sink_postgres("table", "postgresql://app:hush@host")
+    assert "hush" not in str(caught.value)
+    for table in ("", "a.b.c", "a.", "x" * 64):
+        with pytest.raises(DefinitionError, match="is not a valid name"):
+            bids.sink_postgres("table", "shop", table=table)
+    with pytest.raises(DefinitionError, match="every='soon' is not a duration"):
+        bids.sink_postgres("table", "shop", every="soon")
+    with pytest.raises(DefinitionError, match="there is no column 'id'"):
+        bids.sink_postgres("table", "shop", key="id")
+    with pytest.raises(DefinitionError, match="batch part"):
+        bids.with_regime(fk.Batch()).sink_postgres("table", "shop")
+    timed = bids.with_columns(at=fk.lit(0).cast(fk.Datetime))
+    spans = timed.with_columns(took=fk.col("at") - fk.col("at"))
+    with pytest.raises(DefinitionError, match="PostgreSQL has no type for column 'took'"):
+        spans.sink_postgres("table", "shop")
+
+
+def test_explain_says_which_table_is_written() -> None:
+    flow, bids = source()
+    bids.sink_postgres("prices", "shop", table="own.prices", key="auction")
+    assert "  write   rows prices: table own.prices of database shop, by auction" in explain(flow)
+
+
+def test_a_plan_holds_no_address() -> None:
+    flow, bids = source()
+    bids.sink_postgres("table", "shop", key="auction")
+    (output,) = [o for stage in flow.plan().stages for o in stage.outputs if o.outlet is not None]
+    assert isinstance(output.outlet, TablePlan)
+    assert (output.outlet.database, output.outlet.table, output.outlet.key) == ("shop", "table", ("auction",))
