@@ -1,7 +1,7 @@
 """NexMark's queries in SQL: `flow(9)` is the flow of query 9, and gives what that of queries.py gives.
 
-Query 13 joins a stream of rows here, where queries.py looks up in a table. Not here: 11, and 15, 16 and 22, whose
-functions `flow.sql` does not have.
+Query 13 joins a stream of rows here, where queries.py looks up in a table. Not here: 15, 16 and 22, whose functions
+`flow.sql` does not have.
 """
 
 from __future__ import annotations
@@ -67,6 +67,11 @@ TEXTS: dict[int, str] = {
         from p semi join a on p.id = a.seller and p.window_start = a.window_start
     """,
     9: f"{WINNING} select auction, item, seller, category, bidder, price, ts from winning",
+    11: """
+        select bidder, window_start, window_end, count(*) as bids
+        from session(table bid partition by bidder, descriptor(ts), interval '10' second)
+        group by bidder, window_start, window_end
+    """,
     12: """
         select bidder, window_start, count(*) as bids from tumble(table bid, descriptor(ts), interval '10' second)
         group by bidder, window_start, window_end

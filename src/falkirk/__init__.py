@@ -70,6 +70,7 @@ __all__ = [  # noqa: F405
     "col",
     "collect",
     "concat_str",
+    "count_window",
     "dense_rank",
     "exclude",
     "first",

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import click
+import orjson
 import pytest
 from click.testing import CliRunner
 from tests.bad_input.stand import Stand, flow_file
 
 from falkirk.cli.commands.check import check_command
 from falkirk.cli.commands.topics import topics
+from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import ClusterError, ConfigError
+from falkirk.runtime.app.app import prepare
+from falkirk.stream.flow.load import load_flow
 
 pytestmark = pytest.mark.kafka
 
@@ -138,3 +143,59 @@ def test_a_table_that_a_batch_part_of_the_flow_writes_need_not_be_there(stand: S
     found = {f["what"]: f for f in json.loads(done.stdout)}
     assert "made at the start" in found[f"table {stand.prefix}usual"]["words"]
     assert [what for what, f in found.items() if not f["ok"] and what != "Spark"] == []
+
+
+HOUR = 3_600_000
+WHOLE = """
+whole = bids.with_columns(all=fk.lit(0)).group_by("all", id="whole").agg(n=fk.len())
+whole.sink(PREFIX + "whole", key="all", value=fk.Json())
+"""
+
+
+def warnings(stand: Stand, flow: str) -> dict[str, str]:
+    """What a check warns of. It succeeds all the same."""
+    arguments = [stand.target(flow), "--brokers", stand.brokers, "--json", "--state-dir", stand.settings.state_dir]
+    done = CliRunner().invoke(check_command, arguments, catch_exceptions=False)
+    found = json.loads(done.stdout)
+    assert done.exit_code == 0
+    assert all(f["hint"] for f in found if f.get("warning"))
+    return {f["what"]: f["words"] for f in found if f.get("warning")}
+
+
+def test_sinks_that_would_delete_results_of_old_records_are_named(
+    stand: Stand, caplog: pytest.LogCaptureFixture
+) -> None:
+    bids, stats = stand.topic(retention_ms="-1"), stand.topic("stats", retention_ms=str(HOUR))
+    now = int(time.time() * 1000)
+    for hours, count in ((3, 2), (2, 1), (0, 5)):
+        for i in range(count):
+            stand.producer.produce(bids, orjson.dumps({"id": i, "auction": i}), str(i), timestamp=now - hours * HOUR)
+    assert stand.producer.flush(20) == 0
+    words = (
+        f"topic {stats} deletes records that are older than 1h (retention.ms), and 3 records of {bids} are older: so are "
+        "their results"
+    )
+    assert warnings(stand, flow_file()) == {"retention": words}
+    other = flow_file('bids = bids.repartition("auction")', source='key=None, start="latest"')
+    assert warnings(stand, other) == {}
+    assert warnings(stand, flow_file(source='key="auction", time="id"')) == {}
+    through_an_edge = flow_file('bids = bids.repartition("auction")', source="key=None")
+    assert warnings(stand, through_an_edge) == {"retention": words}
+    stand.configure(stats, message_timestamp_type="LogAppendTime")
+    assert warnings(stand, flow_file()) == {}
+    stand.configure(stats, message_timestamp_type="CreateTime")
+    plan, cluster = load_flow(stand.target(flow_file())).plan(), Topics(stand.settings.cluster())
+    for said in (1, 1):  # a second start has read on: the oldest records say nothing of it
+        prepare(plan, stand.settings, cluster)
+        assert caplog.messages.count(words) == said
+
+
+def test_a_stage_of_several_tasks_that_uses_one_is_named(stand: Stand) -> None:
+    stand.topic()
+    stand.bids(10)
+    assert warnings(stand, flow_file(WHOLE)) == {
+        "one task": "stage whole has 2 tasks, and all rows of group_by whole go to one task: all is the same in each of them"
+    }
+    stand.topic("one", partitions=1)
+    one = flow_file(WHOLE).replace('PREFIX + "bids"', 'PREFIX + "one"')
+    assert warnings(stand, one) == {}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
 
@@ -169,3 +171,51 @@ def test_a_flow_may_be_all_batch() -> None:
     assert text.startswith(
         "flow words: 1 batch part\n\nbatch lines: an epoch on demand, of all that is in the topics\n"
     )
+
+
+def warned(build: Callable[[Any], Any]) -> list[str]:
+    """The warnings about what is made of a stream."""
+    flow = fk.Flow("f")
+    rows = flow.source("rows", value=fk.Json({"k": int, "x": int, "s": str}))
+    made = build(rows)
+    made.sink("out", key=sorted(made._op.unique or made.schema) or None, value=fk.Json())
+    return [line.strip() for line in explain(flow).splitlines() if line.startswith("  WARNING")]
+
+
+def sql(rows: Any, query: str) -> Any:
+    """The result of a query over these rows."""
+    flow = fk.Flow("other")
+    flow.graph = rows._graph
+    return flow.sql(query, rows=rows, id="q")
+
+
+def test_what_sends_all_rows_to_one_task_is_named() -> None:
+    grouped = "all rows of group_by g go to one task: {} the same in each of them"
+    one = fk.lit(1)
+    assert warned(lambda r: r.with_columns(a=one).group_by("a", id="g").agg(n=fk.len())) == [
+        f"WARNING {grouped.format('a is')}"
+    ]
+    assert warned(
+        lambda r: (
+            r.select("x", a=one + 1, b=fk.lit("b")).filter(fk.col("x") > 1).select("x", "b", c="a")
+            .with_columns(d=fk.col("x")).group_by("c", "b", id="g").agg(n=fk.len())
+        )
+    ) == [f"WARNING {grouped.format('c, b are')}"]  # fmt: skip
+    assert len(warned(lambda r: r.agg(kinds=fk.n_unique("x")))) == 1
+    assert len(warned(lambda r: sql(r, "select k, x from rows order by x limit 3"))) == 1
+
+
+def test_keys_that_differ_and_partial_sums_send_rows_to_all_tasks() -> None:
+    assert warned(lambda r: r.with_columns(a=fk.lit(1)).group_by("a", "k", id="g").agg(n=fk.len())) == []
+    assert warned(lambda r: r.with_columns(a=fk.col("x") * 0).group_by("a", id="g").agg(n=fk.len())) == []
+    assert warned(lambda r: r.with_columns(x=fk.lit(1)).select("k", x="k").group_by("x", id="g").agg(n=fk.len())) == []
+    assert warned(lambda r: r.agg(n=fk.len(), x=fk.sum("x"))) == []
+
+
+def test_one_task_is_no_warning_where_there_is_one() -> None:
+    flow = fk.Flow("f")
+    rows = flow.source("rows", value=fk.Json({"k": int})).with_columns(a=fk.lit(1))
+    rows.group_by("a", id="g").agg(n=fk.len()).sink("out", key="a", value=fk.Json())
+    edge = flow.plan().stages[1].inputs[0].topic
+    assert "WARNING" in explain(flow, Layout({"rows": 2, edge: 2, "out": 1}))
+    assert "WARNING" not in explain(flow, Layout({"rows": 1, edge: 1, "out": 1}))

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, closing, nullcontext
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ from typing import Protocol
 from falkirk.cli.main import tell as tell_error
 from falkirk.cli.stopping import stop_on_signals
 from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import logger
 from falkirk.connectors.spark.master import check_master
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.runtime.app import shadow_app
@@ -22,6 +24,7 @@ from falkirk.runtime.app.app import App
 from falkirk.runtime.app.backfill_state import look
 from falkirk.runtime.app.hosts import Hosts
 from falkirk.runtime.app.outlets import meet_databases
+from falkirk.runtime.app.warnings import one_task
 from falkirk.runtime.epochs.process import drive
 from falkirk.runtime.host.identity import hold_app
 from falkirk.runtime.host.logs import about, print_trace, say, setup_logging, stamped
@@ -242,4 +245,6 @@ def bound(target: str, settings: Settings) -> tuple[App, Topics]:
     if app.backfill is not None:
         look(app, settings.cluster())  # an open one would stop each worker
     Hosts(app, settings, topics).check_alone()
+    for words in one_task(app.plan, Counter(bound.task.id.stage for bound in app.tasks)):
+        logger.warning("%s", words)
     return app, topics

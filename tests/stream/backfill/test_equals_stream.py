@@ -70,6 +70,10 @@ FLOWS: dict[str, Callable[[fk.Stream, fk.Stream], list[tuple[Any, Any]]]] = {
         (s.key_by("k").process(Running(), id="running"), "k"),
         (t.key_by("g").process(Running2(), id="again"), "g"),
     ],
+    "count windows": lambda s, t: [
+        (s.group_by("k", fk.count_window(3, every=2), id="w").agg(n=fk.len(), x=fk.sum("x")), ["k", "window_start"]),
+        (t, "k"),
+    ],
     "repartition": lambda s, t: [(s.repartition("g").select("g", "x"), "g"), (counted2(t.repartition("g")), "g")],
     "two sources in one stage": lambda s, t: [(counted(s.concat(t)), "k")],
     "source and edge in one stage": lambda s, t: [

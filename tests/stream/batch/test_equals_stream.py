@@ -162,6 +162,13 @@ FLOWS: dict[str, Callable[[fk.Stream], Built]] = {
         ),
         ["g", "window_start"],
     ),
+    "group_by with count windows": lambda s: (
+        s.group_by("k", fk.count_window(5, every=2)).agg(
+            n=fk.len(), h=fk.sum("f"), twice=fk.max(fk.col("x") * 2), kinds=fk.n_unique("g"), values=fk.collect("x"),
+            seen=Seen("x"),
+        ),
+        ["k", "window_start"],
+    ),
     "agg": lambda s: (
         s.agg(n=fk.len(), top=fk.max(fk.col("x") + 1), f=fk.sum("f"), var=fk.var("x"), last=fk.last("k", by="x")), None,
     ),

@@ -60,6 +60,9 @@ APPEND: dict[str, Build] = {
     "enrich": lambda bids, _: bids.enrich(doubled, returns={"w": int}),
     "sessions": lambda bids, _: sessions(bids),
     "deduplicate": lambda bids, _: bids.deduplicate("k", within="1ms"),
+    "count windows": lambda bids, _: bids.group_by("k", fk.count_window(3, every=2)).agg(
+        n=fk.len(), total=fk.sum("v"), low=fk.min("v"), kinds=fk.n_unique("v"), last=fk.last("v", by="v")
+    ),
 }
 """Operators that accept only rows that come."""
 CHANGING: dict[str, Build] = {

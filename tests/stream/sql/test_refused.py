@@ -6,6 +6,7 @@ import pytest
 
 import falkirk as fk
 
+SESSION = "session(table bids partition by who, descriptor(at), interval '1' hour)"
 REFUSED = [
     ("select pirce from bids", "there is no column 'pirce'", "pirce", "did you mean 'price'?"),
     ("select b.pirce from bids b", "there is no column 'pirce'", "pirce", "did you mean 'price'?"),
@@ -77,6 +78,29 @@ REFUSED = [
     ("select who from bids qualify row_number() over (partition by who) = 1", "row_number() has no order", "row", "order by"),
     ("select who from bids qualify row_number() over (order by price nulls first) <= 2", "nulls come last", "price", "leave"),
     ("select count(*) from bids group by rollup (auction)", "is not supported", "auction", "docs/sql/index.md"),
+    ("select * from tumble(table bids partition by who, descriptor(at), interval '1' hour)", "tumble has", "tumble", ""),
+    ("select * from session(table bids, at, interval '1' hour)", "session has other arguments", "session", "partition by"),
+    ("select * from session(table bids = who, descriptor(at), interval '1' hour)", "session has other", "session", ""),
+    ("select * from session(table bids, who, descriptor(at), interval '1' hour)", "session has other", "session", ""),
+    ("select * from session(table bids partition by 1, descriptor(at), interval '1' hour)", "session has", "session", ""),
+    (f"select * from {SESSION}", "rows get a session when they are grouped", "at", "group by who, window_start, window_end"),
+    (f"select who, max(window_end) as e from {SESSION} group by who, window_start", "when they are grouped", "at", ""),
+    (f"select who, count(*) as n from {SESSION} group by who", "when they are grouped", "at", "group by who, window_start"),
+    (f"select b.who from {SESSION} as s join bids as b on s.who = b.who", "when they are grouped", "at", "around it"),
+    (f"select who, count(*) as n from {SESSION} as s where price > 3 group by who, window_start", "where is not supported",
+     "price > 3", "in a view"),
+    (f"select price, count(*) as n from {SESSION} group by who, window_start, price", "sessions are partitioned by who",
+     "price", "partition by who, k"),
+    (f"select count(*) as n from {SESSION} group by upper(who), window_start", "are partitioned by who", "upper", ""),
+    (f"select count(*) as n from {SESSION} group by window_start", "group by has no who", "window_start", "by who, window_"),
+    (f"select auction, count(*) as n from {SESSION.replace('partition by who', '')} group by auction, window_start",
+     "sessions are partitioned by no column", "auction", "partition by k"),
+    (SESSION.join(["select who, count(*) as n from ", " group by who, window_start"]).replace("'1' hour", "'1' month"),
+     "of a fixed length", "'1'", "interval '1' hour"),
+    (f"select at, count(*) as n from {SESSION.replace('by who', 'by at')} group by at, window_start", "is the time of the",
+     "at", "other columns"),
+    (f"select whom, count(*) as n from {SESSION.replace('by who', 'by whom')} group by whom, window_start",
+     "there is no column 'whom'", "whom", "did you mean 'who'?"),
 ]  # fmt: skip
 
 

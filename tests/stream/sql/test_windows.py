@@ -9,8 +9,11 @@ from typing import Any
 import duckdb
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import falkirk as fk
+from falkirk.stream.flow.explain import explain
 
 SCHEMA: dict[str, Any] = {"k": int, "x": int, "ts": int}
 START = "ts // 60000 * 60000 as window_start, ts // 60000 * 60000 + 60000 as window_end"
@@ -73,3 +76,68 @@ def test_windows_of_a_sources_time_are_complete_when_it_has_passed() -> None:
     late = [{"k": 1, "x": 9, "ts": 2}]
     out = fk.testing.run(flow, {"t": rows + late}, step_rows=3).sinks["out"].table
     assert [(row["k"], row["window_start"], row["x"]) for row in out.values()] == [(2, 0, 5), (2, 60_000, 4)]
+
+
+SESSION = "session(table t partition by k, descriptor(ts), interval '3' millisecond)"
+SESSIONIZED = """(
+    select *, min(ts) over s as window_start, max(ts) over s + 3 as window_end from (
+        select *, sum(coalesce(new, true)::int) over (partition by {by} order by ts) as number from (
+            select *, ts - lag(ts) over (partition by {by} order by ts) > 3 as new from a where ts is not null
+        )
+    ) window s as (partition by {by}, number)
+)"""
+
+SESSIONS = [
+    ("select k, window_start, window_end, count(*) as n, sum(x) as x from {w} group by k, window_start, window_end", SESSION),
+    ("select window_end, w.k, max(x) as top from {w} as w group by 1, 2 having count(*) > 1 and min(x) < 3", SESSION),
+    ("select k, window_start, count(distinct x) + 1 as kinds from {w} group by window_start, k", f"TABLE({SESSION})"),
+    ("select k, window_start, sum(x) filter (where x > 0) as x from {w} group by k, window_start", SESSION),
+    ("select k, window_start, window_end from {w} group by k, window_start, window_end", SESSION.replace("k,", "(k),")),
+    ("select window_start, count(*) as n from {w} group by window_start", SESSION.replace("partition by k", "")),
+    ("select k, x, window_start, min(ts) as first from {w} group by k, x, window_start", SESSION.replace("k,", "k, x,")),
+    ("select k, x, window_end, min(ts) as ts from {w} group by x, k, window_end", SESSION.replace("k,", "(k, x),")),
+]  # fmt: skip
+row = st.fixed_dictionaries(
+    {"k": st.none() | st.integers(0, 1), "x": st.integers(-2, 4), "ts": st.none() | st.integers(0, 30)}
+)
+LATEST = "(select k, x, max(ts) as ts from t group by k, x)"
+"""A table whose rows are replaced."""
+
+
+@pytest.mark.parametrize(("query", "function"), SESSIONS)
+@pytest.mark.parametrize("table", ["(select * from t where x < 4)", LATEST])
+@settings(max_examples=4, deadline=None)
+@given(steps=st.lists(st.lists(row, min_size=1, max_size=6), min_size=1, max_size=4))
+def test_sessions_are_after_each_step_what_duckdb_says_of_the_rows_so_far(
+    query: str, function: str, table: str, steps: list[list[dict[str, Any]]]
+) -> None:
+    flow = fk.Flow("sql")
+    flow.source("t", value=fk.Json(SCHEMA))
+    asked = f"with v as {table} {query.format(w=function.replace('(table t', '(table v'))}"
+    result = flow.sql(asked, id="q")
+    columns = result.schema.names()
+    result.group_by(columns, id="counted").agg(times=fk.len()).sink("out", key=columns, value=fk.Json())
+    by = function.lower().partition("partition by ")[2].partition(", desc")[0].strip("()") or "true"
+    written = f"with a as {table} {query.format(w=SESSIONIZED.replace('{by}', by))}"
+    app, rows = fk.testing.App(flow), []
+    for some in steps:
+        app.send("t", some)
+        app.run()
+        rows += some
+        out = app.sinks["out"].table.values()
+        with duckdb.connect() as connection:
+            connection.register("t", pl.DataFrame(rows, schema=dict.fromkeys(SCHEMA, pl.Int64)).to_arrow())
+            wanted = connection.execute(written).fetchall()
+        assert Counter({tuple(row[c] for c in columns): row["times"] for row in out}) == Counter(wanted)
+
+
+def test_sessions_of_a_sources_time_leave_the_state_when_it_has_passed() -> None:
+    flow = fk.Flow("sql")
+    flow.source("t", value=fk.Json(SCHEMA), time="ts", late="0s")
+    query = f"select k, window_start, sum(x) as x from {SESSION} group by k, window_start"
+    flow.sql(query, id="q").sink("out", key=["k", "window_start"], value=fk.Json())
+    rows = [{"k": 1, "x": x, "ts": ts} for x, ts in ((2, 1), (3, 4), (9, 8), (1, 40))]
+    app = fk.testing.run(flow, {"t": rows}, step_rows=2)
+    assert {key: row["x"] for key, row in app.sinks["out"].table.items()} == {(1, 1): 5, (1, 8): 9, (1, 40): 1}
+    assert app.state("q.group").select("window_start", "window_end").rows() == [(40, 43)]
+    assert "state placed by k, until the watermark is past window_end" in explain(flow)

@@ -27,7 +27,8 @@ def check_command(target: str, as_json: bool, **options: Any) -> None:
     \b
     --json prints a list of objects.
       what, ok, words     what was checked, and the result
-      hint                what to do, if it failed
+      hint                what to do, if it failed or is a warning
+      warning             the flow runs, and may do something else than you expect
     The exit code is 0 if all checks pass, 1 if not.
     """
     settings = settings_from(workers=1, **options)
@@ -37,6 +38,7 @@ def check_command(target: str, as_json: bool, **options: Any) -> None:
         found.append(finding)
         if not as_json:
             mark = Text("✓ ", "green") if finding.ok else Text("✗ ", "red")
+            mark = Text("! ", "yellow") if finding.warning else mark
             hint = Text(f"\n  to do: {finding.hint}", "yellow") if finding.hint else ""
             console.print(Text.assemble(mark, (finding.what, "bold"), f"  {finding.words}", hint), soft_wrap=True)
     if as_json:

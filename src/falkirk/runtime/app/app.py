@@ -20,6 +20,7 @@ from falkirk.connectors.kafka.client.config import logger
 from falkirk.errors import ClusterError, SourceError
 from falkirk.runtime.app.batch_part import BoundBatch, bind
 from falkirk.runtime.app.registries import meet_registries
+from falkirk.runtime.app.warnings import warn_of_expired
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout import layout
 from falkirk.runtime.layout.compatibility import check_stages, differ_in_topics, keep
@@ -137,6 +138,8 @@ def prepare(
             topics.create(control, PARTITIONS, settings.replication, CONTROL)
         # Another process may have just made them: not every broker knows them yet.
         infos = topics.shown(roles)
+        if found.past.layout is None:
+            warn_of_expired(plan, topics)
         counts = {name: info.partitions for name, info in infos.items()} | counts
         firsts = _firsts(found, counts, topics)
         kept = {n: layout.TopicRecord(infos[n].id, counts[n], roles[n], firsts.get(n, ())) for n in sorted(roles)}

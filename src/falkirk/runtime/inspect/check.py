@@ -29,10 +29,11 @@ from falkirk.errors import ClusterError, ConfigError, DiskError, FalkirkError, S
 from falkirk.runtime.app import outlets
 from falkirk.runtime.app.app import check_fit, dated_by_writers
 from falkirk.runtime.app.needs import NeededTopic, Right, needed_topics, rights
-from falkirk.runtime.host.clock import ahead_words, check_clock
+from falkirk.runtime.app.warnings import expired, one_task
+from falkirk.runtime.host.clock import WallClock, ahead_words, check_clock
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.inspect.peek import peek
-from falkirk.runtime.layout.preflight import HOW, others, parts, preflight, resolved
+from falkirk.runtime.layout.preflight import HOW, Preflight, others, parts, preflight, resolved
 from falkirk.state.objects import try_out
 from falkirk.stream.access.endpoints import View, view_of, views_of
 from falkirk.stream.definition.names import control_topic, steps_topic
@@ -56,6 +57,8 @@ class Finding(msgspec.Struct, frozen=True):
     ok: bool
     words: str
     hint: str = ""
+    warning: bool = False
+    """The flow runs, and may do something else than its user expects."""
 
 
 def check(plan: Plan, settings: Settings) -> Iterator[Finding]:
@@ -101,17 +104,20 @@ def _on_the_cluster(plan: Plan, settings: Settings, topics: Topics) -> Iterator[
         if there:
             yield from tried(f"records of {view.topic}", partial(_records, view, settings, topics))
     needed: list[NeededTopic] = []
+    warned: list[Finding] = []
 
     def lay_out() -> str:
         needed.extend(needed_topics(plan, settings, topics))
         with closing(ControlTopic(settings.cluster(), control_topic(settings.prefix, plan.app))) as control:
             found = preflight(plan, settings, topics, control)
         check_fit(found, steps_topic(settings.prefix, plan.app))
+        warned.extend(_warnings(found, topics))
         return (
             f"{counted(found.tasks, 'task')}, {'as the app has had so far' if found.past.layout else 'for a new app'}"
         )
 
     yield from tried("tasks", lay_out)
+    yield from warned
     if missing := [topic for topic in needed if not topic.exists]:
         yield from tried("missing topics", lambda: _can_be_made(missing, settings, topics))
     if own := [topic for topic in needed if topic.exists and topic.role in KEPT]:
@@ -123,6 +129,15 @@ def _on_the_cluster(plan: Plan, settings: Settings, topics: Topics) -> Iterator[
         asked = [right for right in wanted if right.cluster == name]
         what = f"rights in {name}" if name else "rights"
         yield from tried(what, partial(_rights, asked, settings.cluster().of(name), mine))
+
+
+def _warnings(found: Preflight, topics: Topics) -> Iterator[Finding]:
+    hint = "group by a column with more values first, or give the flow one partition"
+    for words in one_task(found.plan, found.sizes):
+        yield Finding("one task", True, words, hint, warning=True)
+    if found.past.layout is None:
+        for words in expired(found.plan, topics, WallClock().now()):
+            yield Finding("retention", True, words, "give the sink's topic a longer retention.ms", warning=True)
 
 
 def _brokers_of(cluster: str, topics: Topics) -> str:

@@ -243,6 +243,10 @@ class Operator(ABC):
         """The columns of this input that it reads or passes on, if its readers need the columns `needed`."""
         return set(self.inputs[port].schema)
 
+    def constant(self, column: str) -> bool:
+        """Whether a column of its output is known to be the same in all rows."""
+        return False
+
     def looks_up(self, port: int) -> Set[str] | None:
         """The columns that it looks up in a broadcast table; None: this input is a stream of rows."""
         return None

@@ -34,6 +34,8 @@ class Input:
     """The topics of its source, if there can be several. More topics can appear while the app runs."""
     loose: bool = False
     """Whether rows of one key need not be in one task. Its partitions then go to the stage's tasks round-robin."""
+    dated: bool = False
+    """Whether its rows have the time of a column, and not that of their records."""
 
     def read_by(self, task: int, tasks: int, partitions: int) -> range:
         """The topic's partitions that one of the stage's tasks reads."""

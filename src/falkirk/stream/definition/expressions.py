@@ -136,6 +136,18 @@ def renamed_column(expr: nw.Expr) -> str | None:
     return str(names[0]) if len(names) == 1 else None
 
 
+def constant_of(exprs: Sequence[nw.Expr], column: str, schema: pl.Schema) -> bool | str | None:
+    """Whether the expression that gives a column reads no column; the column that it renames; None if none gives it.
+
+    >>> [constant_of([nw.lit(0).alias("a"), nw.col("x").alias("b")], c, pl.Schema({"x": pl.Int64()})) for c in "abc"]
+    [True, 'x', None]
+    """
+    for expr in exprs:
+        if column in computed_columns([expr], schema):
+            return renamed_column(expr) or not columns_read([expr], schema)
+    return None
+
+
 def computed_columns(exprs: Sequence[nw.Expr], schema: pl.Schema) -> frozenset[str]:
     """The columns that with_columns would add or replace."""
     return frozenset(nw.from_native(schema.to_frame(), eager_only=True).select(*exprs).columns)

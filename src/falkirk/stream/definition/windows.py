@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from falkirk.blame import user_line
 from falkirk.durations import DurationLike, duration_text
@@ -39,6 +40,18 @@ class Session:
 
     def __str__(self) -> str:
         return f"sessions of {self.column}, gap {_text(self.gap)}"
+
+
+@dataclass(frozen=True, slots=True)
+class CountWindow:
+    """Windows of so many rows. A row with the number n in its group, from 0 on, is in each with start ≤ n < start + size."""
+
+    size: int
+    every: int
+    """From one window's start to the next one's. The first one starts with row 0."""
+
+    def __str__(self) -> str:
+        return f"windows of {self.size:,} rows{f' every {self.every:,}' if self.every != self.size else ''}"
 
 
 def tumbling(column: str, size: DurationLike, *, offset: DurationLike | None = None) -> Window:
@@ -110,6 +123,38 @@ def session(column: str, gap: DurationLike) -> Session:
     """
     where = f"session ({user_line()})"
     return Session(_column(column, where), millis(gap, "gap", where))
+
+
+def count_window(size: int, every: int | None = None) -> CountWindow:
+    """Windows of `size` rows of a group, for `group_by`: one begins every `every` rows. Without `every`, one begins where the
+    other ends.
+
+    Rows of a group are numbered from 0 on, in the order in which they are read. `window_start` is the number of a window's
+    first row, and `window_end` that of its last row plus 1. A window is complete when its last row has come. The count of
+    each group is kept for ever. Raises DefinitionError. See docs/operators/event-time.md.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("sensors")
+    >>> readings = flow.source("readings", key="sensor", value=fk.Json({"sensor": str, "value": int}))
+    >>> means = readings.group_by("sensor", fk.count_window(2)).agg(mean=fk.mean("value"))
+    >>> means.final().sink("means", value=fk.Json())
+    >>> rows = [{"sensor": "a", "value": value} for value in (10, 20, 60, 80, 5)]
+    >>> [(row["window_start"], row["mean"]) for row in fk.testing.run(flow, {"readings": rows}).sinks["means"].rows]
+    [(0, 15.0), (2, 70.0)]
+    """
+    where = f"count_window ({user_line()})"
+    step = size if every is None else every
+    options: dict[str, Any] = {"size": size, "every": step}
+    for option, given in options.items():
+        if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+            raise DefinitionError(f"{option}={given!r} is not a number of rows", where=where, hint="1 or more")
+    if step > size:
+        raise DefinitionError(
+            f"every={step} is more than size={size}, so that some rows would be in no window",
+            where=where,
+            hint="make the windows longer",
+        )
+    return CountWindow(size, step)
 
 
 def _column(column: object, where: str) -> str:

@@ -60,6 +60,8 @@ def _stage(stage: PhysicalStage, layout: Layout | None, queries: Queries) -> Ite
     topics = ", ".join(i.topic for i in stage.inputs)
     count = max(layout.partitions.get(i.topic, 0) for i in stage.inputs) if layout else 0
     yield f"  tasks   {f'{count}: ' if count else ''}one for each partition of {topics}"
+    if stage.all_to_one and count != 1:
+        yield f"  WARNING {stage.all_to_one}"
     yield from _sources(stage.sources)
     for edge in stage.edges_in:
         yield f"  read    edge {edge.id}: topic {edge.topic}"

@@ -17,11 +17,11 @@ from falkirk.stream.dataflow.graph import placed
 from falkirk.stream.dataflow.process import FunctionProcess, KeyContext, Process, Rows
 from falkirk.stream.definition.functions import checked_function
 from falkirk.stream.definition.on_error import OnError, checked_on_error
-from falkirk.stream.definition.windows import END, Session
+from falkirk.stream.definition.windows import END, CountWindow, Session
 from falkirk.stream.evolution.migrating import migrated
 from falkirk.stream.flow.alternatives import GROUPED, KEYED, missing
 from falkirk.stream.flow.totals import bound_aggregates
-from falkirk.stream.flow.windowing import key_in_windows, sessions
+from falkirk.stream.flow.windowing import count_windows, key_in_windows, sessions
 from falkirk.stream.formats.rows import Row, RowT_co, SchemaLike, TypedRow, Untyped
 from falkirk.stream.formats.types import schema_of
 
@@ -51,11 +51,11 @@ class Grouped:
         version: int,
         migrate: Migrate,
         line: str,
-        session: Session | None = None,
+        made_later: Session | CountWindow | None = None,
     ) -> None:
         self._graph, self._before, self._columns = graph, before, columns
         self._given, self._id, self._version, self._line = given, given or f"by.{'.'.join(columns)}", version, line
-        self._migrate, self._session = migrate, session
+        self._migrate, self._made_later = migrate, made_later
 
     def agg(self, **aggregates: AggregateLike) -> Stream[Row]:
         """One row for each group: the group's columns, and these aggregates by name.
@@ -75,13 +75,15 @@ class Grouped:
 
         where = f"group_by {self._id!r} ({self._line})"
         before = self._before
-        session = self._session
-        columns = {name: before.schema[name] for name in self._columns if session is None}
-        bound = bound_aggregates(before, aggregates, self._columns, where, sessions=session is not None)
-        if session is not None:
+        later = self._made_later
+        columns = {name: before.schema[name] for name in self._columns if later is None}
+        bound = bound_aggregates(before, aggregates, self._columns, where, sessions=isinstance(later, Session))
+        if later is not None:
             if self._migrate:
-                raise DefinitionError("the state of sessions cannot be migrated", where=where, hint="rebuild it")
-            made = sessions(before, session, self._columns, bound, self._id, self._version, self._line)
+                what = "sessions" if isinstance(later, Session) else "windows of so many rows"
+                raise DefinitionError(f"the state of {what} cannot be migrated", where=where, hint="rebuild it")
+            own = (self._columns, bound, self._id, self._version, self._line)
+            made = sessions(before, later, *own) if isinstance(later, Session) else count_windows(before, later, *own)
             return Stream(self._graph, self._graph.add(made, exchange=True))
         windows = before if isinstance(before, op.Windows) else None
         place = placed(before, self._columns, self._id)
@@ -127,11 +129,12 @@ class Grouped:
         from falkirk.stream.flow.tops import top_k
 
         name = self._given or f"top_k.by.{'.'.join(self._columns)}"
-        if self._session is not None:
+        if self._made_later is not None:
+            window = "session" if isinstance(self._made_later, Session) else "count_window"
             raise DefinitionError(
-                "the rows of sessions have no top",
+                f"the rows of {'sessions' if window == 'session' else 'windows'} have no top",
                 where=f"top_k {name!r} ({self._line})",
-                hint='.group_by("id", fk.session(…)).agg(n=fk.len()).group_by("id").top_k(3, by="n")',
+                hint=f'.group_by("id", fk.{window}(…)).agg(n=fk.len()).group_by("id").top_k(3, by="n")',
             )
         if self._migrate:
             raise DefinitionError(

@@ -15,7 +15,7 @@ from falkirk.stream.definition.keys import checked_key, columns_of, sink_format
 from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.definition.outlets import WEIGHT_COLUMN, FilesPlan
 from falkirk.stream.definition.regimes import Regime, checked_regime
-from falkirk.stream.definition.windows import Session, Window
+from falkirk.stream.definition.windows import CountWindow, Session, Window
 from falkirk.stream.flow.alternatives import STREAM, missing
 from falkirk.stream.flow.changing import sink_changes
 from falkirk.stream.flow.combining import Combining
@@ -111,7 +111,7 @@ class Stream(Combining[RowT_co]):
 
     def group_by(
         self,
-        *columns: str | Sequence[str] | Window | Session,
+        *columns: str | Sequence[str] | Window | Session | CountWindow,
         id: str | None = None,  # noqa: A002
         version: int = 1,
         migrate: Migrate = (),
@@ -119,7 +119,8 @@ class Stream(Combining[RowT_co]):
         """Group rows by columns, for `.agg(…)`, which says what to keep for each group.
 
         One of them can be windows of time: `fk.tumbling("at", "1h")`, `fk.hopping("at", "1h", every="5m")` or
-        `fk.session("at", gap="30m")`. The group then has the columns `window_start` and `window_end`.
+        `fk.session("at", gap="30m")`; or windows of so many rows: `fk.count_window(100)`. The group then has the columns
+        `window_start` and `window_end`.
 
         `id` names the state, across versions of your code. By default it is made from the columns. Raise `version` if
         the meaning of the state changes. `migrate` converts the state of earlier versions (see `fk.From`). Raises
@@ -132,8 +133,8 @@ class Stream(Combining[RowT_co]):
         <Stream of group_by 'stats': auction Int64, n Int64, top Int64>
         """
         line = user_line()
-        before, names, session = windowed(self._graph, self._op, columns, line)
-        return Grouped(self._graph, before, names, id, version, migrate, line, session)
+        before, names, made_later = windowed(self._graph, self._op, columns, line)
+        return Grouped(self._graph, before, names, id, version, migrate, line, made_later)
 
     def agg(self, *, id: str | None = None, version: int = 1, **aggregates: AggregateLike) -> Stream[Row]:  # noqa: A002
         """One row for the whole stream: these aggregates by name. There is none as long as there are no rows.
@@ -167,6 +168,7 @@ class Stream(Combining[RowT_co]):
 
         It follows `.agg(…)` of a `group_by` with windows. `time` is the event time of the results, for windows of windows;
         sessions have only their end. Raises DefinitionError if the windows' column is not the time of a source with `late=`.
+        The result of `fk.count_window` comes when the window's last row has come, and has no event time.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("totals")
@@ -179,7 +181,8 @@ class Stream(Combining[RowT_co]):
         """
         line = user_line()
         size = final_size(self._op, time, f"final ({line})")
-        return Stream(self._graph, self._graph.add(self._made(op.Final, line, changes=False, time=time, size=size)))
+        dated = None if isinstance(self._op, op.CountGroup) else time
+        return Stream(self._graph, self._graph.add(self._made(op.Final, line, changes=False, time=dated, size=size)))
 
     def lookup(
         self,

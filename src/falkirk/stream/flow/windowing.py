@@ -14,7 +14,7 @@ from falkirk.stream.aggregates.bound import Bound
 from falkirk.stream.dataflow.graph import placed
 from falkirk.stream.definition.event_time import check_time
 from falkirk.stream.definition.keys import columns_of
-from falkirk.stream.definition.windows import END, START, Session, Window
+from falkirk.stream.definition.windows import END, START, CountWindow, Session, Window
 from falkirk.stream.formats import Key, key_of
 from falkirk.stream.operators.windows.windows import bound_type
 
@@ -27,29 +27,35 @@ class ToGroup(NamedTuple):
     before: op.Operator
     columns: tuple[str, ...]
     """The columns to group by: with windows and sessions, those that they add are the last two."""
-    session: Session | None = None
-    """Sessions are made when rows are grouped. Other windows are columns of `before`."""
+    made_later: Session | CountWindow | None = None
+    """Sessions and windows of so many rows are made when rows are grouped. Other windows are columns of `before`."""
 
 
 def windowed(
-    graph: op.Graph, before: op.Operator, given: Sequence[str | Sequence[str] | Window | Session], line: str
+    graph: op.Graph,
+    before: op.Operator,
+    given: Sequence[str | Sequence[str] | Window | Session | CountWindow],
+    line: str,
 ) -> ToGroup:
     """The operator to group, and how. Raises DefinitionError."""
     where = f"group_by ({line})"
     flat: list[Any] = [one for some in given for one in (some if isinstance(some, list | tuple) else [some])]
-    windows = [one for one in flat if isinstance(one, Window | Session)]
-    names = [one for one in flat if not isinstance(one, Window | Session)]
+    windows = [one for one in flat if isinstance(one, Window | Session | CountWindow)]
+    names = [one for one in flat if not isinstance(one, Window | Session | CountWindow)]
     if not windows:
         return ToGroup(before, columns_of(names, before.schema, where))
     if len(windows) > 1:
         raise DefinitionError("a group has one kind of windows, and here are two", where=where)
     (window,) = windows
     columns = columns_of(names, before.schema, where) if names else ()
-    check_time(window.column, before.schema, where)
     if taken := next((c for c in (START, END) if c in before.schema), None):
         raise DefinitionError(
             f"there is already a column {taken!r}, which the windows are to add", where=where, hint="rename it first"
         )
+    if isinstance(window, CountWindow):
+        check_counted(before, columns, where)
+        return ToGroup(before, (*columns, START, END), window)
+    check_time(window.column, before.schema, where)
     bound = bound_type(before.schema[window.column])
     check_key_type(bound, where=f"column {window.column!r} of {where}")
     if isinstance(window, Session):
@@ -77,6 +83,43 @@ def check_session(session: Session, columns: tuple[str, ...], where: str) -> Non
             where=where,
             hint="leave it out of the columns to group by",
         )
+
+
+def check_counted(before: op.Operator, columns: tuple[str, ...], where: str) -> None:
+    """Raises DefinitionError unless rows have a number in their group that never changes."""
+    if before.changes:
+        raise DefinitionError(
+            "rows here can be taken back, and then all rows after them would have other numbers",
+            where=where,
+            hint="use windows of so many rows before rows are grouped; or fk.tumbling, windows of time",
+        )
+    if not columns:
+        raise DefinitionError(
+            "windows of so many rows are of a group, and here is none",
+            where=where,
+            hint='group_by("user", fk.count_window(…)); for windows of all rows, add a column with '
+            "with_columns(all=fk.lit(0))",
+        )
+
+
+def count_windows(
+    before: op.Operator,
+    window: CountWindow,
+    columns: tuple[str, ...],
+    aggregates: Mapping[str, Bound],
+    name: str,
+    version: int,
+    line: str,
+) -> op.CountGroup:
+    """The operator. `columns`: those of the group, then those that windows add."""
+    own = columns[:-2]
+    key, root = placed(before, own, name)
+    schema = {**{c: before.schema[c] for c in own}, START: pl.Int64(), END: pl.Int64()}
+    return op.CountGroup(
+        id=name, line=line, inputs=(before,), schema=pl.Schema({**schema, **{n: b.returns for n, b in aggregates.items()}}),
+        changes=True, unique=frozenset((*own, START)), partitioned=key, root=root, regime=before.regime, columns=columns,
+        window=window, aggregates=aggregates, version=version,
+    )  # fmt: skip
 
 
 def sessions(
@@ -115,6 +158,8 @@ def key_in_windows(columns: tuple[str, ...], name: str, before: op.Operator) -> 
 def final_size(operator: op.Operator, time: str, where: str) -> int | None:
     """The size of all windows, if their start is the event time of final rows. Raises DefinitionError if an operator has no
     final rows, or if they have no such time."""
+    if isinstance(operator, op.CountGroup) and time == END:
+        return None
     if isinstance(operator, op.WindowGroup) and time in (START, END):
         return operator.window.size if time == START else None
     if isinstance(operator, op.SessionGroup) and operator.expire and time == END:
@@ -125,6 +170,8 @@ def final_size(operator: op.Operator, time: str, where: str) -> int | None:
             where=where,
             hint=f"time={END!r}, or {START!r} for windows that all have one size",
         )
+    if isinstance(operator, op.CountGroup):
+        raise DefinitionError("windows of so many rows have numbers and no time", where=where, hint="leave time= out")
     before = operator.inputs[0] if operator.inputs else operator
     if isinstance(operator, op.SessionGroup):
         column = operator.session.column

@@ -41,6 +41,7 @@ from falkirk.stream.operators.sources.late import Late
 from falkirk.stream.operators.sources.latest import Latest
 from falkirk.stream.operators.sources.source import Source
 from falkirk.stream.operators.sources.table import TableSource
+from falkirk.stream.operators.windows.count_group import CountGroup
 from falkirk.stream.operators.windows.deduplicate import Deduplicate
 from falkirk.stream.operators.windows.final import Final
 from falkirk.stream.operators.windows.session_group import SessionGroup
@@ -48,7 +49,7 @@ from falkirk.stream.operators.windows.window_group import WindowGroup
 from falkirk.stream.operators.windows.windows import Windows
 
 __all__ = [
-    "RESERVED", "AsofJoin", "BestPartials", "Changed", "Concat", "Deduplicate", "Earlier", "Enrich", "Errors",
+    "RESERVED", "AsofJoin", "BestPartials", "Changed", "Concat", "CountGroup", "Deduplicate", "Earlier", "Enrich", "Errors",
     "Explode", "Filter", "Final", "FlatMap", "Graph", "Group", "IntervalJoin", "Iterate", "Join", "Late", "Latest",
     "Lookup", "LoopVariable", "Map", "MapBatches", "Operator", "OutletSink", "Over", "ParquetSink", "Partials",
     "PostgresSink", "Processing", "Repartition", "Route", "Select", "SessionGroup", "SharedLookup", "Sink", "Source",

@@ -17,7 +17,7 @@ residuals.py      joins, other than inner ones, with conditions that are not equ
 subqueries.py     exists and in, as semi and anti joins
 scalars.py        subqueries that are one value, as joins
 nesting.py        a group whose having or select has subqueries, as a query around the groups
-windows.py        tumble and hop, table functions of a from clause
+windows.py        tumble, hop and session, table functions of a from clause
 tops.py           row_number() … <= k: the first rows of each group; order by … limit k
 relations.py      a relation: a stream, and the names that a query has for its columns
 query.py          select, from, where, group by, having, distinct; `flow.sql`

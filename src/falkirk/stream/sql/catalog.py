@@ -29,6 +29,7 @@ from falkirk.stream.sql.scalar.constants import rows_of
 from falkirk.stream.sql.scalar.types import quoted, sql_type
 from falkirk.stream.sql.showing import PLACE, cut, shown_order, tokens
 from falkirk.stream.sql.text import Text
+from falkirk.stream.sql.windows import table_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,9 +298,5 @@ def _table(name: str, schema: pl.Schema, options: Mapping[str, str], text: Text)
 
 def _tables_in(tree: exp.Expr) -> set[str]:
     """The tables that a statement names, those of tumble(t, …) too."""
-    arguments = {
-        call.expressions[0].name
-        for call in tree.find_all(exp.Anonymous)
-        if call.expressions and isinstance(call.expressions[0], exp.Column)
-    }
+    arguments = {of.name for call in tree.find_all(exp.Anonymous) if (of := table_of(call)) is not None}
     return {table.name for table in tree.find_all(exp.Table)} | arguments

@@ -9,11 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 
 import polars as pl
-import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import OptimizeError, ParseError, TokenError
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
+from sqlglot.tokenizer_core import Token, TokenType
 
 from falkirk.blame import did_you_mean
 from falkirk.stream.sql.text import Text
@@ -29,7 +30,8 @@ def statements(text: Text) -> Sequence[exp.Expr]:
     ['Select', 'Select']
     """
     try:
-        return [s for s in sqlglot.parse(_without_table(text.sql), dialect=DIALECT) if s is not None]
+        dialect = Dialect.get_or_raise(DIALECT)
+        return [s for s in dialect.parser().parse(_tokens(text.sql, dialect), text.sql) if s is not None]
     except ParseError as error:
         told = error.errors[0]
         before = sum(len(line) + 1 for line in text.sql.split("\n")[: int(told["line"] or 1) - 1])
@@ -42,17 +44,22 @@ def statements(text: Text) -> Sequence[exp.Expr]:
         ) from None
 
 
-def _without_table(sql: str) -> str:
-    """Blanks for the word `table` in tumble(table t, …), which the parser does not know.
+def _tokens(sql: str, dialect: Dialect) -> list[Token]:
+    """The words of a text. Those of tumble(table t partition by k, …) are put as the parser knows them: tumble(t = k, …).
 
-    >>> _without_table("select * from hop(table t, descriptor(at))")
-    'select * from hop(      t, descriptor(at))'
+    >>> [t.text for t in _tokens("select * from hop(table t, descriptor(at))", Dialect.get_or_raise(DIALECT))][3:8]
+    ['hop', '(', 't', ',', 'descriptor']
     """
-    tokens = sqlglot.tokenize(sql, dialect=DIALECT)
-    for name, bracket, word in zip(tokens, tokens[1:], tokens[2:], strict=False):
-        if name.text.lower() in FUNCTIONS and bracket.text == "(" and word.text.lower() == "table":
-            sql = f"{sql[: word.start]}{' ' * len(word.text)}{sql[word.end + 1 :]}"
-    return sql
+    tokens: list[Token] = dialect.tokenize(sql)
+    for at in range(len(tokens) - 3, 0, -1):
+        if tokens[at - 1].text.lower() not in FUNCTIONS or tokens[at].text != "(":
+            continue
+        tokens[at - 1].token_type = TokenType.VAR  # session is a keyword of other statements
+        if tokens[at + 1].text.lower() == "table":
+            del tokens[at + 1]
+        if tokens[at + 2].token_type == TokenType.PARTITION_BY:
+            tokens[at + 2].token_type = TokenType.EQ
+    return tokens
 
 
 def _slip(text: Text, end: int) -> str:

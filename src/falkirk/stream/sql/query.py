@@ -12,6 +12,7 @@ from sqlglot import exp
 from falkirk.blame import user_line
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
+from falkirk.stream.aggregates.builtin import len_
 from falkirk.stream.definition.event_time import check_time
 from falkirk.stream.definition.expressions import bare_column, columns_read
 from falkirk.stream.definition.windows import END, START
@@ -19,7 +20,7 @@ from falkirk.stream.flow.flow import Flow
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.flow.totals import whole
 from falkirk.stream.sql.aggregates import Aggregates
-from falkirk.stream.sql.joins import Joiner
+from falkirk.stream.sql.joins import Joiner, free
 from falkirk.stream.sql.nesting import nested
 from falkirk.stream.sql.over import windowed, windows_in
 from falkirk.stream.sql.parsing import qualified, the_query
@@ -30,7 +31,7 @@ from falkirk.stream.sql.sets import combined
 from falkirk.stream.sql.subqueries import asks, semi_joined
 from falkirk.stream.sql.text import Text
 from falkirk.stream.sql.tops import first_rows, is_top, limited, move_top
-from falkirk.stream.sql.windows import Asked, asked, window_of
+from falkirk.stream.sql.windows import Asked, Sessions, asked, grouping, window_of
 
 
 def sql(flow: Flow, query: str, name: str | None, streams: Mapping[str, Any]) -> Stream[Any]:
@@ -137,7 +138,7 @@ class Compiler:
             relation, given = self._grouped(node, relation, ids)
             for condition in _having(node):
                 relation = filtered(relation, condition, self.text, given)
-        relation = relation.windowed()
+        relation = relation.windowed(self.text)
         relation, given = self._ranked(node, relation, given, uses, ids)
         stream = self._projected(node, relation, given)
         if (distinct := node.args.get("distinct")) is not None:
@@ -175,9 +176,17 @@ class Compiler:
         first = self._source(clause.this, tables, ids)
         where = conjuncts(node.args["where"].this) if node.args.get("where") is not None else []
         joins: list[exp.Join] = node.args.get("joins") or []
+        if isinstance(first.window, Sessions) and where:
+            raise self.text.error(
+                where[0], "where is not supported beside session: without some of its rows, a session is another one",
+                "filter before, in a view: with kept as (select * from bids where …) select … from session(table kept, …)",
+            )  # fmt: skip
         if not joins:
-            return (first.windowed() if any(map(first.of_window, where)) else first), where
-        first, sources = first.windowed(), [self._joined(join, tables, ids).windowed() for join in joins]
+            return (first.windowed(self.text) if any(map(first.of_window, where)) else first), where
+        first, sources = (
+            first.windowed(self.text),
+            [self._joined(join, tables, ids).windowed(self.text) for join in joins],
+        )
         every = Relation(first.stream, {c: n for r in (first, *sources) for c, n in r.columns.items()})
         for column in node.find_all(exp.Column):
             if column.parent_select is node and "=" not in column.table and column.table not in scalars:
@@ -187,10 +196,11 @@ class Compiler:
     def _windows(self, windows: Asked, tables: Tables, ids: Ids) -> Relation:
         """A table whose rows are to get windows."""
         before = self._source(windows.table, tables, ids)
-        window = window_of(windows, before.resolve(windows.column, self.text), self.text)
+        window = window_of(windows, lambda column: before.resolve(column, self.text), self.text)
         columns = {(windows.alias, name): name for name in (*before.stream.schema, START, END)}
         with self.text.at(windows.column):
-            check_time(window.column, before.stream.schema, "")
+            of = window.session if isinstance(window, Sessions) else window
+            check_time(of.column, before.stream.schema, "")
         return Relation(before.stream, columns, window=window)
 
     def _joined(self, join: exp.Join, tables: Tables, ids: Ids) -> Relation:
@@ -209,7 +219,7 @@ class Compiler:
                 uses.done(condition)
                 relation = filtered(relation, condition, self.text)
         if scalars or subqueries:
-            relation = relation.windowed()
+            relation = relation.windowed(self.text)
 
         def query(inner: exp.Expr, part: Ids) -> Stream[Any]:
             return self.query(inner, tables, part)
@@ -270,29 +280,32 @@ class Compiler:
             for condition in _having(node):
                 for aggregate in found(condition):
                     aggregates.add(aggregate)
-            if not aggregates.asked:  # group by without aggregates: each group once
+            if not aggregates.asked and relation.window is None:  # group by without aggregates: each group once
                 return self._only_keys(stream, columns, ids), given
             if not keys:
                 total = whole(stream._graph, stream._op, aggregates.asked, ids.of("group"), 1, self.text.line)
                 grouped = aggregates.with_nulls(Stream(stream._graph, total))
                 return Relation(grouped, {}, grouped=True), given | aggregates.given
-            by: list[Any] = columns
-            if relation.window is not None:
-                by = [*(c for c in columns if c not in (START, END)), relation.window]
-            grouped = aggregates.with_nulls(stream.group_by(*by, id=ids.of("group")).agg(**aggregates.asked))
+            stream, by = grouping(stream, columns, relation.window)
+            functions = aggregates.asked or {free("rows", {*columns}): len_()}
+            grouped = aggregates.with_nulls(stream.group_by(*by, id=ids.of("group")).agg(**functions))
         return Relation(grouped, {}, grouped=True), given | aggregates.given
 
     def _windows_of_group(self, node: exp.Select, relation: Relation, keys: list[exp.Expr]) -> Relation:
         """Lets the group have the windows, unless the query computes with them, or groups by something else."""
         computed = [k for k in keys if not isinstance(k, exp.Column)]
         aggregates = [a for e in (*node.expressions, *_having(node)) for a in found(e)]
+        sessions = relation.window if isinstance(relation.window, Sessions) else None
         if (
             any(map(relation.of_window, keys))
-            and aggregates
+            and (aggregates or sessions)
             and not any(map(relation.of_window, computed + aggregates))
         ):
+            if sessions:
+                columns = [(k, relation.resolve(k, self.text) if isinstance(k, exp.Column) else "") for k in keys]
+                sessions.check_group(columns, node.args["group"], self.text)
             return relation
-        return relation.windowed()
+        return relation.windowed(self.text)
 
     def _only_keys(self, stream: Stream[Any], columns: Sequence[str], ids: Ids) -> Relation:
         return Relation(stream.select(*columns).unique(id=ids.of("group")), {}, grouped=True)

@@ -18,6 +18,7 @@ from falkirk.stream.sql.scalar.conditions import found
 from falkirk.stream.sql.scalar.expressions import Expressions
 from falkirk.stream.sql.scalar.values import need
 from falkirk.stream.sql.text import Text
+from falkirk.stream.sql.windows import Sessions
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Relation:
     """Whether its rows are groups: then only keys and aggregates have a column."""
     single: bool = False
     """Whether it has one row at most."""
-    window: Window | None = None
+    window: Window | Sessions | None = None
     """Windows that its rows are still to get: group by with windows is one operator, which knows when one is complete."""
 
     @classmethod
@@ -39,10 +40,12 @@ class Relation:
         """A stream under a name."""
         return cls(stream, {(table, column): column for column in stream.schema}, single=single)
 
-    def windowed(self) -> Relation:
-        """The same rows, each with its windows."""
+    def windowed(self, text: Text) -> Relation:
+        """The same rows, each with its windows. Raises DefinitionError if they have sessions."""
         if self.window is None:
             return self
+        if isinstance(self.window, Sessions):
+            raise self.window.unmade(text)
         graph = self.stream._graph
         made, *_ = windowed(graph, self.stream._op, [self.window], user_line())
         return replace(self, stream=Stream(graph, made), window=None)

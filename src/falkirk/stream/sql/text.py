@@ -28,7 +28,7 @@ class Text:
 
     def error(self, node: exp.Expr | None, what: str, hint: str = "") -> DefinitionError:
         """An error with the place of `node` in the text."""
-        return self.error_at(*(_span(node) if node is not None else (0, 0)), what, hint)
+        return self.error_at(*(span(node) if node is not None else (0, 0)), what, hint)
 
     def error_at(self, start: int, end: int, what: str, hint: str = "") -> DefinitionError:
         """An error with the characters from `start` to `end`, underlined.
@@ -68,11 +68,11 @@ class Text:
             raise self.error(node, error.what, error.hint) from error
 
 
-def _span(node: exp.Expr) -> tuple[int, int]:
+def span(node: exp.Expr) -> tuple[int, int]:
     """First character and end of what the parser knows the places of, in the node."""
     places = [n.meta for n in node.walk() if "start" in n.meta]
     if "start" in node.meta and not isinstance(node, exp.Column):
         places = [node.meta]
     if not places:
-        return _span(node.parent) if node.parent is not None else (0, 0)
+        return span(node.parent) if node.parent is not None else (0, 0)
     return min(p["start"] for p in places), max(p["end"] for p in places) + 1

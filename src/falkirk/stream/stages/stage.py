@@ -26,6 +26,7 @@ def source_inputs(source: Source) -> list[Input]:
     one = Input(
         source.id, source.topic, "source", source.start, "headers" in source.metadata.values(),
         source.latest_per_key, several, several is not None and not source.checked,
+        source.time is not None,
     )  # fmt: skip
     return [replace(one, topic=topic) for topic in several] if isinstance(several, tuple) else [one]
 
@@ -145,6 +146,17 @@ class PhysicalStage:
     @property
     def most_rows(self) -> int | None:
         return min((most for o in self.operators if (most := o.most_rows) is not None), default=None)
+
+    @property
+    def all_to_one(self) -> str:
+        """What sends all rows to one of its tasks, however many there are; "": nothing."""
+        for edge in self.edges_in:
+            key = edge.key.columns if edge.key is not None else ()
+            if key and all(map(edge.before.constant, key)):
+                word = "is" if len(key) == 1 else "are"
+                after = f"{edge.after.kind} {edge.after.id}"
+                return f"all rows of {after} go to one task: {', '.join(key)} {word} the same in each of them"
+        return ""
 
     @property
     def partitioned_by(self) -> Literal["topic", "shards"]:

@@ -28,6 +28,9 @@ class Repartition(Operator):
     def reads(self, port: int, needed: Set[str]) -> Set[str]:
         return needed | set(self.key.columns)
 
+    def constant(self, column: str) -> bool:
+        return self.inputs[0].constant(column)
+
     @property
     def words(self) -> str:
         return f"repartition: by {', '.join(self.key.columns)}"

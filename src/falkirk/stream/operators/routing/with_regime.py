@@ -20,6 +20,9 @@ class WithRegime(Operator):
     def reads(self, port: int, needed: Set[str]) -> Set[str]:
         return needed | set(self.partitioned.columns if self.partitioned else ())
 
+    def constant(self, column: str) -> bool:
+        return self.inputs[0].constant(column)
+
     @property
     def words(self) -> str:
         return f"with_regime: {self.regime.kind}"

@@ -29,6 +29,9 @@ class Filter(Operator):
     def reads(self, port: int, needed: Set[str]) -> Set[str]:
         return needed | columns_read(self.predicates, self.inputs[port].schema)
 
+    def constant(self, column: str) -> bool:
+        return self.inputs[0].constant(column)
+
     @property
     def words(self) -> str:
         return f"filter: {', '.join(map(text, self.predicates))}"

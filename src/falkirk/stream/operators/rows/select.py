@@ -9,7 +9,7 @@ from typing import ClassVar
 import narwhals as nw
 
 from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskContext
-from falkirk.stream.definition.expressions import columns_read, text
+from falkirk.stream.definition.expressions import columns_read, constant_of, text
 from falkirk.stream.definition.translation import native
 from falkirk.stream.operators.rows.expressing import columns
 
@@ -25,6 +25,11 @@ class Select(Operator):
 
     def reads(self, port: int, needed: Set[str]) -> Set[str]:
         return columns_read(self.exprs, self.inputs[port].schema)
+
+    def constant(self, column: str) -> bool:
+        before = self.inputs[0]
+        found = constant_of(self.exprs, column, before.schema)
+        return before.constant(found) if isinstance(found, str) else bool(found)
 
     @property
     def words(self) -> str:

@@ -30,7 +30,7 @@ class Final(Operator):
 
     @property
     def words(self) -> str:
-        return f"{self.kind} {self.id}, dated by {self.time}"
+        return f"{self.kind} {self.id}{f', dated by {self.time}' if self.time else ''}"
 
     def runner(self, task: TaskContext) -> Runner:
         return FinalRunner(self)
