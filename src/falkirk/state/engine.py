@@ -14,7 +14,7 @@ import resource
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rocksdict import (
     AccessType,
@@ -25,6 +25,7 @@ from rocksdict import (
     Options,
     Rdict,
     ReadOptions,
+    Snapshot,
     WriteBatch,
     WriteBufferManager,
 )
@@ -125,6 +126,10 @@ class Engine:
         # At a damaged block an iterator ends as if the data ended there: only its status shows the damage.
         self._run(rows.status)
 
+    def snapshot(self) -> EngineSnapshot:
+        """What is written now. Close it before the engine: until then the files stay locked."""
+        return EngineSnapshot(self._run(self._db.snapshot), self._run)
+
     def write(self, *changes: Changes) -> None:
         """Apply all changes at once; None deletes. Raises DiskError: then nothing is applied."""
         batch = WriteBatch(raw_mode=True)
@@ -163,6 +168,55 @@ class Engine:
             return call()
         except Exception as error:  # rocksdict raises nothing narrower; the text tells them apart
             raise _explain(error, self._folder) from error
+
+
+class EngineSnapshot:
+    """An engine's pairs at one moment. Writes after it change nothing here. Any thread may read it, one at a time."""
+
+    def __init__(self, taken: Snapshot, run: Callable[[Callable[[], Any]], Any]) -> None:
+        self._taken: Snapshot | None = taken
+        self._run = run
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values in the order of keys. Raises StateError if a file is damaged."""
+        return self._run(lambda: [_value(self._open, key) for key in keys])  # type: ignore[no-any-return]
+
+    def scan(self, start: bytes, end: bytes, most: int) -> list[tuple[bytes, bytes]]:
+        """The first `most` pairs with start ≤ key < end. A list, because an open iterator would lock the files."""
+        return self._run(lambda: self._scan(start, end, most))  # type: ignore[no-any-return]
+
+    def _scan(self, start: bytes, end: bytes, most: int) -> list[tuple[bytes, bytes]]:
+        options = ReadOptions()
+        options.set_iterate_upper_bound(end)
+        rows = self._open.iter(options)
+        rows.seek(start)
+        found: list[tuple[bytes, bytes]] = []
+        while len(found) < most and rows.valid():
+            found.append((rows.key(), rows.value()))
+            rows.next()
+        rows.status()
+        return found
+
+    @property
+    def _open(self) -> Snapshot:
+        if self._taken is None:
+            raise ValueError("the snapshot is closed")
+        return self._taken
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._taken = None
+
+
+def _value(taken: Snapshot, key: bytes) -> bytes | None:
+    try:
+        return taken[key]  # type: ignore[no-any-return]
+    except KeyError:
+        return None
+    except Exception as error:
+        if str(error) == "key not found":  # rocksdict has no class of its own for it
+            return None
+        raise
 
 
 def _explain(error: Exception, folder: Path) -> FalkirkError:
