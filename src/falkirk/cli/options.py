@@ -143,8 +143,8 @@ http_option = setting("--http", metavar="[HOST:]PORT", default="", help="Serve /
                       "at this address; without a host, on loopback.  [default: off]")  # fmt: skip
 _query_options = [
     setting("--query", metavar="[HOST:]PORT", default="", help="Answer questions about the state of running tasks at this "
-            "address; without a host, on loopback. Worker n of this host takes the n-th port after it; port 0 is a free one.  "
-            "[default: off]"),
+            "address; without a host, on loopback. Worker n of this host takes the n-th port after it; port 0 is a free "
+            "one.  [default: off]"),
     setting("--query-token-file", metavar="FILE", default="", help="The file with the token that questions about state must "
             "have. All workers of the app need the same one.  [default: none: then --query must be on loopback]"),
 ]  # fmt: skip
