@@ -57,6 +57,8 @@ def forward(owner: Owner, task: str, target: str, token: bytes) -> Part:
         raise Refusal(503, what, again=1) from None
     finally:
         connection.close()
+    if answer.status == 401:
+        raise Refusal(502, f"worker {owner.worker} has another token", hint="give all workers of the app the same one")
     if answer.headers.get(WORKER) != owner.worker or answer.status == MISDIRECTED:
         raise Refusal(503, f"task {task} is moving: worker {owner.worker} does not run it any more", again=1)
     if answer.status == 200 and len(body) <= LARGEST:
@@ -68,8 +70,6 @@ def forward(owner: Owner, task: str, target: str, token: bytes) -> Part:
 
 
 def _failed(owner: Owner, status: int, body: bytes, again: str) -> Refusal:
-    if status == 401:
-        return Refusal(502, f"worker {owner.worker} has another token", hint="give all workers of the app the same one")
     try:
         said = msgspec.json.decode(body, type=dict[str, str])
     except msgspec.DecodeError:
