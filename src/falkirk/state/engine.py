@@ -14,7 +14,7 @@ import resource
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rocksdict import (
     AccessType,
@@ -24,8 +24,8 @@ from rocksdict import (
     DBCompressionType,
     Options,
     Rdict,
+    RdictIter,
     ReadOptions,
-    Snapshot,
     WriteBatch,
     WriteBufferManager,
 )
@@ -128,7 +128,7 @@ class Engine:
 
     def snapshot(self) -> EngineSnapshot:
         """What is written now. Close it before the engine: until then the files stay locked."""
-        return EngineSnapshot(self._run(self._db.snapshot), self._run)
+        return EngineSnapshot(self, self._run(lambda: self._db.iter(ReadOptions())))
 
     def write(self, *changes: Changes) -> None:
         """Apply all changes at once; None deletes. Raises DiskError: then nothing is applied."""
@@ -171,52 +171,46 @@ class Engine:
 
 
 class EngineSnapshot:
-    """An engine's pairs at one moment. Writes after it change nothing here. Any thread may read it, one at a time."""
+    """An engine's pairs at one moment: writes after it change nothing here. For one thread.
 
-    def __init__(self, taken: Snapshot, run: Callable[[Callable[[], Any]], Any]) -> None:
-        self._taken: Snapshot | None = taken
-        self._run = run
+    It is one iterator, because that keeps the view with which it was made. (rocksdict's own Snapshot does so only for single
+    keys: its iterators show what has been written since.)
+    """
+
+    def __init__(self, engine: Engine, rows: RdictIter) -> None:
+        self._engine = engine
+        self._rows: RdictIter | None = rows
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values in the order of keys. Raises StateError if a file is damaged."""
-        return self._run(lambda: [_value(self._open, key) for key in keys])  # type: ignore[no-any-return]
+        rows = self._open
+        found = self._engine._run(lambda: [_scan(rows, key, key + b"\0", 1) for key in keys])
+        return [pairs[0][1] if pairs else None for pairs in found]
 
     def scan(self, start: bytes, end: bytes, most: int) -> list[tuple[bytes, bytes]]:
-        """The first `most` pairs with start ≤ key < end. A list, because an open iterator would lock the files."""
-        return self._run(lambda: self._scan(start, end, most))  # type: ignore[no-any-return]
-
-    def _scan(self, start: bytes, end: bytes, most: int) -> list[tuple[bytes, bytes]]:
-        options = ReadOptions()
-        options.set_iterate_upper_bound(end)
-        rows = self._open.iter(options)
-        rows.seek(start)
-        found: list[tuple[bytes, bytes]] = []
-        while len(found) < most and rows.valid():
-            found.append((rows.key(), rows.value()))
-            rows.next()
-        rows.status()
-        return found
+        """The first `most` pairs with start ≤ key < end. Raises StateError if a file is damaged."""
+        rows = self._open
+        return self._engine._run(lambda: _scan(rows, start, end, most))
 
     @property
-    def _open(self) -> Snapshot:
-        if self._taken is None:
+    def _open(self) -> RdictIter:
+        if self._rows is None:
             raise ValueError("the snapshot is closed")
-        return self._taken
+        return self._rows
 
     def close(self) -> None:
         """Let go of the files."""
-        self._taken = None
+        self._rows = None
 
 
-def _value(taken: Snapshot, key: bytes) -> bytes | None:
-    try:
-        return taken[key]  # type: ignore[no-any-return]
-    except KeyError:
-        return None
-    except Exception as error:
-        if str(error) == "key not found":  # rocksdict has no class of its own for it
-            return None
-        raise
+def _scan(rows: RdictIter, start: bytes, end: bytes, most: int) -> list[tuple[bytes, bytes]]:
+    rows.seek(start)
+    found: list[tuple[bytes, bytes]] = []
+    while len(found) < most and rows.valid() and (key := rows.key()) < end:
+        found.append((key, rows.value()))
+        rows.next()
+    rows.status()  # at a damaged block an iterator ends as if the data ended there
+    return found
 
 
 def _explain(error: Exception, folder: Path) -> FalkirkError:

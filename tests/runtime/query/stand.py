@@ -103,9 +103,9 @@ class Held:
     @contextmanager
     def open(self, partition: int) -> Iterator[StoreSnapshot]:
         if partition in self.workers.coming:
-            raise NotHere("it comes", coming=True)
+            raise NotHere("comes", coming=True)
         if partition not in self.workers.held[self.number]:
-            raise NotHere("it is not here", coming=False)
+            raise NotHere("is not here", coming=False)
         with self.workers.stores[partition].snapshot() as snapshot:
             yield snapshot
 

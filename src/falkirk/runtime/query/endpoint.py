@@ -38,6 +38,9 @@ PATIENCE = 5.0
 LIFE = 20.0
 """Seconds until a connection is cut. A question may wait for a step, here and then at another worker."""
 
+LOOK = 0.2
+"""Seconds between two looks for connections that are too old, or whether to end."""
+
 LEAVING = 2.0
 """Seconds that requests under way have when the worker ends."""
 
@@ -66,7 +69,7 @@ class Endpoint:
                 hint="choose another address or port: worker n takes the n-th port from the one that is given",
             ) from error  # fmt: skip
         self.url = f"http://{host_name() if host in EVERYWHERE else host}:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, name="falkirk-query", daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(LOOK,), name="falkirk-query", daemon=True).start()
 
     def serve(self, app: App, tasks: Tasks, cluster: Cluster) -> None:
         """From now on, these tasks are asked."""
@@ -178,7 +181,7 @@ class Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Cut the connections that are too old; twice a second."""
+        """Cut the connections that are too old."""
         now = time.monotonic()
         for request, begun in list(self._begun.items()):
             if now - begun > LIFE:

@@ -71,7 +71,7 @@ def forward(owner: Owner, task: str, target: str, token: bytes) -> Part:
 
 def _failed(owner: Owner, status: int, body: bytes, again: str) -> Refusal:
     try:
-        said = msgspec.json.decode(body, type=dict[str, str])
+        said = _decode_failure(body)
     except msgspec.DecodeError:
         said = {}
     what = said.get("error", f"worker {owner.worker} answers with {status}")
@@ -79,3 +79,7 @@ def _failed(owner: Owner, status: int, body: bytes, again: str) -> Refusal:
     return Refusal(
         passed, what, where=said.get("where", ""), hint=said.get("hint", ""), again=int(again) if again.isdigit() else 0
     )
+
+
+# Made at import: two threads that decode a type for the first time can crash.
+_decode_failure = msgspec.json.Decoder(dict[str, str]).decode

@@ -198,7 +198,7 @@ def _texts(table: Table, key: str, types: str) -> list[str | None]:
     if len(table.keys) == 1:
         return [key]
     try:
-        values = msgspec.json.decode(key, type=list[Any])
+        values = _decode_key(key)
     except msgspec.DecodeError:
         raise Refusal(
             400, f"{key!r} is not a JSON array of the key's columns", where=f"the key's columns: {types}",
@@ -227,3 +227,7 @@ def askable(plan: Plan) -> list[Askable]:
         if o.stateful
         for table in o.table_schemas()
     ]
+
+
+# Made at import: two threads that decode a type for the first time can crash.
+_decode_key = msgspec.json.Decoder(list[Any]).decode

@@ -35,7 +35,7 @@ POLL = 0.01
 
 
 class NotHere(Exception):
-    """A task does not run in this worker. `coming`: it will soon."""
+    """A task does not run in this worker; what follows "task …" in words. `coming`: it will soon."""
 
     def __init__(self, what: str, *, coming: bool) -> None:
         super().__init__(what)
@@ -131,10 +131,8 @@ class Router:
         try:
             return self._here(question.within(_number(name)), placing, name, partition)
         except NotHere as why:
-            if hop:
-                raise Refusal(503 if why.coming else MISDIRECTED, str(why), again=1) from None
-            if why.coming:
-                raise Refusal(503, str(why), again=1) from None
+            if why.coming or hop:
+                raise Refusal(503 if why.coming else MISDIRECTED, f"task {name} {why}", again=1) from None
         owner = self._owner_of(name)
         if owner is None:
             raise Refusal(503, f"no worker runs task {name}, as far as is known", again=1)

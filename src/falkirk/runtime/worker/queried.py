@@ -33,21 +33,21 @@ class RunningStates:
         task = self._running.get(partition)
         if task is None:
             coming = partition in self._coming
-            raise NotHere("the task is being taken over" if coming else "the task does not run here", coming=coming)
-        owned, store, name = task.owned, task.owned.store, task.owned.task.id
+            raise NotHere("is being taken over" if coming else "does not run in this worker", coming=coming)
+        owned, store = task.owned, task.owned.store
         if owned.phase is not Phase.RUNNING or owned.lost or owned.revoked:
-            raise NotHere(f"task {name} is leaving", coming=False)
+            raise NotHere("is leaving this worker", coming=False)
         if owned.correction is not None:
-            raise NotHere(f"task {name} has a correction of earlier steps to commit", coming=True)
+            raise NotHere("has a correction of earlier steps to commit", coming=True)
         if task.moving:
-            raise NotHere(f"the state of task {name} is being migrated or rebuilt", coming=True)
+            raise NotHere("is being migrated or rebuilt", coming=True)
         with ExitStack() as stack:
             try:
                 snapshot = stack.enter_context(store.snapshot()) if isinstance(store, RocksStore) else None
             except ValueError:
                 snapshot = None  # it has left since
             if snapshot is None:
-                raise NotHere(f"task {name} has no state here", coming=False)
+                raise NotHere("has no state in this worker", coming=False)
             yield snapshot
 
 
