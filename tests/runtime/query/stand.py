@@ -47,7 +47,7 @@ class Workers:
     """An app's tasks in stores, spread over workers that can ask each other, without HTTP."""
 
     def __init__(self, folder: Path, made: fk.Flow, count: int = 1, partitions: int = PARTITIONS) -> None:
-        self.memory = MemoryApp(made, {"flights": partitions}, tasks=partitions)
+        self.memory = MemoryApp(made, dict.fromkeys(("flights", "rows", "others"), partitions), tasks=partitions)
         self.names = self.memory.tasks()
         self.stores = [
             RocksStore(folder / f"{stage.id}-{n}", Identity("app", f"{stage.id}/{n}", "f")) for stage, n in self.names

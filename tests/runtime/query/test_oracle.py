@@ -176,7 +176,7 @@ def test_every_answer_is_the_state_after_the_step_that_it_names_through_kill_9(s
         for _ in range(50):
             stand.bids(20)
             time.sleep(0.02)
-        until("answers again", lambda: clients.answered() > before + 300, stand)
+        until("answers again", lambda: clients.answered() > before + 100, stand)
     assert clients.broken == []
     counts = {sink: {task for task, _ in histories(stand, sink)} for _, sink in SINKS.values()}
     assert all(len(tasks) > 1 for tasks in counts.values()), "nothing was asked of another worker"
