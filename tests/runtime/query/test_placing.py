@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 import pytest
@@ -20,6 +20,16 @@ from falkirk.testing.memory import MemoryApp
 ROW = {"k": str, "v": int, "at": fk.Datetime}
 START = 1_767_225_600_000
 """2026-01-01."""
+
+
+class Seen(fk.Process):
+    """Remembers the last row of a key."""
+
+    state: ClassVar = {"last": int}
+
+    def on_row(self, row: Any, key: Any) -> Any:
+        key.put({"last": row["v"]})
+        yield row
 
 
 def read(flow: fk.Flow, name: str = "rows") -> Any:
@@ -45,6 +55,7 @@ FLOWS: dict[str, Callable[[fk.Flow], Any]] = {
     "sessions": lambda flow: read(flow).group_by("k", fk.session("at", "1h"), id="op").agg(n=fk.len()),
     "join": lambda flow: read(flow).join(read(flow, "others"), on="k", id="op"),
     "join behind an exchange": lambda flow: read(flow).join(read(flow, "others"), on="v", id="op"),
+    "process": lambda flow: read(flow).key_by("v").process(Seen(), id="op"),
     "unique": lambda flow: read(flow).select("k", "v").unique(id="op"),
     "deduplicate": lambda flow: read(flow).deduplicate("v", id="op"),
     "top": lambda flow: read(flow).group_by("k", id="op").top_k(2, by="v"),
