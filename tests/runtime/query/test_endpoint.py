@@ -89,6 +89,8 @@ def test_without_the_token_nothing_is_said_about_anything(pair: list[Endpoint], 
     assert {json.dumps(reply.body) for reply in found} == {'{"error": "the request has no valid token"}'}
     assert found[0].headers["WWW-Authenticate"] == "Bearer"
     assert not any("Falkirk-Worker" in reply.headers for reply in found)
+    assert ask(pair[0].url, "/state", Authorization=f"Basic {TOKEN}").status == 401
+    assert ask(pair[0].url, "/state", Authorization=f"bearer {TOKEN}").status == 200
 
 
 def test_a_worker_with_another_token_is_502(workers: Workers, pair: list[Endpoint], tmp_path: Path) -> None:
@@ -132,6 +134,8 @@ def test_a_forwarded_request_is_answered_for_its_task_alone(pair: list[Endpoint]
         reply = ask(pair[0].url, target, TOKEN, Falkirk_Task=f"{stage.id}/{n}")
         assert reply.status == (200 if number in workers.held[0] else 421)
     assert ask(pair[0].url, "/state/carriers", TOKEN, Falkirk_Worker="w1").status == 421
+    odd = ask(pair[0].url, "/state/carriers", TOKEN, Falkirk_Task="routes/0")
+    assert (odd.status, odd.body["error"]) == (421, "stage 'carriers' has no task 'routes/0'")
     assert workers.asked == []
     assert (TASK, WORKER) == ("Falkirk-Task", "Falkirk-Worker")
 

@@ -114,8 +114,9 @@ class Endpoint:
         """Raises Refusal unless the request has the token; without one, unless it is made for this host. (A page in a browser
         can make a name of its own lead to loopback.)"""
         if self._token:
-            given = headers.get("Authorization", "").encode("latin-1", "replace")
-            if not hmac.compare_digest(given, b"Bearer " + self._token):
+            scheme, _, given = headers.get("Authorization", "").partition(" ")
+            fits = hmac.compare_digest(given.strip().encode("latin-1", "replace"), self._token)
+            if scheme.lower() != "bearer" or not fits:
                 raise Refusal(401, "the request has no valid token")
         elif not is_loopback(headers.get("Host", "").rpartition(":")[0] or headers.get("Host", "")):
             raise Refusal(403, "this address answers only to requests for loopback")

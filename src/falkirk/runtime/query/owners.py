@@ -17,8 +17,8 @@ from falkirk.errors import FalkirkError
 from falkirk.runtime.messages.protocol import REBUILDING, SentReport
 from falkirk.runtime.messages.reports import WORKER, announced
 
-LOOK = 0.5
-"""Seconds between two looks."""
+LOOK, HURRY = 1.0, 0.1
+"""Seconds between two looks; and at least, if what is known was wrong."""
 
 
 class Owner(NamedTuple):
@@ -89,5 +89,6 @@ class Owners:
                         self.take(record)
                 except FalkirkError as error:
                     logger.debug("the owners of tasks are not known: %s", error)
-                self._look.wait(LOOK)
+                self._closed.wait(HURRY)
+                self._look.wait(LOOK - HURRY)
                 self._look.clear()

@@ -126,8 +126,8 @@ class Router:
     def _part(self, question: Question, placing: Placing, name: str, target: str, *, hop: bool) -> Part:
         """What one task has to say, here or at its owner."""
         partition = self._numbers.get(name)
-        if partition is None:
-            raise Refusal(MISDIRECTED, f"there is no task {name}")
+        if partition is None or not name.startswith(f"{question.stage.id}/"):
+            raise Refusal(MISDIRECTED, f"stage {question.stage.id!r} has no task {name!r}")
         try:
             return self._here(question.within(_number(name)), placing, name, partition)
         except NotHere as why:
