@@ -15,6 +15,7 @@ import time
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,7 +85,7 @@ class Clients:
             _, url = chance.choice(sorted(self.urls.items()))
             try:
                 reply = ask(url, f"/state/{operator}/{key}", TOKEN)
-            except OSError:
+            except (OSError, HTTPException):
                 self.statuses["nobody"] += 1
                 time.sleep(0.05)
                 continue

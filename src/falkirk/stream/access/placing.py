@@ -85,8 +85,8 @@ def partitioners_of(placing: Placing, task: int, stored: Sequence[bytes]) -> Par
     known.
 
     >>> table = Table("app", "s", "", "", 1, pl.Schema({"k": pl.String}), pl.Schema({}), parts=False)
-    >>> from falkirk.state.codec import encode_keys
-    >>> stored = encode_keys(1, [835], [pl.Series(["foobar"])])
+    >>> from falkirk.state.codec import encode_key
+    >>> stored = [encode_key(1, 835, ["foobar"])]
     >>> found = partitioners_of(Placing(table, Key("k"), 4, frozenset([4])), 2, stored)
     >>> found.murmur2, found.crc32
     (True, False)
