@@ -106,7 +106,7 @@ def test_a_row_is_in_a_task_and_a_shard_that_its_key_names(name: str) -> None:
     found = 0
     for table_name in operator.table_schemas():
         table = table_of(app.plan, f"op/{table_name}")
-        placing = placing_of(stage, operator.placed_by(table_name), table, 4, dict(app.layout.partitions))
+        placing = placing_of(stage, operator.placed_by(table_name), table, 4, app.layout.partitions)
         for task in range(4):
             for full, row in rows(table, app.states[stage.id, task].data):
                 spelt = placing.spelt(row[:1].select(list(table.keys)))

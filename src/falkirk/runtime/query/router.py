@@ -95,7 +95,7 @@ class Router:
         stage, layout = question.stage, self._app.layout
         tasks = sum(b.task.id.stage == stage.id for b in self._app.tasks)
         key = question.kept_by.placed_by(question.name)
-        return placing_of(stage, key, question.table, tasks, dict(layout.partitions))
+        return placing_of(stage, key, question.table, tasks, layout.partitions)
 
     def _asked(self, question: Question, placing: Placing) -> list[int]:
         """The numbers of the tasks that the question is about."""

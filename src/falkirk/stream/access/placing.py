@@ -10,7 +10,7 @@ may have the row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -70,12 +70,14 @@ class Placing:
         return [spelt for spelt in self.key.encode(found.select(self.key.columns)) if spelt is not None]
 
 
-def placing_of(stage: PhysicalStage, key: Key | None, table: Table, tasks: int, partitions: dict[str, int]) -> Placing:
+def placing_of(
+    stage: PhysicalStage, key: Key | None, table: Table, tasks: int, partitions: Mapping[str, int]
+) -> Placing:
     """How a stage's tasks share the rows of a table. `partitions`: how many each topic has."""
     if stage.sources and not stage.edges_in:
         sources = [i for i in stage.inputs if i.kind == "source"]
-        counts = frozenset(partitions[i.topic] for i in sources)
-        return Placing(table, key, tasks, frozenset() if any(i.loose for i in sources) else counts)
+        known = all(i.topic in partitions and not i.loose for i in sources)
+        return Placing(table, key, tasks, frozenset(partitions[i.topic] for i in sources) if known else frozenset())
     keyed = not stage.sources and all(edge.key is not None for edge in stage.edges_in)
     return Placing(table, key, tasks, by_shard=keyed)
 
