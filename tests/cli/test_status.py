@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from falkirk.cli.commands.status import shown
-from falkirk.runtime.inspect.status import HotKeyStatus, StageStatus, Status, TaskStatus, WatermarkStatus
+from falkirk.runtime.inspect.status import HotKeyStatus, StageStatus, Status, TaskStatus, WatermarkStatus, WorkerStatus
 
 
 def test_a_hot_key_is_named_with_its_operator_task_and_share() -> None:
@@ -40,3 +40,12 @@ def test_the_least_watermark_of_a_source_is_shown_with_what_holds_it_back() -> N
     assert lines[0].startswith("watermark of bids: 1970-01-01 00:00:04 UTC, ")
     assert lines[0].endswith(" ago, held back by bids[1]")
     assert lines[1] == "watermark of asks: none yet, all partitions are idle"
+
+
+def test_where_workers_answer_for_their_state_is_shown() -> None:
+    workers = [WorkerStatus(f"app.w-{n}", "h", 1, True, 1, query=url) for n, url in enumerate(["http://h:9200", ""])]
+    stages = [StageStatus("s", "eager", True, 2, 2, 0, 0.0)]
+    console = Console(width=200)
+    with console.capture() as text:
+        console.print(shown(Status("app", "running", "app", 1, "1", 0, stages, [], workers)))
+    assert [line.strip() for line in text.get().splitlines() if "state at" in line] == ["state at w-0  http://h:9200"]

@@ -13,7 +13,7 @@ import yaml
 from tests.containers.compose import COMPOSE, ROOT, services
 
 from falkirk.cli.main import COMMANDS, falkirk
-from falkirk.runtime.observe.http import parse_address
+from falkirk.runtime.host.listening import parse_address
 from falkirk.stream.flow.load import load_flow
 
 DOCKER = COMPOSE.parent
@@ -175,7 +175,7 @@ def test_a_worker_s_identity_outlives_its_pod() -> None:
 
 def test_probes_ask_where_the_worker_answers(settings: Path) -> None:
     (container,) = ALL["StatefulSet", "app-workers"]["spec"]["template"]["spec"]["containers"]
-    host, port = parse_address(tomllib.loads(settings.read_text())["http"])
+    host, port = parse_address(tomllib.loads(settings.read_text())["http"], "http")
     ((name, number),) = ((each["name"], each["containerPort"]) for each in container["ports"])
     assert (host, port) == ("0.0.0.0", number)
     probes = {kind: probe["httpGet"] for kind, probe in container.items() if kind.endswith("Probe")}

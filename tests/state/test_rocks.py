@@ -415,3 +415,71 @@ def test_stores_share_bounded_memory(tmp_path: Path) -> None:
     for store in stores:
         assert 1 << 20 < store.approximate_size() < 32 << 20
         store.close()
+
+
+def test_a_snapshot_stays_as_it_was_and_says_how_far_it_is(store: RocksStore) -> None:
+    store.write({b"a": b"1", b"b": b"1"}, at(3))
+    with store.snapshot() as taken:
+        store.write({b"a": None, b"b": b"2", b"c": b"2"}, at(4))
+        assert taken.progress == at(3)
+        assert taken.pairs.get([b"b", b"c", b"a"]) == [b"1", None, b"1"]
+        assert taken.pairs.scan(b"a", b"c", 9) == [(b"a", b"1"), (b"b", b"1")]
+        assert taken.pairs.scan(b"a", b"c", 1) == [(b"a", b"1")]
+    with store.snapshot() as after:
+        assert (after.progress, after.pairs.get([b"a", b"b"])) == (at(4), [None, b"2"])
+    with pytest.raises(ValueError, match="the snapshot is closed"):
+        after.pairs.get([b"a"])
+
+
+def test_a_step_is_in_a_snapshot_as_a_whole_while_another_thread_writes(store: RocksStore) -> None:
+    store.write({b"%d" % i: b"0" for i in range(50)}, at(0))
+    stop = threading.Event()
+
+    def write() -> None:
+        step = 0
+        while not stop.is_set():
+            step += 1
+            store.write({b"%d" % i: b"%d" % step for i in range(50)}, at(step))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    seen = set()
+    for _ in range(200):
+        with store.snapshot() as taken:
+            keys = [b"%d" % i for i in range(50)]
+            assert set(taken.pairs.get(keys)) == {b"%d" % taken.progress.step}
+            assert {value for _, value in taken.pairs.scan(b"0", b"9", 99)} == {b"%d" % taken.progress.step}
+            seen.add(taken.progress.step)
+    stop.set()
+    writer.join()
+    assert len(seen) > 1
+
+
+def test_a_store_that_is_read_closes_after_the_reader_and_can_be_opened_again(folder: Path) -> None:
+    store = RocksStore(folder, WHOSE)
+    store.write({b"a": b"1"}, at(0))
+    reading, go, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def read() -> None:
+        with store.snapshot() as taken:
+            reading.set()
+            go.wait(20)
+            assert not closed.is_set()
+            assert taken.pairs.get([b"a"]) == [b"1"]
+
+    def close() -> None:
+        store.close()
+        closed.set()
+
+    reader, closer = threading.Thread(target=read), threading.Thread(target=close)
+    reader.start()
+    reading.wait(20)
+    closer.start()
+    go.set()
+    closer.join()
+    reader.join()
+    with pytest.raises(ValueError, match="is closed"), store.snapshot():
+        pass
+    again = RocksStore(folder, WHOSE)  # its files are locked no more
+    assert again.get([b"a"]) == [b"1"]
+    again.close()

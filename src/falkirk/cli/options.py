@@ -16,6 +16,7 @@ from falkirk.checkpoint.ids import CLUSTER
 from falkirk.cli.config_file import CLIENT, NAMES, USUAL, ConfigFile, check_environment, env_name, read
 from falkirk.durations import duration, parse_size
 from falkirk.errors import ConfigError
+from falkirk.runtime.host.listening import check_query
 from falkirk.runtime.host.logs import use
 from falkirk.runtime.host.settings import Settings
 from falkirk.stream.definition.names import PREFIX
@@ -140,6 +141,20 @@ until_option = setting(
 )
 http_option = setting("--http", metavar="[HOST:]PORT", default="", help="Serve /metrics (Prometheus), /live and /ready "
                       "at this address; without a host, on loopback.  [default: off]")  # fmt: skip
+_query_options = [
+    setting("--query", metavar="[HOST:]PORT", default="", help="Answer questions about the state of running tasks at this "
+            "address; without a host, on loopback. Worker n of this host takes the n-th port after it; port 0 is a free "
+            "one.  [default: off]"),
+    setting("--query-token-file", metavar="FILE", default="", help="The file with the token that questions about state must "
+            "have. All workers of the app need the same one.  [default: none: then --query must be on loopback]"),
+]  # fmt: skip
+
+
+def query_options(command: Command) -> Command:
+    """Where workers answer questions about their state."""
+    return _with(_query_options, command)
+
+
 traces_option = setting("--traces", metavar="URL", default="", callback=_traces, help="Send a span for each step to "
                         "this OpenTelemetry collector, by OTLP over HTTP: http://collector:4318.  [default: the value of "
                         "OTEL_EXPORTER_OTLP_ENDPOINT, or off]")  # fmt: skip
@@ -253,6 +268,7 @@ def _with(options: Sequence[Decorator], command: Command) -> Command:
 
 def settings_from(**options: Any) -> Settings:
     """Settings from `run_options`; `executors_state_dir` is that of workers on Spark. Raises ConfigError."""
+    check_query(options.get("query", ""), options.get("query_token_file", ""))
     return Settings(
         **_reach(options),
         state_dir=str(options["state_dir"]),
@@ -272,8 +288,14 @@ def settings_from(**options: Any) -> Settings:
         log_level=options["log_level"],
         log_format=options["log_format"],
         http=options.get("http", ""),
+        query=options.get("query", ""),
+        query_token_file=_absolute(options.get("query_token_file", "")),
         traces=options.get("traces", ""),
     )
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).absolute()) if path else ""
 
 
 def state_settings(**options: Any) -> Settings:

@@ -4,6 +4,7 @@ spark_workers    workers on Spark's executors
 epochs           drivers of batch parts and backfills: they open epochs and have Spark compute them
 processes        the supervisor, its worker processes, and when they end
 worker           the loop that reads, runs steps, commits, and keeps state
+query            the state of running tasks, over HTTP
 observe          the board of this host's workers: terminal, log lines, metrics, traces
 inspect          an app seen from outside, through its topics: status, state, peek, lineage, dead letters
 app              a flow bound to a cluster: stages to topics, tasks, batch parts

@@ -24,6 +24,7 @@ from rocksdict import (
     DBCompressionType,
     Options,
     Rdict,
+    RdictIter,
     ReadOptions,
     WriteBatch,
     WriteBufferManager,
@@ -125,6 +126,10 @@ class Engine:
         # At a damaged block an iterator ends as if the data ended there: only its status shows the damage.
         self._run(rows.status)
 
+    def snapshot(self) -> EngineSnapshot:
+        """What is written now. Close it before the engine: until then the files stay locked."""
+        return EngineSnapshot(self, self._run(lambda: self._db.iter(ReadOptions())))
+
     def write(self, *changes: Changes) -> None:
         """Apply all changes at once; None deletes. Raises DiskError: then nothing is applied."""
         batch = WriteBatch(raw_mode=True)
@@ -163,6 +168,49 @@ class Engine:
             return call()
         except Exception as error:  # rocksdict raises nothing narrower; the text tells them apart
             raise _explain(error, self._folder) from error
+
+
+class EngineSnapshot:
+    """An engine's pairs at one moment: writes after it change nothing here. For one thread.
+
+    It is one iterator, because that keeps the view with which it was made. (rocksdict's own Snapshot does so only for single
+    keys: its iterators show what has been written since.)
+    """
+
+    def __init__(self, engine: Engine, rows: RdictIter) -> None:
+        self._engine = engine
+        self._rows: RdictIter | None = rows
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values in the order of keys. Raises StateError if a file is damaged."""
+        rows = self._open
+        found = self._engine._run(lambda: [_scan(rows, key, key + b"\0", 1) for key in keys])
+        return [pairs[0][1] if pairs else None for pairs in found]
+
+    def scan(self, start: bytes, end: bytes, most: int) -> list[tuple[bytes, bytes]]:
+        """The first `most` pairs with start ≤ key < end. Raises StateError if a file is damaged."""
+        rows = self._open
+        return self._engine._run(lambda: _scan(rows, start, end, most))
+
+    @property
+    def _open(self) -> RdictIter:
+        if self._rows is None:
+            raise ValueError("the snapshot is closed")
+        return self._rows
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._rows = None
+
+
+def _scan(rows: RdictIter, start: bytes, end: bytes, most: int) -> list[tuple[bytes, bytes]]:
+    rows.seek(start)
+    found: list[tuple[bytes, bytes]] = []
+    while len(found) < most and rows.valid() and (key := rows.key()) < end:
+        found.append((key, rows.value()))
+        rows.next()
+    rows.status()  # at a damaged block an iterator ends as if the data ended there
+    return found
 
 
 def _explain(error: Exception, folder: Path) -> FalkirkError:

@@ -15,7 +15,8 @@ import fcntl
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 from uuid import uuid4
@@ -24,7 +25,7 @@ import msgspec
 
 from falkirk.errors import DiskError, IdentityError, StateError
 from falkirk.state import files
-from falkirk.state.engine import Engine, Memory
+from falkirk.state.engine import Engine, EngineSnapshot, Memory
 from falkirk.state.manifest import (
     Manifest,
     VersionEntry,
@@ -48,11 +49,24 @@ from falkirk.state.meta import (
 from falkirk.state.store import EMPTY, Changes, Identity, Progress
 
 
+@dataclass(frozen=True, slots=True)
+class StoreSnapshot:
+    """A store at one moment.
+
+    pairs = the fold of the writes up to and with the one that set `progress`
+
+    Both are read from one snapshot of RocksDB, and a write holds its changes and its progress, so they cannot differ.
+    """
+
+    progress: Progress
+    pairs: EngineSnapshot
+
+
 class RocksStore:
     """A task's database in its own folder.
 
     One thread reads and writes. At the same time `flush` and `commit` may run in another; they make a prefix of the writes
-    durable that holds all those before the call.
+    durable that holds all those before the call. Any thread may take a `snapshot`.
 
     Raises StateError if the folder holds another identity's state, another format or damaged files; IdentityError if
     another process has it open; DiskError if it cannot be written.
@@ -70,6 +84,7 @@ class RocksStore:
         self._identity = identity
         self._memory = memory or Memory()
         self._turn = threading.RLock()
+        self._reading, self._readers = threading.Condition(), 0
         self._progress = EMPTY
         self._engine: Engine | None = None
         self._lock = _lock(folder)
@@ -96,6 +111,25 @@ class RocksStore:
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Pairs with start ≤ key < end, in the order of keys, as of the first step of the iterator."""
         return self._live.scan(start, min(end, META))
+
+    @contextmanager
+    def snapshot(self) -> Iterator[StoreSnapshot]:
+        """The live copy at one moment, for any thread. `close` and `open` wait until the block ends: keep it short. Raises
+        ValueError if the store is closed."""
+        with self._reading:
+            engine = self._live
+            self._readers += 1
+        try:
+            taken = engine.snapshot()
+            try:
+                (progress,) = taken.get([PROGRESS_KEY])
+                yield StoreSnapshot(decode_progress(progress, where=str(self._folder)), taken)
+            finally:
+                taken.close()
+        finally:
+            with self._reading:
+                self._readers -= 1
+                self._reading.notify_all()
 
     def write(self, changes: Changes, progress: Progress) -> None:
         """Apply changes and progress at once. Raises DiskError if the disk is full: then nothing is applied."""
@@ -153,12 +187,19 @@ class RocksStore:
     def close(self) -> None:
         """Flush, and close the files."""
         with self._turn:
-            engine, self._engine = self._engine, None
+            engine = self._detach()
             try:
                 if engine is not None:
                     engine.close()
             finally:
                 self._lock.close()
+
+    def _detach(self) -> Engine | None:
+        """The live copy's engine, which nobody reads any more: what reads it would keep its files locked after its end."""
+        with self._reading:
+            engine, self._engine = self._engine, None
+            self._reading.wait_for(lambda: not self._readers)
+        return engine
 
     @property
     def _live(self) -> Engine:
@@ -199,7 +240,7 @@ class RocksStore:
         make(folder)
         files.sync_folder(self._folder)
         self._replace_manifest(versions, live)
-        old, self._engine = self._engine, None
+        old = self._detach()
         if old is not None:
             # Nobody needs what the old live copy still has in memory.
             with suppress(DiskError):

@@ -21,6 +21,7 @@ from falkirk.cli.options import (
     http_option,
     of_own_kafka,
     place_option,
+    query_options,
     rebuild_options,
     run_options,
     settings_from,
@@ -46,6 +47,7 @@ SHORT = 5.0
 @until_option
 @place_option
 @http_option
+@query_options
 @traces_option
 def run(target: str, workers: int, until: str | None, place: str | None, **options: Any) -> None:
     """Run a flow on a Kafka cluster, with worker processes on this host, or on Spark's executors.
@@ -62,6 +64,12 @@ def run(target: str, workers: int, until: str | None, place: str | None, **optio
     given = click.get_current_context().get_parameter_source("state_dir") is not ParameterSource.DEFAULT
     there = str(options["state_dir"].absolute()) if given else ""
     settings = settings_from(workers=workers, executors_state_dir=there, **options)
+    if place == "spark" and settings.query:
+        raise ConfigError(
+            "workers on Spark answer no questions about state",
+            where="--query",
+            hint="leave it out, or run without --on",
+        )
     _run(target, settings, until, on_spark=place == "spark")
 
 
@@ -70,6 +78,7 @@ def run(target: str, workers: int, until: str | None, place: str | None, **optio
 @workers_option
 @until_option
 @http_option
+@query_options
 @traces_option
 def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
     """Run a flow on this machine, with an embedded Kafka that starts and stops with it.
@@ -119,6 +128,7 @@ def rebuild(target: str, ids: tuple[str, ...], **options: Any) -> None:
 @run_options
 @slot_option
 @http_option
+@query_options
 @traces_option
 def worker(target: str, slot: int, **options: Any) -> None:
     """Run a single worker without a supervisor, for example in a pod that is restarted when it ends.

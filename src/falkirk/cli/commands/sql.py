@@ -11,7 +11,7 @@ import click
 
 from falkirk.cli.commands.run import dev, run
 from falkirk.cli.legend import LIVE
-from falkirk.cli.options import http_option, sql_options, traces_option, until_option, workers_option
+from falkirk.cli.options import http_option, query_options, sql_options, traces_option, until_option, workers_option
 from falkirk.errors import ConfigError
 
 
@@ -20,6 +20,7 @@ from falkirk.errors import ConfigError
 @workers_option
 @until_option
 @http_option
+@query_options
 @traces_option
 @click.option("--dev", "own_kafka", is_flag=True, help="Run on an embedded Kafka that starts and stops with it.")
 @click.option("--tables", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.toml", help="Tables for the prompt: "

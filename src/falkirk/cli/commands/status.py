@@ -49,7 +49,8 @@ def status(app: str, as_json: bool, **options: Any) -> None:
                               partition that holds it back; "": all are idle)
       workers[]               worker, host, pid, member (of the group), tasks, records_per_s, step_ms, commit_ms,
                               commits_per_s, reported_s_ago, clock_ahead_ms (how far its clock is ahead of the broker's,
-                              at least), waits (what its transactions wait for; usually "")
+                              at least), waits (what its transactions wait for; usually ""), query (the address
+                              where it answers questions about its state; "" if it does not)
       silent[]                other clusters that do not answer; lag does not count their records
       held[]                  source partitions with an open transaction: topic, partition, stable (the last stable
                               offset: records after it cannot be read yet), end, since_s, words
@@ -116,9 +117,20 @@ def shown(found: Status) -> RenderableType:
         ("  lag ", "dim"), f"{found.lag:,}", *((f"  {words}", "yellow") for words in paused_words(found.paused)),
         *((f"  cluster {name} does not answer: without what is left there", "yellow") for name in found.silent),
     )  # fmt: skip
+    asked = [Text.assemble((f"state at {_short(found, w.worker)}  ", "dim"), w.query) for w in found.workers if w.query]
     waits = [Text(f"{_short(found, w.worker)} waits: {w.waits}", "yellow") for w in found.workers if w.waits]
     nobody: RenderableType = Text("no workers", "dim")
-    parts: list[RenderableType] = ["", stages, "", tasks, *held, "", workers if found.workers else nobody, *waits]
+    parts: list[RenderableType] = [
+        "",
+        stages,
+        "",
+        tasks,
+        *held,
+        "",
+        workers if found.workers else nobody,
+        *asked,
+        *waits,
+    ]
     batches: list[RenderableType] = ["", epochs, *pages]
     stopped = [text for part in found.parts for text in _stopped(found.app, part)]
     return Group(title, *stopped, *(parts if found.stages else []), *(batches if found.batches else []))

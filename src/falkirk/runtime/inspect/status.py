@@ -124,6 +124,8 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     """By how much its host's clock is ahead of the broker's, at least."""
     waits: str = ""
     """What its transactions wait for; "" if nothing is unusual."""
+    query: str = ""
+    """Where it answers questions about its state; "": nowhere."""
 
 
 class HeldStatus(msgspec.Struct, frozen=True):
@@ -308,6 +310,7 @@ def _worker(owner: str, member: Member | None, announced: SentReport | None, now
         max(0, now - announced.at) / 1000,
         r.ahead_ms,
         r.waits,
+        r.query,
     )
 
 

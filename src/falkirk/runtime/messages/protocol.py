@@ -133,6 +133,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
     """What its transactions wait for; "" if nothing is unusual."""
     stopped: tuple[str, ...] = ()
     """The parts that it does not run, because they have stopped by themselves."""
+    query: str = ""
+    """Where it answers for its state; "": nowhere."""
 
 
 def at_work(report: Report) -> bool:
@@ -146,8 +148,10 @@ def at_work(report: Report) -> bool:
 
 
 def answers(report: Report) -> object:
-    """The part that a person who has asked the app for something waits for: when it changes, it is reported at once."""
-    return report.paused, report.stopped, [(t.task, t.answers) for t in report.tasks]
+    """The part that a person who has asked the app for something waits for, or another worker that is asked for state: when
+    it changes, it is reported at once."""
+    serves = [(t.task, t.phase in ("running", REBUILDING)) for t in report.tasks] if report.query else ()
+    return report.paused, report.stopped, [(t.task, t.answers) for t in report.tasks], report.query, serves
 
 
 def merged(reports: Sequence[Report]) -> Report:

@@ -8,9 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
 
 from falkirk.errors import ConfigError
+from falkirk.runtime.host.listening import parse_address
 from falkirk.runtime.observe.metrics import Metrics
-
-LOOPBACK = "127.0.0.1"
 
 
 class Http:
@@ -45,7 +44,7 @@ class Http:
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
                 """Probes come every few seconds: nobody wants them in the log."""
 
-        host, port = parse_address(address)
+        host, port = parse_address(address, "--http")
         try:
             self._server = ThreadingHTTPServer((host, port), Handler)
         except (OSError, OverflowError) as error:
@@ -61,17 +60,3 @@ class Http:
         """Stop answering."""
         self._server.shutdown()
         self._server.server_close()
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Host and port. Raises ConfigError.
-
-    >>> parse_address("8080"), parse_address("0.0.0.0:9100")
-    (('127.0.0.1', 8080), ('0.0.0.0', 9100))
-    """
-    host, _, port = text.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
-        raise ConfigError(
-            f"{text!r} is not a valid address", where="--http", hint="give HOST:PORT, or a PORT of loopback"
-        )
-    return host or LOOPBACK, int(port)

@@ -18,6 +18,7 @@ stores.py          where tasks keep state (store_health.py: whether the checkpoi
 maintenance.py     flushes, versions, copies and trimming (threads.py: who does it)
 broadcast.py       broadcast tables, shared by all tasks of the worker
 topic_watch.py     watches the topics that the app reads
+queried.py         its tasks, as the query endpoint reads them
 work.py            a worker with its identity and its reports
 """
 

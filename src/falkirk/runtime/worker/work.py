@@ -22,6 +22,7 @@ from falkirk.runtime.layout.layout import read_layout
 from falkirk.runtime.messages.protocol import REBUILDING, STOPPED, WAITING, Report, TaskReport
 from falkirk.runtime.messages.stats import Stats
 from falkirk.runtime.observe.traces import traces_of
+from falkirk.runtime.worker.queried import Queries
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.runtime.worker.worker import Worker
 from falkirk.state.rocks import RocksStore
@@ -48,11 +49,13 @@ def work(
     with (
         hold(who.folder / "lock", f"worker {slot} of app {app.name!r}", patience=PATIENCE),
         closing(traces_of(app.name, who.member(app.group), settings)) as traces,
+        closing(Queries(settings, slot, who.member(app.group))) as queries,
     ):
         while True:
             worker = Worker(app, settings, who, topics, traces)
-            reporter = Reporter(worker, slot, say)
-            _run(worker, reporter, stopping)
+            reporter = Reporter(worker, slot, say, queries.url)
+            with queries.of(worker):
+                _run(worker, reporter, stopping)
             if worker.outgrown is None or stopping():
                 return
             app = outgrown(app, settings, topics, worker.outgrown)
@@ -81,8 +84,9 @@ def outgrown(app: App, settings: Settings, topics: Topics, why: OutgrownError) -
 class Reporter:
     """Reports a worker's state once a second, and at once when the last of its tasks has recovered."""
 
-    def __init__(self, worker: Worker, slot: int, say: Callable[[Report], None]) -> None:
-        self._worker, self._slot, self._say = worker, slot, say
+    def __init__(self, worker: Worker, slot: int, say: Callable[[Report], None], query: str = "") -> None:
+        """`query`: where the worker answers for its state."""
+        self._worker, self._slot, self._say, self._query = worker, slot, say, query
         self._last = time.monotonic()
         self._recovering = False
 
@@ -125,6 +129,7 @@ class Reporter:
                 worker.ahead_ms(),
                 worker.waits(),
                 worker.stopped(),
+                self._query,
             )
         )
 

@@ -8,12 +8,13 @@ inputs ─────────rows─────────────▶
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
 from falkirk.checkpoint.ids import Offset, TaskId, TopicPartition
-from falkirk.checkpoint.tasks import Owned
+from falkirk.checkpoint.tasks import Owned, Task
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import logger
 from falkirk.connectors.kafka.group.group import Membership
@@ -106,6 +107,11 @@ class Worker:
     def tasks(self) -> dict[int, RunningTask]:
         """The tasks that run, by their partitions of the steps topic."""
         return self._shared.tasks
+
+    @property
+    def assigned(self) -> Mapping[int, Task]:
+        """The tasks that the group has given it, whether they run yet or not, likewise."""
+        return ChainMap(*(domain.core.assigned for domain in self.domains.values()))
 
     @property
     def stats(self) -> Stats:

@@ -109,13 +109,23 @@ class Table:
         """What its keys begin with, shard by shard."""
         return [encode_key(self.number, shard, []) for shard in range(SHARDS)]
 
-    def keys_of(self, key: pl.DataFrame) -> list[bytes]:
-        """A key, of one row, as it would be in each shard: asking for all is quick, and its own is its operator's to know."""
-        rows = key[[0] * SHARDS].rechunk()
-        columns = rows.get_columns()
+    def keys_of(self, key: pl.DataFrame, shards: Sequence[int] = range(SHARDS)) -> list[bytes]:
+        """A key, of one row, as it would be in each of these shards: asking for all is quick, and which is its own only its
+        operator knows."""
+        columns = key[[0] * len(shards)].rechunk().get_columns()
         if self.indexed:
-            columns.append(pl.Series([b""]).new_from_index(0, SHARDS))
-        return encode_keys(self.number, np.arange(SHARDS), columns)
+            columns.append(pl.Series([b""]).new_from_index(0, len(shards)))
+        return encode_keys(self.number, np.array(shards), columns)
+
+    def spans(self, leading: pl.DataFrame | None, shards: Sequence[int] = range(SHARDS)) -> list[tuple[bytes, bytes]]:
+        """Where the rows are whose keys begin with these columns, of one row: from and to, in each of these shards. None: all
+        rows."""
+        if leading is None:
+            firsts = [encode_key(self.number, shard, []) for shard in shards]
+        else:
+            columns = leading[[0] * len(shards)].rechunk().get_columns()
+            firsts = encode_keys(self.number, np.array(shards), columns)
+        return [(first, prefix_end(first)) for first in firsts]
 
     def others(self, pair: Pair) -> tuple[bytes, bytes] | None:
         """Where the other rows of a key are, from and to, given its head; None: there are none."""
@@ -136,7 +146,7 @@ class Table:
 def table_of(plan: Plan, name: str) -> Table:
     """The table of an operator, or TABLE of it as OPERATOR/TABLE. Raises ConfigError where there is none."""
     name, _, table = name.partition("/")
-    stage, operator = _operator(plan, name)
+    stage, operator = operator_of(plan, name)
     tables = operator.table_schemas()
     table = table or operator.main_table
     if table not in tables:
@@ -160,7 +170,8 @@ def _earlier(schema: str, operator: str) -> tuple[int, ...]:
     return tuple(line.numbers[0] for line in [*moved(schema), *rebuilt(schema)] if line.id == operator)
 
 
-def _operator(plan: Plan, name: str) -> tuple[PhysicalStage, Operator]:
+def operator_of(plan: Plan, name: str) -> tuple[PhysicalStage, Operator]:
+    """An operator with state that people may read, and its stage. Raises ConfigError if the flow has none with this id."""
     stateful = {
         operator.id: (stage, operator)
         for stage in plan.stages

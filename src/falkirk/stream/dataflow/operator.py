@@ -301,6 +301,15 @@ class Operator(ABC):
         """The columns of the key of one of its tables."""
         return pl.Schema({column: self.inputs[0].schema[column] for column in self.state_columns})
 
+    def placed_by(self, table: str) -> Key | None:
+        """The key whose hash gives the shard of a row of one of its tables, and its task; None: the row's own key does not
+        tell, and whoever looks for it must look everywhere."""
+        return None
+
+    def readable(self, table: str, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows of one of its tables, keys included, with the values that its output has. Raises UserCodeError."""
+        return rows
+
     def rebuilt_from(self) -> Sequence[Operator]:
         """The inputs that determine its state."""
         return self.inputs

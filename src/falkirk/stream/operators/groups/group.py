@@ -104,6 +104,15 @@ class Group(Operator):
     def table_schemas(self) -> Mapping[str, pl.Schema]:
         return {GROUPS: self.state_schema}
 
+    def placed_by(self, table: str) -> Key | None:
+        return self.partitioned
+
+    def readable(self, table: str, rows: pl.DataFrame) -> pl.DataFrame:
+        folding = Folding(self, self.columns, self.bounds, weighted=self.inputs[0].changes)
+        keys = rows.select(self.state_columns)
+        with folding.blaming(keys):
+            return keys.hstack(folding.results(rows))
+
     def was(self, one: From, where: str) -> Group:
         if not one.agg or one.state is not None or one.tables:
             raise DefinitionError(

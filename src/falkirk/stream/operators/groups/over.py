@@ -143,6 +143,9 @@ class Over(Operator):
     def table_schemas(self) -> Mapping[str, pl.Schema]:
         return {ROWS: pl.Schema({**self.kept, **self.parts})}
 
+    def placed_by(self, table: str) -> Key | None:
+        return self.partitioned
+
     def runner(self, task: TaskContext) -> Runner:
         from falkirk.stream.operators.groups.over_step import OverRunner
 

@@ -97,6 +97,9 @@ class TopK(Operator):
     def table_schemas(self) -> Mapping[str, pl.Schema]:
         return {TOP: self.kept}
 
+    def placed_by(self, table: str) -> Key | None:
+        return self.partitioned
+
     def runner(self, task: TaskContext) -> Runner:
         return TopKRunner(self, task)
 

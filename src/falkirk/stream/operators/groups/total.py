@@ -71,6 +71,16 @@ class Total(Operator):
     def table_schemas(self) -> Mapping[str, pl.Schema]:
         return {GROUPS: self.state_schema}
 
+    def placed_by(self, table: str) -> Key | None:
+        return Key(EVERYTHING)
+
+    def readable(self, table: str, rows: pl.DataFrame) -> pl.DataFrame:
+        before = self.partials.inputs[0]
+        folding = Folding(self.partials, [EVERYTHING], self.partials.bounds, weighted=before.changes)
+        keys = rows.select(EVERYTHING)
+        with folding.blaming(keys):
+            return keys.hstack(folding.results(rows))
+
     def runner(self, task: TaskContext) -> Runner:
         return TotalRunner(self, task)
 

@@ -68,6 +68,9 @@ class Unique(Operator):
     def table_schemas(self) -> Mapping[str, pl.Schema]:
         return {TABLE: COUNT}
 
+    def placed_by(self, table: str) -> Key | None:
+        return self.partitioned
+
     def runner(self, task: TaskContext) -> Runner:
         return UniqueRunner(self, task)
 

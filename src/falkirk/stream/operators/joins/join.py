@@ -99,6 +99,9 @@ class Join(Operator):
         side = self.sides[(LEFT, RIGHT).index(table)]
         return pl.Schema({c: side.kept[c] for c in side.on})
 
+    def placed_by(self, table: str) -> Key | None:
+        return self.sides[(LEFT, RIGHT).index(table)].key
+
     def runner(self, task: TaskContext) -> Runner:
         return JoinRunner(self, task)
 

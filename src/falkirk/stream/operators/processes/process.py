@@ -89,6 +89,9 @@ class Processing(Operator):
     def table_schemas(self) -> Mapping[str, pl.Schema]:
         return self.own_tables
 
+    def placed_by(self, table: str) -> Key | None:
+        return self.key
+
     def was(self, one: From, where: str) -> Processing:
         if one.agg is not None:
             raise DefinitionError("a process does not have aggregates", where=where, hint='state={"seen": bool}')

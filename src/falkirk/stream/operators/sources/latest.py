@@ -55,6 +55,9 @@ class Latest(Operator):
         kept = [c for c in self.schema if c not in self.columns] or self.columns[:1]
         return {TABLE: pl.Schema({c: self.schema[c] for c in kept})}
 
+    def placed_by(self, table: str) -> Key | None:
+        return self.partitioned
+
     def runner(self, task: TaskContext) -> Runner:
         return LatestRunner(self, task)
 

@@ -138,6 +138,9 @@ class Deduplicate(Operator):
     def table_schemas(self) -> Mapping[str, pl.Schema]:
         return {KEPT: TIMES}
 
+    def placed_by(self, table: str) -> Key | None:
+        return self.partitioned
+
     def runner(self, task: TaskContext) -> Runner:
         return DeduplicateRunner(self, task)
 

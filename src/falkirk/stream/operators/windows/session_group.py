@@ -22,7 +22,9 @@ from falkirk.stream.dataflow.exchange import Exchange
 from falkirk.stream.dataflow.operator import RESERVED, Operator, Runner, TaskContext
 from falkirk.stream.definition.expressions import columns_read, text, words
 from falkirk.stream.definition.windows import END, START, Session
+from falkirk.stream.formats import Key
 from falkirk.stream.operators.windows.session_batch import SessionExchange
+from falkirk.stream.operators.windows.session_fold import SessionFold
 from falkirk.stream.operators.windows.session_step import SessionRunner
 
 SESSIONS, ENDS, ROWS, LAST = "", ".ends", ".rows", ".last"
@@ -124,6 +126,15 @@ class SessionGroup(Operator):
 
     def table_schemas(self) -> Mapping[str, pl.Schema]:
         return {SESSIONS: self.state_schema}
+
+    def placed_by(self, table: str) -> Key | None:
+        return self.partitioned
+
+    def readable(self, table: str, rows: pl.DataFrame) -> pl.DataFrame:
+        folding = SessionFold(self).folding
+        keys = rows.select(*self.state_columns, START)
+        with folding.blaming(keys):
+            return keys.hstack(folding.results(rows))
 
     def runner(self, task: TaskContext) -> Runner:
         return SessionRunner(self, task)
