@@ -25,10 +25,14 @@ class Floors:
     behind: int = 0
     """This many of the newest do not count, however old they are."""
     _noted: list[tuple[float, Floor]] = field(default_factory=list)
+    _step: int = -1
 
-    def note(self, now: float, floor: Floor) -> None:
-        """Note the present floor, in seconds of any clock that does not go back."""
-        self._noted.append((now, floor))
+    def note(self, now: float, floor: Floor, step: int = -1) -> None:
+        """Note the present floor, in seconds of any clock that does not go back. `step`: of the version that it is of. Two
+        versions of one step are one copy, which counts once: the copy before it may still be needed."""
+        if step < 0 or step != self._step:
+            self._noted.append((now, floor))
+        self._step = step
 
     def passed(self, now: float) -> Floor:
         """What may be trimmed; older floors are forgotten."""

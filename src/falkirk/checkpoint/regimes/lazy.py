@@ -8,14 +8,15 @@ Each output's digest is compared with the record's, and the output is dropped: i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from falkirk.checkpoint.correction import covered, together, units, word
-from falkirk.checkpoint.ids import Millis, Offset, Step
+from falkirk.checkpoint.ids import InputPartition, Millis, Offset, Step, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Output, Replayer, Stores
 from falkirk.checkpoint.records import StepRecord
+from falkirk.checkpoint.regimes.floors import Floor
 from falkirk.checkpoint.regimes.recovery import Means, Recovery, Requires, Tail
 from falkirk.checkpoint.tasks import Correction, Owned, Task
 from falkirk.errors import DivergenceError, StateError
@@ -44,6 +45,14 @@ class Lazy(Recovery):
             return False
         await roll_divisions(means.replayer, owned, steps)
         return True
+
+    def floor(self, last: StepRecord | None, edges: Mapping[InputPartition, TopicPartition]) -> Floor:
+        """Where the last step began. The record of a version's own step stays, so a store of the step before is not overtaken:
+        it is rolled, and that step runs again."""
+        if last is None:
+            return {}
+        began = {r.partition: r.start for r in last.division}
+        return {place: began[partition] for partition, place in edges.items()}
 
     def waited(self, since: Millis, now: float) -> float:
         """Since the newest version, however often the task was taken over: each take-over runs again what is behind it."""

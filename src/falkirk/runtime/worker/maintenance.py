@@ -169,15 +169,17 @@ class Maintenance:
                 folder, progress = store.version_folder(version), store.version_progress(version)
                 upload = partial(self._stores.upload, name, folder, progress, self._stores.leave(name))
                 told = partial(self._traces.version, task.owned, version, began, time.monotonic())
-                tidy = partial(self._tidy, task.owned.task, upkeep, floor_of(task), began)
+                tidy = partial(self._tidy, task.owned.task, upkeep, floor_of(task), began, progress.step)
                 self._last[name] = self._copiers.submit(partial(_copy_last, upload, told, tidy))
 
-    def _tidy(self, task: Task, upkeep: TaskMaintenance, floor: Floor, began: float, older: Progress) -> None:
+    def _tidy(
+        self, task: Task, upkeep: TaskMaintenance, floor: Floor, began: float, step: int, older: Progress
+    ) -> None:
         """The last version is copied: delete what nobody needs any more. Short runs in a row may copy no other version."""
         with suppress(DiskError):  # the next run deletes it
             if time.monotonic() - upkeep.swept >= SWEEP:
                 self._sweep(task.id, older, upkeep)
-        self._trim(upkeep, task.steps, floor, began, older.step_offset)
+        self._trim(upkeep, task.steps, floor, began, step, older.step_offset)
 
     def forget(self, task: RunningTask) -> None:
         """The task leaves: wait for the disk, but for no copy."""
@@ -214,7 +216,7 @@ class Maintenance:
         upkeep, owned, store = copy.upkeep, copy.task.owned, copy.store
         steps = owned.task.steps
         if copy.version is None or not isinstance(store, RocksStore):
-            below = store.progress.step_offset
+            below, step = store.progress.step_offset, store.progress.step
         else:
             trouble: DiskError | None = None
             progress = store.version_progress(copy.version)
@@ -232,16 +234,24 @@ class Maintenance:
             if trouble is not None:
                 upkeep.stepped = True  # another version is due, and another attempt with it
                 return
-            below, upkeep.copied = older.step_offset, progress.step
+            below, step = older.step_offset, progress.step
+            upkeep.copied = step
             logger.info("task %s: version %s in %.2f s", owned.task.id, copy.version, time.monotonic() - copy.began)
         upkeep.answered = copy.asked
-        self._trim(upkeep, steps, copy.floor, copy.began, below)
+        self._trim(upkeep, steps, copy.floor, copy.began, step, below)
 
-    def _trim(self, upkeep: TaskMaintenance, steps: TopicPartition, floor: Floor, began: float, below: int) -> None:
-        """A version is copied: delete what the older of the last two copies, which needs `below` and on, does not need."""
+    def _trim(
+        self, upkeep: TaskMaintenance, steps: TopicPartition, floor: Floor, began: float, step: int, below: int
+    ) -> None:
+        """A version of `step` is copied: delete what the older of the last two copies, which needs `below` and on, does not need.
+
+        Edges go only behind step records that have gone. Otherwise an old store of another host, which the step records still
+        reach back to, would be rolled along edges that do not.
+        """
         upkeep.steps.note(began, {steps: Offset(below - 1)})
-        upkeep.edges.note(began, floor)
-        self._topics.trim({**upkeep.steps.passed(began), **upkeep.edges.passed(began)})
+        upkeep.edges.note(began, floor, step)
+        if self._topics.trim(upkeep.steps.passed(began)):
+            self._topics.trim(upkeep.edges.passed(began))
 
     def _upload(self, task: TaskId, folder: Path, progress: Progress, upkeep: TaskMaintenance) -> Progress:
         """Copy a version. An unreachable checkpoint store blocks no steps: what it lacks is in the logs, which are not

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from falkirk.checkpoint import invariants
+from falkirk.checkpoint.bundles import BUNDLE, parts_of
 from falkirk.checkpoint.digest import digest
 from falkirk.checkpoint.epochs import Complete, Epochs, Opened, decoded
 from falkirk.checkpoint.ids import Offset, TaskId
@@ -26,6 +27,7 @@ from falkirk.checkpoint.steps import HEADER
 from falkirk.checkpoint.tasks import Phase
 from falkirk.state.store import Progress
 from falkirk.testing.simulator.cluster.broker import SimBroker
+from falkirk.testing.simulator.cluster.partition import Entry
 from falkirk.testing.simulator.plan import FOREVER, Expel, Leave, Move, Plan
 from falkirk.testing.simulator.toy import Toy, signed
 from falkirk.testing.simulator.world import World
@@ -72,7 +74,7 @@ def backfilled(broker: SimBroker) -> Complete | None:
 def based(broker: SimBroker, toy: Toy, t: int, opened: Opened) -> dict[bytes, bytes]:
     """The state that a backfill must make for a task."""
     overlay, own = Overlay(EmptyReader()), set(toy.reads(t))
-    ranges = [(r.partition.partition, int(r.start), int(r.end)) for r in opened.division if r.partition in own]
+    ranges = [r for r in opened.division if r.partition in own]
     toy.run(broker, ranges, opened.clock, overlay)
     return {key: value for key, value in overlay.changes.items() if value is not None}
 
@@ -87,12 +89,12 @@ def fold(broker: SimBroker, toy: Toy, t: int, upto: int = FOREVER) -> Expected:
         if record.corrects >= 0 or record.step > upto:
             continue
         over = [c.layout for c in chain if 0 <= c.corrects <= record.step < c.step]
-        ranges = [(r.partition.partition, int(r.start), int(r.end)) for r in record.division]
-        outputs, _ = toy.running(max(over, default=record.layout)).run(broker, ranges, record.clock, overlay)
+        ran = toy.running(max(over, default=record.layout))
+        outputs, _ = ran.run(broker, record.division, record.clock, overlay, trimmed=True)
         if not over and digest([o.writes for o in outputs]) != record.digest:
             raise Broken(f"output: step {record.step} of task {t} recorded another digest")
         for output in outputs:
-            w, count = output.writes, dict.fromkeys((0, 1), 0)
+            w, count = output.writes, Counter[int]()
             for p, key, value in zip(w.partitions, w.keys, w.values, strict=True):
                 origin = f"{toy.task(t).id} {record.step} {count[p]}".encode()
                 expected.visible.setdefault(p, []).append((key, value, origin))
@@ -127,11 +129,12 @@ def output(broker: SimBroker, toy: Toy) -> None:
     """Visible output = the fold's, task by task, in order. Raises Broken."""
     for t in range(toy.tasks):
         expected = fold(broker, toy, t).visible
-        for p in broker.partitions("out"):
+        for p in broker.partitions(toy.says(t)):
             found: list[tuple[object, ...]] = [
-                (e.key, e.value, dict(e.headers)[HEADER])
-                for e in p.committed(p.start, p.end)[0]
-                if dict(e.headers)[HEADER].startswith(f"{toy.task(t).id} ".encode())
+                (e.key, value, made)
+                for e in p.committed(0, p.end, trimmed=True)[0]
+                for made, value in parts(e)
+                if made.startswith(f"{toy.task(t).id} ".encode())
             ]
             due = expected.get(p.name.partition, [])
             if any(record.corrects >= 0 for record in steps(broker, toy, t)):
@@ -164,11 +167,20 @@ def atomic(broker: SimBroker, toy: Toy) -> None:
         for e in broker.decided(toy.task(t).steps)
         if e.value is not None and isinstance(r := decode(e.value), StepRecord)
     }
-    for p in broker.partitions("out"):
-        for e in broker.decided(p.name):
-            step = dict(e.headers)[HEADER].rpartition(b" ")[0]
-            if recorded.get(step) != e.txn:
-                raise Broken(f"atomic: output of {step.decode()} in {e.txn}, its record in {recorded.get(step)}")
+    for topic in {toy.says(t): None for t in range(toy.tasks)}:
+        for p in broker.partitions(topic):
+            for e in broker.decided(p.name):
+                for step in (made.rpartition(b" ")[0] for made, _ in parts(e)):
+                    if recorded.get(step) != e.txn:
+                        raise Broken(f"atomic: output of {step.decode()} in {e.txn}, its record in {recorded.get(step)}")
+
+
+def parts(entry: Entry) -> list[tuple[bytes, bytes | None]]:
+    """The parts of a record, each with the header that names its maker."""
+    headers = dict(entry.headers)
+    if BUNDLE not in headers:
+        return [(headers[HEADER], entry.value)]
+    return list(zip(headers[BUNDLE].split(b"\n"), parts_of(entry.value), strict=True))
 
 
 def store_is_not_ahead(broker: SimBroker, toy: Toy, task: TaskId, progress: Progress) -> None:
@@ -253,6 +265,7 @@ def run(toy: Toy, plan: Plan, world: World | None = None) -> World:
     world.on_write = lambda task, progress: store_is_not_ahead(world.broker, toy, task, progress)
 
     def finished() -> bool:
+        toy.holds(world, ended=False)
         return world.deserted() or (world.quiet() and all(covered(world.broker, toy, t) for t in range(toy.tasks)))
 
     try:
@@ -268,6 +281,7 @@ def run(toy: Toy, plan: Plan, world: World | None = None) -> World:
                 break
         stores(world)
         disks(world)
+        toy.holds(world, ended=True)
         clean(world)
         prompt(world)
     finally:

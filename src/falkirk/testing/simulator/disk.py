@@ -46,6 +46,11 @@ class SimStore:
         """The progress of the live copy."""
         return self._progress
 
+    @property
+    def durable(self) -> Progress:
+        """The progress that survives every crash."""
+        return self._flushed[1]
+
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values, in the order asked."""
         return [self._data.get(k) for k in keys]

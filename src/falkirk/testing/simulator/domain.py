@@ -7,17 +7,22 @@ in parallel with the others' and with steps of other tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from falkirk.checkpoint import takeover
 from falkirk.checkpoint.correction import close_correction
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, TaskId
+from falkirk.checkpoint.names import last_named
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Clock
+from falkirk.checkpoint.records import Range, decode
+from falkirk.checkpoint.regimes.floors import Floor, Floors
 from falkirk.checkpoint.steps import close_step
-from falkirk.checkpoint.tasks import Owned, Phase, ends, next_clock
+from falkirk.checkpoint.tasks import Owned, Phase, Task, ends, next_clock
 from falkirk.checkpoint.worker import transactions
 from falkirk.checkpoint.worker.aborts import Aborts
 from falkirk.checkpoint.worker.core import WorkerCore
@@ -32,11 +37,13 @@ from falkirk.checkpoint.worker.instructions import (
     Rewind,
     Start,
 )
+from falkirk.errors import SourceError
 from falkirk.state.store import Progress
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.cluster.log import SimLog
+from falkirk.testing.simulator.cluster.partition import OutOfRange
 from falkirk.testing.simulator.disk import Disk, SimStore, Snapshot
-from falkirk.testing.simulator.points import Point, reach
+from falkirk.testing.simulator.points import Order, Point, reach
 from falkirk.testing.simulator.toy import Toy, ToyReplayer
 
 THREADS: dict[type, str] = {Name: "naming", Admit: "admission", Commit: "committer", Release: "release"}
@@ -51,6 +58,15 @@ class Thread(Protocol):
     def done(self) -> bool: ...
     @property
     def result(self) -> Any: ...
+
+
+@dataclass(slots=True)
+class TaskFloors:
+    """What was noted at each copied version of a task: below which offsets it needs nothing."""
+
+    steps: Floors = field(default_factory=lambda: Floors(keep=0.0))
+    edges: Floors = field(default_factory=lambda: Floors(keep=0.0, behind=1))
+    """Where the edges were at the last versions, at the latest. The newest does not count, as its copy may be damaged."""
 
 
 @dataclass(slots=True)
@@ -71,6 +87,7 @@ class Domain:
     _transaction: Thread | None = None
     _recoveries: list[tuple[Owned, Thread]] = field(default_factory=list)
     _upkeep: dict[int, Thread] = field(default_factory=dict)
+    _floors: dict[int, TaskFloors] = field(default_factory=dict)
     _applied: int = 0
 
     def __post_init__(self) -> None:
@@ -134,7 +151,8 @@ class Domain:
         if owned.phase is Phase.FENCING:
             await takeover.fence(self.log, [owned])
             replayer = ToyReplayer(self.toy, self.broker, self.corrects)
-            await takeover.recover(self.log, self.disk, replayer, self.clock, owned)
+            with self.reading(owned):
+                await takeover.recover(self.log, self.disk, replayer, self.clock, owned)
         self.disk.discard(owned.task.id)
 
     async def stop(self, owned: Owned) -> None:
@@ -142,15 +160,18 @@ class Domain:
         t = owned.task.id.partition
         if self._running.get(t) is owned:
             del self._running[t]
+            self._floors.pop(t, None)
             if (upkeep := self._upkeep.pop(t, None)) is not None:
                 while not upkeep.done:
                     await reach(Point("waits for the upkeep", waits=True))
 
     async def leave(self, owned: Owned) -> None:
         """Make the task's last version. Nobody waits for its copy: a process that ends abandons it."""
+        floors = self._floors_of(owned)
         await self.stop(owned)
         version = await self.made(owned)
-        self.spawn(f"last copy of {owned.task.id.partition}", self.copy(owned.task.id, version))
+        work = self.tidied(owned.task, version, floors, self.floor(owned))
+        self.spawn(f"last copy of {owned.task.id.partition}", work)
 
     # steps
 
@@ -167,26 +188,39 @@ class Domain:
         if owned.correction is not None and self.core.pipeline.newest(owned) is None:
             self.core.pipeline.stage(close_correction(owned, self.log.owner, self.clock.now()))
             return True
-        at = self.division_end(t, {} if last is None else ends(last))
+        with self.reading(owned):
+            at = self.division_end(t, {} if last is None else ends(last))
         if last is None:
             at |= {r.partition: r.end for r in owned.begins if r.partition in at}
         if last is not None and at == ends(last):
             return False
         clock = next_clock(last, self.clock.now())
         overlay = Overlay(self.core.pipeline.top(owned))
-        ranges = [] if last is None else [(p.partition, int(o), int(at[p])) for p, o in sorted(ends(last).items())]
-        outputs, rows = self.toy.run(self.broker, ranges, clock, overlay)
+        ranges = [] if last is None else [Range(p, o, at[p]) for p, o in sorted(ends(last).items())]
+        with self.reading(owned):
+            outputs, rows = self.toy.run(self.broker, ranges, clock, overlay)
         self.core.pipeline.stage(
             close_step(owned, self.log.owner, last, at, Millis(clock), outputs, overlay, rows=rows)
         )
         return True
 
+    @contextmanager
+    def reading(self, owned: Owned) -> Iterator[None]:
+        """What is trimmed stops a worker, as in production. Only one that does not know its successor yet may come to that:
+        raises SourceError then, and OutOfRange otherwise."""
+        try:
+            yield
+        except OutOfRange as error:
+            records = [decode(e.value) for e in self.broker.decided(owned.task.steps) if e.value is not None]
+            if last_named([(Offset(0), record) for record in records]) == owned.nonce:
+                raise
+            raise SourceError(f"task {owned.task.id} was taken over, and its successor has trimmed {error}") from error
+
     def division_end(self, t: int, at: dict[InputPartition, Offset]) -> dict[InputPartition, Offset]:
         """Where the next step stops: one or more records later in each partition, chosen again at each attempt."""
-        limits = self.toy.ends(self.broker, t)
         if not at:
-            return dict.fromkeys(limits, Offset(0))
-        return {p: Offset(min(limits[p], o + 1 + self.choose(3))) for p, o in at.items()}
+            return dict.fromkeys(self.toy.reads(t), Offset(0))
+        return {p: self.toy.ahead(self.broker, p, o, 1 + self.choose(3)) for p, o in at.items()}
 
     def maintain(self) -> None:
         """Sometimes make the stores durable, and less often a version."""
@@ -199,13 +233,45 @@ class Domain:
                     owned.opened().flush()
 
     async def version(self, owned: Owned) -> None:
-        """Make a version, copy it, and delete step records that nobody needs any more: those below the older of the last two
-        copies, so none while the copies are away."""
+        """Make a version, copy it, and trim what nobody needs any more."""
+        floors, floor = self._floors_of(owned), self.floor(owned)
         version = await self.made(owned)
-        floor = await self.copy(owned.task.id, version)
-        if floor is not None:
-            await reach(Point(f"trims its step records below that of step {floor.step}"))
-            self.broker[owned.task.steps].delete(floor.step_offset - 1)
+        await self.tidied(owned.task, version, floors, floor)
+
+    def floor(self, owned: Owned) -> Floor:
+        """Where the task's edges are, as of its last committed step."""
+        return owned.task.recovery.floor(owned.last, self.toy.edges(owned.task.id.partition))
+
+    async def tidied(self, task: Task, version: Snapshot, floors: TaskFloors, floor: Floor) -> None:
+        """Copy a version. Then delete what the older of the last two copies does not need: none while the copies are away.
+        Step records first: edges go only behind step records that have gone."""
+        older = await self.copy(task.id, version)
+        if older is None:
+            return
+        floors.steps.note(self.broker.now, {task.steps: Offset(older.step_offset - 1)})
+        floors.edges.note(self.broker.now, floor, version[1].step)
+        for below in self.below(floors):
+            if not await self.trimmed(below, older):
+                return
+
+    def below(self, floors: TaskFloors) -> list[Floor]:
+        """What may go, in this order."""
+        return [floors.steps.passed(self.broker.now), floors.edges.passed(self.broker.now)]
+
+    async def trimmed(self, below: Floor, older: Progress) -> bool:
+        """Delete records below the offsets. False: perhaps not all are, yet."""
+        done = True
+        for place, offset in below.items():
+            delete = partial(self.broker[place].delete, offset)
+            order = await reach(Point(f"trims {place.topic}-{place.partition} behind step {older.step}", delete))
+            if order in (Order.GO, Order.TWICE):
+                delete()
+            else:
+                done = False
+        return done
+
+    def _floors_of(self, owned: Owned) -> TaskFloors:
+        return self._floors.setdefault(owned.task.id.partition, TaskFloors())
 
     async def made(self, owned: Owned) -> Snapshot:
         """A version on this host's disk."""

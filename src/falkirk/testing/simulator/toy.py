@@ -11,15 +11,16 @@ writes it again with a minus sign.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from falkirk.checkpoint.ids import InputPartition, Offset, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Output, Writes
-from falkirk.checkpoint.records import StepRecord
+from falkirk.checkpoint.records import Range, StepRecord
 from falkirk.checkpoint.regimes import Eager, Recovery
 from falkirk.checkpoint.steps import HEADER, maker
 from falkirk.checkpoint.tasks import Task
@@ -27,6 +28,9 @@ from falkirk.stream.dataflow.circuit import Emitted, Slice, State, StepInput, St
 from falkirk.stream.dataflow.records import Records
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.points import Point, reach
+
+if TYPE_CHECKING:
+    from falkirk.testing.simulator.world import World
 
 STAGE = "counts"
 INPUTS_PER_TASK = 2
@@ -91,9 +95,18 @@ class Toy:
         circuit.code = code
         return replace(self, circuit=circuit) if code else self
 
+    @property
+    def counters(self) -> int:
+        """How many of the tasks count: those with the first numbers."""
+        return self.tasks
+
+    def domain_of(self, t: int) -> int:
+        """The commit domain of task t."""
+        return t % self.domains
+
     def create(self, broker: SimBroker) -> None:
         """Make the topics and write the input."""
-        broker.create("in", self.tasks * INPUTS_PER_TASK)
+        broker.create("in", self.counters * INPUTS_PER_TASK)
         broker.create("out", 2)
         broker.create("steps", self.tasks)
         broker.create("changes", self.tasks)
@@ -115,24 +128,46 @@ class Toy:
         first = t * INPUTS_PER_TASK
         return [InputPartition("", "in", "in's id", p) for p in range(first, first + INPUTS_PER_TASK)]
 
+    def says(self, t: int) -> str:
+        """The topic that task t writes to."""
+        return "out"
+
+    def edges(self, t: int) -> dict[InputPartition, TopicPartition]:
+        """Those inputs of task t that another stage writes."""
+        return {}
+
     def run(
-        self, broker: SimBroker, ranges: Sequence[tuple[int, int, int]], clock: int, state: State
+        self, broker: SimBroker, ranges: Iterable[Range], clock: int, state: State, *, trimmed: bool = False
     ) -> tuple[list[Output], int]:
-        """Run one step over (partition, start, end) ranges; returns its output, and how many rows it read."""
-        slices = [
-            Slice("in", "in", p, Records([e.offset for e in found], [e.key for e in found]))
-            for p, start, end in ranges
-            for found, _ in [broker[TopicPartition("in", p)].committed(start, end)]
-        ]
-        result = self.circuit.run(StepInput(clock, slices), state)
-        outputs = [
-            Output(e.output, Writes(e.topic, e.partitions, e.keys, e.values, e.timestamps)) for e in result.emitted
-        ]
-        return outputs, result.rows
+        """Run one step over these ranges; returns its output, and how many rows it read. `trimmed`: reads also what is
+        deleted, which only the checks can."""
+        slices = [Slice("in", r.partition.topic, r.partition.partition, self.read(broker, r, trimmed)) for r in ranges]
+        return outputs_of(self.circuit.run(StepInput(clock, slices), state))
+
+    def read(self, broker: SimBroker, read: Range, trimmed: bool) -> Records:
+        """The committed records of a range. Raises OutOfRange."""
+        found = broker[read.partition.place].committed(read.start, read.end, trimmed=trimmed)[0]
+        return Records([e.offset for e in found], [e.key for e in found], [e.value for e in found])
 
     def ends(self, broker: SimBroker, t: int) -> dict[InputPartition, Offset]:
         """Where the input of task t ends."""
-        return {i: Offset(broker[TopicPartition(i.topic, i.partition)].end) for i in self.reads(t)}
+        return {i: Offset(broker[i.place].end) for i in self.reads(t)}
+
+    def ahead(self, broker: SimBroker, place: InputPartition, at: Offset, most: int) -> Offset:
+        """Where a step stops that reads so many records at most from `at` on."""
+        return Offset(min(broker[place.place].end, at + most))
+
+    def holds(self, world: World, *, ended: bool) -> None:
+        """What must hold besides what `check` has, each turn and at the end. Raises Broken."""
+
+
+def outputs_of(result: StepOutput) -> tuple[list[Output], int]:
+    """What a circuit's run emits, as a step writes it, and how many rows it read."""
+    writes = [
+        Output(e.output, Writes(e.topic, e.partitions, e.keys, e.values, e.timestamps, bundles=e.bundles))
+        for e in result.emitted
+    ]
+    return writes, result.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +180,7 @@ class ToyReplayer:
 
     async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> list[Output]:
         """Run a recorded step again; returns its output."""
-        ranges = [(r.partition.partition, int(r.start), int(r.end)) for r in record.division]
-        outputs, _ = self.toy.run(self.broker, ranges, record.clock, state)
+        outputs, _ = self.toy.run(self.broker, record.division, record.clock, state)
         return outputs
 
     async def difference(

@@ -24,7 +24,7 @@ class Worker:
     broker: SimBroker
     member: Member
     domains: Sequence[Domain]
-    """Task t is of the domain t modulo their number."""
+    """By their numbers: `Toy.domain_of`."""
     leaving: bool = False
     kept_waiting: int = 0
     """The most turns that the group has waited for tasks to leave."""
@@ -73,4 +73,4 @@ class Worker:
         self.kept_waiting = max(self.kept_waiting, self.broker.now - since)
 
     def _domain(self, task: int) -> Domain:
-        return self.domains[task % len(self.domains)]
+        return self.domains[self.toy.domain_of(task)]

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from falkirk.checkpoint.ids import Nonce, OwnerId, TaskId, domain_owner
-from falkirk.errors import ClusterError, IdentityError
+from falkirk.errors import ClusterError, IdentityError, SourceError
 from falkirk.state.store import Progress
 from falkirk.testing.simulator.cluster.broker import Pending, SimBroker
 from falkirk.testing.simulator.cluster.group import Group, Member
@@ -56,6 +56,8 @@ class World:
     """The workers that stopped, because no retry would help."""
     fences: list[tuple[str, str]] = field(default_factory=list)
     """Which worker fenced which."""
+    seen: dict[str, list[int]] = field(default_factory=dict)
+    """What the checks of an application last looked at."""
     _last: dict[str, int] = field(default_factory=dict)
     _nonces: int = 0
     _faults: list[Fault] = field(default_factory=list)
@@ -207,6 +209,10 @@ class World:
             self._note(f"{host.name}: stops: {error}")
             self.stopped.append(host.name)
             host.end(self.turn, keep=FOREVER, back_after=FOREVER)
+            return
+        except SourceError as error:
+            self._note(f"{host.name}: stops: {error}")
+            host.end(self.turn, keep=FOREVER, back_after=AWAY)
             return
         if thread.done and thread.name == "main":
             self._note(f"{host.name}: has left")

@@ -312,17 +312,20 @@ class Topics:
             self._admin = admin
         return found
 
-    def trim(self, below: Mapping[TopicPartition, Offset]) -> None:
-        """Delete records below the offsets. What fails now is deleted next time."""
+    def trim(self, below: Mapping[TopicPartition, Offset]) -> bool:
+        """Delete records below the offsets. Returns whether all have gone; what fails now is deleted next time."""
         asked = [KafkaPartition(p.topic, p.partition, o) for p, o in below.items() if o > 0]
         if not asked:
-            return
+            return True
+        done = True
         for p, future in self._admin.delete_records(asked, request_timeout=10).items():
             try:
                 future.result()
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.OFFSET_OUT_OF_RANGE:
+                    done = False
                     logger.warning("cannot trim %s[%s] below %s yet: %s", p.topic, p.partition, p.offset, error.args[0])
+        return done
 
 
 def _wait(left: Callable[[], Collection[str]], words: str) -> None:

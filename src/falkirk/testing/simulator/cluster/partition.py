@@ -108,10 +108,12 @@ class Partition:
         """The records with start ≤ offset < end, whatever their fate, and the position after them."""
         return [e for e in self._range(start, end) if not e.marker], max(start, min(end, self.end))
 
-    def committed(self, start: int, end: int) -> tuple[list[Entry], int]:
-        """The committed records with start ≤ offset < min(end, stable), and the position after them."""
+    def committed(self, start: int, end: int, *, trimmed: bool = False) -> tuple[list[Entry], int]:
+        """The committed records with start ≤ offset < min(end, stable), and the position after them. `trimmed`: also those
+        that are deleted, which no reader gets."""
         end = min(end, self.stable)
-        found = [e for e in self._range(start, end) if not e.marker and self.fate(e) is Fate.COMMITTED]
+        entries = [e for e in self.entries if start <= e.offset < end] if trimmed else self._range(start, end)
+        found = [e for e in entries if not e.marker and self.fate(e) is Fate.COMMITTED]
         return found, max(start, end)
 
     def _range(self, start: int, end: int) -> list[Entry]:

@@ -21,7 +21,20 @@ from falkirk.checkpoint.regimes import Eager, Lazy, eager, lazy
 from falkirk.checkpoint.worker import core
 from falkirk.testing.simulator import domain as domain_module
 from falkirk.testing.simulator.cluster.log import SimLog
-from falkirk.testing.simulator.explore import Failure, attempt, crashes, naps, others, pauses, sample, smallest
+from falkirk.testing.simulator.edges.stages import TwoStages
+from falkirk.testing.simulator.explore import (
+    Failure,
+    Kinds,
+    attempt,
+    crashes,
+    moves,
+    naps,
+    others,
+    outages,
+    pauses,
+    sample,
+    smallest,
+)
 from falkirk.testing.simulator.plan import (
     FOREVER,
     Age,
@@ -42,6 +55,7 @@ from falkirk.testing.simulator.toy import Toy
 from falkirk.testing.simulator.weakened import weak, weak_transactions
 from falkirk.testing.simulator.weakened.weak_copies import COPIES
 from falkirk.testing.simulator.weakened.weak_domains import DOMAINS
+from falkirk.testing.simulator.weakened.weak_edges import EDGES
 from falkirk.testing.simulator.weakened.weak_recoveries import RECOVERIES
 from falkirk.testing.simulator.weakened.weakening import (
     COMMIT,
@@ -325,6 +339,7 @@ WEAKENINGS: dict[str, Weakening] = (
     }
     | RECOVERIES
     | DOMAINS
+    | EDGES
     | COPIES
 )
 
@@ -337,11 +352,14 @@ def broken(name: str) -> Failure | None:
 
 def search(name: str, seeds: Sequence[int]) -> Schedule | None:
     """A run that breaks it, drawn from a seed and shrunk. None: no seed breaks it."""
-    toys = (ONE, ONE_LAZY, Toy(2, recovery=Eager), Toy(2, recovery=Lazy))
+    toys: tuple[Toy, ...] = (ONE, ONE_LAZY, Toy(2, recovery=Eager), Toy(2, recovery=Lazy))
+    kinds: Sequence[Kinds] = (crashes, pauses, naps, others, others)
+    if isinstance(toy := WEAKENINGS[name].breaks.toy, TwoStages):
+        toys, kinds = (toy,), (crashes, pauses, outages, moves, others)
     with lacking(name, *WEAKENINGS[name].lacks_too):
         for seed in seeds:
             make = partial(replace, toys[seed % len(toys)])
-            plan = sample(seed, kinds=(crashes, pauses, naps, others, others))
+            plan = sample(seed, kinds=kinds)
             if failure := attempt(make, plan, seed=seed, rate=(0.0, 0.1, 0.4)[seed % 3]):
                 return Schedule(make(), smallest(make, failure).plan)
     return None

@@ -1,0 +1,3 @@
+"""Two stages with an edge between them, and what must hold there."""
+
+from __future__ import annotations
