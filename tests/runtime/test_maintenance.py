@@ -149,9 +149,7 @@ def test_what_is_to_be_kept_for_a_while_goes_that_much_later(tmp_path: Path, mon
     assert stand.close() == [{}, {STEPS: 99, EDGE: 1000}, {STEPS: 199, EDGE: 2000}]
 
 
-def test_edges_stay_as_long_as_the_step_records_that_read_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_edges_stay_as_long_as_the_step_records_that_read_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An old store of another host is known to be useless by step records that have gone. Until then it needs the edges."""
     stand = Stand(tmp_path, monkeypatch)
     stand.trimmed.refuses = True

@@ -25,7 +25,11 @@ from falkirk.testing.simulator.plan import Plan
 
 regimes = pytest.mark.parametrize(
     "make",
-    [partial(TwoStages, recovery=first, second=second, inputs=4) for first in (Eager, Lazy) for second in (Eager, Lazy)],
+    [
+        partial(TwoStages, recovery=first, second=second, inputs=4)
+        for first in (Eager, Lazy)
+        for second in (Eager, Lazy)
+    ],
     ids=["eager, eager", "eager, lazy", "lazy, eager", "lazy, lazy"],
 )
 

@@ -47,8 +47,8 @@ class Lazy(Recovery):
         return True
 
     def floor(self, last: StepRecord | None, edges: Mapping[InputPartition, TopicPartition]) -> Floor:
-        """Where the last step began. The record of a version's own step stays, so a store of the step before is not overtaken:
-        it is rolled, and that step runs again."""
+        """Where the last step began. The record of a version's own step stays. So a store of the step before is not
+        overtaken: it is rolled, and that step runs again."""
         if last is None:
             return {}
         began = {r.partition: r.start for r in last.division}

@@ -172,7 +172,9 @@ def atomic(broker: SimBroker, toy: Toy) -> None:
             for e in broker.decided(p.name):
                 for step in (made.rpartition(b" ")[0] for made, _ in parts(e)):
                     if recorded.get(step) != e.txn:
-                        raise Broken(f"atomic: output of {step.decode()} in {e.txn}, its record in {recorded.get(step)}")
+                        raise Broken(
+                            f"atomic: output of {step.decode()} in {e.txn}, its record in {recorded.get(step)}"
+                        )
 
 
 def parts(entry: Entry) -> list[tuple[bytes, bytes | None]]:
