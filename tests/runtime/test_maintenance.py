@@ -36,14 +36,14 @@ class Trimmed:
     def __init__(self) -> None:
         self.below: list[dict[TopicPartition, int]] = []
         """What went with each version: first step records, then edges."""
-        self.refuses = False
+        self.stay = frozenset[TopicPartition]()
+        """These cannot be trimmed now."""
 
     def trim(self, below: dict[TopicPartition, int]) -> bool:
         if STEPS in below or not self.below:
             self.below.append({})
-        if not self.refuses:
-            self.below[-1] |= below
-        return not self.refuses
+        self.below[-1] |= {place: offset for place, offset in below.items() if place not in self.stay}
+        return not self.stay & below.keys()
 
 
 class Stand:
@@ -152,11 +152,11 @@ def test_what_is_to_be_kept_for_a_while_goes_that_much_later(tmp_path: Path, mon
 def test_edges_stay_as_long_as_the_step_records_that_read_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An old store of another host is known to be useless by step records that have gone. Until then it needs the edges."""
     stand = Stand(tmp_path, monkeypatch)
-    stand.trimmed.refuses = True
+    stand.trimmed.stay = frozenset({STEPS})
     for n in (1, 2, 3):
         stand.version(n)
     assert stand.trimmed.below == [{}, {}, {}]
-    stand.trimmed.refuses = False
+    stand.trimmed.stay = frozenset()
     stand.version(4)
     assert stand.close()[-1] == {STEPS: 299, EDGE: 3000}
 
