@@ -35,9 +35,15 @@ class Trimmed:
 
     def __init__(self) -> None:
         self.below: list[dict[TopicPartition, int]] = []
+        """What went with each version: first step records, then edges."""
+        self.stay = frozenset[TopicPartition]()
+        """These cannot be trimmed now."""
 
-    def trim(self, below: dict[TopicPartition, int]) -> None:
-        self.below.append(below)
+    def trim(self, below: dict[TopicPartition, int]) -> bool:
+        if STEPS in below or not self.below:
+            self.below.append({})
+        self.below[-1] |= {place: offset for place, offset in below.items() if place not in self.stay}
+        return not self.stay & below.keys()
 
 
 class Stand:
@@ -140,7 +146,39 @@ def test_what_is_to_be_kept_for_a_while_goes_that_much_later(tmp_path: Path, mon
     stand = Stand(tmp_path, monkeypatch, keep=25.0, stateful=False)
     for n in range(1, 6):
         stand.version(n)
-    assert stand.close() == [{}, {}, {}, {STEPS: 99, EDGE: 1000}, {STEPS: 199, EDGE: 2000}]
+    assert stand.close() == [{}, {STEPS: 99, EDGE: 1000}, {STEPS: 199, EDGE: 2000}]
+
+
+def test_edges_stay_as_long_as_the_step_records_that_read_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old store of another host is known to be useless by step records that have gone. Until then it needs the edges."""
+    stand = Stand(tmp_path, monkeypatch)
+    stand.trimmed.stay = frozenset({STEPS})
+    for n in (1, 2, 3):
+        stand.version(n)
+    assert stand.trimmed.below == [{}, {}, {}]
+    stand.trimmed.stay = frozenset()
+    stand.version(4)
+    assert stand.close()[-1] == {STEPS: 299, EDGE: 3000}
+
+
+def test_two_versions_of_one_step_are_one_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task may leave when it has not stepped since its last version."""
+    stand = Stand(tmp_path, monkeypatch)
+    for n in (1, 2):
+        stand.version(n)
+    stand.upkeep.last_versions([stand.task])
+    assert stand.close() == [{STEPS: -1}, *[{STEPS: 99, EDGE: 1000}] * 2]
+    assert stand.copies.versions() == [1, 2]
+
+
+@pytest.mark.parametrize(("regime", "floor"), [(Eager, 2000), (Lazy, 1000)])
+def test_a_lazy_task_keeps_what_its_last_step_has_read(regime: type[Recovery], floor: int) -> None:
+    """The record of a version's own step stays, so a store of the step before is rolled from there."""
+    partition = InputPartition("", "edge", "id", 0)
+    division = (Range(partition, Offset(1000), Offset(2000)),)
+    last = StepRecord("stats/0", Step(2), Nonce("n"), OwnerId("o"), Millis(0), division, (), "")
+    assert regime().floor(last, {partition: EDGE}) == {EDGE: floor}
+    assert regime().floor(None, {partition: EDGE}) == {}
 
 
 @pytest.mark.parametrize("error", [AwayError("the bucket is away"), DiskError("files were deleted meanwhile")])

@@ -47,7 +47,7 @@ class Lazy(Recovery):
         return True
 
     def floor(self, last: StepRecord | None, edges: Mapping[InputPartition, TopicPartition]) -> Floor:
-        """Where the last step began. The record of a version's own step stays, so a store of the step before is not
+        """Where the last step began. The record of a version's own step stays. So a store of the step before is not
         overtaken: it is rolled, and that step runs again."""
         if last is None:
             return {}

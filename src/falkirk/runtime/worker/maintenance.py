@@ -243,8 +243,8 @@ class Maintenance:
     def _trim(
         self, upkeep: TaskMaintenance, steps: TopicPartition, floor: Floor, began: float, step: int, below: int
     ) -> None:
-        """A version of `step` is copied: delete what the older of the last two copies, which needs `below` and on, does not
-        need.
+        """A version of `step` is copied: delete what the older of the last two copies does not need. `below`: where that one
+        reads on in the step records.
 
         Edges go only behind step records that have gone. Otherwise an old store of another host, which the step records still
         reach back to, would be rolled along edges that do not.

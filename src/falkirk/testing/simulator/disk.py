@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from falkirk.checkpoint.ids import Offset, Step, TaskId
 from falkirk.checkpoint.ports import Backfilled, GoOn
-from falkirk.errors import StateError
+from falkirk.errors import DiskError, StateError
 from falkirk.state.store import EMPTY, Changes, Progress
 from falkirk.testing.simulator.points import Point, reach
 
@@ -30,6 +31,8 @@ class SimStore:
 
     on_write: Callable[[Progress], None] = lambda _: None
     """Called before every write that is about to happen."""
+    check_room: Callable[[], None] = lambda: None
+    """Called before anything is made durable. Raises DiskError if the disk is full: then nothing is done."""
     held: bool = False
     """Whether it is open."""
     kept: dict[int, Snapshot] = field(default_factory=lambda: {0: ({}, EMPTY)})
@@ -64,6 +67,7 @@ class SimStore:
 
     def write(self, changes: Changes, progress: Progress) -> None:
         """Apply at once."""
+        self.check_room()
         self.on_write(progress)
         self._unflushed.append((dict(changes), progress))
         self._apply(changes, progress)
@@ -78,6 +82,7 @@ class SimStore:
 
     def flush(self) -> None:
         """Survive crashes from here on."""
+        self.check_room()
         self._flushed, self._unflushed = (dict(self._data), self._progress), []
 
     def crash(self, keep: int) -> None:
@@ -97,6 +102,7 @@ class SimStore:
         """Go back to a version."""
         if version not in self.kept:
             raise StateError(f"there is no version {version}")
+        self.check_room()
         self.kept = {v: s for v, s in self.kept.items() if v <= version}
         data, self._progress = self.kept[version]
         self._data, self._order = dict(data), None
@@ -114,8 +120,9 @@ class SimStore:
         return self.kept[number]
 
     def close(self) -> None:
-        """Flush, and close."""
-        self.flush()
+        """Flush if there is room, and close."""
+        with suppress(DiskError):
+            self.flush()
         self.held = False
 
 
@@ -188,6 +195,8 @@ class Disk:
     look: Callable[[], Awaitable[Backfilled | None]] = _none
     """Finds the app's backfill."""
     stores: dict[TaskId, SimStore] = field(default_factory=dict)
+    full_until: int = 0
+    """The turn from which it has room again."""
     _ahead: dict[TaskId, SimStore] = field(default_factory=dict)
 
     def prefetch(self, task: TaskId) -> None:
@@ -226,10 +235,9 @@ class Disk:
         here, copy = self.stores.get(task), None if self.copies.away else self.copies.newest(task)
         yields = here is None or not self.rebuilds or here.progress.base >= 0 or here.progress.step < 0
         if copy is not None and yields and (here is None or copy[1].step > here.progress.step):
-            self.stores[task] = SimStore(self._watch(task), kept={1: copy})
-            self.stores[task].open(1)
+            self._put(task, {1: copy})
         elif here is None:
-            self.stores[task] = SimStore(self._watch(task))
+            self.stores[task] = self._new(task, {0: ({}, EMPTY)})
         return self._hold(task)
 
     async def newer(self, task: TaskId, than: Step, go_on: GoOn) -> SimStore:
@@ -239,15 +247,14 @@ class Disk:
 
     async def fresh(self, task: TaskId) -> SimStore:
         """An empty store."""
-        self.stores[task] = SimStore(self._watch(task))
+        self.stores[task] = self._new(task, {0: ({}, EMPTY)})
         return self._hold(task)
 
     async def before(self, task: TaskId, step: Step, go_on: GoOn) -> SimStore:
         """The newest copy before a step, or an empty store."""
         await self.copies.until_back(go_on)
         copy = self.copies.newest(task, below=step)
-        self.stores[task] = SimStore(self._watch(task), kept={0: ({}, EMPTY)} if copy is None else {1: copy})
-        self.stores[task].open(0 if copy is None else 1)
+        self._put(task, {0: ({}, EMPTY)} if copy is None else {1: copy})
         return self._hold(task)
 
     async def based(self, task: TaskId, base: Offset, go_on: GoOn) -> SimStore:
@@ -256,16 +263,30 @@ class Disk:
         made = self.copies.newest(task) or self.copies.bases.get((task, base))
         if made is None or made[1].base != base:
             raise StateError(f"there is no base {base} of {task}")
-        self.stores[task] = SimStore(self._watch(task), kept={1: made})
-        self.stores[task].open(1)
+        self._put(task, {1: made})
         return self._hold(task)
 
     async def backfilled(self) -> Backfilled | None:
         """The app's backfill."""
         return await self.look()
 
-    def _watch(self, task: TaskId) -> Callable[[Progress], None]:
-        return lambda progress: self.on_write(task, progress)
+    def _new(self, task: TaskId, kept: dict[int, Snapshot]) -> SimStore:
+        return SimStore(lambda progress: self.on_write(task, progress), self._check_room, kept=kept)
+
+    def _put(self, task: TaskId, kept: dict[int, Snapshot]) -> None:
+        """Replace the local store, if there is room for the other one."""
+        store = self._new(task, kept)
+        store.open(max(kept))
+        self.stores[task] = store
+
+    @property
+    def full(self) -> bool:
+        """It takes nothing now."""
+        return self.copies.turn < self.full_until
+
+    def _check_room(self) -> None:
+        if self.full:
+            raise DiskError("state cannot be written: no space left on device")
 
     def crash(self, keep: int) -> None:
         """Every store loses its unflushed writes except the first `keep`."""

@@ -37,7 +37,7 @@ from falkirk.checkpoint.worker.instructions import (
     Rewind,
     Start,
 )
-from falkirk.errors import SourceError
+from falkirk.errors import DiskError, SourceError
 from falkirk.state.store import Progress
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.cluster.log import SimLog
@@ -96,6 +96,7 @@ class Domain:
 
     async def turn(self) -> bool:
         """What a round of the worker's loop does for it. Returns whether there was anything to do."""
+        self.check_upkeep()
         return self.heard() | self.staged() | await self.acted()
 
     async def depart(self) -> bool:
@@ -151,8 +152,12 @@ class Domain:
         if owned.phase is Phase.FENCING:
             await takeover.fence(self.log, [owned])
             replayer = ToyReplayer(self.toy, self.broker, self.corrects)
-            with self.reading(owned):
-                await takeover.recover(self.log, self.disk, replayer, self.clock, owned)
+            try:
+                with self.reading(owned):
+                    await takeover.recover(self.log, self.disk, replayer, self.clock, owned)
+            except DiskError:
+                if not owned.revoked:  # else its next owner finds the problem itself
+                    raise
         self.disk.discard(owned.task.id)
 
     async def stop(self, owned: Owned) -> None:
@@ -232,11 +237,21 @@ class Domain:
                 elif self._applied % FLUSH_EVERY == 0:
                     owned.opened().flush()
 
-    async def version(self, owned: Owned) -> None:
-        """Make a version, copy it, and trim what nobody needs any more."""
+    def check_upkeep(self) -> None:
+        """Raises DiskError if one has failed. Nobody asks about a task that has left since."""
+        for upkeep in self._upkeep.values():
+            if upkeep.done and upkeep.result is not None:
+                raise upkeep.result
+
+    async def version(self, owned: Owned) -> DiskError | None:
+        """Make a version, copy it, and trim what nobody needs any more. Returns why there is none."""
         floors, floor = self._floors_of(owned), self.floor(owned)
-        version = await self.made(owned)
+        try:
+            version = await self.made(owned)
+        except DiskError as error:
+            return error
         await self.tidied(owned.task, version, floors, floor)
+        return None
 
     def floor(self, owned: Owned) -> Floor:
         """Where the task's edges are, as of its last committed step."""

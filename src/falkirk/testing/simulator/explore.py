@@ -24,7 +24,9 @@ from falkirk.testing.simulator.plan import (
     Damage,
     Doubt,
     Expel,
+    Failover,
     Fault,
+    Full,
     Item,
     Jump,
     Leave,
@@ -32,6 +34,7 @@ from falkirk.testing.simulator.plan import (
     Outage,
     Pause,
     Plan,
+    Refuse,
     Takes,
     TimeOut,
     Turn,
@@ -121,6 +124,23 @@ def outages(worker: int, at: int) -> Iterator[Fault]:
     the last copy is damaged."""
     yield from (Outage(worker=worker, at=at, turns=turns) for turns in (20, 150, 600))
     yield Damage(worker=worker, at=at)
+
+
+def full_disks(worker: int, at: int) -> Iterator[Fault]:
+    """The disk is full from there on: for less than a session, or for longer than a take-over."""
+    yield from (Full(worker=worker, at=at, turns=turns) for turns in (15, 150))
+
+
+def filled_disks(worker: int, at: int) -> Iterator[Fault]:
+    """The disk is full from there on, for good. Another worker must have room."""
+    yield Full(worker=worker, at=at, turns=FOREVER)
+
+
+def failovers(worker: int, at: int) -> Iterator[Fault]:
+    """The transaction coordinator moves: for less than a session, or for longer; or a topic refuses records for a while."""
+    for turns in (15, 120):
+        yield from (Failover(worker=worker, at=at, turns=turns, decided=decided) for decided in (False, True))
+    yield Refuse(worker=worker, at=at, topic="steps", turns=60)
 
 
 def ages(worker: int, at: int) -> Iterator[Fault]:

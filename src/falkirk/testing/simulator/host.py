@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from falkirk.checkpoint.ids import Millis
 from falkirk.checkpoint.regimes.eager import TOMBSTONE_RETENTION
 from falkirk.testing.simulator.cluster.broker import Pending, SimBroker
-from falkirk.testing.simulator.cluster.coordinator import Phase
-from falkirk.testing.simulator.cluster.group import NOBODY, Member, Membership
+from falkirk.testing.simulator.cluster.coordinator import Concurrent, Fenced, InvalidState, Phase
+from falkirk.testing.simulator.cluster.group import (
+    NOBODY,
+    IllegalGeneration,
+    InstanceFenced,
+    Member,
+    Membership,
+    UnknownMember,
+)
 from falkirk.testing.simulator.cluster.log import SimLog
 from falkirk.testing.simulator.disk import Disk
-from falkirk.testing.simulator.plan import Age, Crash, Doubt, Expel, Fault, Jump, Leave, Move, Pause, Refuse, TimeOut
+from falkirk.testing.simulator.plan import (
+    Age,
+    Crash,
+    Doubt,
+    Expel,
+    Failover,
+    Fault,
+    Full,
+    Jump,
+    Leave,
+    Move,
+    Pause,
+    Refuse,
+    TimeOut,
+)
 from falkirk.testing.simulator.points import Order, Point
 from falkirk.testing.simulator.worker import Worker
 
@@ -127,6 +149,13 @@ def apply_fault(host: Host, thread: Thread, fault: Fault, broker: SimBroker, tur
             if fault.order in (Order.DELAY, Order.TWICE):
                 _let_travel(host, thread, broker, fault.late)
             thread.order = fault.order
+        case Full():
+            host.disk.full_until = max(host.disk.full_until, turn + fault.turns)
+        case Failover():
+            if fault.decided and thread.at.request is not None:
+                with suppress(Concurrent, Fenced, InvalidState, UnknownMember, IllegalGeneration, InstanceFenced):
+                    thread.at.request()
+            broker.coordinator_back = max(broker.coordinator_back, broker.now + fault.turns)
         case Leave():
             host.process.worker.leaving = True
         case Jump():
@@ -151,7 +180,7 @@ def apply_cluster_fault(host: Host, fault: Fault, broker: SimBroker) -> None:
         case Move():
             broker.group.move(fault.task, f"w{fault.to}")
         case Refuse():
-            broker.refuses.add(fault.topic)
+            broker.refuse(fault.topic, host.name if fault.only else "", fault.turns)
         case TimeOut() if broker.coordinator.phase(f"w{fault.owner}") is Phase.OPEN:
             broker.coordinator.time_out(f"w{fault.owner}")
         case Age():

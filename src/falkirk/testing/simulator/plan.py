@@ -105,10 +105,29 @@ class Damage(At):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Full(At):
+    """The worker's disk has no room for this many turns; FOREVER: never again. A worker that stops is started when it has."""
+
+    turns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse(At):
-    """From here on the brokers refuse each record for this topic."""
+    """For so many turns the brokers refuse each record for this topic."""
 
     topic: str
+    turns: int = FOREVER
+    only: bool = False
+    """Whether they refuse this worker's alone: it has lost a right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failover(At):
+    """The transaction coordinator moves, and answers NOT_COORDINATOR for so many turns. It loses nothing."""
+
+    turns: int
+    decided: bool = False
+    """Whether the old one still carries out the request at this point. Its answer is lost, and the client asks again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +160,23 @@ class Takes:
     turns: int
 
 
-Fault = Crash | Pause | Doubt | Expel | Move | Leave | TimeOut | Jump | Age | Outage | Damage | Refuse | Change
+Fault = (
+    Crash
+    | Pause
+    | Doubt
+    | Expel
+    | Move
+    | Leave
+    | TimeOut
+    | Jump
+    | Age
+    | Outage
+    | Damage
+    | Full
+    | Refuse
+    | Failover
+    | Change
+)
 Item = Fault | Turn | Takes
 
 

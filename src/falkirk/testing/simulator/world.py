@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from falkirk.checkpoint.ids import Nonce, OwnerId, TaskId, domain_owner
-from falkirk.errors import ClusterError, IdentityError, SourceError
+from falkirk.errors import ClusterError, DiskError, IdentityError, SourceError
 from falkirk.state.store import Progress
 from falkirk.testing.simulator.cluster.broker import Pending, SimBroker
 from falkirk.testing.simulator.cluster.group import Group, Member
@@ -129,6 +129,7 @@ class World:
         self.turn += 1
         self.broker.now += 1
         self.copies.turn = self.turn
+        self.broker.coordinator.away = self.broker.now < self.broker.coordinator_back
         if actions := self.actions():
             choice = self.chooser.choose(len(actions))
             late = self.plan.lazy_broker and self.turn % BACKGROUND_EVERY != 0
@@ -210,6 +211,11 @@ class World:
             self.stopped.append(host.name)
             host.end(self.turn, keep=FOREVER, back_after=FOREVER)
             return
+        except DiskError as error:
+            self._note(f"{host.name}: stops: {error}")
+            self.stopped.append(host.name)
+            host.end(self.turn, keep=FOREVER, back_after=max(host.disk.full_until - self.turn, 0) + AWAY)
+            return
         except SourceError as error:
             self._note(f"{host.name}: stops: {error}")
             host.end(self.turn, keep=FOREVER, back_after=AWAY)
@@ -278,13 +284,14 @@ class World:
             host.paused_until > self.turn if host.process is not None else host.back_at >= FOREVER
             for host in self.hosts
         )
-        return gone and not self.broker.under_way + self.broker.pending()
+        return gone and self.broker.settled
 
     def quiet(self) -> bool:
-        """Nothing is pending, every process that is not paused has nothing to do, and none is due to be started."""
+        """Nothing is pending, every process that is not paused has nothing to do, none is due to be started, and no task is assigned
+        to one that has gone for good."""
         for host in self.hosts:
             if host.process is None:
-                if host.back_at < FOREVER:
+                if host.back_at < FOREVER or self.broker.group.has(host.joined):
                     return False
             elif host.paused_until <= self.turn:
                 logs, member = host.process.logs, host.process.member
@@ -292,4 +299,4 @@ class World:
                 queued = any(log.queued() for log in logs)
                 if not waits or host.process.worker.busy or member.stale() or member.events or queued:
                     return False
-        return not self.broker.under_way + self.broker.pending()
+        return self.broker.settled

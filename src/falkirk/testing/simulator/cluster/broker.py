@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from falkirk.checkpoint.ids import TopicPartition
-from falkirk.testing.simulator.cluster.coordinator import Concurrent, Coordinator, Fenced
+from falkirk.checkpoint.ids import OwnerId, TopicPartition, worker_of
+from falkirk.testing.simulator.cluster.coordinator import Concurrent, Coordinator, Fenced, InvalidState, Moving
 from falkirk.testing.simulator.cluster.group import Group, IllegalGeneration, InstanceFenced, Membership, UnknownMember
 from falkirk.testing.simulator.cluster.partition import Entry, Fate, Partition, Txn
 
@@ -59,8 +59,10 @@ class SimBroker:
     group: Group = field(default_factory=lambda: Group(0))
     under_way: list[Pending] = field(default_factory=list)
     """Requests that their sender no longer waits for. Each may arrive at any later time, or never."""
-    refuses: set[str] = field(default_factory=set)
-    """Topics for which no record is taken."""
+    coordinator_back: int = 0
+    """The time from which the transaction coordinator answers again."""
+    _refused: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Until when no record for a topic is taken, from one worker or, "", from any."""
     committed_offsets: dict[TopicPartition, int] = field(default_factory=dict)
     _partitions: dict[TopicPartition, Partition] = field(default_factory=dict)
     _offsets: dict[Txn, dict[TopicPartition, int]] = field(default_factory=dict)
@@ -77,6 +79,14 @@ class SimBroker:
     def partitions(self, topic: str) -> list[Partition]:
         """All of one topic, in order."""
         return [p for tp, p in sorted(self._partitions.items()) if tp.topic == topic]
+
+    def refuse(self, topic: str, worker: str, turns: int) -> None:
+        """Take no records for a topic, from one worker or, "", from any."""
+        self._refused[topic, worker] = self.now + turns
+
+    def refuses(self, topic: str, owner: str) -> bool:
+        """Whether records of this transactional id are refused now."""
+        return any(self.now < self._refused.get((topic, worker), 0) for worker in ("", worker_of(OwnerId(owner))))
 
     # requests of a transactional producer
 
@@ -118,7 +128,14 @@ class SimBroker:
     def pending(self) -> list[Pending]:
         """What the cluster may do next, in a fixed order."""
         arriving = [p for p in self.under_way if p.due <= self.now]
+        if self.coordinator.away:
+            return arriving
         return [*arriving, *(self._marker(owner, tp) for owner, tp in self.coordinator.unmarked())]
+
+    @property
+    def settled(self) -> bool:
+        """No request is in transit, and no marker is missing."""
+        return not self.under_way and not self.coordinator.unmarked()
 
     def do(self, pending: Pending) -> None:
         """Let one pending thing happen. A request that arrives and is refused is forgotten."""
@@ -126,6 +143,8 @@ class SimBroker:
             self.under_way.remove(pending)
         try:
             pending.do()
+        except (Moving, InvalidState):
+            pass
         except Concurrent:
             self.under_way.append(pending)
         except (Fenced, UnknownMember, IllegalGeneration, InstanceFenced):

@@ -26,6 +26,15 @@ class Concurrent(Exception):
     """A decided transaction still lacks markers (CONCURRENT_TRANSACTIONS): try again."""
 
 
+class Moving(Concurrent):
+    """The coordinator has moved, and the new one does not answer yet (NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS): try
+    again. A request whose sender no longer waits is lost."""
+
+
+class InvalidState(Exception):
+    """The transaction is decided, and otherwise (INVALID_TXN_STATE)."""
+
+
 class Phase(Enum):
     """The state of a transactional id in the life of a transaction."""
 
@@ -42,6 +51,8 @@ class _Producer:
     phase: Phase = Phase.EMPTY
     txn: Txn | None = None
     partitions: set[TopicPartition] = field(default_factory=set)
+    committed: bool | None = None
+    """The fate of the last transaction of this epoch; None while it is open."""
 
 
 class Coordinator:
@@ -54,18 +65,24 @@ class Coordinator:
 
     def __init__(self) -> None:
         self._producers: dict[str, _Producer] = {}
+        self.away = False
+        """It has moved, and does not answer yet."""
 
     def init(self, owner: str) -> int:
         """A new producer for an id: its epoch. Older ones are fenced from here on, even when it raises.
 
-        Raises Concurrent while a transaction lacks markers; one that is open is aborted first, under a new epoch.
+        Raises Concurrent while a transaction lacks markers; one that is open is aborted first, under a new epoch. Raises
+        Moving.
         """
+        if self.away:
+            raise Moving(owner)
         p = self._producers.setdefault(owner, _Producer())
         if p.phase is Phase.OPEN:
             self.time_out(owner)
         if p.phase is not Phase.EMPTY:
             raise Concurrent(owner)
         p.epoch += 1
+        p.committed = None
         return p.epoch
 
     def register(self, owner: str, epoch: int, partitions: Iterable[TopicPartition]) -> Txn:
@@ -75,27 +92,34 @@ class Coordinator:
             raise Concurrent(owner)
         if p.phase is Phase.EMPTY:
             p.phase, p.number = Phase.OPEN, p.number + 1
-            p.txn = Txn(owner, epoch, p.number)
+            p.txn, p.committed = Txn(owner, epoch, p.number), None
         assert p.txn is not None
         p.partitions |= set(partitions)
         return p.txn
 
     def end(self, owner: str, epoch: int, *, commit: bool) -> None:
-        """Decide the open transaction of this epoch, whichever it is. Raises Fenced, or Concurrent if it is being ended."""
+        """Decide the open transaction of this epoch, whichever it is. Does nothing if it is decided so already.
+
+        Raises Fenced, Concurrent if it is being ended, InvalidState if it is decided otherwise, Moving.
+        """
         p = self._checked(owner, epoch)
         if p.phase is Phase.OPEN:
-            p.phase = Phase.COMMITTING if commit else Phase.ABORTING
+            p.phase, p.committed = (Phase.COMMITTING if commit else Phase.ABORTING), commit
+        elif p.committed not in (None, commit):
+            raise InvalidState(owner)
         elif p.phase is not Phase.EMPTY:
             raise Concurrent(owner)
 
     def time_out(self, owner: str) -> None:
         """Abort an open transaction and fence its producer."""
         p = self._producers[owner]
-        if p.phase is Phase.OPEN:
+        if p.phase is Phase.OPEN and not self.away:
             p.epoch += 1
             p.phase = Phase.ABORTING
 
     def _checked(self, owner: str, epoch: int) -> _Producer:
+        if self.away:
+            raise Moving(owner)
         p = self._producers.get(owner)
         if p is None or p.epoch != epoch:
             raise Fenced(owner)

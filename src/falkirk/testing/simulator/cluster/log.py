@@ -17,7 +17,7 @@ from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.ports import Aborted, LogRecord, Ranges, Read, Unknown, Why, Writes
 from falkirk.state.store import Changes
 from falkirk.testing.simulator.cluster.broker import Sent, SimBroker
-from falkirk.testing.simulator.cluster.coordinator import Concurrent, Fenced
+from falkirk.testing.simulator.cluster.coordinator import Concurrent, Fenced, InvalidState, Moving
 from falkirk.testing.simulator.cluster.group import NOBODY, IllegalGeneration, InstanceFenced, Member, UnknownMember
 from falkirk.testing.simulator.cluster.partition import Entry
 from falkirk.testing.simulator.points import Order, Point, reach
@@ -109,7 +109,11 @@ class SimLog:
 
     def deliver(self) -> None:
         """The background thread sends the first batch of the queue. Nothing happens while an older transaction ends."""
-        if self._queue and self._epoch is not None and self._queue[0].partition.topic not in self.broker.refuses:
+        if (
+            self._queue
+            and self._epoch is not None
+            and not self.broker.refuses(self._queue[0].partition.topic, self.owner)
+        ):
             with suppress(Concurrent, Fenced):  # fenced: the application's next call learns of it
                 self._produce(self._queue[0], self._epoch)
 
@@ -146,7 +150,7 @@ class SimLog:
         epoch = self._producer(within=True)
         while self._queue:
             batch = self._queue[0]
-            if batch.partition.topic in self.broker.refuses:
+            if self.broker.refuses(batch.partition.topic, self.owner):
                 await self.abort()
                 raise Aborted(f"INVALID_RECORD in {batch.partition.topic}", Why.REFUSED)
             await self._ask(f"sends records to {_name(batch.partition)}", partial(self._produce, batch, epoch))
@@ -178,8 +182,9 @@ class SimLog:
         while True:
             try:
                 epoch = self.broker.coordinator.init(owner)
-            except Concurrent:
-                await reach(Point(f"{what}: markers are missing", waits=True))
+            except Concurrent as error:
+                why = "the coordinator has moved" if isinstance(error, Moving) else "markers are missing"
+                await reach(Point(f"{what}: {why}", waits=True))
             else:
                 await reach(Point(f"{what}: done"))
                 return epoch
@@ -197,6 +202,13 @@ class SimLog:
             self._broke |= order is Order.TWICE
             try:
                 result = request()
+            except Moving:
+                # The client asks again until it has waited for too long: then nobody knows whether this one was carried out.
+                order = await reach(Point(f"{what}: the coordinator has moved", request, waits=True))
+                continue
+            except InvalidState as error:
+                self._forget()
+                raise Unknown(f"{what}: the transaction has ended otherwise") from error
             except Concurrent:
                 order = await reach(Point(f"{what}: the last transaction lacks markers", waits=True))
                 continue

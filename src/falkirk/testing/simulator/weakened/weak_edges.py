@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from falkirk.checkpoint.ids import TaskId, TopicPartition
+from falkirk.checkpoint.ids import InputPartition, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Output
 from falkirk.checkpoint.records import Range, StepRecord
@@ -16,7 +16,7 @@ from falkirk.stream.dataflow.records import Records
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.domain import Domain, TaskFloors
 from falkirk.testing.simulator.edges.stages import EDGE, TwoStages, rows_of
-from falkirk.testing.simulator.plan import Crash, Doubt, Plan
+from falkirk.testing.simulator.plan import Crash, Doubt, Expel, Leave, Move, Outage, Pause, Plan, Turn
 from falkirk.testing.simulator.points import Order
 from falkirk.testing.simulator.toy import Toy, ToyReplayer
 from falkirk.testing.simulator.weakened.weak_copies import copied_or_not
@@ -44,9 +44,9 @@ async def trimmed_to_position(self: Domain, owned: Owned) -> None:
     await version_and_trim_to(self, owned, self.core.pipeline.last(owned))
 
 
-def pending_uncommitted(_: TwoStages, broker: SimBroker, place: TopicPartition, at: int) -> list[int]:
+def pending_uncommitted(_: TwoStages, broker: SimBroker, place: InputPartition, at: int) -> list[int]:
     """Whatever is in the edge."""
-    return [e.offset for e in broker[place.place].uncommitted(at, broker[place.place].end)[0]]  # type: ignore[attr-defined]
+    return [e.offset for e in broker[place.place].uncommitted(at, broker[place.place].end)[0]]
 
 
 def read_uncommitted(self: TwoStages, broker: SimBroker, read: Range, trimmed: bool) -> Records:
@@ -93,7 +93,7 @@ EDGES: dict[str, Weakening] = {
     "read-edge-uncommitted": Weakening(
         "a reader takes what is in an edge before it is committed",
         (Patch(TwoStages, "pending", pending_uncommitted), Patch(TwoStages, "read", read_uncommitted)),
-        Schedule(_EAGER, Plan((Doubt(worker=0, on=COMMIT, at=1, order=Order.REFUSE),))),
+        Schedule(_EAGER, Plan((Doubt(worker=0, on=COMMIT, at=2, order=Order.REFUSE),))),
     ),
     "send-edge-again": Weakening(
         "a lazy stage that runs steps again sends their rows again, and not the same bytes",
@@ -103,21 +103,54 @@ EDGES: dict[str, Weakening] = {
     "trim-edge-uncopied": Weakening(
         "an edge is trimmed behind a version that was made and could not be copied",
         (Patch(Domain, "copy", copied_or_not),),
-        Schedule(_LAZY, Plan()),
+        Schedule(
+            _LAZY,
+            Plan(
+                (
+                    Outage(worker=0, on="upkeep of 0: trims steps-0 behind step 2", turns=150),
+                    Move(worker=0, on="upkeep of 1 of domain 1: trims edge-0 behind step 5", task=1, to=1),
+                ),
+                lazy_broker=True,
+            ),
+        ),
     ),
     "trim-edge-first": Weakening(
         "an edge is trimmed before the step records that tell an old store that it is overtaken",
         (Patch(Domain, "below", edges_first),),
-        Schedule(_LAZY, Plan()),
+        Schedule(_LAZY, Plan((Pause(worker=0, on="committer: sends records to changes-0: done", travels=True),), True)),
     ),
     "trim-edge-to-end": Weakening(
         "an edge is trimmed to where the step of the older copy ends, and the step's record stays",
         (Patch(Lazy, "floor", Recovery.floor),),
-        Schedule(_LAZY, Plan()),
+        Schedule(
+            _LAZY,
+            Plan(
+                (
+                    Expel(worker=0, on="recovery of 1 of domain 1: asks for the end of steps-1"),
+                    Expel(worker=1, on="committer: has queued records for changes"),
+                    Turn(at=151, choice=6),
+                ),
+                lazy_broker=True,
+            ),
+        ),
     ),
     "trim-edge-twice": Weakening(
         "a second version of one step counts as a second copy, behind which an edge is trimmed",
         (Patch(Floors, "note", note_each),),
-        Schedule(_LAZY, Plan()),
+        Schedule(
+            _LAZY,
+            Plan(
+                (
+                    Leave(worker=0, on="upkeep of 1 of domain 1: copies the version of step 5"),
+                    Turn(at=45, choice=3),
+                    Turn(at=205, choice=1),
+                    Turn(at=212, choice=1),
+                    Turn(at=225, choice=1),
+                    Turn(at=226, choice=2),
+                    Turn(at=228, choice=1),
+                    Turn(at=229, choice=1),
+                )
+            ),
+        ),
     ),
 }
