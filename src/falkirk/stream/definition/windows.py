@@ -10,6 +10,7 @@ from falkirk.blame import user_line
 from falkirk.durations import DurationLike, duration_text
 from falkirk.errors import DefinitionError
 from falkirk.stream.definition.event_time import millis
+from falkirk.wording import counted
 
 START, END = "window_start", "window_end"
 """The columns that windows add."""
@@ -51,7 +52,7 @@ class CountWindow:
     """From one window's start to the next one's. The first one starts with row 0."""
 
     def __str__(self) -> str:
-        return f"windows of {self.size:,} rows{f' every {self.every:,}' if self.every != self.size else ''}"
+        return f"windows of {counted(self.size, 'row')}{f' every {self.every:,}' if self.every != self.size else ''}"
 
 
 def tumbling(column: str, size: DurationLike, *, offset: DurationLike | None = None) -> Window:
