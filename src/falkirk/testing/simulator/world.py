@@ -287,8 +287,8 @@ class World:
         return gone and self.broker.settled
 
     def quiet(self) -> bool:
-        """Nothing is pending, every process that is not paused has nothing to do, none is due to be started, and no task is assigned
-        to one that has gone for good."""
+        """Nothing is pending, every process that is not paused has nothing to do, none is due to be started, and none that
+        has gone for good is still a member of the group."""
         for host in self.hosts:
             if host.process is None:
                 if host.back_at < FOREVER or self.broker.group.has(host.joined):

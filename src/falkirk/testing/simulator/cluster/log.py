@@ -203,8 +203,7 @@ class SimLog:
             try:
                 result = request()
             except Moving:
-                # The client asks again until it has waited for too long: then nobody knows whether this one was carried out.
-                order = await reach(Point(f"{what}: the coordinator has moved", request, waits=True))
+                order = await self._moved(what, request)
                 continue
             except InvalidState as error:
                 self._forget()
@@ -219,6 +218,10 @@ class SimLog:
                 self._forget()
                 raise Unknown(f"{what}: the reply is lost")
             return result
+
+    async def _moved(self, what: str, request: Callable[[], object]) -> Order:
+        """The client asks again until it has waited for too long: then nobody knows whether the request was carried out."""
+        return await reach(Point(f"{what}: the coordinator has moved", request, waits=True))
 
     def _ended(self) -> None:
         """The transaction's end was acknowledged. Raises Unknown if one of its requests may still be in transit."""

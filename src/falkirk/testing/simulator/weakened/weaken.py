@@ -53,7 +53,9 @@ from falkirk.testing.simulator.plan import (
 from falkirk.testing.simulator.points import Order
 from falkirk.testing.simulator.toy import Toy
 from falkirk.testing.simulator.weakened import weak, weak_transactions
+from falkirk.testing.simulator.weakened.weak_coordinators import COORDINATORS
 from falkirk.testing.simulator.weakened.weak_copies import COPIES
+from falkirk.testing.simulator.weakened.weak_disks import DISKS
 from falkirk.testing.simulator.weakened.weak_domains import DOMAINS
 from falkirk.testing.simulator.weakened.weak_edges import EDGES
 from falkirk.testing.simulator.weakened.weak_recoveries import RECOVERIES
@@ -340,6 +342,8 @@ WEAKENINGS: dict[str, Weakening] = (
     | RECOVERIES
     | DOMAINS
     | EDGES
+    | DISKS
+    | COORDINATORS
     | COPIES
 )
 
