@@ -25,7 +25,7 @@ from falkirk.blame import did_you_mean
 from falkirk.checkpoint.ids import CLUSTER
 from falkirk.connectors.kafka.client.config import Cluster, cluster_env
 from falkirk.errors import ConfigError
-from falkirk.stream.definition.outlets import DATABASE
+from falkirk.stream.definition.names import DATABASE
 
 USUAL = Path("falkirk.toml")
 """The default settings file."""

@@ -1,4 +1,4 @@
-"""Names of an app's internal topics.
+"""Names of an app's internal topics, and what a database may be called.
 
 They have a file of their own, because a supervisor needs them before it imports flows.
 """
@@ -10,6 +10,9 @@ import re
 from falkirk.errors import DefinitionError
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+DATABASE = re.compile(r"[a-z0-9][a-z0-9-]{0,49}")
+"""The valid names of databases."""
 
 PREFIX = "falkirk"
 """The default prefix of internal topics."""

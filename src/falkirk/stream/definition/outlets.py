@@ -6,7 +6,6 @@ TablePlan     a table of a PostgreSQL database, which the flow names and the set
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeAlias
@@ -17,8 +16,6 @@ WEIGHT_COLUMN = "weight"
 """The column of a change's weight: 1 for a row that comes, −1 for one that goes."""
 GONE = "__falkirk_gone"
 """In the log of a table with a key: whether the step removed the row of this key."""
-DATABASE = re.compile(r"[a-z0-9][a-z0-9-]{0,49}")
-"""The valid names of databases."""
 
 
 @dataclass(frozen=True, slots=True)

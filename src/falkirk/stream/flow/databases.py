@@ -10,8 +10,9 @@ from falkirk.durations import DurationLike, duration
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
 from falkirk.stream.definition.keys import columns_of
+from falkirk.stream.definition.names import DATABASE
 from falkirk.stream.definition.on_error import OnError, checked_on_error
-from falkirk.stream.definition.outlets import DATABASE, TablePlan, postgres_type
+from falkirk.stream.definition.outlets import TablePlan, postgres_type
 from falkirk.stream.flow.changing import check_unique
 from falkirk.stream.formats import key_of
 from falkirk.stream.formats.rows import RowT_co
