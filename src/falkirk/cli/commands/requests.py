@@ -50,12 +50,8 @@ def pause(app: str, timeout: timedelta, **options: Any) -> None:
     if not asked.workers():
         click.echo(f"{app}: paused; it has no workers now. Workers that start will wait until falkirk resume {app}")
         return
-    if left := follow(lambda: asked.still(word), seconds, _say):
-        raise FalkirkError(
-            f"not all workers of app {app!r} are known to be paused after {seconds:.0f} s",
-            where=left,
-            hint=f"the pause stays in force, and reaches them later; falkirk resume {app} ends it",
-        )
+    hint = f"the pause stays in force, and reaches them later; falkirk resume {app} ends it"
+    _wait_for_workers(app, lambda: asked.still(word), seconds, "be paused", hint)
     click.echo(f"{app}: paused, {counted(len(asked.workers()), 'worker')} waiting; falkirk resume {app} resumes them")
 
 
@@ -90,12 +86,8 @@ def resume(app: str, part: str | None, timeout: timedelta, **options: Any) -> No
     if not asked.workers():
         click.echo(f"{app}: resumed; it has no workers now")
         return
-    if left := follow(lambda: asked.still(None), seconds, _say):
-        raise FalkirkError(
-            f"not all workers of app {app!r} are known to work again after {seconds:.0f} s",
-            where=left,
-            hint=f"they resume when the request reaches them; falkirk status {app} shows it",
-        )
+    hint = f"they resume when the request reaches them; falkirk status {app} shows it"
+    _wait_for_workers(app, lambda: asked.still(None), seconds, "work again", hint)
     click.echo(f"{app}: resumed, {counted(len(asked.workers()), 'worker')} running")
 
 
@@ -110,12 +102,8 @@ def _resume_part(asked: AppRequest, part: str, seconds: float) -> None:
     if not asked.workers():
         click.echo(f"{app}: part {part} is resumed; the app has no workers now")
         return
-    if left := follow(lambda: asked.still_stopped(part), seconds, _say):
-        raise FalkirkError(
-            f"not all workers of app {app!r} are known to run part {part} again after {seconds:.0f} s",
-            where=left,
-            hint=f"they resume it when the request reaches them; falkirk status {app} shows it",
-        )
+    hint = f"they resume it when the request reaches them; falkirk status {app} shows it"
+    _wait_for_workers(app, lambda: asked.still_stopped(part), seconds, f"run part {part} again", hint)
     click.echo(f"{app}: part {part} is resumed")
 
 
@@ -192,6 +180,14 @@ def drain(app: str, timeout: timedelta, **options: Any) -> None:
     joined = asked.workers()
     words = f"; started since, and running: {', '.join(sorted(joined))}" if joined else ""
     click.echo(f"{app}: drained, {counted(len(before), 'worker')} stopped{words}")
+
+
+def _wait_for_workers(app: str, look: Callable[[], str], seconds: float, what: str, hint: str) -> None:
+    """Until all have answered. Raises FalkirkError if some have not in time."""
+    if left := follow(look, seconds, _say):
+        raise FalkirkError(
+            f"not all workers of app {app!r} are known to {what} after {seconds:.0f} s", where=left, hint=hint
+        )
 
 
 def _app(app: str, options: dict[str, Any]) -> AppRequest:

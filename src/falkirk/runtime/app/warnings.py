@@ -1,4 +1,4 @@
-"""What a flow will do on its cluster that its user may not expect. It stops no run: it is said when one starts, and by
+"""Warnings of what a flow will do on its cluster. They stop no run: each start of a run prints them, and so does
 `falkirk check`."""
 
 from __future__ import annotations

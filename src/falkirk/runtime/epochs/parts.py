@@ -11,7 +11,7 @@ from falkirk.connectors.spark.errors import SparkEnded
 from falkirk.errors import ClockError, FalkirkError, UnreachableError
 from falkirk.runtime.app.app import App
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.messages.parts import StoppedPart, stop_part
+from falkirk.runtime.messages.parts import StoppedPart, stop_part, stopped_words
 from falkirk.runtime.messages.requests import RequestListener
 
 OF_THE_DRIVER = (UnreachableError, SparkEnded, ClockError)
@@ -36,8 +36,7 @@ class BatchParts:
         except FalkirkError as error:
             if self._app.plan.on_failure == "app" or isinstance(error, OF_THE_DRIVER):
                 raise
-            logger.error("batch part %s has stopped, and the rest of the app goes on: %s\n  and then: "
-                         "falkirk resume %s --part %s", part, error, self._app.name, part, extra={"part": part})  # fmt: skip
+            logger.error(stopped_words(self._app.name, part, error), extra={"part": part})
             stopped = StoppedPart.of(error, self._who)
             self._said[part] = stop_part(self._cluster, self._app.control, part, stopped)
 

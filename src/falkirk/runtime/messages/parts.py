@@ -53,6 +53,20 @@ class PartRecord(NamedTuple):
     stopped: StoppedPart | None
 
 
+def stopped_words(app: str, part: str, error: FalkirkError) -> str:
+    """That a part has stopped, why, and how it goes on: for the log.
+
+    >>> print(stopped_words("auctions", "prices", FalkirkError("the function raised", hint="fix it")))
+    part prices has stopped, and the rest of the app goes on: the function raised
+      to do: fix it
+      and then: falkirk resume auctions --part prices
+    """
+    return (
+        f"part {part} has stopped, and the rest of the app goes on: {error}\n"
+        f"  and then: falkirk resume {app} --part {part}"
+    )
+
+
 def stop_part(cluster: Cluster, control: str, stage: str, stopped: StoppedPart) -> Offset:
     """Tell all workers that this part has stopped; returns where that is recorded. Raises ClusterError."""
     return append(cluster, TopicPartition(control, LAYOUT), PART + stage.encode(), msgspec.json.encode(stopped))

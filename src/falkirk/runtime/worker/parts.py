@@ -24,7 +24,7 @@ from falkirk.checkpoint.ids import Offset, TaskId
 from falkirk.checkpoint.tasks import InvariantError, Task
 from falkirk.connectors.kafka.client.config import logger
 from falkirk.errors import ClockError, DiskError, FalkirkError, IdentityError, OutgrownError, UnreachableError
-from falkirk.runtime.messages.parts import PartRecord, StoppedPart
+from falkirk.runtime.messages.parts import PartRecord, StoppedPart, stopped_words
 from falkirk.runtime.worker.domain import CommitDomain
 from falkirk.runtime.worker.threads import ThreadPool
 from falkirk.stream.stages.plan import Plan
@@ -142,10 +142,7 @@ class Parts:
                 self._begin(stage, part.begun)
 
     def _end(self, stage: str, why: StoppedPart) -> None:
-        logger.error(
-            "part %s has stopped, and the rest of the app goes on: %s\n  and then: falkirk resume %s --part %s",
-            stage, why.error, self._app, stage, extra={"part": stage, "by": why.by},
-        )  # fmt: skip
+        logger.error(stopped_words(self._app, stage, why.error), extra={"part": stage, "by": why.by})
         part = self._parts[stage]
         part.waiting |= part.domain.core.assigned
         part.phase = PartPhase.ENDS
