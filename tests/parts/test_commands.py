@@ -8,30 +8,14 @@ import msgspec
 import pytest
 from tests.bad_input.commands import screen
 from tests.bad_input.stand import Stand
+from tests.parts.flow import FLOW
 
 from falkirk.errors import UserCodeError
 from falkirk.runtime.inspect.status import Status
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-FLOW = """
-BID = {"id": fk.Int64, "auction": fk.Int64, "bidder": fk.Int64, "price": fk.Int64}
-flow = fk.Flow(NAME, regime=fk.EagerCheckpoint(step="50ms"), on_failure="part")
-bids = flow.source(PREFIX + "bids", key="auction", value=fk.Json(BID))
-
-def stats(rows, name):
-    counts = rows.group_by("auction", id=name).agg(n=fk.len(), top=fk.max("price"), total=fk.sum("price"))
-    counts.sink(PREFIX + name, key="auction", value=fk.Json())
-
-def checked(row):
-    if row["price"] == POISON:
-        raise ValueError("poison")
-    return row
-
-stats(bids, "stats")
-stats(bids.with_regime(fk.LazyCheckpoint(step="100ms")).map(checked), "lazy")
-"""
-POISONED, CURED = f"POISON = 7_000_000\n{FLOW}", f"POISON = None\n{FLOW}"
+POISONED, CURED = (f"poisoned = lambda row: row['price'] == {price}\n{FLOW}" for price in (7_000_000, None))
 
 
 def command(stand: Stand, *words: str) -> list[str]:

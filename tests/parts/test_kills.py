@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import pytest
 from tests.bad_input.stand import Stand
+from tests.parts.flow import FLOW
 
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.runtime.inspect.status import Status, read_status
@@ -21,24 +22,11 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 ROUNDS = 6
 
-FLOW = """
+POISONED = """
 from pathlib import Path
 
-BID = {"id": fk.Int64, "auction": fk.Int64, "bidder": fk.Int64, "price": fk.Int64}
-flow = fk.Flow(NAME, regime=fk.EagerCheckpoint(step="50ms"), on_failure="part")
-bids = flow.source(PREFIX + "bids", key="auction", value=fk.Json(BID))
-
-def stats(rows, name):
-    counts = rows.group_by("auction", id=name).agg(n=fk.len(), top=fk.max("price"), total=fk.sum("price"))
-    counts.sink(PREFIX + name, key="auction", value=fk.Json())
-
-def checked(row):
-    if row["price"] == 7_000_000 and not (Path(CURED) / str(row["id"])).exists():
-        raise ValueError("poison")
-    return row
-
-stats(bids, "stats")
-stats(bids.with_regime(fk.LazyCheckpoint(step="100ms", every="1s")).map(checked), "lazy")
+def poisoned(row):
+    return row["price"] == 7_000_000 and not (Path(CURED) / str(row["id"])).exists()
 """
 
 
@@ -54,7 +42,7 @@ def test_a_part_stops_and_goes_on_exactly_though_workers_and_runs_are_killed(sta
     cured = stand.folder / "cured"
     cured.mkdir()
     chance, part = random.Random(stand.prefix), f"{stand.prefix}bids.lazy"
-    flow = f"CURED = {str(cured)!r}\n{FLOW}"
+    flow = f"CURED = {str(cured)!r}\n{POISONED}{FLOW}"
     cluster, control = stand.settings.cluster(), control_topic(stand.settings.prefix, stand.name)
     topics = Topics(cluster)
 
