@@ -44,7 +44,7 @@ def test_each_way_to_move_at_every_point(make: Callable[[], Toy]) -> None:
 
 def test_among_other_faults() -> None:
     failures = []
-    for seed in range(120):
+    for seed in range(80):
         make = partial(Toy, tasks=1 + seed % 3, recovery=(Lazy, Eager)[seed % 2], inputs=3 + seed % 4)
         plan = sample(seed, kinds=(failovers, failovers, crashes, pauses, moves, others))
         failures += [f for f in [attempt(make, plan, seed=seed, rate=0.1)] if f]

@@ -42,7 +42,7 @@ def test_at_every_point(make: Callable[[], Toy], kinds: Callable[..., object]) -
 
 def test_among_other_faults() -> None:
     failures = []
-    for seed in range(120):
+    for seed in range(80):
         make = partial(Toy, tasks=1 + seed % 3, recovery=(Lazy, Eager)[seed % 2], inputs=3 + seed % 4)
         plan = sample(seed, kinds=(full_disks, full_disks, crashes, moves, others))
         failures += [f for f in [attempt(make, plan, seed=seed, rate=0.1)] if f]

@@ -84,7 +84,7 @@ class Cluster:
         """Of each operator that calls others."""
         """Whether recorded steps that give another output are corrected."""
         self.copies = Copies()
-        self.disk = Disk(self.copies, rebuilds=True)
+        self.disk = Disk(self.copies, rebuilds=lambda _: True)
         self._nonces = 0
         self._partitions = partitions
         self._recorded: LayoutRecord | None = None
@@ -156,7 +156,7 @@ class Cluster:
 
     def lose_disk(self) -> None:
         """The host's disk is lost: the next worker finds only the cluster."""
-        self.disk = Disk(self.copies, rebuilds=True)
+        self.disk = Disk(self.copies, rebuilds=lambda _: True)
 
 
 def _counts(

@@ -189,8 +189,8 @@ class Disk:
     """
 
     copies: Copies
-    rebuilds: bool
-    """Whether the logs alone lead to the last step."""
+    rebuilds: Callable[[TaskId], bool]
+    """Whether a task's logs alone lead to its last step."""
     on_write: Callable[[TaskId, Progress], None] = lambda _, __: None
     look: Callable[[], Awaitable[Backfilled | None]] = _none
     """Finds the app's backfill."""
@@ -220,7 +220,7 @@ class Disk:
     def _enough(self, task: TaskId) -> bool:
         """Whether a store can be opened now."""
         here = self.stores.get(task)
-        return not self.copies.away or self.rebuilds or (here is not None and here.progress.step >= 0)
+        return not self.copies.away or self.rebuilds(task) or (here is not None and here.progress.step >= 0)
 
     def _hold(self, task: TaskId) -> SimStore:
         store = self.stores[task]
@@ -233,7 +233,7 @@ class Disk:
         if task in self.stores:
             self._hold(task).held = False
         here, copy = self.stores.get(task), None if self.copies.away else self.copies.newest(task)
-        yields = here is None or not self.rebuilds or here.progress.base >= 0 or here.progress.step < 0
+        yields = here is None or not self.rebuilds(task) or here.progress.base >= 0 or here.progress.step < 0
         if copy is not None and yields and (here is None or copy[1].step > here.progress.step):
             self._put(task, {1: copy})
         elif here is None:

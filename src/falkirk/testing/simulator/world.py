@@ -78,7 +78,7 @@ class World:
 
     def add(self, number: int) -> Host:
         """A host, with a process of this identity; another host may already have it."""
-        disk = Disk(self.copies, self.toy.recovery.rebuilds, self.wrote)
+        disk = Disk(self.copies, lambda task: self.toy.task(task.partition).recovery.rebuilds, self.wrote)
         self.hosts.append(Host(number, disk, SimClock(self.broker, skew=-50 * number)))
         self.start(self.hosts[-1])
         return self.hosts[-1]
