@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping
 from uuid import uuid4
 
@@ -15,6 +16,9 @@ from tests.containers.compose import Service
 
 # Its janitor is an image of its own, which may not be to be had; `close` removes what was made.
 testcontainers_config.ryuk_disabled = True
+
+FREEZE_S = 60.0
+"""How long to try to freeze a container's processes."""
 
 
 class Containers:
@@ -75,8 +79,20 @@ class Containers:
         return int(self._container(name).wait(timeout=timeout_s)["StatusCode"])
 
     def pause(self, name: str) -> None:
-        """Freeze all its processes."""
-        self._container(name).pause()
+        """Freeze all its processes.
+
+        Under cgroups of version 1 runc gives up after some tenths of a second when one of them stands in a call that the
+        kernel does not freeze, such as an fsync of a busy disk, and leaves it to its caller to ask again (runc, pull request
+        4388).
+        """
+        until = time.monotonic() + FREEZE_S
+        while True:
+            try:
+                return self._container(name).pause()
+            except docker.errors.APIError as error:
+                if "unable to freeze" not in str(error) or time.monotonic() > until:
+                    raise
+            time.sleep(0.2)
 
     def wake(self, name: str) -> None:
         """Let it go on."""
