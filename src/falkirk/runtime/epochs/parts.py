@@ -8,14 +8,11 @@ from contextlib import contextmanager
 from falkirk.checkpoint.ids import Offset
 from falkirk.connectors.kafka.client.config import logger
 from falkirk.connectors.spark.errors import SparkEnded
-from falkirk.errors import ClockError, FalkirkError, UnreachableError
+from falkirk.errors import FalkirkError
 from falkirk.runtime.app.app import App
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.messages.parts import StoppedPart, stop_part, stopped_words
+from falkirk.runtime.messages.parts import STOP_THE_APP, StoppedPart, stop_part, stopped_words
 from falkirk.runtime.messages.requests import RequestListener
-
-OF_THE_DRIVER = (UnreachableError, SparkEnded, ClockError)
-"""Errors of the process, its host, Spark or the cluster: another driver may succeed."""
 
 
 class BatchParts:
@@ -30,11 +27,12 @@ class BatchParts:
 
     @contextmanager
     def guard(self, part: str) -> Iterator[None]:
-        """Drives a part. If it raises an error of the part's own, the part stops, and nothing is raised."""
+        """Drives a part. If it raises an error of the part's own, the part stops, and nothing is raised. (Where Spark has
+        ended, another driver may succeed.)"""
         try:
             yield
         except FalkirkError as error:
-            if self._app.plan.on_failure == "app" or isinstance(error, OF_THE_DRIVER):
+            if self._app.plan.on_failure == "app" or isinstance(error, (*STOP_THE_APP, SparkEnded)):
                 raise
             logger.error(stopped_words(self._app.name, part, error), extra={"part": part})
             stopped = StoppedPart.of(error, self._who)

@@ -13,12 +13,16 @@ from typing import NamedTuple, Self
 import msgspec
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.checkpoint.tasks import InvariantError
 from falkirk.connectors.kafka.app_topics.control import LAYOUT, append
 from falkirk.connectors.kafka.client.config import Cluster
-from falkirk.errors import FalkirkError, retold
+from falkirk.errors import ClockError, DiskError, FalkirkError, IdentityError, OutgrownError, UnreachableError, retold
 from falkirk.runtime.host.clock import WallClock
 
 PART = b"part/"
+
+STOP_THE_APP = (InvariantError, DiskError, IdentityError, UnreachableError, OutgrownError, ClockError)
+"""Errors of a process, its host, or the cluster, not of a part: they stop the app whatever its `on_failure` is."""
 
 
 class StoppedPart(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -21,16 +21,13 @@ from enum import Enum
 from functools import partial
 
 from falkirk.checkpoint.ids import Offset, TaskId
-from falkirk.checkpoint.tasks import InvariantError, Task
+from falkirk.checkpoint.tasks import Task
 from falkirk.connectors.kafka.client.config import logger
-from falkirk.errors import ClockError, DiskError, FalkirkError, IdentityError, OutgrownError, UnreachableError
-from falkirk.runtime.messages.parts import PartRecord, StoppedPart, stopped_words
+from falkirk.errors import FalkirkError
+from falkirk.runtime.messages.parts import STOP_THE_APP, PartRecord, StoppedPart, stopped_words
 from falkirk.runtime.worker.domain import CommitDomain
 from falkirk.runtime.worker.threads import ThreadPool
 from falkirk.stream.stages.plan import Plan
-
-OF_THE_WORKER = (InvariantError, DiskError, IdentityError, UnreachableError, OutgrownError, ClockError)
-"""Errors of the process, its host, or the cluster: they stop all parts."""
 
 
 class PartPhase(Enum):
@@ -81,7 +78,7 @@ class Parts:
         try:
             yield
         except FalkirkError as error:
-            if self._on_failure == "app" or isinstance(error, OF_THE_WORKER):
+            if self._on_failure == "app" or isinstance(error, STOP_THE_APP):
                 raise
             stopped = StoppedPart.of(error, self._worker)
             self._parts[stage].said = self._threads.submit(partial(self._stop, stage, stopped))
