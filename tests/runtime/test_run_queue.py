@@ -13,6 +13,7 @@ from tests.runtime.test_pending import messages
 
 from falkirk.checkpoint.ids import Millis, Offset
 from falkirk.runtime.observe.traces import SILENT
+from falkirk.runtime.worker.intake import Intake
 from falkirk.runtime.worker.run_queue import RunQueue
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.runtime.worker.worker import Worker
@@ -62,12 +63,12 @@ def test_a_task_is_due_when_its_timer_is_and_at_once_while_it_moves_or_a_topic_j
 
 
 def test_a_task_that_waits_for_its_tables_does_not_run_and_its_rows_count_against_the_bound(task: RunningTask) -> None:
-    queue, task._held, task.wake_at = RunQueue(), True, 0
+    queue, task.intake, task.wake_at = RunQueue(), Intake.HELD, 0
     offer(task, b"a")
     queue.arrived([task])
     queue.changed(task)
     assert (queue.pending(), queue.due(Millis(1)), queue.rows) == ([], [], 1)
-    task.let_go()
+    task.advance()
     assert (queue.pending(), queue.due(Millis(1))) == ([task], [task])
 
 
@@ -111,7 +112,7 @@ def test_an_idle_turn_asks_no_task_and_a_row_concerns_its_own_task_alone(
 
         return property(note) if isinstance(was, property) else note
 
-    for name in ("rows", "bytes", "begun", "held", "due_at", "opening", "moved", "joined", "positions", "close"):
+    for name in ("rows", "bytes", "begun", "due_at", "opening", "advance", "joined", "positions", "close"):
         monkeypatch.setattr(RunningTask, name, noted(name))
     for _ in range(20):
         one.turn()

@@ -13,6 +13,7 @@ from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.tasks import ends
 from falkirk.errors import ConfigError, DefinitionError, SourceError
 from falkirk.runtime.app.starts import joining_offsets
+from falkirk.runtime.worker.intake import Intake
 from falkirk.testing.dying import step_dying
 from falkirk.testing.process import Ending
 
@@ -182,11 +183,11 @@ def test_what_joins_while_tables_are_read_begins_with_the_other_inputs() -> None
     worker = app._worker()
     [task] = worker.tasks
     table, begins = TopicPartition("names", 0), TopicPartition("orders-us", 0)
-    task.loading = {table}
+    task.tables, task.intake = {table}, Intake.LOADING
     task.close(worker.core.pipeline, worker.log.owner, app._cluster.now(), worker.tables, worker.rereads)
     assert task.joined() == {}
     assert not task.due(app._cluster.now())
-    assert task.loaded() == {TopicPartition("orders-eu", 0): 0, begins: 0}
+    assert task.advance() == {TopicPartition("orders-eu", 0): 0, begins: 0}
 
 
 def test_what_has_joined_is_not_forgotten_by_a_step_that_closes_before_it_is_asked() -> None:

@@ -18,6 +18,7 @@ from falkirk.checkpoint.worker import transactions
 from falkirk.checkpoint.worker.aborts import Aborts
 from falkirk.checkpoint.worker.core import WorkerCore
 from falkirk.checkpoint.worker.instructions import Drop, Leave, Recover, Rewind, Start
+from falkirk.runtime.worker.intake import Intake
 from falkirk.runtime.worker.sizes import check_sizes
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.stream.dataflow.calls import wait_for_ends
@@ -94,6 +95,7 @@ class Process:
         self._perform(at)
         for task in self.tasks:
             task.rewind()
+            _open(task)
         return all(step.owned.last is step.record for step in steps)
 
     def flush(self) -> None:
@@ -144,8 +146,7 @@ class Process:
             self.core.pipeline.stage(task.begin(starts, self.log.owner, self.cluster.now()))
         elif owned.correction is not None:
             self.core.pipeline.stage(task.correct(self.log.owner, self.cluster.now()))
-        task.loaded()
-        task.let_go()
+        _open(task)
 
     def _make_version(self, owned: Owned) -> None:
         if not owned.task.recovery.rebuilds:
@@ -220,3 +221,9 @@ class Deaths:
     def aborted(self) -> None:
         """The worker has found that its commit was lost."""
         self._before = False
+
+
+def _open(task: RunningTask) -> None:
+    """Tables are read before anything else: nothing is waited for but a move of state."""
+    while task.intake is not Intake.OPEN and not task.moving:
+        task.advance()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from falkirk.checkpoint.ids import Millis
+from falkirk.runtime.worker.intake import Intake
 from falkirk.runtime.worker.task import RunningTask
 
 
@@ -64,4 +65,4 @@ def _reads_ahead(task: RunningTask) -> bool:
 
 
 def _may_run(task: RunningTask) -> bool:
-    return task.begun and not task.held and task.under_way is None
+    return task.begun and task.intake is not Intake.HELD and task.under_way is None

@@ -20,6 +20,7 @@ from falkirk.checkpoint.tasks import ClosedStep, Owned, ends, next_clock
 from falkirk.errors import SourceError
 from falkirk.runtime.app.app import BoundTask
 from falkirk.runtime.worker.emissions import moving_of, outputs_of
+from falkirk.runtime.worker.intake import Intake
 from falkirk.runtime.worker.reading.pending import Pending
 from falkirk.runtime.worker.task_ports import Rereader, Tables
 from falkirk.stream.dataflow.circuit import (
@@ -65,9 +66,9 @@ class RunningTask:
         self._begins: dict[InputPartition, Offset] = {}
         self._budget = FIRST_AGAIN
         tables = {i.place for i in bound.inputs if i.input.table}
-        self.loading = tables if len(tables) < len(bound.inputs) else set()
-        """Inputs that are read to their end before the others begin: a lookup in a table finds what was there."""
-        self._held = bool(bound.shared)
+        self.tables = tables if len(tables) < len(bound.inputs) else set()
+        """Inputs that are still to be read to their end before the others begin."""
+        self.intake = Intake.HELD if bound.shared else Intake.MOVING
         self._joining: Mapping[InputPartition, Offset] = {}
         self._joined: dict[TopicPartition, Offset] = {}
         self.under_way: tuple[OpenStep, Future[StepOutput]] | None = None
@@ -111,21 +112,31 @@ class RunningTask:
         self.circuit.rewind()
         state = self.owned.state()
         self.wake_at, self.moving = self.circuit.wake_at(state), self.evolution.moving(state)
-        self._moves = self.moving
+        if self.intake is not Intake.HELD:
+            self.intake = self._following(Intake.HELD)
         return self.positions()
 
     def positions(self) -> dict[TopicPartition, Offset]:
-        """Where reading of each input continues, once the pending records are stepped; only of the tables while they are
-        loading; nothing while it moves. Joining topics are not read yet."""
-        if self._held or self._moves:
+        """Where reading of each input that it reads now continues, once the pending records are stepped. Joining topics are
+        not read yet."""
+        if self.intake < Intake.LOADING:
             return {}
-        inputs = [i for i in self.bound.inputs if not self.loading or i.place in self.loading]
+        inputs = [i for i in self.bound.inputs if self.intake is Intake.OPEN or i.place in self.tables]
         return {i.place: self._ends[i.partition] for i in inputs if i.partition in self._ends}
 
-    def loaded(self) -> dict[TopicPartition, Offset]:
-        """The tables' ends are reached: returns where the other inputs begin."""
-        tables, self.loading = self.loading, set()
-        return {place: at for place, at in self.positions().items() if place not in tables}
+    def advance(self) -> dict[TopicPartition, Offset]:
+        """What its intake waited for has come: returns where the inputs begin that it reads from now on."""
+        before = self.positions()
+        if self.intake is Intake.LOADING:
+            self.tables = set()
+        self.intake = self._following(self.intake)
+        return {place: at for place, at in self.positions().items() if place not in before}
+
+    def _following(self, intake: Intake) -> Intake:
+        """The next that applies."""
+        if intake < Intake.MOVING and self.moving:
+            return Intake.MOVING
+        return Intake.LOADING if self.tables else Intake.OPEN
 
     def offer(self, place: TopicPartition, run: Sequence[Message]) -> None:
         """Take messages in, in the order of their offsets."""
@@ -160,29 +171,12 @@ class RunningTask:
         """The topics that have joined since the last call, and where they begin. While tables are loading, that waits: they
         begin with the other inputs."""
         new, self._joined = self._joined, {}
-        return {} if self.loading else new
+        return new if self.intake is Intake.OPEN else {}
 
     @property
     def opening(self) -> bool:
         """Whether some of its inputs are still to be read: after the tables, after a move, or once their topic has joined."""
-        return self._held or self._moves or bool(self.loading) or bool(self._joined) or self._joins
-
-    @property
-    def held(self) -> bool:
-        """Whether it reads nothing yet, because its worker's broadcast tables are not read as far as it has seen them."""
-        return self._held
-
-    def let_go(self) -> dict[TopicPartition, Offset]:
-        """They are read that far: returns where the inputs begin."""
-        self._held = False
-        return self.positions()
-
-    def moved(self) -> dict[TopicPartition, Offset]:
-        """It moves no more: returns where the inputs begin. Nothing at a second call."""
-        if self.moving or not self._moves:
-            return {}
-        self._moves = False
-        return self.positions()
+        return self.intake is not Intake.OPEN or bool(self._joined) or self._joins
 
     def begin(self, starts: dict[InputPartition, Offset], owner: OwnerId, now: Millis) -> ClosedStep:
         """Step 0, which reads nothing: its record says where the inputs begin."""

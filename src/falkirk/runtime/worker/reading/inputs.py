@@ -1,10 +1,6 @@
 """What a worker reads for its tasks: their own inputs, with as many consumers as needed, and the broadcast tables.
 
-taken over ──▶ held: the worker's tables are read as far as the task has seen them
-                 └──▶ moving: its earlier inputs are read again, if operators are rebuilt
-                 └──▶ loading: the task's own tables are read to their end
-                        └──▶ all its inputs are read
-"""
+`worker.intake` draws which of them a task reads, and when."""
 
 from __future__ import annotations
 
@@ -19,6 +15,7 @@ from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.kafka.reading.sources import SourceReaders
 from falkirk.runtime.app.app import App
+from falkirk.runtime.worker.intake import Intake
 from falkirk.runtime.worker.reading.broadcast import SharedTables
 from falkirk.runtime.worker.reading.rereading import KafkaRereader
 from falkirk.runtime.worker.task import RunningTask
@@ -116,15 +113,24 @@ class Inputs:
 
     def _open(self, task: RunningTask) -> None:
         """Begin to read those inputs of a task whose turn has come."""
-        reader = self._reader_of(task)
-        if new := task.moved() or task.joined():
-            reader.add(new)
-        if task.held and task.begun and self.tables.ready(task.bound, task.ends):
-            reader.add(task.let_go())
-        if task.begun and not task.held and task.loading and reader.at_end(task.loading):
-            reader.add(task.loaded())
+        while task.begun and self._may_advance(task):
+            self._reader_of(task).add(task.advance())
+        if new := task.joined():
+            self._reader_of(task).add(new)
         if not task.opening:
             del self._opening[task]
+
+    def _may_advance(self, task: RunningTask) -> bool:
+        """Whether what the task's intake waits for has come."""
+        match task.intake:
+            case Intake.HELD:
+                return self.tables.ready(task.bound, task.ends)
+            case Intake.MOVING:
+                return not task.moving
+            case Intake.LOADING:
+                return self._reader_of(task).at_end(task.tables)
+            case Intake.OPEN:
+                return False
 
     def marks(self, task: RunningTask) -> dict[TopicPartition, Offset]:
         """Where the task's inputs end, as far as this worker knows."""
