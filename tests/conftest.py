@@ -52,7 +52,10 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
 SHARED = pytest.StashKey[SharedBroker]()
 
 ONE_SPARK = "tests/connectors/spark/"
-LONGEST = (ONE_SPARK, "tests/cli/", "tests/soak/", "tests/epochs/", "tests/connectors/")
+LONGEST = (
+    *(ONE_SPARK, "tests/runtime/backfill/", "tests/faults/", "tests/simulator/", "tests/cli/", "tests/soak/"),
+    *("tests/epochs/", "tests/parts/", "tests/connectors/"),
+)
 """Folders whose files take longest: begun first, so that no process is left with one of them while the others are done."""
 
 

@@ -29,6 +29,7 @@ def selections(target: str) -> list[list[str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # everything is collected five times, by one process beside others
 def test_every_test_is_run_by_make_test_or_by_make_proof() -> None:
     everything = collected()
     files = {Path(found).relative_to(ROOT).as_posix() for found in (ROOT / "tests").rglob("test_*.py")}

@@ -224,7 +224,7 @@ class Stand:
 
     def settle(self, sink: str = "stats") -> None:
         """Wait until what runs has counted every bid."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while sum(self.counts(sink).values()) < self.sent:
             assert time.monotonic() < deadline, self._going[-1].said.read_text()
             time.sleep(0.2)

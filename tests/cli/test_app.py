@@ -6,8 +6,10 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -17,8 +19,12 @@ import pytest
 from confluent_kafka import Producer
 from tests.runtime.collector import Collector
 
+from falkirk.cli.running import bound
+from falkirk.connectors.embedded import EmbeddedKafka
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.errors import UnreachableError
+from falkirk.runtime.host.settings import Settings
 
 pytestmark = pytest.mark.kafka
 
@@ -210,3 +216,27 @@ def test_a_worker_says_what_is_wrong_with_the_exit_code_of_its_kind(app: Running
     assert code == 4, err
     assert "error: " in err
     assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_a_run_whose_workers_work_already_waits_for_a_cluster_that_is_away(
+    embedded: Callable[..., EmbeddedKafka], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = embedded()
+    app = Running(broker.start(), "", tmp_path)
+    settings = Settings(app.brokers, str(tmp_path / "state"))
+    broker.kill()
+    begun = threading.Event()
+    with ThreadPoolExecutor(1) as thread:
+        binding = thread.submit(bound, f"{tmp_path}/app.py:flow", settings, begun)
+        deadline = time.monotonic() + 60
+        while "what shows them waits: no broker answers" not in caplog.text:
+            assert not binding.done()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert broker.start() == app.brokers
+        assert binding.result(60)[0].name == app.name
+        broker.kill()
+        begun.set()
+        with pytest.raises(UnreachableError):
+            thread.submit(bound, f"{tmp_path}/app.py:flow", settings, begun).result(60)

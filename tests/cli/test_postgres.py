@@ -187,8 +187,8 @@ def test_what_keeps_a_run_from_its_table_is_said_at_the_start_or_waited_for(
     with (tmp_path / "said").open("w") as said:
         run = subprocess.Popen(command, cwd=tmp_path, text=True, stderr=said)
     try:
-        until(run, lambda: "rows of table bids wait since 2" in (tmp_path / "said").read_text())
-        assert "sink bids cannot write: PostgreSQL gives no connection" in (tmp_path / "said").read_text()
+        for words in ("rows of table bids wait since 2", "sink bids cannot write: PostgreSQL gives no connection"):
+            until(run, lambda words=words: words in (tmp_path / "said").read_text())
         with postgres.connect() as sql:
             sql.execute(f'create database "{other}"')
         until(run, lambda: "rows of table bids are written again" in (tmp_path / "said").read_text())

@@ -134,7 +134,7 @@ def test_several_faults_at_random_points() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", range(4))
 def test_several_faults_at_random_points_at_length(block: int) -> None:
     assert [broken for seed in range(2_000 * block, 2_000 * block + 2_000) if (broken := explore(seed))] == []
 

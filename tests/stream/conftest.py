@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-settings.register_profile("stream", deadline=None, max_examples=10)
+settings.register_profile("stream", deadline=None, max_examples=7)
 settings.load_profile("stream")

@@ -18,7 +18,7 @@ from falkirk.cli.stopping import stop_on_signals
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import logger
 from falkirk.connectors.spark.master import check_master
-from falkirk.errors import ConfigError, FalkirkError
+from falkirk.errors import ConfigError, FalkirkError, UnreachableError
 from falkirk.runtime.app import shadow_app
 from falkirk.runtime.app.app import App
 from falkirk.runtime.app.backfill_state import look
@@ -43,6 +43,7 @@ from falkirk.runtime.processes.until_end import UntilEnd
 from falkirk.runtime.worker.publisher import publish_rest
 from falkirk.runtime.worker.work import work
 from falkirk.stream.flow.load import load_flow
+from falkirk.stream.stages.plan import Plan
 from falkirk.wording import counted
 
 
@@ -144,7 +145,7 @@ def supervise(
     """Run the workers until the end, or until stopped: under the supervisor, or else on Spark. `live`: show it in place, on a
     terminal. `begun`: they already work, this is the only run, and this event stops it."""
     setup_logging(settings.log_level, settings.log_format)
-    app, topics = bound(target, settings)
+    app, topics = bound(target, settings, begun)
     if app.batches or supervisor is None:
         check_master(settings.spark)  # later, a master that is away is waited for
     with nullcontext() if begun else hold_app(Path(settings.state_dir) / app.name, app.name):
@@ -234,12 +235,23 @@ def _check_parts(app: App, settings: Settings) -> None:
         raise error
 
 
-def bound(target: str, settings: Settings) -> tuple[App, Topics]:
-    """The flow, bound to the cluster. Raises ConfigError if its state could not move between its hosts, and StateError while
-    a backfill is open."""
+def bound(target: str, settings: Settings, begun: threading.Event | None = None) -> tuple[App, Topics]:
+    """The flow, bound to the cluster. Raises ConfigError if its state could not move between its hosts, StateError while a
+    backfill is open, and UnreachableError. `begun`: its workers run already, until this event. They outlive a cluster that is
+    away, so that is waited for here too."""
     plan = load_flow(target).plan(settings.prefix)
     topics = Topics(settings.cluster())
     about(app=plan.app)
+    while True:
+        try:
+            return _bind(plan, settings, topics), topics
+        except UnreachableError as error:
+            if begun is None or begun.wait(1.0):
+                raise
+            logger.warning("the workers run, and what shows them waits: %s", error.what)
+
+
+def _bind(plan: Plan, settings: Settings, topics: Topics) -> App:
     app = shadow_app.prepare_app(plan, settings, topics)
     meet_databases(app, settings.databases)
     if app.backfill is not None:
@@ -247,4 +259,4 @@ def bound(target: str, settings: Settings) -> tuple[App, Topics]:
     Hosts(app, settings, topics).check_alone()
     for words in one_task(app.plan, Counter(bound.task.id.stage for bound in app.tasks)):
         logger.warning("%s", words)
-    return app, topics
+    return app

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import cycle
 from typing import Any
 
 import duckdb
@@ -151,8 +152,9 @@ def test_after_each_step_sinks_hold_what_sql_says_of_the_rows_that_are_left(
 LOG: Log = [(1, 0), (2, 0), (1, 1), (3, 2), (2, None), (1, 1), (3, None), (3, 1), (4, 2)]
 
 
-@pytest.mark.parametrize("regime", [fk.EagerCheckpoint(), fk.LazyCheckpoint()])
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    ("source", "regime"), zip(SOURCES, cycle([fk.EagerCheckpoint(), fk.LazyCheckpoint()]), strict=False)
+)
 def test_the_result_is_the_same_after_crashes_everywhere(source: str, regime: Any) -> None:
     given = {"rows": SOURCES[source][1](LOG, [])}
     app = fk.testing.run(flow_of(source, regime), given, crash_at="everywhere", step_rows=2)

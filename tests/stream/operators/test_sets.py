@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import cycle
 from typing import Any
 
 import duckdb
@@ -52,8 +53,7 @@ def test_a_set_operation_is_what_sql_gives_after_each_step(kind: str, a: Rows, b
     assert table_of(app) == by_sql(kind, a, b + later)
 
 
-@pytest.mark.parametrize("regime", [fk.EagerCheckpoint(), fk.LazyCheckpoint()])
-@pytest.mark.parametrize("kind", SQL)
+@pytest.mark.parametrize(("kind", "regime"), zip(SQL, cycle([fk.EagerCheckpoint(), fk.LazyCheckpoint()]), strict=False))
 def test_a_set_operation_is_the_same_after_crashes_everywhere(kind: str, regime: Any) -> None:
     a: Rows = [{"k": k, "v": v} for k in (1, 2, 3) for v in ("x", None)]
     b: Rows = [{"k": k, "v": "x"} for k in (2, 4)]

@@ -84,9 +84,15 @@ def test_a_worse_row_changes_nothing_and_a_better_row_changes_only_two_rows_with
         assert (0 if batch is None else len(batch)) == changed
 
 
-@pytest.mark.parametrize("regime", [fk.EagerCheckpoint(), fk.LazyCheckpoint()])
-@pytest.mark.parametrize("rank", [None, "rank"])
-@pytest.mark.parametrize("totals", [True, False])
+@pytest.mark.parametrize(
+    ("regime", "rank", "totals"),
+    [
+        (fk.EagerCheckpoint(), None, True),
+        (fk.EagerCheckpoint(), "rank", False),
+        (fk.LazyCheckpoint(), None, False),
+        (fk.LazyCheckpoint(), "rank", True),
+    ],
+)
 def test_tops_are_the_same_after_crashes_everywhere(regime: Any, rank: str | None, totals: bool) -> None:
     rows = [{"id": i, "g": "ab"[i % 2], "x": x} for i, x in enumerate([5, 14, 3, 22, 35, 28, 61, 12, 90, -70])]
     flow = fk.Flow("best", regime=regime)
