@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections import Counter
 
 import pytest
@@ -102,6 +103,33 @@ bids.with_columns(low).sink("sorted", topic=[PREFIX + "high", PREFIX + "low"], t
     stand.topic("bids-d", partitions=3)
     with pytest.raises(SourceError, match="different numbers of partitions"):
         stand.go_on(flow)
+
+
+@pytest.mark.slow
+def test_a_worker_that_cannot_read_on_goes_on_if_another_has_its_task(stand: Stand) -> None:
+    stand.topic(partitions=1)
+    stand.bids(20)
+    with stand.worker(stand.flow()) as worker:
+        worker.join()
+        deadline = time.monotonic() + 30
+        while sum(stand.counts("stats").values()) < stand.sent:
+            worker.turn()
+            assert time.monotonic() < deadline
+        stand.bids(20)
+        stand.trim(30)  # as one that slept finds it whose successor went on
+        [(partition, task)] = worker.tasks.items()
+        worker._inputs.rewind(task)
+        while not worker._inputs._unreadable:
+            worker.turn()
+            assert time.monotonic() < deadline
+        _, since = worker._inputs._unreadable[task]
+        while time.monotonic() < since + 1:
+            worker.turn()
+        worker._on_lost([partition])
+        while time.monotonic() < since + stand.settings.session_timeout_ms / 1000 + 1:
+            worker.turn()
+        assert not worker.tasks
+        worker.leave()
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from tests.bad_input.stand import BID, Stand, count
 
 import falkirk as fk
-from falkirk.errors import DefinitionError, UserCodeError
+from falkirk.errors import DefinitionError, SourceError, UserCodeError
 from falkirk.runtime.messages.parts import resume_part
 from falkirk.runtime.messages.requests import current_requests
 from falkirk.runtime.worker.worker import Worker
@@ -125,6 +125,32 @@ def test_a_stopped_part_stays_stopped_for_workers_that_start_later(stand: Stand)
     stand.run(flow.flow)
     stand.assert_exact("stats")
     assert sum(stand.counts("lazy").values()) < stand.sent
+
+
+@pytest.mark.slow
+def test_a_part_whose_records_retention_has_deleted_stops_alone(stand: Stand) -> None:
+    source = stand.topic(partitions=1)
+    flow = Flow(stand)
+    stand.bids(20)
+    poison(stand)
+    with stand.worker(flow.flow) as worker:
+        cluster, control = stand.settings.cluster(), worker.app.control
+        worker.join()
+        turns(worker, lambda: flow.part in current_requests(cluster, control).stopped())
+        first = current_requests(cluster, control).stopped()[flow.part]
+        stand.bids(20)
+        turns(worker, counted(stand, "stats"))
+        stand.trim(stand.sent)
+        flow.cured = True
+        resume_part(cluster, control, flow.part)
+        turns(worker, lambda: current_requests(cluster, control).stopped().get(flow.part, first) != first)
+        stopped = current_requests(cluster, control).stopped()[flow.part]
+        assert isinstance(stopped.error, SourceError)
+        assert "deleted before they were read" in stopped.what
+        assert source in stopped.where
+        stand.bids(20)
+        turns(worker, counted(stand, "stats"))
+        worker.leave()
 
 
 def test_without_it_the_worker_ends(stand: Stand) -> None:

@@ -74,7 +74,8 @@ class Worker:
         self._stores = TaskStores(app, identity.folder, url, memory, lambda: look(app, cluster))
         self.maintenance = Maintenance(self._stores, topics, settings.keep_steps_ms / 1000, traces)
         self._publisher = Publisher(app, cluster, settings.databases)
-        self._inputs = Inputs(app, cluster, topics, identity.folder, memory)
+        patience = settings.session_timeout_ms / 1000
+        self._inputs = Inputs(app, cluster, topics, identity.folder, memory, patience)
         patterns = [pattern for stage in app.plan.stages for pattern in patterns_of(stage).values()]
         self._vigils = topic_watches(app.recorded, topics, patterns, settings.prefix)
         self.outgrown: OutgrownError | None = None
@@ -221,6 +222,10 @@ class Worker:
             by_stage.setdefault(task.bound.stage.id, []).append(task)
         for name, given in by_stage.items():
             self.domains[name].arrived(given)
+        for task, error in self._inputs.unreadable():
+            if (stage := task.bound.stage.id) in self.domains:
+                with self.parts.guard(stage):
+                    raise error
         return behind
 
     def _close_steps(self, behind: set[str]) -> None:

@@ -31,6 +31,8 @@ class SourceReader:
         self._contact = Contact()
         self.ends: dict[TopicPartition, Offset] = {}
         """Where the end of a partition was last reached, since it was added."""
+        self.unreadable: dict[TopicPartition, SourceError] = {}
+        """Partitions whose position is no longer in the log. Nothing more of them is read."""
         self._assigned: dict[TopicPartition, Offset] = {}
         """From where to go on, after the messages that were handed over."""
         self._paused = set[TopicPartition]()
@@ -46,6 +48,7 @@ class SourceReader:
             self._assigned |= positions
             for place in positions:
                 self.ends.pop(place, None)
+                self.unreadable.pop(place, None)
             topics = {p.topic for p in self._assigned}
             self._topic = topics.pop() if len(topics) == 1 else ""
 
@@ -55,6 +58,7 @@ class SourceReader:
             self._consumer.incremental_unassign([theirs(p) for p in gone])
             for place in gone:
                 del self._assigned[place]
+                self.unreadable.pop(place, None)
             self._paused -= gone
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
@@ -72,8 +76,7 @@ class SourceReader:
     def poll(self, timeout: float) -> tuple[list[tuple[TopicPartition, list[Message]]], int]:
         """Runs of messages of one partition each, and how many in all.
 
-        Waits up to `timeout` seconds for a first message, then takes what has come, without waiting. Raises SourceError
-        if an offset is no longer in the log.
+        Waits up to `timeout` seconds for a first message, then takes what has come, without waiting.
         """
         if not self._assigned:
             time.sleep(timeout)
@@ -129,7 +132,9 @@ class SourceReader:
             return False
         where = address(self._cluster.name, place_of(message, SOURCE))
         if error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
-            raise self._out_of_range(message, where)
+            if (place := ours(self._cluster, message)) in self._assigned:
+                self.unreadable[place] = self._out_of_range(message, where)
+            return False
         if known := translate(error, where):
             raise known
         logger.warning("reading %s: %s", where, error)

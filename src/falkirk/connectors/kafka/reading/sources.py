@@ -11,6 +11,7 @@ from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.kafka.client.places import by_cluster, parted
 from falkirk.connectors.kafka.reading.source import SourceReader
+from falkirk.errors import SourceError
 
 Runs = list[tuple[TopicPartition, list[Message]]]
 
@@ -71,6 +72,11 @@ class SourceReaders:
     def ends(self) -> Mapping[TopicPartition, Offset]:
         """Where the end of a partition was last reached, since it was added."""
         return {place: at for reader in self._readers.values() for place, at in reader.ends.items()}
+
+    @property
+    def unreadable(self) -> Mapping[TopicPartition, SourceError]:
+        """Partitions whose position is no longer in the log, and why."""
+        return {place: error for reader in self._readers.values() for place, error in reader.unreadable.items()}
 
     def at_end(self, partitions: Iterable[TopicPartition]) -> bool:
         """Whether the end of each of these partitions has been reached since it was added."""

@@ -54,10 +54,12 @@ class SharedTables:
         self._loaded = False
 
     def tick(self) -> None:
-        """Take in what has arrived."""
+        """Take in what has arrived. Raises SourceError if a table can no longer be read."""
         if not self._tables:
             return
         runs, count = self._reader.poll(0)
+        for error in self._reader.unreadable.values():
+            raise error
         for place, messages in runs:
             if (told := self._tellers.get(place)) is not None:
                 for message in messages:
