@@ -13,6 +13,7 @@ from typing import NamedTuple
 from falkirk.checkpoint.ids import TaskId
 from falkirk.checkpoint.tasks import Owned, Phase
 from falkirk.connectors.kafka.client.config import logger
+from falkirk.errors import SourceError
 from falkirk.runtime.app.app import App
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.observe.traces import Traces
@@ -44,6 +45,10 @@ class TakeOvers:
         self._circuits: dict[Owned, Circuit] = {}
         """Of tasks that have recovered, and do not run yet."""
         self._blocked: dict[int, float] = {}
+        self._patience = settings.session_timeout_ms / 1000
+        """Seconds within which the group tells this worker that it has lost a task."""
+        self._failed: dict[Owned, float] = {}
+        """Tasks whose input could not be read again, and since when."""
 
     def prefetch(self, tasks: Sequence[Owned]) -> None:
         """Begin to open the stores of tasks, while they are being named."""
@@ -72,9 +77,10 @@ class TakeOvers:
     def ended(self) -> Iterator[Owned]:
         """The tasks whose recoveries have ended, each once. Raises their errors, except those of tasks that were given up:
         their next owners find the problem themselves."""
-        for recovery in [r for r in self._recoveries if r.end.done()]:
+        for recovery in [r for r in self._recoveries if r.end.done() and self._counts(r)]:
             self._recoveries.remove(recovery)
             owned, circuit, end = recovery
+            self._failed.pop(owned, None)
             if not owned.revoked:
                 end.result()
                 if owned.phase is Phase.ROLLED:
@@ -83,6 +89,19 @@ class TakeOvers:
                 logger.warning("task %s was abandoned, and its recovery had failed: %s", owned.task.id, error)
             logger.debug("recovered %s: %s", owned.task.id, owned.phase.value)
             yield owned
+
+    def _counts(self, recovery: Recovery) -> bool:
+        """Whether the end of a recovery is acted on. Input that cannot be read again may have been trimmed by a successor of
+        whom a worker that slept does not know yet: see `Inputs.unreadable`."""
+        owned, error = recovery.owned, recovery.end.exception()
+        if owned.revoked or not isinstance(error, SourceError):
+            return True
+        if owned not in self._failed:
+            logger.warning(
+                "task %s: %s; it stops in %.0f s, unless another worker has it by then",
+                owned.task.id, error.what, self._patience,
+            )  # fmt: skip
+        return time.monotonic() - self._failed.setdefault(owned, time.monotonic()) >= self._patience
 
     @property
     def any(self) -> bool:

@@ -158,6 +158,9 @@ class Domain:
             except DiskError:
                 if not owned.revoked:  # else its next owner finds the problem itself
                     raise
+            except SourceError:
+                while not owned.revoked:
+                    await reach(Point("waits for the group to tell", waits=True))
         self.disk.discard(owned.task.id)
 
     async def stop(self, owned: Owned) -> None:
@@ -193,17 +196,19 @@ class Domain:
         if owned.correction is not None and self.core.pipeline.newest(owned) is None:
             self.core.pipeline.stage(close_correction(owned, self.log.owner, self.clock.now()))
             return True
-        with self.reading(owned):
-            at = self.division_end(t, {} if last is None else ends(last))
-        if last is None:
-            at |= {r.partition: r.end for r in owned.begins if r.partition in at}
-        if last is not None and at == ends(last):
-            return False
-        clock = next_clock(last, self.clock.now())
-        overlay = Overlay(self.core.pipeline.top(owned))
-        ranges = [] if last is None else [Range(p, o, at[p]) for p, o in sorted(ends(last).items())]
-        with self.reading(owned):
-            outputs, rows = self.toy.run(self.broker, ranges, clock, overlay)
+        try:
+            with self.reading(owned):
+                at = self.division_end(t, {} if last is None else ends(last))
+                if last is None:
+                    at |= {r.partition: r.end for r in owned.begins if r.partition in at}
+                elif at == ends(last):
+                    return False
+                clock = next_clock(last, self.clock.now())
+                overlay = Overlay(self.core.pipeline.top(owned))
+                ranges = [] if last is None else [Range(p, o, at[p]) for p, o in sorted(ends(last).items())]
+                outputs, rows = self.toy.run(self.broker, ranges, clock, overlay)
+        except SourceError:
+            return False  # the group will tell
         self.core.pipeline.stage(
             close_step(owned, self.log.owner, last, at, Millis(clock), outputs, overlay, rows=rows)
         )
@@ -211,8 +216,8 @@ class Domain:
 
     @contextmanager
     def reading(self, owned: Owned) -> Iterator[None]:
-        """What is trimmed stops a worker, as in production. Only one that does not know its successor yet may come to that:
-        raises SourceError then, and OutOfRange otherwise."""
+        """What is trimmed stops a worker, as in production: raises OutOfRange. Only one that does not know its successor yet
+        may come to that, and then waits for the group: raises SourceError."""
         try:
             yield
         except OutOfRange as error:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from falkirk.checkpoint.ids import Nonce, OwnerId, TaskId, domain_owner
-from falkirk.errors import ClusterError, DiskError, IdentityError, SourceError
+from falkirk.errors import ClusterError, DiskError, IdentityError
 from falkirk.state.store import Progress
 from falkirk.testing.simulator.cluster.broker import Pending, SimBroker
 from falkirk.testing.simulator.cluster.group import Group, Member
@@ -215,10 +215,6 @@ class World:
             self._note(f"{host.name}: stops: {error}")
             self.stopped.append(host.name)
             host.end(self.turn, keep=FOREVER, back_after=max(host.disk.full_until - self.turn, 0) + AWAY)
-            return
-        except SourceError as error:
-            self._note(f"{host.name}: stops: {error}")
-            host.end(self.turn, keep=FOREVER, back_after=AWAY)
             return
         if thread.done and thread.name == "main":
             self._note(f"{host.name}: has left")
