@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Producer
-from tests.runtime.collector import Collector
+from tests.runtime.observe.collector import Collector
 
 from falkirk.cli.running import bound
 from falkirk.connectors.embedded import EmbeddedKafka

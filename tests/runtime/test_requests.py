@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.runtime.test_board import app, running
+from tests.runtime.observe.test_board import app, running
 
 from falkirk.checkpoint.ids import InputPartition, Offset, TaskId, TopicPartition
 from falkirk.checkpoint.ports import LogRecord

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.bad_input.stand import Stand
 from tests.runtime.parts import domain_of, running
-from tests.runtime.test_pending import messages
+from tests.runtime.worker.test_pending import messages
 
 from falkirk.checkpoint.ids import Millis, Offset
 from falkirk.runtime.observe.traces import SILENT

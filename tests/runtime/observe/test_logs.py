@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from tests.runtime.test_board import app
+from tests.runtime.observe.test_board import app
 
 from falkirk.cli import main as cli
 from falkirk.errors import ClusterError, StateError

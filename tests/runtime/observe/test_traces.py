@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.runtime.collector import Collector, plain
+from tests.runtime.observe.collector import Collector, plain
 from tests.runtime.parts import domain_of, running
 
 import falkirk as fk

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import msgspec
 import pytest
 from msgspec.structs import replace
-from tests.runtime.test_board import Time, app, rolling, running
+from tests.runtime.observe.test_board import Time, app, rolling, running
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.reading.lag import Remaining
@@ -224,7 +224,7 @@ def test_who_is_silent_for_long_is_not_alive(metrics: Metrics, tell: Tell, time:
 
 
 def test_the_reference_lists_what_there_is(metrics: Metrics) -> None:
-    script = Path(__file__).parents[2] / "tools" / "reference.py"
+    script = Path(__file__).parents[3] / "tools" / "reference.py"
     shown = subprocess.run([sys.executable, script, "metrics"], capture_output=True, text=True, check=True).stdout
     listed = re.findall(r"^\| `(falkirk_\w+)` \| ([\w, ]*)", shown, re.MULTILINE)
     found = {m.name + {"counter": "_total", "info": "_info"}.get(m.type, "") for m in metrics.collect()}
