@@ -4,7 +4,8 @@
 
 Its producer is idempotent and never gives up, so that each record is in the topic exactly once whatever the broker goes
 through. It says every second, as JSON a line, how many were acknowledged; the last line says `done`. The end of its
-standard input is its end. With BEGUN, in milliseconds since 1970, bids have a time. Where SOAK_REGISTRY names a registry, bids are in Avro, and some are none (see `daily`).
+standard input is its end. With BEGUN, in milliseconds since 1970, bids have a time (see `dated`). Where SOAK_REGISTRY names
+a registry, bids are in Avro, and some are none (see `daily`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.soak.daily import avro_entry, letter_entry, parse
 from tests.soak.oracle import Arrived, Due, Emits, Exchange, GroupBy, Oracle, Passed, Readable, Together, group_by
-from tests.soak.relational.spec import relational as relational
+from tests.soak.relational import spec as incremental
 from tests.soak.seen import Seen, rows_of_batch
 from tests.soak.spec import Entry, Output, Spec, Stage
 
@@ -90,6 +90,7 @@ def _sent(name: str) -> Callable[[], Oracle]:
     return lambda: Exchange("bidder", name, COLUMNS)
 
 
+relational = incremental.relational
 eager = _spec("soak-eager", _first("soak-eager", "eager", group_by("auction", "eager")))
 lazy = _spec("soak-lazy", _first("soak-lazy", "lazy", group_by("auction", "lazy")))
 

@@ -19,7 +19,11 @@ visits = sessions.group_by("auction", id="visits").agg(sessions=fk.len(), bids=f
 visits.sink("visits", key="auction", value=fk.Json())
 
 last = bids.group_by("auction", id="last").top_k(1, by=["at", "id"])
-best = last.select("auction", "bidder", "price").group_by("bidder", id="best").top_k(2, by=["price", "auction"], rank="rank")
+best = (
+    last.select("auction", "bidder", "price")
+    .group_by("bidder", id="best")
+    .top_k(2, by=["price", "auction"], rank="rank")
+)
 best.sink("best", key=["bidder", "rank"], value=fk.Json())
 
 lazily = bids.with_regime(LAZY, id="lazily").select("bidder", "id", "at", "price")

@@ -111,7 +111,11 @@ class Sessions:
                 lengths[session.n] += 1
                 _add(changed, [auction, session.start], session.row(auction, weight=1), session.latest)
             there = +lengths
-            sums = {"sessions": there.total(), "bids": sum(n * often for n, often in there.items()), "longest": max(there)}
+            sums = {
+                "sessions": there.total(),
+                "bids": sum(n * often for n, often in there.items()),
+                "longest": max(there),
+            }
             _add(visits, auction, {"auction": auction, **sums}, max(bid["at"] for bid in bids))
         for end, auction, session in sorted(self._complete(), key=lambda found: found[:2]):
             _add(complete, auction, session.row(auction), end - 1)

@@ -128,13 +128,11 @@ class NearTable(LastBids):
         """By both nodes."""
         nexts = {row["auction"]: row["bidder"] % NODES for row in self.rows.values() if row["auction"] < NODES}
         pairs: set[tuple[int, int]] = set()
-        for node in nexts:
-            to = nexts[node]
-            while (node, to) not in pairs:
+        for node, first in nexts.items():
+            to: int | None = first
+            while to is not None and (node, to) not in pairs:
                 pairs.add((node, to))
-                if to not in nexts:
-                    break
-                to = nexts[to]
+                to = nexts.get(to)
         return {orjson.dumps(pair): {"node": pair[0], "to": pair[1]} for pair in pairs}
 
 

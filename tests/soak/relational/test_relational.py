@@ -1,9 +1,10 @@
-"""The checker passes what the relational flow emits, finds out each spoilt update, and finds out operators that are broken."""
+"""The checker passes what the relational flow emits, and finds out each spoilt update and each broken operator."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import orjson
@@ -13,8 +14,13 @@ from tests.soak.relational import watched
 from tests.soak.relational.watched import World, check, world
 from tests.soak.seen import Seen, Tp
 
+from falkirk.stream.dataflow.batch import WEIGHT, Batch
+from falkirk.stream.operators.groups.top_k import TopKRunner
 from falkirk.stream.operators.joins import interval_step
+from falkirk.stream.operators.joins.interval import IntervalJoin
 from falkirk.stream.operators.joins.join_step import Pairs
+from falkirk.stream.operators.loops.iterate import IterateRunner
+from falkirk.stream.operators.windows.session_step import SessionRunner
 
 pytestmark = [pytest.mark.slow]
 
@@ -134,3 +140,36 @@ def test_a_join_that_does_not_take_lonely_rows_back_is_found_out(monkeypatch: py
     assert found.counts[Kind.LOST] > 10
     assert found.counts[Kind.TABLE] > 1
     assert any("in pairs: key" in words and "'weight': -1" in words for words in found)
+
+
+def test_a_join_that_forgets_too_early_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for an inner join: a row that is alone again takes back nulls that are not there."""
+    short = property(lambda join: (max(join.upper, 0), max(-join.lower, 0)))
+    found = verdict_on(monkeypatch, IntervalJoin, "kept", short)
+    assert any("in pairs: key" in words and "is not due" in words for words in found)
+
+
+def test_sessions_that_are_not_taken_back_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    change = SessionRunner._change
+
+    def only_new(*given: Any) -> Batch:
+        whole = change(*given)
+        return whole.filter(whole.meta[WEIGHT] > 0)
+
+    found = verdict_on(monkeypatch, SessionRunner, "_change", only_new)
+    assert found.counts[Kind.LOST] > 10
+    assert any(words.startswith("table: visits:") for words in found)
+
+
+def test_a_top_that_is_not_filled_again_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verdict_on(monkeypatch, TopKRunner, "_refilled", lambda *given: given[-1])
+    assert any("in best: key" in words for words in found)
+    assert any(words.startswith("table: best:") for words in found)
+
+
+def test_a_loop_that_only_grows_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    change = IterateRunner.change
+    growing = lambda *given: {row: n for row, n in change(*given).items() if n > 0}  # noqa: E731
+    found = verdict_on(monkeypatch, IterateRunner, "change", growing)
+    assert any("in near: key" in words for words in found)
+    assert any(words.startswith("table: near:") for words in found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from tests.soak.checker import Checker
 from tests.soak.findings import Findings
-from tests.soak.load import bids, dated
+from tests.soak.load import ASTRAY_MS, bids, dated
 from tests.soak.relational.flow import relational as flow
 from tests.soak.relational.spec import relational as spec
 from tests.soak.seen import Seen, Tp, parts
@@ -20,7 +20,9 @@ from falkirk.checkpoint.ids import TopicPartition
 from falkirk.testing.app import App
 from falkirk.testing.cluster import BEGINNING
 
-PARTITIONS, KEYS = 2, 60
+PARTITIONS, KEYS, BIDDERS = 2, 60, 40
+SLOWER = 5
+"""Milliseconds between two bids, so that rows leave the state of the join in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ def world(rows: int = 900, seed: int = 7, crashes: int = 4) -> World:
     """The flow over so many bids, in steps of any size, while its worker is killed."""
     rng = random.Random(seed)
     app = App(flow, partitions=PARTITIONS)
-    load = dated(bids(seed, KEYS), BEGINNING)
+    load = _load(seed)
     dying = set(rng.sample(range(rows // 20), crashes))
     for turn in range(rows // 20):
         app.send("bids", list(islice(load, 20)))
@@ -54,6 +56,12 @@ def world(rows: int = 900, seed: int = 7, crashes: int = 4) -> World:
     app.step_rows = None
     app.run()
     return _seen(app, rows)
+
+
+def _load(seed: int) -> Iterator[dict[str, int]]:
+    for bid in dated(bids(seed, KEYS), BEGINNING):
+        later = (SLOWER - 1) * bid["id"] + bid["price"] % ASTRAY_MS
+        yield bid | {"bidder": bid["bidder"] % BIDDERS, "at": bid["at"] + later}
 
 
 def _seen(app: App, rows: int) -> World:
