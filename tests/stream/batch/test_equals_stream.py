@@ -308,9 +308,13 @@ VALUES: dict[str, st.SearchStrategy[tuple[Any, Any]]] = {
     "bids": st.tuples(st.integers(0, 5), st.integers(0, 300)).map(lambda b: (b[0], {"auction": b[0], "price": b[1]})),
     "doors": st.tuples(st.sampled_from("abc"), st.booleans()).map(lambda d: (d[0], {"door": d[0], "open": d[1]})),
     "lines": st.lists(st.sampled_from(["to", "be", "or"]), max_size=4).map(lambda words: (None, " ".join(words))),
-    "flights": st.tuples(st.sampled_from(["AA", "KL"]), st.sampled_from("xyz"), st.none() | st.integers(-9, 200)).map(
-        lambda f: (f[0], {"id": 1, "carrier": f[0], "origin": "o", "dest": f[1], "delay": f[2]})
-    ),
+    # Within the hour that they may come late: in a batch no row is.
+    "flights": st.tuples(
+        st.sampled_from(["AA", "KL"]),
+        st.sampled_from("xyz"),
+        st.none() | st.integers(-9, 200),
+        st.integers(1, 3_600_000),
+    ).map(lambda f: (f[0], {"id": 1, "carrier": f[0], "origin": "o", "dest": f[1], "delay": f[2], "at": f[3]})),
 }
 
 
