@@ -33,6 +33,8 @@ from falkirk.stream.operators.groups.over_frames import Frame
 if TYPE_CHECKING:
     from falkirk.stream.flow.streams import Stream
 
+MOST_ROWS = 1_000_000
+"""Of a frame, on each side of a row."""
 _UNITS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
@@ -96,12 +98,29 @@ def framed(rows: Any, range_: Any, ordering: Ordering, schema: pl.Schema, where:
         raise DefinitionError("a frame is of rows or of a range, and here are both", where=where)
     if range_ is not None:
         return _ranged(range_, ordering, schema, where)
-    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or not 0 <= rows <= 1_000_000):
-        raise DefinitionError(f"rows={rows!r} is not a number of rows", where=where, hint="from 0 to 1,000,000")
-    return Frame("rows", rows)
+    if rows is None:
+        return Frame("rows", None)
+    before, after = _sides(rows)
+    if not all(type(size) is int and 0 <= size <= MOST_ROWS for size in (before, after)):
+        hint = f"from 0 to {MOST_ROWS:,}; or a pair, from rows before to rows after: rows=(-2, 1)"
+        raise DefinitionError(f"rows={rows!r} is not a number of rows", where=where, hint=hint)
+    return Frame("rows", before, following=after)
 
 
-def _ranged(size: Any, ordering: Ordering, schema: pl.Schema, where: str) -> Frame:
+def _sides(given: Any) -> tuple[Any, Any]:
+    """How much is before the row, and after it. What is before has a minus in a pair. None: it cannot be."""
+    if not isinstance(given, tuple | list):
+        return given, 0
+    if len(given) != 2:
+        return None, None
+    before, after = given
+    if isinstance(before, str):
+        none = before.lstrip("0.") in ("ms", "s", "m", "h", "d")
+        return before.removeprefix("-") if before.startswith("-") or none else None, after
+    return -before if isinstance(before, int | timedelta) else None, after
+
+
+def _ranged(given: Any, ordering: Ordering, schema: pl.Schema, where: str) -> Frame:
     dtype = schema[ordering.by[0]]
     if len(ordering.by) > 1 or not ordering.smallest[0]:
         raise DefinitionError("a range is of one column, smallest first", where=where, hint='order_by="at"')
@@ -112,12 +131,19 @@ def _ranged(size: Any, ordering: Ordering, schema: pl.Schema, where: str) -> Fra
             hint="order by a column of these types, or use a frame of rows",
         )
     unit = _UNITS[dtype.time_unit] if isinstance(dtype, pl.Datetime) else 1
-    if isinstance(size, str | timedelta):
-        return Frame("range", millis(size, "range", where) * unit, unit)
-    if isinstance(size, bool) or not isinstance(size, int) or size < 0 or not dtype.is_integer():
+
+    def size(side: Any) -> int:
+        if isinstance(side, str | timedelta):
+            return millis(side, "range", where, least=0) * unit
+        if type(side) is int and (side == 0 or (side > 0 and dtype.is_integer())):
+            return side
         hint = 'range="1h"' if isinstance(dtype, pl.Datetime) else 'range=100, or range="1h" for milliseconds'
-        raise DefinitionError(f"range={size!r} is not a range of {ordering.by[0]!r}", where=where, hint=hint)
-    return Frame("range", size)
+        hint += '; or a pair, from before to after: range=("-1h", "5m")'
+        raise DefinitionError(f"range={given!r} is not a range of {ordering.by[0]!r}", where=where, hint=hint)
+
+    before, after = map(size, _sides(given))
+    # How long a row is needed is told by a watermark in milliseconds. Units of integers are taken as these.
+    return Frame("range", before, unit, after)
 
 
 def spec_of(
@@ -229,15 +255,17 @@ def over(
     *columns: str | Sequence[str],
     order_by: str | Sequence[str],
     descending: bool | Sequence[bool] = False,
-    rows: int | None = None,
-    range: DurationLike | int | None = None,  # noqa: A002
+    rows: int | tuple[int, int] | None = None,
+    range: DurationLike | int | tuple[DurationLike | int, DurationLike | int] | None = None,  # noqa: A002
     id: str | None = None,  # noqa: A002
     version: int = 1,
 ) -> Over:
     """Rows of each key in the order of a column, for `.agg(…)`, which adds functions of the rows around each row.
 
     The frame of a row is all rows up to it; with `rows=2` the row and two before it; with `range="1h"` the rows of the
-    hour up to its time, those of the same time included. Nulls of `order_by` come last. Rows that are equal in it
+    hour up to its time, those of the same time included. A pair goes beyond the row: `rows=(-2, 1)` is from two rows
+    before it to one after it, `range=("-1h", "5m")` from an hour before its time to five minutes after it. So the row
+    changes when those come. Nulls of `order_by` come last. Rows that are equal in it
     follow each other in the order of their other columns, smallest first. `id` and `version` are as for `group_by`.
     Raises DefinitionError. See docs/operators/over.md.
 

@@ -1,7 +1,8 @@
 """Window functions, as the DSL's `over`: sum(x) over (partition by k order by t rows between 2 preceding and current row).
 
-rows n preceding, range d preceding, unbounded preceding        each up to the current row
-no frame                                                        as SQL has it: range unbounded preceding
+rows m preceding … n following, range d preceding … e following, or to the current row on either side
+rows or range unbounded preceding         up to the current row
+no frame                                  as SQL has it: range unbounded preceding
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from falkirk.stream.sql.relations import Ids, Relation
 from falkirk.stream.sql.scalar.times import duration_of
 from falkirk.stream.sql.text import Text
 
-HOW = "sum(x) over (partition by k order by t rows between 2 preceding and current row)"
+HOW = "sum(x) over (partition by k order by t rows between 2 preceding and 1 following)"
+UNBOUNDED = "turn the order round: order by t desc rows unbounded preceding; or give both ends a number"
 _RANKS: Mapping[type[exp.Expr], Callable[[], AggregateLike]] = {
     exp.RowNumber: row_number,
     exp.Rank: rank,
@@ -41,7 +43,7 @@ class Order(NamedTuple):
     orders: tuple[tuple[str, bool], ...]
     """Columns, and whether the greatest is first."""
     frame: tuple[str, Any]
-    """Its kind, and how much precedes the row; None: everything."""
+    """Its kind, and how far it goes before the row and after it; None: everything before it."""
 
 
 def windows_in(node: exp.Expr) -> list[exp.Window]:
@@ -164,14 +166,28 @@ class _Reader:
         if spec is None:
             return "range", None
         self.text.only(spec, "kind", "start", "start_side", "end", "end_side")
-        kind, start, end = spec.args["kind"].lower(), spec.args.get("start"), spec.args.get("end")
-        before = str(spec.args.get("start_side") or "").lower() == "preceding"
-        if kind not in ("rows", "range") or end not in (None, "CURRENT ROW") or not (before or start == "CURRENT ROW"):
-            raise self.text.error(window, "the frame does not end at the current row, or does not begin before it", HOW)
-        if start in ("UNBOUNDED", "CURRENT ROW"):
-            return kind, None if start == "UNBOUNDED" else 0
-        if isinstance(start, exp.Interval):
-            return kind, duration_of(start, self.text, "the frame")
-        if isinstance(start, exp.Literal) and start.is_int:
-            return kind, int(start.name)
-        raise self.text.error(start, "the frame is not of a number of rows, nor of a range", HOW)
+        kind = spec.args["kind"].lower()
+        start, end = (self._bound(window, spec, side) for side in ("start", "end"))
+        if kind not in ("rows", "range") or end is None or (start is None and end != 0):
+            raise self.text.error(
+                window, "the frame has all rows after a row, or rows after it and all before it", UNBOUNDED
+            )
+        if start is None:
+            return kind, None
+        return kind, (start, end)
+
+    def _bound(self, window: exp.Window, spec: exp.Expr, side: str) -> Any:
+        """How far a frame goes: before the row with a minus; None: all rows."""
+        bound, way = spec.args.get(side), str(spec.args.get(f"{side}_side") or "").lower()
+        if bound in (None, "CURRENT ROW"):
+            return 0
+        if way != ("preceding" if side == "start" else "following"):
+            raise self.text.error(window, "the frame does not have the row itself", HOW)
+        if bound == "UNBOUNDED":
+            return None
+        sign = -1 if side == "start" else 1
+        if isinstance(bound, exp.Interval):
+            return sign * duration_of(bound, self.text, "the frame")
+        if isinstance(bound, exp.Literal) and bound.is_int:
+            return sign * int(bound.name)
+        raise self.text.error(bound, "the frame is not of a number of rows, nor of a range", HOW)

@@ -6,7 +6,7 @@ output[r] = r + functions(frame of r)            change = Σ of the rows whose f
 .back   the same keys, with order and copy complemented        to find the rows before a row; only where a frame needs them
 .old    time, key of the row                                   only where the watermark tells which rows no frame needs
 
-A step reads the rows that its changes reach, and the rows before them that their frames need.
+A step reads the rows that its changes reach, and the rows around them that their frames need.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class Over(Operator):
 
     @property
     def reach(self) -> int:
-        """How many rows before a row its functions need, and after how many it counts no more."""
+        """How many rows around a change are read: those that count it, and those that these need."""
         shifts = max((f.n for f in self.functions if isinstance(f, BoundShift)), default=0)
-        rows = self.frame.preceding or 0 if self.frame.kind == "rows" else 0
+        rows = self.frame.width if self.frame.kind == "rows" else 0
         return max(1 if self.frame.running else 0, rows, shifts)
 
     @property
