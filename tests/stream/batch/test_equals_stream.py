@@ -183,7 +183,9 @@ FLOWS: dict[str, Callable[[fk.Stream], Built]] = {
     ),
     "over frames": lambda s: (
         s.group_by("k").agg(x=fk.sum("x"), g=fk.max("g")).over("g", order_by="x", rows=1).agg(last=fk.max("x"))
-        .over("g", order_by="x", range=3, id="near").agg(near=fk.len()), ["g", "k"],
+        .over("g", order_by="x", range=3, id="near").agg(near=fk.len())
+        .over("g", order_by="x", rows=(-1, 1), id="around").agg(around=fk.sum("x"))
+        .over("g", id="all").agg(all=fk.sum("x")), ["g", "k"],
     ),
     "unique": lambda s: (s.select("g", "k").unique(), ["g", "k"]),
     "unique of group_by": lambda s: (s.group_by("k", "g").agg(n=fk.len()).select("g", "n").unique(id="kinds"), ["g", "n"]),

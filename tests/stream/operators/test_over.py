@@ -42,6 +42,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "range 2": (
         {"range": 2}, SUMS, "over (partition by k order by t nulls last range between 2 preceding and current row)",
     ),
+    "all": ({"order_by": None}, SUMS, "over (partition by k)"),
     "rows from -1 to 2": (
         {"rows": (-1, 2)}, SUMS, f"over (partition by k order by {UP} rows between 1 preceding and 2 following)",
     ),
@@ -72,7 +73,7 @@ def test_aggregates_of_frames_are_what_sql_gives(case: str, retract: bool, steps
     options, functions, over = CASES[case]
     columns = ", ".join(f.replace("OVER", over) for f in SUMS_SQL)
     tried(
-        lambda a: a.over("k", order_by="t", **options).agg(**functions),
+        lambda a: a.over("k", **{"order_by": "t", **options}).agg(**functions),
         steps,
         f"select *, {columns} from a",
         retract=retract,
@@ -224,6 +225,8 @@ def test_a_row_that_was_never_added_stops_the_app() -> None:
         ({"order_by": "t", "range": ("1m", "2m")}, {"n": fk.len()}, "range=\\('1m', '2m'\\) is not a range of 't'"),
         ({"order_by": "t", "range": ("-1m", "-1s")}, {"n": fk.len()}, "range='-1s' is not a duration"),
         ({"order_by": "t", "range": (-1, None)}, {"n": fk.len()}, "is not a range of 't'"),
+        ({"rows": 1}, {"n": fk.len()}, "rows without an order have no neighbours"),
+        ({}, {"n": fk.row_number()}, "n is about the order of rows"),
         ({"order_by": "t", "rows": 1, "range": 1}, {"n": fk.len()}, "here are both"),
         ({"order_by": "t", "range": "x"}, {"n": fk.len()}, "range='x' is not a duration"),
         ({"order_by": "t", "range": -1}, {"n": fk.len()}, "range=-1 is not a range"),

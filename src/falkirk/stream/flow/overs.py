@@ -94,6 +94,10 @@ class Over:
 
 def framed(rows: Any, range_: Any, ordering: Ordering, schema: pl.Schema, where: str) -> Frame:
     """The frame. Raises DefinitionError."""
+    if not ordering.by:
+        if rows is not None or range_ is not None:
+            raise DefinitionError("rows without an order have no neighbours", where=where, hint='order_by="at"')
+        return Frame("all", None)
     if rows is not None and range_ is not None:
         raise DefinitionError("a frame is of rows or of a range, and here are both", where=where)
     if range_ is not None:
@@ -156,9 +160,12 @@ def spec_of(
         raise DefinitionError(
             "rows of windows have no order", where=where, hint="use over before windows, or after agg"
         )
-    ordering = ordering_of(
-        before.schema, columns, order_by, descending, where, option="order_by", other="descending", descending=True
-    )
+    if order_by is None:
+        ordering = Ordering((), (), tuple(c for c in before.schema if c not in columns))
+    else:
+        ordering = ordering_of(
+            before.schema, columns, order_by, descending, where, option="order_by", other="descending", descending=True
+        )
     for column, dtype in before.schema.items():
         check_value_type(dtype, where=f"column {column!r} of {where}")
         if column not in columns and not isinstance(dtype, pl.Decimal):
@@ -212,6 +219,8 @@ def _bound(name: str, function: Any, spec: Spec) -> Bound:
         )
     context = Context(name, schema, False, where)
     if isinstance(function, Position):
+        if not spec.ordering.by:
+            raise DefinitionError(f"{name} is about the order of rows", where=where, hint='over(…, order_by="at")')
         return function.placed(context)
     bound: Bound = function.bind(context).append_only()
     for column, dtype in bound.states().items():
@@ -253,7 +262,7 @@ def over(
     stream: Stream[Any],
     /,
     *columns: str | Sequence[str],
-    order_by: str | Sequence[str],
+    order_by: str | Sequence[str] | None = None,
     descending: bool | Sequence[bool] = False,
     rows: int | tuple[int, int] | None = None,
     range: DurationLike | int | tuple[DurationLike | int, DurationLike | int] | None = None,  # noqa: A002
@@ -262,12 +271,12 @@ def over(
 ) -> Over:
     """Rows of each key in the order of a column, for `.agg(…)`, which adds functions of the rows around each row.
 
-    The frame of a row is all rows up to it; with `rows=2` the row and two before it; with `range="1h"` the rows of the
-    hour up to its time, those of the same time included. A pair goes beyond the row: `rows=(-2, 1)` is from two rows
-    before it to one after it, `range=("-1h", "5m")` from an hour before its time to five minutes after it. So the row
-    changes when those come. Nulls of `order_by` come last. Rows that are equal in it
-    follow each other in the order of their other columns, smallest first. `id` and `version` are as for `group_by`.
-    Raises DefinitionError. See docs/operators/over.md.
+    The frame of a row is all rows up to it; without `order_by` all rows of its key; with `rows=2` the row and two
+    before it; with `range="1h"` the rows of the hour up to its time, those of the same time included. A pair goes
+    beyond the row: `rows=(-2, 1)` is from two rows before it to one after it, `range=("-1h", "5m")` from an hour before
+    its time to five minutes after it. So the row changes when those come. Nulls of `order_by` come last. Rows that are
+    equal in it follow each other in the order of their other columns, smallest first. `id` and `version` are as for
+    `group_by`. Raises DefinitionError. See docs/operators/over.md.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("example")

@@ -2,7 +2,8 @@
 
 rows m preceding … n following, range d preceding … e following, or to the current row on either side
 rows or range unbounded preceding         up to the current row
-no frame                                  as SQL has it: range unbounded preceding
+no frame                                  as SQL has it: range unbounded preceding; all rows, if there is no order
+rows or range unbounded preceding … unbounded following      all rows
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from falkirk.stream.definition.expressions import bare_column
 from falkirk.stream.flow.overs import Spec, framed, made
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.flow.tops import ordering_of
+from falkirk.stream.operators.groups.ordering import Ordering
 from falkirk.stream.operators.groups.over_frames import Frame
 from falkirk.stream.sql.aggregates import Aggregates
 from falkirk.stream.sql.joins import free
@@ -89,13 +91,15 @@ class _Reader:
     def order(self, window: exp.Window) -> Order:
         """The rows of a window function, and their order."""
         self.text.only(window, "partition_by", "order", "over", "spec")
-        ordered = window.args.get("order")
-        if ordered is None:
-            raise self.text.error(
-                window, "the window has no order", "join the rows with the totals: select k, sum(x) from t group by k"
-            )
-        orders: dict[str, bool] = {}
         groups = tuple(dict.fromkeys(self._column(e) for e in window.args.get("partition_by") or [exp.true()]))
+        ordered, frame = window.args.get("order"), self._frame(window)
+        if ordered is None and self._of_places(window.this):
+            raise self.text.error(window, "the window has no order", HOW)
+        if (ordered is None and window.args.get("spec") is None) or frame[0] == "all":
+            return Order(groups, (), ("all", None))
+        if ordered is None:
+            raise self.text.error(window, "the window has no order, and so a row has no neighbours", HOW)
+        orders: dict[str, bool] = {}
         for by in ordered.expressions:
             if by.args.get("nulls_first"):
                 raise self.text.error(by, "nulls come last here", "leave nulls first out, or order by coalesce(x, …)")
@@ -103,7 +107,7 @@ class _Reader:
                 orders.setdefault(name, bool(by.args.get("desc")))
         if not orders:
             raise self.text.error(ordered, "all rows of a partition are equal in this order", "order by another column")
-        return Order(groups, tuple(orders.items()), self._frame(window))
+        return Order(groups, tuple(orders.items()), frame)
 
     def run(
         self, stream: Stream[Any], order: Order, windows: Sequence[exp.Window], name: str
@@ -124,12 +128,15 @@ class _Reader:
                 columns[window] = aggregates.given[function]
         schema, line = stream.schema, self.text.line
         where = f"over {name!r} ({line})"
-        ordering = ordering_of(
-            schema, order.groups, [c for c, _ in order.orders], [d for _, d in order.orders], where,
-            option="order by", other="desc", descending=True,
-        )  # fmt: skip
         kind, size = order.frame
-        rows, range_ = (size, None) if kind == "rows" else (None, size)
+        if kind == "all":
+            ordering = Ordering((), (), tuple(c for c in schema if c not in order.groups))
+        else:
+            ordering = ordering_of(
+                schema, order.groups, [c for c, _ in order.orders], [d for _, d in order.orders], where,
+                option="order by", other="desc", descending=True,
+            )  # fmt: skip
+        rows, range_ = (None, size) if kind == "range" else (size, None)
         frame = (
             Frame("range", None) if order.frame == ("range", None) else framed(rows, range_, ordering, schema, where)
         )
@@ -159,8 +166,12 @@ class _Reader:
             self.computed[self.known[of]] = expr
         return self.known[of]
 
+    @staticmethod
+    def _of_places(function: exp.Expr) -> bool:
+        return type(function) in _RANKS or isinstance(function, exp.Lag | exp.Lead)
+
     def _frame(self, window: exp.Window) -> tuple[str, Any]:
-        if type(window.this) in _RANKS or isinstance(window.this, exp.Lag | exp.Lead):
+        if self._of_places(window.this):
             return "rows", None
         spec = window.args.get("spec")
         if spec is None:
@@ -168,6 +179,8 @@ class _Reader:
         self.text.only(spec, "kind", "start", "start_side", "end", "end_side")
         kind = spec.args["kind"].lower()
         start, end = (self._bound(window, spec, side) for side in ("start", "end"))
+        if kind in ("rows", "range") and start is end is None:
+            return "all", None
         if kind not in ("rows", "range") or end is None or (start is None and end != 0):
             raise self.text.error(
                 window, "the frame has all rows after a row, or rows after it and all before it", UNBOUNDED

@@ -2,6 +2,7 @@
 
     rows m, n       the row, the m rows before it, and the n rows after it
     range d, e      the rows with a time from t − d to t + e, equal times included
+    all             all rows of the key
     running         all rows up to the row:                     state(i) = merge(state(i − 1), partial(row i))
     running range   all rows up to the last row with its time
 
@@ -35,7 +36,7 @@ Places = npt.NDArray[np.int64]
 class Frame:
     """Which rows the functions see."""
 
-    kind: Literal["rows", "range"]
+    kind: Literal["rows", "range", "all"]
     preceding: int | None
     """So many rows, or units of the column of times; None: all."""
     per_milli: int = 1
@@ -51,9 +52,16 @@ class Frame:
     @property
     def running(self) -> bool:
         """Whether a row is in the frames of all rows after it."""
-        return self.preceding is None
+        return self.preceding is None and not self.whole
+
+    @property
+    def whole(self) -> bool:
+        """Whether all rows of a key have the same frame: all of them."""
+        return self.kind == "all"
 
     def __str__(self) -> str:
+        if self.whole:
+            return "all rows"
         unit = " rows" if self.kind == "rows" else ""
         after = f", {self.following}{unit} after" if self.following else ""
         return f"{self.kind}: {'all rows' if self.running else f'{self.preceding}{unit}'} before{after}"
@@ -79,7 +87,8 @@ class Functions:
         wanted = (~rows[CONTEXT]).arg_true().to_numpy().astype(np.int64)
         columns: dict[str, pl.Series] = {}
         if self.aggregates:
-            columns |= (self._running if self.frame.running else self._bounded)(rows, wanted)
+            states = self._running if self.frame.running else self._whole if self.frame.whole else self._bounded
+            columns |= states(rows, wanted)
         for position in self.positions:
             columns |= (_ranks if isinstance(position, BoundRank) else self._shifted)(position, rows, wanted)  # type: ignore[arg-type]
         return pl.DataFrame([columns[name].alias(name).cast(dtype) for name, dtype in self.schema.items()])
@@ -94,6 +103,11 @@ class Functions:
     def _shifted(self, bound: BoundShift, rows: pl.DataFrame, wanted: Places) -> dict[str, pl.Series]:
         frame = rows.with_columns(self.computing) if self.computing else rows
         return {old(bound.name, "x"): frame.select(bound.shifted().shift(bound.n).over(SEGMENT)).to_series()[wanted]}
+
+    def _whole(self, rows: pl.DataFrame, wanted: Places) -> dict[str, pl.Series]:
+        """Folds the rows of each key once."""
+        _, number = np.unique(rows[SEGMENT].to_numpy()[wanted], return_inverse=True)
+        return {name: series[number] for name, series in self._states(rows, wanted, number).items()}
 
     def _bounded(self, rows: pl.DataFrame, wanted: Places) -> dict[str, pl.Series]:
         """Folds the rows of each frame."""

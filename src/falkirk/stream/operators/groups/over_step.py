@@ -3,6 +3,7 @@
 segment    consecutive rows of a key: those whose frames may have a change
 context    the rows before them and after them that their frames need
 
+all rows           all rows of the key
 running frames     from the first row that is equal to a change in the order, to the end of the key
                                                                context: one row before, which has the state that goes on
 rows m, n          from n rows before a change to m after it   context: m rows before, n after
@@ -168,7 +169,7 @@ class OverRunner(Runner):
         end, at = prefix_end(prefix), 0
         while at < len(changes):
             first = changes[at]
-            if self.operator.frame.running:
+            if self.operator.frame.running or self.operator.frame.whole:
                 mine, there = changes, list(state.scan(prefix + first.by, end))
             elif self.ranged:
                 mine = [first]
