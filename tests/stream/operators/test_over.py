@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.stream.operators.against import Change, Driven, changes
 from tests.stream.operators.test_top_k import Reads
+from tests.stream.sql.tables import COLUMNS, answered, plain, random_rows
 
 import falkirk as fk
 from falkirk.errors import DefinitionError, UserCodeError
@@ -198,6 +199,52 @@ def test_a_pair_of_durations_is_a_range_of_times() -> None:
     given = [{"id": 1, "at": begin + timedelta(seconds=s), "x": s} for s in (0, 30, 31, 90, 91)]
     table = fk.testing.run(flow, {"rows": given}, step_rows=1).sinks["out"].table
     assert [row["x_sum"] for row in table.values()] == [30, 61, 61, 242, 212]
+
+
+def test_columns_over_rows_are_what_sql_gives() -> None:
+    query = """select id, a, b * 2 as b, coalesce(sum(b) over (partition by a), 0) as total, b + 1 as next,
+        rank() over (partition by s order by b desc nulls last) as r,
+        max(b) over (partition by a order by id rows between 1 preceding and 1 following) as near from t"""
+    rows = random_rows(40, 3)
+    flow = fk.Flow("f")
+    source = flow.source("t", value=fk.Json(COLUMNS)).select("id", "a", "b", "s")
+    found = source.with_columns(
+        total=fk.sum("b").over("a"), next=fk.col("b") + 1, b=fk.col("b") * 2,
+        r=fk.rank().over("s", order_by="b", descending=True),
+        near=fk.max("b").over("a", order_by="id", rows=(-1, 1)),
+    )  # fmt: skip
+    assert found.schema.names() == ["id", "a", "b", "s", "total", "next", "r", "near"]
+    found.select("id", "a", "b", "total", "next", "r", "near").sink("out", key="id", value=fk.Json())
+    table = fk.testing.run(flow, {"t": rows}, step_rows=7).sinks["out"].table
+    out = [{n: plain(v) for n, v in row.items()} for row in table.values()]
+    assert sorted(out, key=repr) == sorted(answered(query, t=rows), key=repr)
+
+
+def test_columns_over_the_same_rows_are_one_operator() -> None:
+    rows = fk.Flow("f").source("rows", value=fk.Json(SCHEMA))
+    found = rows.with_columns(
+        n=fk.len().over("k"), total=fk.sum("x").over(["k"]), high=fk.max("x").over("k", order_by="t", id="o"),
+        low=fk.min("x").over("k", order_by=["t"], rows=3),
+    )  # fmt: skip
+    assert [o.id for o in found._graph.operators if o.kind == "over"] == ["over.k", "o", "over.k.2"]
+    assert found.schema.names() == [*SCHEMA, "n", "total", "high", "low"]
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda rows: rows.with_columns(n=fk.len()), 'is not row-wise\n.*\n.*fk.sum\\("price"\\).over\\("id"\\)'),
+        (lambda rows: rows.with_columns(fk.len().over("k")), "is not row-wise"),
+        (lambda rows: rows.select(n=fk.len().over("k")), "is not row-wise"),
+        (lambda rows: rows.with_columns(x=fk.len().over("k")), "'x' is already a column"),
+        (lambda rows: rows.with_columns(n=fk.len().over("nope")), "there is no column 'nope'"),
+        (lambda rows: rows.with_columns(m=fk.col("n"), n=fk.len().over("k")), "there is no column 'n'"),
+        (lambda rows: rows.with_columns(n=fk.rank().over("k")), "n is about the order of rows"),
+    ],
+)
+def test_what_is_no_column_is_refused(build: Any, message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        build(fk.Flow("f").source("rows", value=fk.Json(SCHEMA)))
 
 
 def test_a_row_that_was_never_added_stops_the_app() -> None:

@@ -21,8 +21,10 @@ from falkirk.state.codec import check_key_type, check_value_type
 from falkirk.stream import operators as op
 from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context
 from falkirk.stream.aggregates.positions import BoundPosition, BoundRank, BoundShift, Position
+from falkirk.stream.aggregates.windowed import OverColumn, Window
 from falkirk.stream.dataflow.graph import placed
 from falkirk.stream.definition.event_time import millis
+from falkirk.stream.definition.expressions import evaluate, expressions
 from falkirk.stream.definition.keys import columns_of
 from falkirk.stream.flow.alternatives import OVER, missing
 from falkirk.stream.flow.tops import ordering_of
@@ -256,6 +258,44 @@ def _over(
         frame=frame, functions=functions, version=spec.version,
     )  # fmt: skip
     return graph.add(over, exchange=True)
+
+
+def with_windows(
+    stream: Stream[Any],
+    exprs: Sequence[Any],
+    named: Mapping[str, Any],
+    windows: Mapping[str, OverColumn],
+    line: str,
+) -> Stream[Row]:
+    """`with_columns` where some of the named columns are functions of the rows around each row. All of them, and all other
+    expressions, see the rows as they were before. Raises DefinitionError."""
+    from falkirk.stream.flow.streams import Stream
+
+    where = f"with_columns ({line})"
+    others = {name: column for name, column in named.items() if name not in windows}
+    given = expressions(exprs, others, where) if exprs or others else ()
+    added = evaluate(given, stream.schema, "with_columns", where).names() if given else stream.schema.names()
+    together: dict[Window, dict[str, AggregateLike]] = {}
+    for name, column in windows.items():
+        together.setdefault(column.window, {})[name] = column.function
+    taken: list[str] = []
+    before = stream._op
+    for window, functions in together.items():
+        keys = columns_of(window.columns, stream.schema, where)
+        name = window.id or f"over.{'.'.join(keys)}"
+        taken.append(name)
+        if window.id is None and (again := taken.count(name)) > 1:
+            name = f"{name}.{again}"
+        spec = spec_of(
+            before, keys, window.order_by, window.descending, window.rows, window.range, name, window.version, line
+        )
+        before = made(stream._graph, spec, functions)
+    found: Stream[Any] = Stream(stream._graph, before)
+    if given:
+        found = found.with_columns(*given)
+    unnamed = [name for name in added if name not in stream.schema and name not in others]
+    wanted = [*stream.schema, *unnamed, *(name for name in named if name not in stream.schema)]
+    return found if found.schema.names() == wanted else found.select(*wanted)
 
 
 def over(
