@@ -58,7 +58,7 @@ def dated(some: Iterable[dict[str, int]], begun: int) -> Iterator[dict[str, int]
 
     >>> import itertools
     >>> [(bid["id"], bid["at"]) for bid in itertools.islice(dated(bids(7), 5_000), 3)]
-    [(0, 5050), (1, 5088), (2, 5021)]
+    [(0, 5091), (1, 5092), (2, 5019)]
     """
     for bid in some:
         yield bid | {"at": begun + bid["id"] + bid["price"] % ASTRAY_MS}

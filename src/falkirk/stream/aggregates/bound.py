@@ -79,8 +79,8 @@ class AggregateLike(Protocol):
         >>> shares = bids.with_columns(total=fk.sum("price").over("auction"))
         >>> shares.sink("shares", key=["auction", "price"], value=fk.Json())
         >>> rows = [{"auction": 7, "price": 90}, {"auction": 7, "price": 110}]
-        >>> fk.testing.run(flow, {"bids": rows}).sinks["shares"].rows
-        [{'auction': 7, 'price': 90, 'total': 200}, {'auction': 7, 'price': 110, 'total': 200}]
+        >>> [row["total"] for row in fk.testing.run(flow, {"bids": rows}).sinks["shares"].table.values()]
+        [200, 200]
         """
         keys = [name for some in columns for name in ([some] if isinstance(some, str) else some)]
         window = Window(tuple(keys), frozen(order_by), frozen(descending), frozen(rows), frozen(range), id, version)
