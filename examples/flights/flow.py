@@ -1,5 +1,5 @@
 """Departure delays of flights: per carrier (eager), per airport (lazy), what is usual on each route (batch, on Spark), and
-every flight that left very late, with what was known to be usual then.
+every flight that left very late, with what was known to be usual then; and what its passengers could have taken instead.
 
 falkirk explain examples/flights/flow.py:flow
 """
@@ -37,3 +37,12 @@ USUAL = {"origin": fk.String, "dest": fk.String, "mean": fk.Float64}
 usual = flow.table("usual-delays", key=["origin", "dest"], value=fk.Json(USUAL), broadcast=True)
 very_late = flights.filter(fk.col("delay") >= 120).lookup(usual, columns={"mean": "usual"})
 very_late.sink("very-late", key="carrier", value=fk.Json())
+
+# The same topic, with the time of departure. A join in event time: a flight that leaves very late, with each that leaves for
+# the same airport on time, within three hours. Windows: how many there are on each day.
+DATED = {"dest": fk.String, "delay": fk.Int64, "at": fk.Int64}
+dated = flow.source("dated", topic="flights", key=None, time="at", late="1h", value=fk.Json(DATED))
+stranded, on_time = dated.filter(fk.col("delay") >= 120), dated.filter(fk.col("delay") < 15)
+instead = stranded.select("dest", "at").join(on_time.select("dest", "at"), on="dest", within=("0s", "3h"), id="instead")
+days = instead.group_by("dest", fk.tumbling("at", "1d"), id="choices").agg(choices=fk.len())
+days.sink("choices-by-day", key=["dest", "window_start"], value=fk.Json())

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import Consumer, TopicPartition
 from data import PARTITIONS, TOPIC
 
+from falkirk.checkpoint.ids import OwnerId, worker_of
 from falkirk.checkpoint.records import Named, StepRecord, decode
 
 STEPS = "falkirk.flights.steps"
@@ -48,7 +49,7 @@ class Watch:
         )
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._owner: dict[str, tuple[str, str]] = {}
+        self._owner: dict[str, tuple[str, OwnerId]] = {}
         self._read: dict[tuple[str, int], int] = {}
         self._stepped: dict[str, str] = {}
         self.deaths: list[Death] = []
@@ -65,12 +66,12 @@ class Watch:
         with self._lock:
             if any(self._stepped.get(task) != nonce for task, (nonce, _) in self._owner.items()):
                 return set()
-            return {int(owner.rpartition("-")[2]) for _, owner in self._owner.values()}
+            return {_number(owner) for _, owner in self._owner.values()}
 
     def killed(self, what: str, worker: int | None) -> Death:
         """Note a death: of one worker, or, for None, of all."""
         with self._lock:
-            mine = {t: n for t, (n, owner) in self._owner.items() if worker is None or owner.endswith(f"-{worker}")}
+            mine = {t: n for t, (n, owner) in self._owner.items() if worker in (None, _number(owner))}
             self.deaths.append(death := Death(what, mine, len(mine)))
             return death
 
@@ -114,3 +115,8 @@ class Watch:
                     del death.silent[task]
                     if not death.silent:
                         death.seconds = now - death.at
+
+
+def _number(owner: OwnerId) -> int:
+    """Of the worker that an owner belongs to: each part of a worker is an owner of its own."""
+    return int(worker_of(owner).rpartition("-")[2])

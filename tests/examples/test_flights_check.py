@@ -33,6 +33,7 @@ FLIGHTS = pl.DataFrame(
         "origin": ["JFK"] * 8,
         "dest": ["ORD", "LAX", "ORD", "ORD", "LAX", "LAX", "ORD", "LAX"],
         "delay": [130, None, 200, 3, 20, 150, -4, 125],
+        "at": [86_400_000 + hour * 3_600_000 for hour in range(8)],
     }
 )
 
@@ -51,9 +52,14 @@ def faultless(check: Any) -> dict[str, list[Any]]:
         if (flight["delay"] or 0) >= 120:
             # An epoch of all flights was complete, and seen, before the sixth.
             usual = None if step < 5 else USUAL[flight["dest"]]
-            outputs["very-late"].append(check.Record(0, {**flight, "usual": usual}, origin))
+            known = {c: v for c, v in flight.items() if c != "at"}
+            outputs["very-late"].append(check.Record(0, {**known, "usual": usual}, origin))
         outputs["delays-by-carrier"].append(check.Record(0, running["carrier"][step], origin))
         outputs["delays-by-airport"].append(check.Record(0, running["dest"][step], f"by-airport/0 {step} 0"))
+    # The fourth flight leaves on time, three hours after the first and one hour after the third, for the same airport.
+    day = {"dest": "ORD", "window_start": 86_400_000, "window_end": 172_800_000}
+    choices = [check.Record(0, {**day, "choices": n}, f"instead/0 {n} 0") for n in (1, 2)]
+    outputs["choices-by-day"] = choices
     routes = {(row["origin"], row["dest"]): row for row in routes_of(check)}
     outputs["usual-delays"] = [check.Record(0, row, "0") for row in routes.values()]
     return outputs
@@ -110,6 +116,12 @@ Fault = Callable[[list[Any]], list[Any]]
         ("delays-by-airport", lambda r: [*r[:-1], r[-1]._replace(value={**r[-1].value, "mean": 0.5})], "wrong"),
         ("delays-by-airport", lambda r: [*r, r[-1]._replace(value={**r[-1].value, "flights": 5})], "doubled"),
         ("delays-by-airport", lambda r: [r[1], r[0], *r[2:]], "disordered"),
+        ("choices-by-day", lambda r: r[:-1], "lost"),
+        ("choices-by-day", lambda r: [], "lost"),
+        ("choices-by-day", lambda r: [r[1], r[0]], "disordered"),
+        ("choices-by-day", lambda r: [*r, r[-1]._replace(value={**r[-1].value, "choices": 3})], "doubled"),
+        ("choices-by-day", lambda r: [*r, r[-1]._replace(value={**r[-1].value, "dest": "LAX"})], "wrong"),
+        ("choices-by-day", lambda r: [r[0], r[1]._replace(value={**r[1].value, "window_end": 9})], "wrong"),
         ("usual-delays", lambda r: r[:-1], "lost"),
         ("usual-delays", lambda r: [*r, r[-1]], "doubled"),
         ("usual-delays", lambda r: [r[0]._replace(value={**r[0].value, "mean": 0.5}), *r[1:]], "wrong"),

@@ -3,6 +3,7 @@
     python -m tests.soak --kills 1000 --seed 7
     python -m tests.soak --kills 200 --brokers 3        leaders fail over, and are moved
     python -m tests.soak --kills 200 --flow daily       Avro under a registry, dead letters, two clusters, one of them guarded
+    python -m tests.soak --kills 1000 --flow relational --brokers 3      an interval join, sessions, top-k and a loop
 
     load.py ──▶ bids ──▶ falkirk run ──▶ sinks, steps ──▶ reader.py (read_committed, its own process)
                           ▲                                  └─ checker.py ── task.py ── oracle.py

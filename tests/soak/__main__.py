@@ -76,10 +76,11 @@ def table(progress: Progress) -> Table:
 @click.option("--seed", default=7, show_default=True, help="Decides load and faults.")
 @click.option(
     "--flow",
-    type=click.Choice(["mixed", "eager", "lazy", "daily"]),
+    type=click.Choice(["mixed", "eager", "lazy", "daily", "relational"]),
     default="mixed",
     show_default=True,
-    help="daily: Avro under a registry, dead letters, two clusters, one of them guarded.",
+    help="daily: Avro under a registry, dead letters, two clusters, one of them guarded. "
+    "relational: an interval join, sessions, top-k and a loop.",
 )
 @click.option("--rate", default=1000, show_default=True, help="Records a second of the load.")
 @click.option("--workers", default=2, show_default=True)

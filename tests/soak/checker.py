@@ -179,7 +179,7 @@ class Checker:
         if fault := self.sources[seen.tp.topic].see(seen.tp, row["id"]):
             self.found.add(Kind.INPUT, str(seen.tp), fault)
         for whole in self.wholes.values():
-            whole.fold(row)
+            whole.fold(row, seen.tp)
         self._feed(seen, row, seen.timestamp)
 
     def _output(self, stage: Any, output: Output, seen: Seen) -> None:

@@ -1,10 +1,11 @@
 """The load: auction bids with unique numbers, the same for the same seed, produced by a process of its own.
 
-    python -m tests.soak.load BROKERS TOPIC SEED RATE [COUNT] [KEYS]        RATE 0: flat out; COUNT 0: until SIGTERM
+    python -m tests.soak.load BROKERS TOPIC SEED RATE [COUNT] [KEYS] [BEGUN]        RATE 0: flat out; COUNT 0: until SIGTERM
 
 Its producer is idempotent and never gives up, so that each record is in the topic exactly once whatever the broker goes
 through. It says every second, as JSON a line, how many were acknowledged; the last line says `done`. The end of its
-standard input is its end. Where SOAK_REGISTRY names a registry, bids are in Avro, and some are none (see `daily`).
+standard input is its end. With BEGUN, in milliseconds since 1970, bids have a time (see `dated`). Where SOAK_REGISTRY names
+a registry, bids are in Avro, and some are none (see `daily`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import msgspec
@@ -26,6 +27,8 @@ BURST_S = 0.01
 """What falls due within it is sent at once: to wait for each record alone costs a tenth of a core."""
 KEYS = 2000
 BIDDERS = 500
+ASTRAY_MS = 100
+"""How far bids are out of the order of their times, at most."""
 
 
 class Sent(msgspec.Struct):
@@ -48,6 +51,17 @@ def bids(seed: int, keys: int = KEYS) -> Iterator[dict[str, int]]:
         auction = rng.randrange(keys // 10 if rng.random() < 0.5 else keys)
         yield {"id": number, "auction": auction, "bidder": rng.randrange(BIDDERS), "price": rng.randrange(10_000)}
         number += 1
+
+
+def dated(some: Iterable[dict[str, int]], begun: int) -> Iterator[dict[str, int]]:
+    """Bids with a time: a millisecond for each, and up to a tenth of a second later, so that they come out of order.
+
+    >>> import itertools
+    >>> [(bid["id"], bid["at"]) for bid in itertools.islice(dated(bids(7), 5_000), 3)]
+    [(0, 5091), (1, 5092), (2, 5019)]
+    """
+    for bid in some:
+        yield bid | {"at": begun + bid["id"] + bid["price"] % ASTRAY_MS}
 
 
 class Generator:
@@ -103,13 +117,13 @@ class Generator:
             self.acknowledged += 1
 
 
-def main(brokers: str, topic: str, seed: int, rate: int, count: int = 0, keys: int = KEYS) -> None:
+def main(brokers: str, topic: str, seed: int, rate: int, count: int = 0, keys: int = KEYS, begun: int = 0) -> None:
     """Be the generator."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     threading.Thread(target=_end_with_starter, daemon=True).start()
     generator, began, told = Generator(brokers, topic, _encoding()), time.monotonic(), 0.0
-    for bid in bids(seed, keys):
+    for bid in dated(bids(seed, keys), begun) if begun else bids(seed, keys):
         if stop.is_set() or (count and generator.sent >= count):
             break
         generator.send(bid)

@@ -10,6 +10,8 @@ import base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from tests.soak.seen import Tp
+
 Row = dict[str, Any]
 UNREADABLE = "unreadable"
 """Of a record that does not decode: its value. Its row has no columns."""
@@ -46,7 +48,7 @@ class Oracle(Protocol):
 class Whole(Protocol):
     """The final table over the whole input, whatever the steps were."""
 
-    def fold(self, row: Row) -> None: ...
+    def fold(self, row: Row, tp: Tp) -> None: ...
     def table(self) -> dict[bytes, Any]: ...
 
 
@@ -62,8 +64,8 @@ class GroupBy:
         self.column, self.output, self.above = column, output, above
         self.groups: dict[Any, list[int]] = {}
 
-    def fold(self, row: Row) -> None:
-        """Count one row in."""
+    def fold(self, row: Row, tp: Tp | None = None) -> None:
+        """Count one row in, whatever its partition."""
         if UNREADABLE not in row and row["price"] > self.above:
             n, top, total = self.groups.get(row[self.column], (0, row["price"], 0))
             self.groups[row[self.column]] = [n + 1, max(top, row["price"]), total + row["price"]]

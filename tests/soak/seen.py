@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from io import BytesIO
+from typing import Any, NamedTuple
 
 import msgspec
 import orjson
+import pyarrow as pa
 
 HEADER = "falkirk"
 BUNDLE = "falkirk-bundle"
@@ -81,6 +83,28 @@ def parts(seen: Seen, headers: Iterable[tuple[str, bytes]]) -> list[Seen]:
     values = msgspec.msgpack.decode((seen.value or b"")[1:], type=list[bytes])
     marks = found[BUNDLE].split(b"\n")
     return [seen._replace(value=value, mark=mark) for value, mark in zip(values, marks, strict=True)]
+
+
+def rows_of_batch(seen: Seen) -> list[dict[str, Any]]:
+    """The rows of a record between stages: a version byte, then an Arrow IPC stream, or MessagePack where rows are few. A
+    watermark has none. Raises ValueError for another version.
+
+    >>> head = msgspec.msgpack.encode([("n", "i8")])
+    >>> rows_of_batch(Seen(Tp("edge", 0), 5, None, b"\x02" + msgspec.msgpack.encode((head, [[7], [8]]))))
+    [{'n': 7}, {'n': 8}]
+    """
+    value = seen.value or b""
+    match value[:1]:
+        case b"\x01":
+            return pa.ipc.open_stream(BytesIO(value[1:])).read_all().to_pylist()  # type: ignore[no-any-return]
+        case b"\x02":
+            head, plain = msgspec.msgpack.decode(value[1:])
+            names = [name for name, _ in msgspec.msgpack.decode(head)]
+            return [dict(zip(names, row, strict=True)) for row in plain]
+        case b"\x04":
+            return []
+        case version:
+            raise ValueError(f"{seen.tp} offset {seen.offset}: a batch of version {version!r}")
 
 
 def parse_task_record(value: bytes) -> StepSeen | NameSeen | None:

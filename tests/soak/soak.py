@@ -22,17 +22,20 @@ import psutil
 from tests.soak import specs
 from tests.soak.findings import Findings, Kind
 from tests.soak.freeze import Freezer
-from tests.soak.load import Sent
+from tests.soak.load import KEYS, Sent
 from tests.soak.progress import Progress
 from tests.soak.reader import Status
 from tests.soak.recovery import Recoveries
 from tests.soak.schedule import MIX, SEVERAL, Fault, Harm, is_kill, schedule
 from tests.soak.site import Site, site
-from tests.soak.system import DAILY, FLOWS, Helper, Run, now, signal_to
+from tests.soak.system import DAILY, FLOWS, RELATIONAL, Helper, Run, now, signal_to
 
 from falkirk.connectors.embedded import EmbeddedKafka
 from falkirk.errors import ClusterError
 
+FILES = {"daily": DAILY, "relational": RELATIONAL}
+"""Where the flows are that are in a file of their own."""
+DAY_S = 86_400
 TICK_S = 0.02
 ENDINGS = 5
 """How often a run may end by itself before the soak is given up; it has failed by then, and goes on to find more."""
@@ -62,6 +65,12 @@ class Config:
     """Of one cluster; with several their leaders are killed and moved, too."""
     patience_s: float = 120.0
     """How long a task may put out nothing, after a harm or at the end."""
+
+
+def _load_of(flow: str) -> list[int]:
+    """What a flow needs of its load: with event time, bids begin a day ago. However many come in a second, none is ahead of
+    the clock, and none is so old that topics would not keep it."""
+    return [0, KEYS, int((now() - DAY_S) * 1000)] if flow == "relational" else []
 
 
 class Inexact(Exception):
@@ -101,7 +110,7 @@ class Soak:
 
     def _go(self) -> None:
         config, folder = self.config, self.config.folder.absolute()
-        target = f"{DAILY if config.flow == 'daily' else FLOWS}:{config.flow}"
+        target = f"{FILES.get(config.flow, FLOWS)}:{config.flow}"
         place = self.site = self.stack.enter_context(
             site(target, config.flow, folder, config.partitions, config.brokers)
         )
@@ -109,9 +118,8 @@ class Soak:
         logs = config.folder / "logs"
         spec = f"tests.soak.specs:{config.flow}"
         self.reader = Helper("tests.soak.reader", [place.own, spec, place.source], Status, logs / "reader.log")
-        self.load = Helper(
-            "tests.soak.load", [place.source, "bids", str(config.seed), str(config.rate)], Sent, logs / "load.log"
-        )
+        wanted = [config.seed, config.rate, *_load_of(config.flow)]
+        self.load = Helper("tests.soak.load", [place.source, "bids", *map(str, wanted)], Sent, logs / "load.log")
         self.helpers = [self.reader, self.load]
         sinks = [stage.outputs[0].topic for stage in getattr(specs, config.flow).stages]
         self.freezer = Freezer(place.own, sinks, config.partitions)

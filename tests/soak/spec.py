@@ -44,6 +44,8 @@ class Output:
     unpack: Unpack = json_entry
     place: Place | None = partition_of
     """(key, number of partitions) → partition; None: any, but always the same for a key."""
+    ordered: bool = True
+    """Whether a step's records of one key are in an order that matters: those of a Z-set between stages are not."""
     whole: Callable[[], Whole] | None = None
     """The final table over all rows of the sources; None for what has none."""
 

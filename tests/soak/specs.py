@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from io import BytesIO
 
-import msgspec
-import pyarrow as pa
 from tests.soak.daily import avro_entry, letter_entry, parse
 from tests.soak.oracle import Arrived, Due, Emits, Exchange, GroupBy, Oracle, Passed, Readable, Together, group_by
-from tests.soak.seen import Seen
+from tests.soak.relational import spec as incremental
+from tests.soak.seen import Seen, rows_of_batch
 from tests.soak.spec import Entry, Output, Spec, Stage
 
 COLUMNS = ("bidder", "price")
@@ -56,17 +54,8 @@ def edge(app: str, name: str) -> Output:
 
 
 def batch_of_bids(seen: Seen) -> list[Entry]:
-    """A version byte, then rows, each with its timestamp: as an Arrow IPC stream, or as MessagePack where they are few."""
-    value = seen.value or b""
-    match value[:1]:
-        case b"\x01":
-            rows = pa.ipc.open_stream(BytesIO(value[1:])).read_all().to_pylist()
-        case b"\x02":
-            head, plain = msgspec.msgpack.decode(value[1:])
-            names = [name for name, _ in msgspec.msgpack.decode(head)]
-            rows = [dict(zip(names, row, strict=True)) for row in plain]
-        case version:
-            raise ValueError(f"{seen.tp} offset {seen.offset}: a batch of version {version!r}")
+    """The rows of a batch, by bidder, each with its timestamp."""
+    rows = rows_of_batch(seen)
     return [Entry(str(row["bidder"]).encode(), {c: row[c] for c in COLUMNS}, row[TIME]) for row in rows]
 
 
@@ -101,6 +90,7 @@ def _sent(name: str) -> Callable[[], Oracle]:
     return lambda: Exchange("bidder", name, COLUMNS)
 
 
+relational = incremental.relational
 eager = _spec("soak-eager", _first("soak-eager", "eager", group_by("auction", "eager")))
 lazy = _spec("soak-lazy", _first("soak-lazy", "lazy", group_by("auction", "lazy")))
 

@@ -19,6 +19,7 @@ import psutil
 ROOT = Path(__file__).parents[2]
 FLOWS = Path(__file__).with_name("flows.py").relative_to(ROOT)
 DAILY = FLOWS.with_name("daily_flow.py")
+RELATIONAL = FLOWS.with_name("relational") / "flow.py"
 ORPHANS_S = 5.0
 """How long workers may outlive their supervisor."""
 

@@ -225,6 +225,8 @@ class TaskCheck:
         where = f"{self._at(record.step)} in {output.topic}"
         for key, expected in due.items():
             values = got.pop(key, [])
+            if not output.ordered:
+                values, expected = sorted(values, key=repr), sorted(expected, key=repr)
             for i, (value, timestamp) in enumerate(values):
                 if i >= len(expected):
                     self.found.add(Kind.WRONG, where, f"key {key!r}: {value} is not due")

@@ -183,7 +183,9 @@ FLOWS: dict[str, Callable[[fk.Stream], Built]] = {
     ),
     "over frames": lambda s: (
         s.group_by("k").agg(x=fk.sum("x"), g=fk.max("g")).over("g", order_by="x", rows=1).agg(last=fk.max("x"))
-        .over("g", order_by="x", range=3, id="near").agg(near=fk.len()), ["g", "k"],
+        .over("g", order_by="x", range=3, id="near").agg(near=fk.len())
+        .over("g", order_by="x", rows=(-1, 1), id="around").agg(around=fk.sum("x"))
+        .over("g", id="all").agg(all=fk.sum("x")), ["g", "k"],
     ),
     "unique": lambda s: (s.select("g", "k").unique(), ["g", "k"]),
     "unique of group_by": lambda s: (s.group_by("k", "g").agg(n=fk.len()).select("g", "n").unique(id="kinds"), ["g", "n"]),
@@ -308,9 +310,13 @@ VALUES: dict[str, st.SearchStrategy[tuple[Any, Any]]] = {
     "bids": st.tuples(st.integers(0, 5), st.integers(0, 300)).map(lambda b: (b[0], {"auction": b[0], "price": b[1]})),
     "doors": st.tuples(st.sampled_from("abc"), st.booleans()).map(lambda d: (d[0], {"door": d[0], "open": d[1]})),
     "lines": st.lists(st.sampled_from(["to", "be", "or"]), max_size=4).map(lambda words: (None, " ".join(words))),
-    "flights": st.tuples(st.sampled_from(["AA", "KL"]), st.sampled_from("xyz"), st.none() | st.integers(-9, 200)).map(
-        lambda f: (f[0], {"id": 1, "carrier": f[0], "origin": "o", "dest": f[1], "delay": f[2]})
-    ),
+    # Within the hour that they may come late: in a batch no row is.
+    "flights": st.tuples(
+        st.sampled_from(["AA", "KL"]),
+        st.sampled_from("xyz"),
+        st.none() | st.integers(-9, 200),
+        st.integers(1, 3_600_000),
+    ).map(lambda f: (f[0], {"id": 1, "carrier": f[0], "origin": "o", "dest": f[1], "delay": f[2], "at": f[3]})),
 }
 
 

@@ -134,6 +134,30 @@ def test_rows_that_find_no_more_partners_leave_the_state(how: Any, within: Any, 
     assert app.state("join/right")["k"].to_list() == [9]
 
 
+@pytest.mark.parametrize("how", SQL)
+@pytest.mark.parametrize("within", [(-1, 40), (-40, 1), (10, 40)])
+def test_partners_that_come_one_after_the_other_count_while_the_state_goes(how: Any, within: Any) -> None:
+    """Seconds, so that rows leave the state at many times between two partners of a row."""
+    rng = random.Random(5)
+    app = fk.testing.App(flowing(how, tuple(timedelta(seconds=n) for n in within)))
+    given = [
+        [{"k": rng.randint(0, 1), "at": 4_000 * i + rng.randint(1, 2_000), "v": i} for i in range(30)] for _ in range(2)
+    ]
+    for first in range(30):
+        for name, rows in zip("ab", given, strict=True):
+            app.send(name, rows[first : first + 1])
+        app.step()
+    app.run()
+    assert app.state("join").height + app.state("join/right").height < 50
+    sides = [Counter((row["k"], row["at"], row["v"]) for row in rows) for rows in given]
+    names = ["k", "at", "v"] if how in ("semi", "anti") else ["k", "at", "v", "at_right", "v_right"]
+    names = ["at", "v", "k", "at_right", "v_right"] if how == "right" else names
+    total: Counter[Any] = Counter()
+    for row in app.sinks["out"].rows:
+        total[tuple(row[c] for c in names)] += row["weight"]
+    assert {row: n for row, n in total.items() if n} == answer(how, *(1_000 * n for n in within), sides)
+
+
 def test_a_step_drops_no_more_rows_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interval_expiry, "AT_ONCE", 7)
     app = fk.testing.App(flowing())

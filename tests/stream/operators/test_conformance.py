@@ -123,6 +123,9 @@ CHANGING: dict[str, Build] = {
         n=fk.len(), total=fk.sum("v"), mean=fk.mean("k"), any=fk.any(fk.col("v") > 3)
     ),
     "over": lambda bids, _: counted(bids).over("k", order_by="v").agg(total=fk.sum("v"), n=fk.row_number()),
+    "over all rows": lambda bids, _: counted(bids).over("k").agg(total=fk.sum("v"), all=fk.collect("v")),
+    "over rows around": lambda bids, _: counted(bids).over("k", order_by="v", rows=(-1, 2)).agg(high=fk.max("v")),
+    "over times around": lambda bids, _: counted(bids).over("k", order_by="v", range=(-1, 2)).agg(n=fk.len()),
     "over rows": lambda bids, _: counted(bids).over("k", order_by="v", rows=2).agg(high=fk.max("v"), var=fk.var("v")),
     "over a range": lambda bids, _: counted(bids).over("k", order_by="v", range=2).agg(n=fk.len(), mean=fk.mean("v")),
     "agg of best values": lambda bids, _: counted(bids).agg(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.stream.operators.against import Change, Driven, changes
 from tests.stream.operators.test_top_k import Reads
+from tests.stream.sql.tables import COLUMNS, answered, plain, random_rows
 
 import falkirk as fk
 from falkirk.errors import DefinitionError, UserCodeError
@@ -41,6 +43,20 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "range 2": (
         {"range": 2}, SUMS, "over (partition by k order by t nulls last range between 2 preceding and current row)",
     ),
+    "all": ({"order_by": None}, SUMS, "over (partition by k)"),
+    "rows from -1 to 2": (
+        {"rows": (-1, 2)}, SUMS, f"over (partition by k order by {UP} rows between 1 preceding and 2 following)",
+    ),
+    "rows after": (
+        {"rows": (0, 1), "descending": True}, SUMS,
+        f"over (partition by k order by {DOWN} rows between current row and 1 following)",
+    ),
+    "range from -1 to 3": (
+        {"range": (-1, 3)}, SUMS, "over (partition by k order by t nulls last range between 1 preceding and 3 following)",
+    ),
+    "range after": (
+        {"range": (0, 1)}, SUMS, "over (partition by k order by t nulls last range between current row and 1 following)",
+    ),
 }  # fmt: skip
 
 
@@ -58,7 +74,7 @@ def test_aggregates_of_frames_are_what_sql_gives(case: str, retract: bool, steps
     options, functions, over = CASES[case]
     columns = ", ".join(f.replace("OVER", over) for f in SUMS_SQL)
     tried(
-        lambda a: a.over("k", order_by="t", **options).agg(**functions),
+        lambda a: a.over("k", **{"order_by": "t", **options}).agg(**functions),
         steps,
         f"select *, {columns} from a",
         retract=retract,
@@ -86,7 +102,9 @@ def test_shifts_are_what_sql_gives(function: str, n: int, steps: list[Change]) -
 
 @pytest.mark.parametrize("size", [20, 2_000])
 def test_a_change_reads_what_its_frames_need_and_not_the_key(size: int) -> None:
-    for options, most in (({"rows": 3}, 60), ({"range": 5}, 60), ({}, 30)):
+    for options, most in (
+        ({"rows": 3}, 60), ({"range": 5}, 60), ({}, 30), ({"rows": (-3, 2)}, 90), ({"range": (-3, 6)}, 90),
+    ):  # fmt: skip
         driven = Driven(SCHEMA, lambda a, o=options: a.over("k", order_by="t", **o).agg(n=fk.sum("x")), retract=True)
         driven.step([((1, 2 * t, 1, None, ""), 1) for t in range(size)])
         driven.state = reads = Reads(driven.state)  # type: ignore[assignment]
@@ -94,13 +112,18 @@ def test_a_change_reads_what_its_frames_need_and_not_the_key(size: int) -> None:
         at = 2 * size - 5 if not options else size
         batch = driven.emitted([((1, at + 1, 1, None, "a"), 1)])
         assert batch is not None
-        assert len(batch) <= 9
+        assert len(batch) <= 11
         assert reads.count <= most
 
 
 @pytest.mark.parametrize(
     ("regime", "options"),
-    [(fk.EagerCheckpoint(), {}), (fk.EagerCheckpoint(), {"rows": 1}), (fk.LazyCheckpoint(), {"range": 3})],
+    [
+        (fk.EagerCheckpoint(), {}),
+        (fk.EagerCheckpoint(), {"rows": 1}),
+        (fk.LazyCheckpoint(), {"range": 3}),
+        (fk.LazyCheckpoint(), {"rows": (-1, 1)}),
+    ],
 )
 def test_frames_are_the_same_after_crashes_everywhere(regime: Any, options: dict[str, Any]) -> None:
     rows = [{"id": i, "g": "ab"[i % 2], "t": t, "x": i} for i, t in enumerate([5, 1, 3, 2, 3, 8, 6, 12, 9, 7])]
@@ -121,6 +144,7 @@ def test_frames_are_the_same_after_crashes_everywhere(regime: Any, options: dict
         for i, one in enumerate(mine):
             frame = [m for j, m in enumerate(mine) if j <= i]
             frame = frame[-2:] if options == {"rows": 1} else frame
+            frame = mine[max(0, i - 1) : i + 2] if options == {"rows": (-1, 1)} else frame
             near = [m for m in mine if one["t"] - 3 <= m["t"] <= one["t"]]
             frame = near if options == {"range": 3} else frame
             one |= {"total": sum(m["x"] for m in frame), "place": i + 1}
@@ -147,6 +171,82 @@ def test_rows_that_no_frame_needs_are_forgotten() -> None:
     assert {key: row["total"] for key, row in app.sinks["out"].table.items()} == wanted
 
 
+def test_rows_are_forgotten_when_no_frame_that_can_change_needs_them() -> None:
+    """A row that comes changes rows up to 15 ms before it, and these need rows up to 20 ms before them."""
+    flow = fk.Flow("over")
+    rows = flow.source("rows", value=fk.Json({"g": str, "t": int, "x": int}), time="t", late="10ms")
+    found = rows.over("g", order_by="t", range=("-20ms", "15ms"), id="o").agg(total=fk.sum("x"))
+    found.sink("out", key=["g", "t"], value=fk.Json())
+    given = [{"g": "ab"[i % 2], "t": 7 * i + i % 3, "x": i} for i in range(1, 60)]
+    app = fk.testing.run(flow, {"rows": given}, step_rows=5)
+    last = max(row["t"] for row in given)
+    assert last - 10 - 35 <= app.state("o")["t"].min() < last - 10 - 20  # type: ignore[operator]
+    wanted = {
+        (row["g"], row["t"]): sum(o["x"] for o in given if o["g"] == row["g"] and -20 <= o["t"] - row["t"] <= 15)
+        for row in given
+    }
+    assert {key: row["total"] for key, row in app.sinks["out"].table.items()} == wanted
+
+
+def test_a_pair_of_durations_is_a_range_of_times() -> None:
+    flow = fk.Flow("over")
+    rows = flow.source("rows", value=fk.Json({"id": int, "at": fk.DatetimeMicros, "x": int}))
+    found = rows.over("id", order_by="at", range=("-1m", timedelta(seconds=30)), id="o").agg(
+        n=fk.len(), x_sum=fk.sum("x")
+    )
+    found.sink("out", key=["id", "at"], value=fk.Json())
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    given = [{"id": 1, "at": begin + timedelta(seconds=s), "x": s} for s in (0, 30, 31, 90, 91)]
+    table = fk.testing.run(flow, {"rows": given}, step_rows=1).sinks["out"].table
+    assert [row["x_sum"] for row in table.values()] == [30, 61, 61, 242, 212]
+
+
+def test_columns_over_rows_are_what_sql_gives() -> None:
+    query = """select id, a, b * 2 as b, coalesce(sum(b) over (partition by a), 0) as total, b + 1 as next,
+        rank() over (partition by s order by b desc nulls last) as r,
+        max(b) over (partition by a order by id rows between 1 preceding and 1 following) as near from t"""
+    rows = random_rows(40, 3)
+    flow = fk.Flow("f")
+    source = flow.source("t", value=fk.Json(COLUMNS)).select("id", "a", "b", "s")
+    found = source.with_columns(
+        total=fk.sum("b").over("a"), next=fk.col("b") + 1, b=fk.col("b") * 2,
+        r=fk.rank().over("s", order_by="b", descending=True),
+        near=fk.max("b").over("a", order_by="id", rows=(-1, 1)),
+    )  # fmt: skip
+    assert found.schema.names() == ["id", "a", "b", "s", "total", "next", "r", "near"]
+    found.select("id", "a", "b", "total", "next", "r", "near").sink("out", key="id", value=fk.Json())
+    table = fk.testing.run(flow, {"t": rows}, step_rows=7).sinks["out"].table
+    out = [{n: plain(v) for n, v in row.items()} for row in table.values()]
+    assert sorted(out, key=repr) == sorted(answered(query, t=rows), key=repr)
+
+
+def test_columns_over_the_same_rows_are_one_operator() -> None:
+    rows = fk.Flow("f").source("rows", value=fk.Json(SCHEMA))
+    found = rows.with_columns(
+        n=fk.len().over("k"), total=fk.sum("x").over(["k"]), high=fk.max("x").over("k", order_by="t", id="o"),
+        low=fk.min("x").over("k", order_by=["t"], rows=3),
+    )  # fmt: skip
+    assert [o.id for o in found._graph.operators if o.kind == "over"] == ["over.k", "o", "over.k.2"]
+    assert found.schema.names() == [*SCHEMA, "n", "total", "high", "low"]
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda rows: rows.with_columns(n=fk.len()), 'is not row-wise\n.*\n.*fk.sum\\("price"\\).over\\("id"\\)'),
+        (lambda rows: rows.with_columns(fk.len().over("k")), "is not row-wise"),
+        (lambda rows: rows.select(n=fk.len().over("k")), "is not row-wise"),
+        (lambda rows: rows.with_columns(x=fk.len().over("k")), "'x' is already a column"),
+        (lambda rows: rows.with_columns(n=fk.len().over("nope")), "there is no column 'nope'"),
+        (lambda rows: rows.with_columns(m=fk.col("n"), n=fk.len().over("k")), "there is no column 'n'"),
+        (lambda rows: rows.with_columns(n=fk.rank().over("k")), "n is about the order of rows"),
+    ],
+)
+def test_what_is_no_column_is_refused(build: Any, message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        build(fk.Flow("f").source("rows", value=fk.Json(SCHEMA)))
+
+
 def test_a_row_that_was_never_added_stops_the_app() -> None:
     driven = Driven(SCHEMA, lambda a: a.over("k", order_by="t").agg(n=fk.len()), retract=True)
     driven.inputs[0][(1, 1, 1, None, "")] = 1
@@ -166,6 +266,14 @@ def test_a_row_that_was_never_added_stops_the_app() -> None:
             "is not one value for each column of order_by",
         ),
         ({"order_by": "t", "rows": -1}, {"n": fk.len()}, "rows=-1 is not a number of rows"),
+        ({"order_by": "t", "rows": (1, 2)}, {"n": fk.len()}, "rows=\\(1, 2\\) is not a number of rows"),
+        ({"order_by": "t", "rows": (-2, -1)}, {"n": fk.len()}, "is not a number of rows"),
+        ({"order_by": "t", "rows": (-2, 1, 0)}, {"n": fk.len()}, "is not a number of rows"),
+        ({"order_by": "t", "range": ("1m", "2m")}, {"n": fk.len()}, "range=\\('1m', '2m'\\) is not a range of 't'"),
+        ({"order_by": "t", "range": ("-1m", "-1s")}, {"n": fk.len()}, "range='-1s' is not a duration"),
+        ({"order_by": "t", "range": (-1, None)}, {"n": fk.len()}, "is not a range of 't'"),
+        ({"rows": 1}, {"n": fk.len()}, "rows without an order have no neighbours"),
+        ({}, {"n": fk.row_number()}, "n is about the order of rows"),
         ({"order_by": "t", "rows": 1, "range": 1}, {"n": fk.len()}, "here are both"),
         ({"order_by": "t", "range": "x"}, {"n": fk.len()}, "range='x' is not a duration"),
         ({"order_by": "t", "range": -1}, {"n": fk.len()}, "range=-1 is not a range"),

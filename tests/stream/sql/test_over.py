@@ -15,6 +15,13 @@ QUERIES = [
     "select id, sum(b) over (partition by a order by n) as total, count(*) over (partition by a order by n) as c from t",
     "select id, avg(f) over (partition by a order by id rows between 2 preceding and current row) as m from t",
     "select id, max(b) over (partition by s order by id rows 3 preceding) * 2 as m, a + 1 as b from t",
+    "select id, sum(b) over (partition by a) as total, count(*) over () as n, b - min(b) over (partition by a) as c from t",
+    """select id, max(f) over (partition by a order by id rows between unbounded preceding and unbounded following) as m,
+       row_number() over (partition by a order by id) as r from t""",
+    "select id, sum(b) over (partition by a order by id rows between 1 preceding and 2 following) as m from t",
+    "select id, max(b) over (partition by a order by id rows between current row and 1 following) as m from t",
+    """select id, count(b) over (partition by a order by seen
+       range between interval 3 days preceding and interval 10 days following) as c from t""",
     """select id, count(b) filter (where b > 0) over (partition by a order by seen
        range between interval 10 days preceding and current row) as c from t""",
     "select id, min(b) over (order by id desc rows unbounded preceding) as low from t",
@@ -47,9 +54,18 @@ def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("select sum(a) over (partition by b) as x from t", "the window has no order"),
+        ("select rank() over (partition by b) as x from t", "the window has no order"),
+        ("select sum(a) over (partition by b rows 1 preceding) as x from t", "the window has no order, and so"),
         ("select sum(a) over (order by b nulls first) as x from t", "nulls come last here"),
-        ("select sum(a) over (order by b rows between 1 preceding and 1 following) as x from t", "does not end at"),
+        (
+            "select sum(a) over (order by b rows between 1 preceding and unbounded following) as x from t",
+            "all rows after a row",
+        ),
+        (
+            "select sum(a) over (order by b rows between unbounded preceding and 1 following) as x from t",
+            "and all before",
+        ),
+        ("select sum(a) over (order by b rows between 1 following and 2 following) as x from t", "the row itself"),
         ("select sum(a) over (partition by b order by b) as x from t", "all rows of a partition are equal"),
         ("select lag(a, 1, 0) over (order by b) as x from t", "default is not supported here"),
         ("select lag(a, b) over (order by b) as x from t", "the offset is not a number of rows"),

@@ -37,7 +37,7 @@ REFUSED = [
     ("select cast(who as timestamp) as x from bids", "String cannot be cast to Datetime", "who", "strptime"),
     ("select try_cast(who as int) as x from bids", "try_cast is not supported", "who", "on_error"),
     ("select case when price > 1 then 'a' else 2 end as x from bids", "this is Int64, and another", "2", "cast one"),
-    ("select sum(price) over (partition by who) as x from bids", "the window has no order", "sum(price) over (", ""),
+    ("select rank() over (partition by who) as x from bids", "the window has no order", "rank() over (", "order by"),
     ("select price from bids where max(price) > 3", "max is an aggregate, which has no place here", "price", ""),
     ("select auction from bids union select who from bids", "column 'auction' is Int64, and on the", "who from bids", "cast"),
     ("select auction from bids union select auction, price from bids", "one side has the columns", "auction, price", ""),

@@ -13,7 +13,7 @@ Everything is a column operation: one pass over the rows, one over the groups.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -21,6 +21,8 @@ from typing import ClassVar, Protocol
 import narwhals as nw
 import polars as pl
 
+from falkirk.durations import DurationLike
+from falkirk.stream.aggregates.windowed import OverColumn, Window, frozen
 from falkirk.stream.definition.expressions import bare_column
 
 NEVER_ADDED = (
@@ -57,6 +59,32 @@ class AggregateLike(Protocol):
     def bind(self, context: Context) -> Bound:
         """Check columns and types. Raises DefinitionError."""
         ...
+
+    def over(
+        self,
+        *columns: str | Sequence[str],
+        order_by: str | Sequence[str] | None = None,
+        descending: bool | Sequence[bool] = False,
+        rows: int | tuple[int, int] | None = None,
+        range: DurationLike | int | tuple[DurationLike | int, DurationLike | int] | None = None,  # noqa: A002
+        id: str | None = None,  # noqa: A002
+        version: int = 1,
+    ) -> OverColumn:
+        """This function as a column of `with_columns`: of the rows of the same key, as `stream.over` has it. The options
+        are the same.
+
+        >>> import falkirk as fk
+        >>> flow = fk.Flow("example")
+        >>> bids = flow.source("bids", value=fk.Json({"auction": int, "price": int}))
+        >>> shares = bids.with_columns(total=fk.sum("price").over("auction"))
+        >>> shares.sink("shares", key=["auction", "price"], value=fk.Json())
+        >>> rows = [{"auction": 7, "price": 90}, {"auction": 7, "price": 110}]
+        >>> [row["total"] for row in fk.testing.run(flow, {"bids": rows}).sinks["shares"].table.values()]
+        [200, 200]
+        """
+        keys = [name for some in columns for name in ([some] if isinstance(some, str) else some)]
+        window = Window(tuple(keys), frozen(order_by), frozen(descending), frozen(rows), frozen(range), id, version)
+        return OverColumn(self, window)
 
 
 class Bound(ABC):

@@ -44,6 +44,12 @@ def _expression(expr: Any, where: str, *, text_is_column: bool) -> nw.Expr:
         raise DefinitionError(
             f"{expr} is a Polars expression", where=where, hint="use fk.col, which has the same methods"
         )
+    if hasattr(expr, "bind") or hasattr(expr, "window"):
+        raise DefinitionError(
+            "a function of several rows is not row-wise",
+            where=where,
+            hint='name it, and the rows that it is of: with_columns(total=fk.sum("price").over("id")); or group_by(…).agg(…)',
+        )
     try:
         return nw.lit(expr)
     except Exception as error:

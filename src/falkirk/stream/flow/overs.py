@@ -21,8 +21,10 @@ from falkirk.state.codec import check_key_type, check_value_type
 from falkirk.stream import operators as op
 from falkirk.stream.aggregates.bound import AggregateLike, Bound, Context
 from falkirk.stream.aggregates.positions import BoundPosition, BoundRank, BoundShift, Position
+from falkirk.stream.aggregates.windowed import OverColumn, Window
 from falkirk.stream.dataflow.graph import placed
 from falkirk.stream.definition.event_time import millis
+from falkirk.stream.definition.expressions import evaluate, expressions
 from falkirk.stream.definition.keys import columns_of
 from falkirk.stream.flow.alternatives import OVER, missing
 from falkirk.stream.flow.tops import ordering_of
@@ -33,6 +35,8 @@ from falkirk.stream.operators.groups.over_frames import Frame
 if TYPE_CHECKING:
     from falkirk.stream.flow.streams import Stream
 
+MOST_ROWS = 1_000_000
+"""Of a frame, on each side of a row."""
 _UNITS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
@@ -92,16 +96,37 @@ class Over:
 
 def framed(rows: Any, range_: Any, ordering: Ordering, schema: pl.Schema, where: str) -> Frame:
     """The frame. Raises DefinitionError."""
+    if not ordering.by:
+        if rows is not None or range_ is not None:
+            raise DefinitionError("rows without an order have no neighbours", where=where, hint='order_by="at"')
+        return Frame("all", None)
     if rows is not None and range_ is not None:
         raise DefinitionError("a frame is of rows or of a range, and here are both", where=where)
     if range_ is not None:
         return _ranged(range_, ordering, schema, where)
-    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or not 0 <= rows <= 1_000_000):
-        raise DefinitionError(f"rows={rows!r} is not a number of rows", where=where, hint="from 0 to 1,000,000")
-    return Frame("rows", rows)
+    if rows is None:
+        return Frame("rows", None)
+    before, after = _sides(rows)
+    if not all(type(size) is int and 0 <= size <= MOST_ROWS for size in (before, after)):
+        hint = f"from 0 to {MOST_ROWS:,}; or a pair, from rows before to rows after: rows=(-2, 1)"
+        raise DefinitionError(f"rows={rows!r} is not a number of rows", where=where, hint=hint)
+    return Frame("rows", before, following=after)
 
 
-def _ranged(size: Any, ordering: Ordering, schema: pl.Schema, where: str) -> Frame:
+def _sides(given: Any) -> tuple[Any, Any]:
+    """How much is before the row, and after it. What is before has a minus in a pair. None: it cannot be."""
+    if not isinstance(given, tuple | list):
+        return given, 0
+    if len(given) != 2:
+        return None, None
+    before, after = given
+    if isinstance(before, str):
+        none = before.lstrip("0.") in ("ms", "s", "m", "h", "d")
+        return before.removeprefix("-") if before.startswith("-") or none else None, after
+    return -before if isinstance(before, int | timedelta) else None, after
+
+
+def _ranged(given: Any, ordering: Ordering, schema: pl.Schema, where: str) -> Frame:
     dtype = schema[ordering.by[0]]
     if len(ordering.by) > 1 or not ordering.smallest[0]:
         raise DefinitionError("a range is of one column, smallest first", where=where, hint='order_by="at"')
@@ -112,12 +137,19 @@ def _ranged(size: Any, ordering: Ordering, schema: pl.Schema, where: str) -> Fra
             hint="order by a column of these types, or use a frame of rows",
         )
     unit = _UNITS[dtype.time_unit] if isinstance(dtype, pl.Datetime) else 1
-    if isinstance(size, str | timedelta):
-        return Frame("range", millis(size, "range", where) * unit, unit)
-    if isinstance(size, bool) or not isinstance(size, int) or size < 0 or not dtype.is_integer():
+
+    def size(side: Any) -> int:
+        if isinstance(side, str | timedelta):
+            return millis(side, "range", where, least=0) * unit
+        if type(side) is int and (side == 0 or (side > 0 and dtype.is_integer())):
+            return side
         hint = 'range="1h"' if isinstance(dtype, pl.Datetime) else 'range=100, or range="1h" for milliseconds'
-        raise DefinitionError(f"range={size!r} is not a range of {ordering.by[0]!r}", where=where, hint=hint)
-    return Frame("range", size)
+        hint += '; or a pair, from before to after: range=("-1h", "5m")'
+        raise DefinitionError(f"range={given!r} is not a range of {ordering.by[0]!r}", where=where, hint=hint)
+
+    before, after = map(size, _sides(given))
+    # How long a row is needed is told by a watermark in milliseconds. Units of integers are taken as these.
+    return Frame("range", before, unit, after)
 
 
 def spec_of(
@@ -130,9 +162,12 @@ def spec_of(
         raise DefinitionError(
             "rows of windows have no order", where=where, hint="use over before windows, or after agg"
         )
-    ordering = ordering_of(
-        before.schema, columns, order_by, descending, where, option="order_by", other="descending", descending=True
-    )
+    if order_by is None:
+        ordering = Ordering((), (), tuple(c for c in before.schema if c not in columns))
+    else:
+        ordering = ordering_of(
+            before.schema, columns, order_by, descending, where, option="order_by", other="descending", descending=True
+        )
     for column, dtype in before.schema.items():
         check_value_type(dtype, where=f"column {column!r} of {where}")
         if column not in columns and not isinstance(dtype, pl.Decimal):
@@ -186,6 +221,8 @@ def _bound(name: str, function: Any, spec: Spec) -> Bound:
         )
     context = Context(name, schema, False, where)
     if isinstance(function, Position):
+        if not spec.ordering.by:
+            raise DefinitionError(f"{name} is about the order of rows", where=where, hint='over(…, order_by="at")')
         return function.placed(context)
     bound: Bound = function.bind(context).append_only()
     for column, dtype in bound.states().items():
@@ -223,23 +260,63 @@ def _over(
     return graph.add(over, exchange=True)
 
 
+def with_windows(
+    stream: Stream[Any],
+    exprs: Sequence[Any],
+    named: Mapping[str, Any],
+    windows: Mapping[str, OverColumn],
+    line: str,
+) -> Stream[Row]:
+    """`with_columns` where some of the named columns are functions of the rows around each row. All of them, and all other
+    expressions, see the rows as they were before. Raises DefinitionError."""
+    from falkirk.stream.flow.streams import Stream
+
+    where = f"with_columns ({line})"
+    others = {name: column for name, column in named.items() if name not in windows}
+    given = expressions(exprs, others, where) if exprs or others else ()
+    added = evaluate(given, stream.schema, "with_columns", where).names() if given else stream.schema.names()
+    together: dict[Window, dict[str, AggregateLike]] = {}
+    for name, column in windows.items():
+        together.setdefault(column.window, {})[name] = column.function
+    taken: list[str] = []
+    before = stream._op
+    for window, functions in together.items():
+        keys = columns_of(window.columns, stream.schema, where)
+        name = window.id or f"over.{'.'.join(keys)}"
+        taken.append(name)
+        if window.id is None and (again := taken.count(name)) > 1:
+            name = f"{name}.{again}"
+        spec = spec_of(
+            before, keys, window.order_by, window.descending, window.rows, window.range, name, window.version, line
+        )
+        before = made(stream._graph, spec, functions)
+    found: Stream[Any] = Stream(stream._graph, before)
+    if given:
+        found = found.with_columns(*given)
+    unnamed = [name for name in added if name not in stream.schema and name not in others]
+    wanted = [*stream.schema, *unnamed, *(name for name in named if name not in stream.schema)]
+    return found if found.schema.names() == wanted else found.select(*wanted)
+
+
 def over(
     stream: Stream[Any],
     /,
     *columns: str | Sequence[str],
-    order_by: str | Sequence[str],
+    order_by: str | Sequence[str] | None = None,
     descending: bool | Sequence[bool] = False,
-    rows: int | None = None,
-    range: DurationLike | int | None = None,  # noqa: A002
+    rows: int | tuple[int, int] | None = None,
+    range: DurationLike | int | tuple[DurationLike | int, DurationLike | int] | None = None,  # noqa: A002
     id: str | None = None,  # noqa: A002
     version: int = 1,
 ) -> Over:
     """Rows of each key in the order of a column, for `.agg(…)`, which adds functions of the rows around each row.
 
-    The frame of a row is all rows up to it; with `rows=2` the row and two before it; with `range="1h"` the rows of the
-    hour up to its time, those of the same time included. Nulls of `order_by` come last. Rows that are equal in it
-    follow each other in the order of their other columns, smallest first. `id` and `version` are as for `group_by`.
-    Raises DefinitionError. See docs/operators/over.md.
+    The frame of a row is all rows up to it; without `order_by` all rows of its key; with `rows=2` the row and two
+    before it; with `range="1h"` the rows of the hour up to its time, those of the same time included. A pair goes
+    beyond the row: `rows=(-2, 1)` is from two rows before it to one after it, `range=("-1h", "5m")` from an hour before
+    its time to five minutes after it. So the row changes when those come. Nulls of `order_by` come last. Rows that are
+    equal in it follow each other in the order of their other columns, smallest first. `id` and `version` are as for
+    `group_by`. Raises DefinitionError. See docs/operators/over.md.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("example")

@@ -13,6 +13,7 @@ import polars as pl
 from falkirk.blame import user_line
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
+from falkirk.stream.aggregates.windowed import OverColumn
 from falkirk.stream.dataflow.handling import ERRORS
 from falkirk.stream.definition.expressions import (
     IntoExpr,
@@ -113,7 +114,9 @@ class RowWise(Generic[RowT_co]):
         return self._then(op.Select, line, schema, kept, time, exprs=given)
 
     def with_columns(self, *exprs: IntoExpr, **named: Any) -> Stream[Row]:
-        """Add columns, or replace columns with the same name, as in Polars. Raises DefinitionError as `select` does.
+        """Add columns, or replace columns with the same name, as in Polars. A named column can also be a function of the
+        rows around each row, `fk.sum("price").over("auction")`: see docs/operators/over.md. Raises DefinitionError as
+        `select` does.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("example")
@@ -123,6 +126,11 @@ class RowWise(Generic[RowT_co]):
         [{'price': 3, 'cents': 300}]
         """
         line = user_line()
+        windows = {name: column for name, column in named.items() if isinstance(column, OverColumn)}
+        if windows:
+            from falkirk.stream.flow.overs import with_windows
+
+            return with_windows(self, exprs, named, windows, line)  # type: ignore[arg-type]  # there is no other subclass
         given = expressions(exprs, named, f"with_columns ({line})")
         schema = evaluate(given, self.schema, "with_columns", f"with_columns ({line})")
         computed = computed_columns(given, self.schema)

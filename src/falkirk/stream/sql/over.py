@@ -1,7 +1,9 @@
 """Window functions, as the DSL's `over`: sum(x) over (partition by k order by t rows between 2 preceding and current row).
 
-rows n preceding, range d preceding, unbounded preceding        each up to the current row
-no frame                                                        as SQL has it: range unbounded preceding
+rows m preceding … n following, range d preceding … e following, or to the current row on either side
+rows or range unbounded preceding         up to the current row
+no frame                                  as SQL has it: range unbounded preceding; all rows, if there is no order
+rows or range unbounded preceding … unbounded following      all rows
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from falkirk.stream.definition.expressions import bare_column
 from falkirk.stream.flow.overs import Spec, framed, made
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.flow.tops import ordering_of
+from falkirk.stream.operators.groups.ordering import Ordering
 from falkirk.stream.operators.groups.over_frames import Frame
 from falkirk.stream.sql.aggregates import Aggregates
 from falkirk.stream.sql.joins import free
@@ -26,7 +29,8 @@ from falkirk.stream.sql.relations import Ids, Relation
 from falkirk.stream.sql.scalar.times import duration_of
 from falkirk.stream.sql.text import Text
 
-HOW = "sum(x) over (partition by k order by t rows between 2 preceding and current row)"
+HOW = "sum(x) over (partition by k order by t rows between 2 preceding and 1 following)"
+UNBOUNDED = "turn the order round: order by t desc rows unbounded preceding; or give both ends a number"
 _RANKS: Mapping[type[exp.Expr], Callable[[], AggregateLike]] = {
     exp.RowNumber: row_number,
     exp.Rank: rank,
@@ -41,7 +45,7 @@ class Order(NamedTuple):
     orders: tuple[tuple[str, bool], ...]
     """Columns, and whether the greatest is first."""
     frame: tuple[str, Any]
-    """Its kind, and how much precedes the row; None: everything."""
+    """Its kind, and how far it goes before the row and after it; None: everything before it."""
 
 
 def windows_in(node: exp.Expr) -> list[exp.Window]:
@@ -87,13 +91,15 @@ class _Reader:
     def order(self, window: exp.Window) -> Order:
         """The rows of a window function, and their order."""
         self.text.only(window, "partition_by", "order", "over", "spec")
-        ordered = window.args.get("order")
-        if ordered is None:
-            raise self.text.error(
-                window, "the window has no order", "join the rows with the totals: select k, sum(x) from t group by k"
-            )
-        orders: dict[str, bool] = {}
         groups = tuple(dict.fromkeys(self._column(e) for e in window.args.get("partition_by") or [exp.true()]))
+        ordered, frame = window.args.get("order"), self._frame(window)
+        if ordered is None and self._of_places(window.this):
+            raise self.text.error(window, "the window has no order", HOW)
+        if (ordered is None and window.args.get("spec") is None) or frame[0] == "all":
+            return Order(groups, (), ("all", None))
+        if ordered is None:
+            raise self.text.error(window, "the window has no order, and so a row has no neighbours", HOW)
+        orders: dict[str, bool] = {}
         for by in ordered.expressions:
             if by.args.get("nulls_first"):
                 raise self.text.error(by, "nulls come last here", "leave nulls first out, or order by coalesce(x, …)")
@@ -101,7 +107,7 @@ class _Reader:
                 orders.setdefault(name, bool(by.args.get("desc")))
         if not orders:
             raise self.text.error(ordered, "all rows of a partition are equal in this order", "order by another column")
-        return Order(groups, tuple(orders.items()), self._frame(window))
+        return Order(groups, tuple(orders.items()), frame)
 
     def run(
         self, stream: Stream[Any], order: Order, windows: Sequence[exp.Window], name: str
@@ -122,12 +128,15 @@ class _Reader:
                 columns[window] = aggregates.given[function]
         schema, line = stream.schema, self.text.line
         where = f"over {name!r} ({line})"
-        ordering = ordering_of(
-            schema, order.groups, [c for c, _ in order.orders], [d for _, d in order.orders], where,
-            option="order by", other="desc", descending=True,
-        )  # fmt: skip
         kind, size = order.frame
-        rows, range_ = (size, None) if kind == "rows" else (None, size)
+        if kind == "all":
+            ordering = Ordering((), (), tuple(c for c in schema if c not in order.groups))
+        else:
+            ordering = ordering_of(
+                schema, order.groups, [c for c, _ in order.orders], [d for _, d in order.orders], where,
+                option="order by", other="desc", descending=True,
+            )  # fmt: skip
+        rows, range_ = (None, size) if kind == "range" else (size, None)
         frame = (
             Frame("range", None) if order.frame == ("range", None) else framed(rows, range_, ordering, schema, where)
         )
@@ -157,21 +166,41 @@ class _Reader:
             self.computed[self.known[of]] = expr
         return self.known[of]
 
+    @staticmethod
+    def _of_places(function: exp.Expr) -> bool:
+        return type(function) in _RANKS or isinstance(function, exp.Lag | exp.Lead)
+
     def _frame(self, window: exp.Window) -> tuple[str, Any]:
-        if type(window.this) in _RANKS or isinstance(window.this, exp.Lag | exp.Lead):
+        if self._of_places(window.this):
             return "rows", None
         spec = window.args.get("spec")
         if spec is None:
             return "range", None
         self.text.only(spec, "kind", "start", "start_side", "end", "end_side")
-        kind, start, end = spec.args["kind"].lower(), spec.args.get("start"), spec.args.get("end")
-        before = str(spec.args.get("start_side") or "").lower() == "preceding"
-        if kind not in ("rows", "range") or end not in (None, "CURRENT ROW") or not (before or start == "CURRENT ROW"):
-            raise self.text.error(window, "the frame does not end at the current row, or does not begin before it", HOW)
-        if start in ("UNBOUNDED", "CURRENT ROW"):
-            return kind, None if start == "UNBOUNDED" else 0
-        if isinstance(start, exp.Interval):
-            return kind, duration_of(start, self.text, "the frame")
-        if isinstance(start, exp.Literal) and start.is_int:
-            return kind, int(start.name)
-        raise self.text.error(start, "the frame is not of a number of rows, nor of a range", HOW)
+        kind = spec.args["kind"].lower()
+        start, end = (self._bound(window, spec, side) for side in ("start", "end"))
+        if kind in ("rows", "range") and start is end is None:
+            return "all", None
+        if kind not in ("rows", "range") or end is None or (start is None and end != 0):
+            raise self.text.error(
+                window, "the frame has all rows after a row, or rows after it and all before it", UNBOUNDED
+            )
+        if start is None:
+            return kind, None
+        return kind, (start, end)
+
+    def _bound(self, window: exp.Window, spec: exp.Expr, side: str) -> Any:
+        """How far a frame goes: before the row with a minus; None: all rows."""
+        bound, way = spec.args.get(side), str(spec.args.get(f"{side}_side") or "").lower()
+        if bound in (None, "CURRENT ROW"):
+            return 0
+        if way != ("preceding" if side == "start" else "following"):
+            raise self.text.error(window, "the frame does not have the row itself", HOW)
+        if bound == "UNBOUNDED":
+            return None
+        sign = -1 if side == "start" else 1
+        if isinstance(bound, exp.Interval):
+            return sign * duration_of(bound, self.text, "the frame")
+        if isinstance(bound, exp.Literal) and bound.is_int:
+            return sign * int(bound.name)
+        raise self.text.error(bound, "the frame is not of a number of rows, nor of a range", HOW)

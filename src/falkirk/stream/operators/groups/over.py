@@ -6,7 +6,7 @@ output[r] = r + functions(frame of r)            change = Σ of the rows whose f
 .back   the same keys, with order and copy complemented        to find the rows before a row; only where a frame needs them
 .old    time, key of the row                                   only where the watermark tells which rows no frame needs
 
-A step reads the rows that its changes reach, and the rows before them that their frames need.
+A step reads the rows that its changes reach, and the rows around them that their frames need.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class Over(Operator):
 
     @property
     def reach(self) -> int:
-        """How many rows before a row its functions need, and after how many it counts no more."""
+        """How many rows around a change are read: those that count it, and those that these need."""
         shifts = max((f.n for f in self.functions if isinstance(f, BoundShift)), default=0)
-        rows = self.frame.preceding or 0 if self.frame.kind == "rows" else 0
+        rows = self.frame.width if self.frame.kind == "rows" else 0
         return max(1 if self.frame.running else 0, rows, shifts)
 
     @property
@@ -100,6 +100,8 @@ class Over(Operator):
 
     def by(self, rows: pl.DataFrame) -> pl.Series:
         """The bytes that rows have in common that are equal in the order."""
+        if not self.ordering.by:
+            return pl.Series([b""], dtype=pl.Binary).new_from_index(0, rows.height)
         return self._bytes(Ordering(self.ordering.by, self.ordering.smallest, ()), rows)
 
     def _bytes(self, ordering: Ordering, rows: pl.DataFrame) -> pl.Series:
@@ -114,8 +116,8 @@ class Over(Operator):
         order = ", ".join(
             f"{c}{'' if s else ' descending'}" for c, s in zip(self.ordering.by, self.ordering.smallest, strict=True)
         )
-        way = "backwards by" if self.backwards else "by"
-        return f"over {self.id}: of each {', '.join(self.columns)}, {way} {order}: {made}; {self.frame}"
+        way = f", {'backwards ' * self.backwards}by {order}" if order else ""
+        return f"over {self.id}: of each {', '.join(self.columns)}{way}: {made}; {self.frame}"
 
     @property
     def notes(self) -> Sequence[str]:
@@ -156,7 +158,7 @@ class Over(Operator):
 
     def computing(self) -> Functions:
         """The functions, ready to run."""
-        return Functions(self, self.functions, self.frame, self.ordering.by[0])
+        return Functions(self, self.functions, self.frame, next(iter(self.ordering.by), ""))
 
     def with_peers(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows in order, with a number that is equal in rows that are equal in the order."""

@@ -1,7 +1,8 @@
 """The frame of each row of `over`, and what the functions give for it.
 
-    rows n          the row and the n rows before it
-    range d         the rows with a time from t − d to t, equal times included
+    rows m, n       the row, the m rows before it, and the n rows after it
+    range d, e      the rows with a time from t − d to t + e, equal times included
+    all             all rows of the key
     running         all rows up to the row:                     state(i) = merge(state(i − 1), partial(row i))
     running range   all rows up to the last row with its time
 
@@ -35,20 +36,35 @@ Places = npt.NDArray[np.int64]
 class Frame:
     """Which rows the functions see."""
 
-    kind: Literal["rows", "range"]
+    kind: Literal["rows", "range", "all"]
     preceding: int | None
     """So many rows, or units of the column of times; None: all."""
     per_milli: int = 1
     """How many of these units make a millisecond."""
+    following: int = 0
+    """So many rows, or units, after the row; 0 if it is running."""
+
+    @property
+    def width(self) -> int:
+        """From the first to the last row or unit of a bounded frame: 0 if it has one."""
+        return (self.preceding or 0) + self.following
 
     @property
     def running(self) -> bool:
         """Whether a row is in the frames of all rows after it."""
-        return self.preceding is None
+        return self.preceding is None and not self.whole
+
+    @property
+    def whole(self) -> bool:
+        """Whether all rows of a key have the same frame: all of them."""
+        return self.kind == "all"
 
     def __str__(self) -> str:
-        bound = "all rows" if self.running else f"{self.preceding} {'rows' if self.kind == 'rows' else ''}".rstrip()
-        return f"{self.kind}: {bound} before"
+        if self.whole:
+            return "all rows"
+        unit = " rows" if self.kind == "rows" else ""
+        after = f", {self.following}{unit} after" if self.following else ""
+        return f"{self.kind}: {'all rows' if self.running else f'{self.preceding}{unit}'} before{after}"
 
 
 class Functions:
@@ -65,12 +81,14 @@ class Functions:
     def parts(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The parts of the functions for each row that is no context, in order.
 
-        `rows`: consecutive rows, segment by segment, each with some of the rows before it as context; they have their parts.
+        `rows`: consecutive rows, segment by segment, each with some of the rows before and after it as context. The context
+        of a running frame has its parts.
         `PEERS` is equal in rows that are equal in the order."""
         wanted = (~rows[CONTEXT]).arg_true().to_numpy().astype(np.int64)
         columns: dict[str, pl.Series] = {}
         if self.aggregates:
-            columns |= (self._running if self.frame.running else self._bounded)(rows, wanted)
+            states = self._running if self.frame.running else self._whole if self.frame.whole else self._bounded
+            columns |= states(rows, wanted)
         for position in self.positions:
             columns |= (_ranks if isinstance(position, BoundRank) else self._shifted)(position, rows, wanted)  # type: ignore[arg-type]
         return pl.DataFrame([columns[name].alias(name).cast(dtype) for name, dtype in self.schema.items()])
@@ -86,6 +104,11 @@ class Functions:
         frame = rows.with_columns(self.computing) if self.computing else rows
         return {old(bound.name, "x"): frame.select(bound.shifted().shift(bound.n).over(SEGMENT)).to_series()[wanted]}
 
+    def _whole(self, rows: pl.DataFrame, wanted: Places) -> dict[str, pl.Series]:
+        """Folds the rows of each key once."""
+        _, number = np.unique(rows[SEGMENT].to_numpy()[wanted], return_inverse=True)
+        return {name: series[number] for name, series in self._states(rows, wanted, number).items()}
+
     def _bounded(self, rows: pl.DataFrame, wanted: Places) -> dict[str, pl.Series]:
         """Folds the rows of each frame."""
         first, last = self._bounds(rows, wanted)
@@ -99,9 +122,12 @@ class Functions:
         assert self.frame.preceding is not None
         begins = _begins(rows)
         if self.frame.kind == "rows":
-            return np.maximum(begins[wanted], wanted - self.frame.preceding), wanted
+            sizes = np.bincount(begins, minlength=len(begins))[begins]
+            last = np.minimum(begins + sizes - 1, np.arange(len(begins)) + self.frame.following)
+            return np.maximum(begins[wanted], wanted - self.frame.preceding), last[wanted]
         # Nulls are last, and equal to each other only.
-        times, size = rows[self.time].to_physical().cast(pl.Int64).fill_null(_LAST).to_numpy(), self.frame.preceding
+        times = rows[self.time].to_physical().cast(pl.Int64).fill_null(_LAST).to_numpy()
+        size, after = self.frame.preceding, self.frame.following
         first, last = wanted.copy(), wanted.copy()
         starts = begins[wanted]
         for start in np.unique(starts):
@@ -109,8 +135,9 @@ class Functions:
             end = start + int((begins == start).sum())
             segment, t = times[start:end], times[wanted[mine]]
             lowest = np.where((t == _LAST) | (t < _FIRST + size), np.where(t == _LAST, t, _FIRST), t - size)
+            highest = np.where(t < _LAST - after, t + after, np.where(t == _LAST, t, _LAST - 1))
             first[mine] = start + np.searchsorted(segment, lowest, "left")
-            last[mine] = start + np.searchsorted(segment, t, "right") - 1
+            last[mine] = start + np.searchsorted(segment, highest, "right") - 1
         return first, last
 
     def _running(self, rows: pl.DataFrame, wanted: Places) -> dict[str, pl.Series]:

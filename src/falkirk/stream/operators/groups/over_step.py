@@ -1,11 +1,13 @@
 """One step of `over` in one task: finds the rows that the changes reach, computes them again, and writes what is different.
 
-segment    consecutive rows of a key: from the first row that is equal in the order to a change, as far as changes reach
-context    the rows before it that its frames need
+segment    consecutive rows of a key: those whose frames may have a change
+context    the rows before them and after them that their frames need
 
-running frames     to the end of the key          context: one row, which has the state that goes on
-rows n             n rows after a change          context: n rows
-range d            times up to t + d              context: times from t − d
+all rows           all rows of the key
+running frames     from the first row that is equal to a change in the order, to the end of the key
+                                                               context: one row before, which has the state that goes on
+rows m, n          from n rows before a change to m after it   context: m rows before, n after
+range d, e         times from t − e to t + d                   context: times from t − e − d to t + d + e
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from falkirk.stream.operators.groups.multiset import check_counts
 from falkirk.stream.operators.groups.over import BACK, OLD, ORDER, ROWS, Over
 from falkirk.stream.operators.groups.over_frames import CONTEXT, SEGMENT
 
-_GROUP, _COUNT, _BY, _LOW, _HIGH = (f"{RESERVED}.{c}" for c in ("group", "count", "by", "low", "high"))
+_GROUP, _COUNT = f"{RESERVED}.group", f"{RESERVED}.count"
+_BY, _LOW, _HIGH, _FROM, _TO = (f"{RESERVED}.{c}" for c in ("by", "low", "high", "from", "to"))
 COPY = 4
 """Bytes of the number of a copy, at the end of a key."""
 AT_ONCE = 20_000
@@ -48,7 +51,11 @@ class Change(NamedTuple):
     order: bytes
     by: bytes
     low: bytes
+    """Where rows begin that are read, if the frame is a range; `high` is where they end."""
     high: bytes
+    first: bytes
+    """Where rows begin whose frame has it; `last` is where they end."""
+    last: bytes
     times: int
     row: int = 0
     """Its number among the rows of the step."""
@@ -106,7 +113,9 @@ class OverRunner(Runner):
         prefixes = encode_keys(self.rows, shards, by_group)
         backs = encode_keys(self.back, shards, by_group)
         found, known = Found([], [], []), np.zeros(keys.height, bool)
-        every = zip(rows[_GROUP], starmap(Change, rows.select(ORDER, _BY, _LOW, _HIGH, _COUNT).rows()), strict=True)
+        every = zip(
+            rows[_GROUP], starmap(Change, rows.select(ORDER, _BY, _LOW, _HIGH, _FROM, _TO, _COUNT).rows()), strict=True
+        )
         for group, mine in groupby(enumerate(every), key=lambda numbered: numbered[1][0]):
             changes, size = [change._replace(row=row) for row, (_, change) in mine], len(found.values)
             self._read(run.state, group, prefixes[group], backs[group], changes, found, rows)
@@ -129,17 +138,18 @@ class OverRunner(Runner):
             .sort(_GROUP, ORDER)
         )
         by = operator.by(rows)
-        low, high = (self._moved(rows, sign) for sign in (-1, 1)) if self.ranged else (by, by)
-        return rows.with_columns(by.alias(_BY), low.alias(_LOW), high.alias(_HIGH)), keys
+        width, before, after = operator.frame.width, operator.frame.preceding or 0, operator.frame.following
+        bounds = {_LOW: -width, _HIGH: width, _FROM: -after, _TO: before}
+        moved = [(self._moved(rows, size) if self.ranged else by).alias(name) for name, size in bounds.items()]
+        return rows.with_columns(by.alias(_BY), *moved), keys
 
-    def _moved(self, rows: pl.DataFrame, sign: int) -> pl.Series:
-        """The bytes of the times at the end of the frame, or after which a row is in no frame."""
+    def _moved(self, rows: pl.DataFrame, size: int) -> pl.Series:
+        """The bytes of times so much later."""
         name = self.operator.ordering.by[0]
-        times, size = rows[name], self.operator.frame.preceding
-        assert size is not None
+        times = rows[name]
         bare = times.to_physical()
         moved = pl.select(
-            (pl.lit(bare).cast(pl.Int128) + pl.lit(sign * size, pl.Int128))
+            (pl.lit(bare).cast(pl.Int128) + pl.lit(size, pl.Int128))
             .clip(bare.dtype.min(), bare.dtype.max())  # type: ignore[attr-defined]
             .cast(bare.dtype)
         ).to_series()
@@ -159,7 +169,7 @@ class OverRunner(Runner):
         end, at = prefix_end(prefix), 0
         while at < len(changes):
             first = changes[at]
-            if self.operator.frame.running:
+            if self.operator.frame.running or self.operator.frame.whole:
                 mine, there = changes, list(state.scan(prefix + first.by, end))
             elif self.ranged:
                 mine = [first]
@@ -171,7 +181,9 @@ class OverRunner(Runner):
             else:
                 mine, there = self._near(state, prefix, end, changes[at:])
             at += len(mine)
-            self._lay(group, prefix, mine, [*self._before(state, prefix, back, first), *there], found, rows)
+            before = self._before(state, prefix, back, first)
+            bounds = self._bounds(prefix, mine, [key for key, _ in before], [key for key, _ in there])
+            self._lay(group, prefix, mine, [*before, *there], bounds, found, rows)
 
     def _near(
         self, state: State, prefix: bytes, end: bytes, changes: list[Change]
@@ -198,12 +210,25 @@ class OverRunner(Runner):
         pairs = zip(keys, state.get(keys), strict=True)
         return [(key, value) for key, value in pairs if value is not None]
 
+    def _bounds(
+        self, prefix: bytes, mine: Sequence[Change], before: Sequence[bytes], there: Sequence[bytes]
+    ) -> tuple[bytes, bytes]:
+        """The first key of rows whose frames may have a change, and the key after the last."""
+        first, end = prefix + mine[0].by, prefix_end(prefix)
+        if self.ranged:
+            return prefix + mine[0].first, prefix_end(prefix + mine[-1].last)
+        frame = self.operator.frame
+        if not frame.following:
+            return first, end
+        after = [key for key in there if key[:-COPY] > prefix + mine[-1].order]
+        return [*before, first][-1 - frame.following :][0], [*after, end][: (frame.preceding or 0) + 1][-1]
+
     def _lay(
-        self, group: int, prefix: bytes, mine: Sequence[Change], there: Sequence[tuple[bytes, bytes]], found: Found,
-        rows: pl.DataFrame,
+        self, group: int, prefix: bytes, mine: Sequence[Change], there: Sequence[tuple[bytes, bytes]],
+        bounds: tuple[bytes, bytes], found: Found, rows: pl.DataFrame,
     ) -> None:  # fmt: skip
         """The rows of a segment after its changes."""
-        start, segment = prefix + mine[0].by, found.items[-1].segment + 1 if found.items else 0
+        (start, end), segment = bounds, found.items[-1].segment + 1 if found.items else 0
         by_order: dict[bytes, list[tuple[bytes, int]]] = {}
         for key, value in there:
             by_order.setdefault(key[len(prefix) : -COPY], []).append((key, len(found.values)))
@@ -219,8 +244,8 @@ class OverRunner(Runner):
             for number in range(len(copies), left):
                 copies.append((prefix + change.order + number.to_bytes(COPY, "big"), -1 - change.row))
         for order in sorted(by_order):
-            context = prefix + order < start
-            found.items.extend(Item(segment, group, context, *copy) for copy in by_order[order])
+            copies = by_order[order]
+            found.items.extend(Item(segment, group, not start <= key < end, key, source) for key, source in copies)
 
     def _computed(
         self, state: State, rows: pl.DataFrame, keys: pl.DataFrame, prefixes: Sequence[bytes], backs: Sequence[bytes],
@@ -294,9 +319,9 @@ class OverRunner(Runner):
         return encode_key(self.old, self.first_shard, [None])
 
     def _forget(self, state: State, watermark: int) -> None:
-        """Delete the rows that are in no frame of a row that can still come:  t < watermark − d."""
-        assert self.operator.frame.preceding is not None
-        limit = max(watermark * self.operator.frame.per_milli - self.operator.frame.preceding, -(2**63))
+        """Delete the rows that no frame needs that can still change:  t < watermark − e − d. A row that comes is in frames
+        of rows up to e before it, and these have rows up to d before them."""
+        limit = max(watermark * self.operator.frame.per_milli - self.operator.frame.width, -(2**63))
         last = encode_key(self.old, self.first_shard, [limit])
         found = [key for key, _ in islice(state.scan(self._more + b"\0", last), AT_ONCE)]
         rows = [key for found_key in found if isinstance(key := decode_key(found_key)[2][1], bytes)]

@@ -9,6 +9,12 @@ With a watermark w on both inputs, before which no row comes or is taken back:
     b goes from state       ⇔  b.time − min(lower, 0) < w
     watermark of the result =  w − max(upper, 0)              with the left row's time; w + min(lower, 0) with the right row's
 
+Where rows without a partner count, rows go later. Otherwise a row would be alone again when its first partner has gone from
+state, and the next one would take back nulls that are not there:
+
+    "left", "full", "semi", "anti"      b goes from state  ⇔  b.time + max(upper, 0) − lower < w
+    "right", "full"                     a goes from state  ⇔  a.time + upper − min(lower, 0) < w
+
 Rows of a key are in state in the order of their times. A step reads only those that its own rows can reach.
 """
 
@@ -47,6 +53,16 @@ class IntervalJoin(TimedJoin):
         return max(0, -self.lower if self.how == "right" else self.upper)
 
     @property
+    def kept(self) -> tuple[int, int]:
+        """How long rows of both sides are kept after their time, in milliseconds."""
+        left, right = max(self.upper, 0), max(-self.lower, 0)
+        if self.how in ("left", "full", "semi", "anti"):
+            right = left - self.lower
+        if self.how in ("right", "full"):
+            left = self.upper + max(-self.lower, 0)
+        return left, right
+
+    @property
     def words(self) -> str:
         return f"{super().words}, within {span_text(self.lower)} to {span_text(self.upper)}"
 
@@ -54,7 +70,7 @@ class IntervalJoin(TimedJoin):
     def notes(self) -> Sequence[str]:
         if not self.expire:
             return super().notes
-        left, right = span_text(max(self.upper, 0)), span_text(max(-self.lower, 0))
+        left, right = map(span_text, self.kept)
         return (f"keeps rows until the watermark is past their time and {left} on the left side, {right} on the right",)
 
     def state_words(self) -> str:

@@ -57,7 +57,7 @@ class IntervalRunner(TimedRunner):
         ]
         self.lower, self.upper = operator.lower * self.unit, operator.upper * self.unit
         if operator.expire:
-            kept = max(self.upper, 0), max(-self.lower, 0)
+            kept = operator.kept[0] * self.unit, operator.kept[1] * self.unit
             self.expiry = Expiry(self.sides, kept, self.unit, task.tables[ENDS], task.first_shard)
 
     def _joined(self, run: StepRun, left: Change, right: Change) -> Flowing | None:
