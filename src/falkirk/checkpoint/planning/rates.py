@@ -1,0 +1,188 @@
+"""How long each part of a take-over takes, as far as earlier take-overs show.
+
+    seconds of a take-over = name + open + fetch(bytes) + replay(parts, records)
+
+    name     name the tasks and fence their earlier owners, once for tasks that are taken over together
+    open     open the store, read the step records, admit the task
+    fetch    copy a version from the checkpoint store
+    replay   apply a changelog's records, or run recorded steps again: their number, and the records that they read
+
+Each part is a line, a·parts + b·amount, fitted to what was measured. What has not been measured yet is presumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Self
+
+import msgspec
+
+KEEP = 0.8
+"""What an observation counts after each later one: the last five or so decide, because hosts, flows and loads change."""
+
+LEAST = 0.05
+"""Seconds below which a difference does not matter. Errors count relative to what was measured, and a recovery of
+milliseconds would outweigh all others."""
+
+PRIOR = 1e-6
+"""What the presumed costs count, beside observations that count about 1: only where those leave a choice, which is between
+the two terms while all observations have the same proportion."""
+
+
+class Replay(NamedTuple):
+    """What rolls a store forward to the last step."""
+
+    parts: int = 0
+    """Pieces that cost something by themselves: recorded steps that run again, or the one reading of a changelog."""
+    records: int = 0
+    """The records that they read."""
+
+
+NOTHING = Replay()
+
+
+class Cost(NamedTuple):
+    """Seconds for each part, and for each unit of its amount."""
+
+    part: float
+    unit: float
+
+    def __call__(self, parts: float, amount: float) -> float:
+        """Seconds in all.
+
+        >>> Cost(0.5, 0.25)(2, 4)
+        2.0
+        """
+        return self.part * parts + self.unit * amount
+
+
+class Line(msgspec.Struct, frozen=True, array_like=True):
+    """A cost as measured: the sums from which the line of least relative errors follows.
+
+        minimal: Σ ((s − a·parts − b·amount) / s)²        over observations s, and a little for leaving what is presumed
+
+    >>> presumed = Cost(0.010, 0.000_01)
+    >>> Line().seconds(100, 10_000, presumed)
+    1.1
+    >>> measured = Line().saw(100, 10_000, 2.2).saw(10, 20_000, 1.2)       # 0.017 s a step, 0.05 ms a record
+    >>> round(measured.seconds(50, 5_000, presumed), 2), measured.count
+    (1.1, 2)
+    """
+
+    count: int = 0
+    pp: float = 0.0
+    pr: float = 0.0
+    rr: float = 0.0
+    ps: float = 0.0
+    rs: float = 0.0
+
+    def saw(self, parts: float, amount: float, seconds: float) -> Line:
+        """With one more observation."""
+        if parts <= 0 and amount <= 0:
+            return self
+        weight = 1 / max(seconds, LEAST) ** 2
+        return Line(
+            self.count + 1,
+            KEEP * self.pp + weight * parts * parts,
+            KEEP * self.pr + weight * parts * amount,
+            KEEP * self.rr + weight * amount * amount,
+            KEEP * self.ps + weight * parts * seconds,
+            KEEP * self.rs + weight * amount * seconds,
+        )
+
+    def cost(self, presumed: Cost) -> Cost:
+        """The line. No term is negative: more work never takes less."""
+        if not self.count:
+            return presumed
+        one, other = (PRIOR / term**2 if term > 0 else 0.0 for term in presumed)
+        pp, rr = self.pp + one, self.rr + other
+        ps, rs = self.ps + one * presumed.part, self.rs + other * presumed.unit
+        rest = pp * rr - self.pr**2
+        if pp > 0 and rr > 0 and rest > 0:
+            part, unit = (rr * ps - self.pr * rs) / rest, (pp * rs - self.pr * ps) / rest
+            if part >= 0 and unit >= 0:
+                return Cost(part, unit)
+        alone = [Cost(ps / pp, 0.0)] if pp > 0 else []
+        alone += [Cost(0.0, rs / rr)] if rr > 0 else []
+        return min(alone, key=lambda c: c.part**2 * pp - 2 * c.part * ps + c.unit**2 * rr - 2 * c.unit * rs)
+
+    def seconds(self, parts: float, amount: float, presumed: Cost) -> float:
+        """What so much is likely to take."""
+        return self.cost(presumed)(parts, amount)
+
+    def __add__(self, other: Line) -> Line:
+        """What two workers have measured."""
+        return Line(*(getattr(self, f) + getattr(other, f) for f in self.__struct_fields__))
+
+
+NAME = Cost(0.3, 0.0)
+OPEN = Cost(0.3, 0.0)
+FETCH = Cost(0.1, 1 / 100e6)
+"""What is presumed until a take-over shows: seconds, and seconds a byte."""
+
+
+class Seconds(NamedTuple):
+    """How long a take-over takes, by its parts."""
+
+    name: float = 0.0
+    open: float = 0.0
+    fetch: float = 0.0
+    replay: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All of them.
+
+        >>> Seconds(0.5, 0.25, 1.0, 2.0).total
+        3.75
+        """
+        return sum(self)
+
+
+class Rates(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What take-overs of one stage's tasks have taken.
+
+    >>> rates = Rates().saw(Seconds(0.2, 0.1, 0.0, 3.0), fetched=0, replay=Replay(30, 60_000))
+    >>> round(rates.expect(0, Replay(15, 30_000), Cost(0.01, 0.000_01)).replay, 1)
+    1.5
+    """
+
+    name: Line = Line()
+    open: Line = Line()
+    fetch: Line = Line()
+    replay: Line = Line()
+
+    def saw(self, took: Seconds, fetched: int, replay: Replay) -> Rates:
+        """After one more take-over. `fetched`: bytes of the version that was copied to the host, 0 if none was."""
+        return Rates(
+            self.name.saw(1, 0, took.name),
+            self.open.saw(1, 0, took.open),
+            self.fetch.saw(1, fetched, took.fetch) if fetched else self.fetch,
+            self.replay.saw(*replay, took.replay) if replay.records or replay.parts else self.replay,
+        )
+
+    def expect(self, fetched: int, replay: Replay, presumed: Cost) -> Seconds:
+        """What a take-over is likely to take. `presumed`: the regime's guess, until a replay was measured."""
+        return Seconds(
+            self.name.seconds(1, 0, NAME),
+            self.open.seconds(1, 0, OPEN),
+            self.fetch.seconds(1, fetched, FETCH) if fetched else 0.0,
+            self.replay.seconds(*replay, presumed) if replay != NOTHING else 0.0,
+        )
+
+    def unmeasured(self, fetched: int, replay: Replay) -> list[str]:
+        """Which of the parts that such a take-over has were never measured.
+
+        >>> Rates().unmeasured(0, Replay(1, 500))
+        ['name', 'open', 'replay']
+        """
+        has = {"name": True, "open": True, "fetch": bool(fetched), "replay": replay != NOTHING}
+        return [part for part, there in has.items() if there and not getattr(self, part).count]
+
+    @classmethod
+    def together(cls, several: Iterable[Rates]) -> Self:
+        """Of several workers."""
+        found = cls()
+        for rates in several:
+            found = cls(*(getattr(found, f) + getattr(rates, f) for f in cls.__struct_fields__))
+        return found
