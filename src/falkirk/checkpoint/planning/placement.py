@@ -1,6 +1,6 @@
 """When the next version is due, so that another host can recover the task within a given time.
 
-    name + open + fetch(bytes) + replay(behind + pace · lead)  ≤  objective
+    max(name, fetch(bytes)) + open + replay(behind + pace · lead)  ≤  objective
 
 `behind` is what the log has since the newest version, and `lead` is how long the next one takes until it is in the checkpoint
 store: until then a recovery begins with the one before. So a version is begun when the left side reaches the objective.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from falkirk.checkpoint.ids import Offset, Step, TaskId
 from falkirk.checkpoint.ports import Backfilled, GoOn
@@ -39,6 +40,14 @@ class Get(Protocol):
     def __call__(self, call: Callable[[], T], sign: LifeSign | None = None) -> T: ...
 
 
+class Fetched(NamedTuple):
+    """A version that was copied to this host. Times are of `time.monotonic()`."""
+
+    size: int
+    began: float
+    ended: float
+
+
 class TaskStores:
     """`falkirk.checkpoint.ports.Stores` on RocksDB.
 
@@ -62,12 +71,15 @@ class TaskStores:
         """A recovery holds one of these, and leaves it to others while it waits for the checkpoint store."""
         self.copying: dict[TaskId, tuple[int, int]] = {}
         """Versions that are being fetched: bytes here, and in total."""
+        self.fetched: dict[TaskId, Fetched] = {}
+        """What the present or the last take-over of a task has fetched."""
 
     # -- taking over ---------------------------------------------------------------------------------------------------
 
     def prefetch(self, task: TaskId, go_on: GoOn) -> None:
         """Begin to open a store, while the task is being named and read: opening one takes as long as all of that."""
         if task not in self._opening:
+            self.fetched.pop(task, None)
             self._opening[task] = self._openers.submit(lambda: self._open(task, go_on, self._asking(go_on)))
 
     def discard(self, task: TaskId) -> None:
@@ -239,6 +251,7 @@ class TaskStores:
 
     def _install(self, task: TaskId, version: RemoteVersion, get: Get) -> None:
         copies, folder, sign, over = self.copies(task), self._folder_of(task), LifeSign(), threading.Event()
+        began = time.monotonic()
 
         def report(done: int, total: int) -> None:
             if over.is_set():
@@ -253,6 +266,7 @@ class TaskStores:
             # The local store is older, and counts until the version does. If it was removed first, a kill would leave a part
             # of it, which looks like a damaged store.
             install_version(folder, self._identity(task), next_version(folder), fetch, self._memory)
+            self.fetched[task] = Fetched(version.size, began, time.monotonic())
         finally:
             over.set()
             self.copying.pop(task, None)
