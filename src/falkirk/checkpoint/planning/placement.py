@@ -11,6 +11,7 @@ that the replay alone takes no longer than the objective.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,8 +23,8 @@ PAUSE = 1.0
 LONGEST = 60.0
 """Seconds between two versions at most: topics are trimmed below versions."""
 
-FIRM = 3.0
-"""Seconds of work until a pace is taken seriously."""
+FIRM = 1.0
+"""Seconds until a pace is taken seriously: it may begin with a burst."""
 
 
 class Pace(NamedTuple):
@@ -73,9 +74,9 @@ class Objective:
         if since >= LONGEST:
             return True
         needs = self.expect(rates, behind, pace, lead, size)
-        if self.least(rates, pace, lead, size) > self.seconds:
-            return needs.replay >= self.seconds
-        return needs.total >= self.seconds
+        if needs.total < self.seconds:
+            return False
+        return needs.replay >= self.seconds or self.least(rates, pace, lead, size) <= self.seconds
 
     def least(self, rates: Rates, pace: Pace, lead: float, size: int) -> float:
         """The least objective that can be met: what a recovery takes, with versions made one after another, just before the
@@ -85,3 +86,40 @@ class Objective:
         0.8
         """
         return self.expect(rates, Replay(), pace, lead + max(lead, PAUSE), size).total
+
+    def unmet(self, stage: str, rates: Rates, pace: Pace, lead: float, size: int) -> str:
+        """That it cannot be met, and why.
+
+        >>> said = Objective(0.5, Cost(0.01, 0.0)).unmet("stats", Rates(), Pace(10.0), 1.0, 0)
+        >>> for part in said.split(": ")[1].split(", "): print(part)
+        it needs 0.8 s. These are naming 0.3 s (presumed)
+        opening 0.3 s (presumed)
+        fetching 0 bytes 0.0 s
+        replaying 2.0 s of work 0.2 s (presumed)
+        """
+        window = lead + max(lead, PAUSE)
+        replay = pace.after(Replay(), window)
+        needs, presumed = rates.expect(size, replay, self.presumed), rates.unmeasured(size, replay)
+        words = {
+            "name": "naming",
+            "open": "opening",
+            "fetch": f"fetching {size:,} bytes",
+            "replay": f"replaying {window:.1f} s of work",
+        }
+        parts = [
+            f"{said} {getattr(needs, part):.1f} s{' (presumed)' if part in presumed else ''}"
+            for part, said in words.items()
+        ]
+        return (
+            f"stage {stage} cannot recover within {self.seconds:g} s: it needs {needs.total:.1f} s. These are "
+            f"{', '.join(parts)}"
+        )
+
+
+def possible(least: float) -> str:
+    """An objective that can be met if this is the least, with some room.
+
+    >>> possible(0.8), possible(18.3)
+    ('every=fk.RecoverWithin("1s")', 'every=fk.RecoverWithin("22s")')
+    """
+    return f'every=fk.RecoverWithin("{math.ceil(1.2 * least)}s")'

@@ -80,6 +80,11 @@ class Eager(Recovery):
         records = tail.ends[self.changelog] - max(progress.applied, tail.begins[self.changelog])
         return Replay(1, records) if steps and records > 0 else NOTHING
 
+    def grows(self, step: ClosedStep) -> Replay:
+        """Its changes, and the marker of its transaction."""
+        changes = len(step.overlay.changes)
+        return Replay(0, changes + 1) if changes else NOTHING
+
     async def _roll(
         self, log: Log, clock: Clock, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail
     ) -> bool:

@@ -19,7 +19,7 @@ from falkirk.checkpoint.ports import Output, Replayer, Stores
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.regimes.floors import Floor
 from falkirk.checkpoint.regimes.recovery import Means, Recovery, Requires, Tail
-from falkirk.checkpoint.tasks import Correction, Owned, Task
+from falkirk.checkpoint.tasks import ClosedStep, Correction, Owned, Task
 from falkirk.errors import DivergenceError, StateError
 from falkirk.state.store import Progress
 
@@ -53,6 +53,10 @@ class Lazy(Recovery):
         """The steps after the store's, and the records that they read."""
         todo = [record for _, record in steps if record.step > progress.step]
         return Replay(len(todo), sum(record.rows for record in todo))
+
+    def grows(self, step: ClosedStep) -> Replay:
+        """The step, and what it has read."""
+        return Replay(1, step.record.rows)
 
     def floor(self, last: StepRecord | None, edges: Mapping[InputPartition, TopicPartition]) -> Floor:
         """Where the last step began. The record of a version's own step stays. So a store of the step before is not

@@ -109,6 +109,10 @@ class Recovery:
         """What `recover` replays over a store with this progress."""
         return NOTHING
 
+    def grows(self, step: ClosedStep) -> Replay:
+        """What a committed step adds to that."""
+        return NOTHING
+
     def floor(self, last: StepRecord | None, edges: Mapping[InputPartition, TopicPartition]) -> Floor:
         """Below which offsets no store at or after the last step reads its edges again."""
         if last is None:

@@ -71,6 +71,8 @@ class TaskStores:
         """A recovery holds one of these, and leaves it to others while it waits for the checkpoint store."""
         self.copying: dict[TaskId, tuple[int, int]] = {}
         """Versions that are being fetched: bytes here, and in total."""
+        self.sizes: dict[TaskId, int] = {}
+        """Bytes of the versions that were copied last."""
         self.fetched: dict[TaskId, Fetched] = {}
         """What the present or the last take-over of a task has fetched."""
 
@@ -177,7 +179,7 @@ class TaskStores:
         """Copy a version. Returns how far the older of the last two copies in the store is. Raises AwayError, at once if the
         checkpoint store is known to be away."""
         copies = self.copies(task)
-        self._reach.make(lambda: copies.upload(folder, progress, go_on=go_on))
+        self.sizes[task] = self._reach.make(lambda: copies.upload(folder, progress, go_on=go_on)).size
         return copies.floor
 
     def sweep(self, task: TaskId, below: Step) -> None:

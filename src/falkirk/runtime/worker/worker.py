@@ -74,7 +74,7 @@ class Worker:
         url = settings.checkpoint_url()
         self._stores = TaskStores(app, identity.folder, url, memory, lambda: look(app, cluster))
         self.rates = RateBook(identity.folder)
-        self.maintenance = Maintenance(self._stores, topics, settings.keep_steps_ms / 1000, traces)
+        self.maintenance = Maintenance(self._stores, topics, settings.keep_steps_ms / 1000, traces, self.rates)
         self._publisher = Publisher(app, cluster, settings.databases)
         self._inputs = Inputs(app, cluster, topics, identity.folder, memory)
         patterns = [pattern for stage in app.plan.stages for pattern in patterns_of(stage).values()]
