@@ -50,7 +50,11 @@ class RecoverWithin:
         self.seconds()
 
     def seconds(self) -> timedelta:
-        """The time as a timedelta."""
+        """The time as a timedelta.
+
+        >>> RecoverWithin("1.5s").seconds()
+        datetime.timedelta(seconds=1, microseconds=500000)
+        """
         return _duration(self.time, "RecoverWithin")
 
 
