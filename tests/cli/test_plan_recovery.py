@@ -132,8 +132,12 @@ def test_what_is_replayed_after_the_loss_of_a_host_is_what_was_planned(app: Livi
     app.die()
     shutil.rmtree(app.folder / "ant")
     app.live("bee", "--checkpoints", app.copies)
+    deadline = time.monotonic() + 120
+    while {task for task, *_ in TOOK.findall((app.folder / "log").read_text())} != tasks:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
     app.settle(1_000)
-    deadline = time.monotonic() + 60  # the next report of the worker says what it has measured
+    deadline = time.monotonic() + 120  # the next report of the worker says what it has measured
     while any(t["presumed"] for t in app.asked(socket.gethostname())["tasks"].values()):
         assert time.monotonic() < deadline
     after = app.asked(socket.gethostname())["tasks"]

@@ -294,7 +294,7 @@ def test_trouble_of_a_recovery_ends_the_worker_unless_the_task_was_given_up(give
         assert s.stores.held == set()
 
 
-def test_what_a_take_over_took_is_noted_and_foretells_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_take_over_took_is_noted_and_predicts_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock stands, except while the test lets it run: while the changelogs are read."""
     now = [100.0]
     monkeypatch.setattr(timed, "time", SimpleNamespace(monotonic=lambda: now[0]))

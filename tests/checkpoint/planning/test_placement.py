@@ -12,7 +12,7 @@ from falkirk.checkpoint.planning.placement import LONGEST, PAUSE
 
 A_STEP = Cost(0.02, 1e-6)
 TICK = 0.05
-RATES = Rates().saw(Seconds(0.2, 0.1, 1.0, 4.0), 50_000_000, Replay(200, 0))
+RATES = Rates().saw(Seconds(0.2, 0.1, 1.0, 4.0), 50_000_000, Replay(200, 0), A_STEP)
 
 
 def versions(objective: Objective, pace: Pace, lead: float, size: int, seconds: float) -> list[float]:

@@ -86,7 +86,9 @@ def test_a_task_that_cannot_come_to_its_last_step_takes_its_readers_back() -> No
 
 def test_each_worker_recovers_some_tasks_at_a_time_those_with_little_to_do_first() -> None:
     def facts(name: str, steps: int, order: int) -> TaskFacts:
-        rates = Rates().saw(Seconds(1.0, 0.5, 0.0, 2.0), 0, Replay(200, 0))  # 1 s to name, 0.5 s to open, 10 ms a step
+        rates = Rates().saw(
+            Seconds(1.0, 0.5, 0.0, 2.0), 0, Replay(200, 0), A_STEP
+        )  # 1 s to name, 0.5 s to open, 10 ms a step
         return TaskFacts(name, "lazy", steps, [Kept("nothing", -1, Replay(steps, 0))], rates, A_STEP, order)
 
     several = [facts("slow/0", 350, 1), facts("slow/1", 350, 1), *(facts(f"quick/{n}", 50, 0) for n in range(4))]
@@ -101,7 +103,7 @@ def test_each_worker_recovers_some_tasks_at_a_time_those_with_little_to_do_first
 def test_what_was_not_measured_yet_is_named() -> None:
     (task,) = plan([stats()], [], Lost(frozenset(["stats/0"]), "a")).tasks
     assert list(task.unmeasured) == ["name", "open", "fetch", "replay"]
-    rates = Rates().saw(Seconds(0.1, 0.1, 0.0, 1.0), 0, Replay(10, 10))
+    rates = Rates().saw(Seconds(0.1, 0.1, 0.0, 1.0), 0, Replay(10, 10), A_STEP)
     (task,) = plan([stats(rates=rates)], [], Lost(frozenset(["stats/0"]), "a")).tasks
     assert list(task.unmeasured) == ["fetch"]
 

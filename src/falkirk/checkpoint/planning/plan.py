@@ -136,7 +136,7 @@ def plan(
         raise ValueError(f"nothing is known of {', '.join(unknown)}")
     left = {task: [k for k in known[task].kept if not lost.host or k.on != lost.host] for task in lost.tasks}
     frontiers = _choice(facts, sends, left)
-    failed = sorted(lost.tasks, key=lambda task: (known[task].order, list(known).index(task)))
+    failed = sorted((task for task in known if task in lost.tasks), key=lambda task: known[task].order)
     plans = [_of_task(known[task], left[task], frontiers[task]) for task in failed]
     going = [p for p in plans if p.kept is not None]
     ended = {p.task: p for p in _schedule(going, max(1, takers), slots)}
@@ -168,9 +168,8 @@ def _choice(
         points = [NONE, *_points(fact, left.get(fact.task, fact.kept), into)]
         if fact.task not in left:
             points.append(ALL)
-        available[fact.task] = [
-            Checkpoint(f, NONE, {} if f.empty else read) for f in dict.fromkeys(points)
-        ]  # sequence numbers have no notifications
+        # Sequence numbers have no notifications.
+        available[fact.task] = [Checkpoint(f, NONE, {} if f.empty else read) for f in dict.fromkeys(points)]
     return choose(Graph(known, edges), available).frontiers
 
 

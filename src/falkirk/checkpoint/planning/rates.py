@@ -59,12 +59,15 @@ class Cost(NamedTuple):
 class Line(msgspec.Struct, frozen=True, array_like=True):
     """A cost as measured: the sums from which the line of least relative errors follows.
 
-        minimal: Σ ((s − a·parts − b·amount) / s)²        over observations s, and a little for leaving what is presumed
+        minimal: Σ (s − a·parts − b·amount)² / (s · p)      over observations s that were predicted to be p,
+                                                        and a little for leaving what is presumed
+
+    Divided by s² alone, the quickest of several would count most, and by p² alone, one that hung would.
 
     >>> presumed = Cost(0.010, 0.000_01)
     >>> Line().seconds(100, 10_000, presumed)
     1.1
-    >>> measured = Line().saw(100, 10_000, 2.2).saw(10, 20_000, 1.2)       # 0.017 s a step, 0.05 ms a record
+    >>> measured = Line().saw(100, 10_000, 2.2, presumed).saw(10, 20_000, 1.2, presumed)
     >>> round(measured.seconds(50, 5_000, presumed), 2), measured.count
     (1.1, 2)
     """
@@ -76,11 +79,12 @@ class Line(msgspec.Struct, frozen=True, array_like=True):
     ps: float = 0.0
     rs: float = 0.0
 
-    def saw(self, parts: float, amount: float, seconds: float) -> Line:
+    def saw(self, parts: float, amount: float, seconds: float, presumed: Cost) -> Line:
         """With one more observation."""
         if parts <= 0 and amount <= 0:
             return self
-        weight = 1 / max(seconds, LEAST) ** 2
+        predicted = self.seconds(parts, amount, presumed) if self.count else seconds
+        weight = 1 / (max(seconds, LEAST) * max(predicted, LEAST))
         return Line(
             self.count + 1,
             KEEP * self.pp + weight * parts * parts,
@@ -142,8 +146,9 @@ class Seconds(NamedTuple):
 class Rates(msgspec.Struct, frozen=True, omit_defaults=True):
     """What take-overs of one stage's tasks have taken.
 
-    >>> rates = Rates().saw(Seconds(0.2, 0.1, 0.0, 3.0), fetched=0, replay=Replay(30, 60_000))
-    >>> round(rates.expect(0, Replay(15, 30_000), Cost(0.01, 0.000_01)).replay, 1)
+    >>> presumed = Cost(0.01, 0.000_01)
+    >>> rates = Rates().saw(Seconds(0.2, 0.1, 0.0, 3.0), 0, Replay(30, 60_000), presumed)
+    >>> round(rates.expect(0, Replay(15, 30_000), presumed).replay, 1)
     1.5
     """
 
@@ -152,13 +157,13 @@ class Rates(msgspec.Struct, frozen=True, omit_defaults=True):
     fetch: Line = Line()
     replay: Line = Line()
 
-    def saw(self, took: Seconds, fetched: int, replay: Replay) -> Rates:
+    def saw(self, took: Seconds, fetched: int, replay: Replay, presumed: Cost) -> Rates:
         """After one more take-over. `fetched`: bytes of the version that was copied to the host, 0 if none was."""
         return Rates(
-            self.name.saw(1, 0, took.name),
-            self.open.saw(1, 0, took.open),
-            self.fetch.saw(1, fetched, took.fetch) if fetched else self.fetch,
-            self.replay.saw(*replay, took.replay) if replay.records or replay.parts else self.replay,
+            self.name.saw(1, 0, took.name, NAME),
+            self.open.saw(1, 0, took.open, OPEN),
+            self.fetch.saw(1, fetched, took.fetch, FETCH) if fetched else self.fetch,
+            self.replay.saw(*replay, took.replay, presumed),
         )
 
     def expect(self, fetched: int, replay: Replay, presumed: Cost) -> Seconds:

@@ -65,7 +65,7 @@ class RateBook:
         """A task has been taken over."""
         before = self.of(task.stage)
         taken = self.taken[task] = Taken(took, before.expect(fetched, replay, presumed), fetched, replay)
-        self.stages[task.stage] = before.saw(took, fetched, replay)
+        self.stages[task.stage] = before.saw(took, fetched, replay, presumed)
         self._save()
         logger.info("task %s was taken over in %s", task, taken, extra={"task": str(task)})
         return taken

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 from falkirk.checkpoint.ids import Offset, Step, TaskId
+from falkirk.checkpoint.planning.plan import SLOTS
 from falkirk.checkpoint.ports import Backfilled, GoOn
 from falkirk.checkpoint.tasks import Revoked
 from falkirk.connectors.kafka.client.config import logger
@@ -29,7 +30,7 @@ from falkirk.wording import counted
 
 T = TypeVar("T")
 
-RECOVERIES = 4
+RECOVERIES = SLOTS
 """Tasks that recover at a time. Each holds a chunk of its changelog or a division in memory, plus its reader's prefetched
 data. More tasks gain nothing, as they share the interpreter and the disk."""
 
