@@ -12,13 +12,14 @@ Each part is a line, a·parts + b·amount, fitted to what was measured. What has
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
 import msgspec
 
-KEEP = 0.8
-"""What an observation counts after each later one: the last five or so decide, because hosts, flows and loads change."""
+EACH = 5
+"""So many of the newest observations of each size count, because hosts, flows and loads change. Those of another size stay:
+small replays, however many, do not show what a large one takes."""
 
 LEAST = 0.05
 """Seconds below which a difference does not matter. Errors count relative to what was measured, and a recovery of
@@ -56,10 +57,14 @@ class Cost(NamedTuple):
         return self.part * parts + self.unit * amount
 
 
+Seen = tuple[float, float, float]
+"""An observation: parts, amount, seconds."""
+
+
 class Line(msgspec.Struct, frozen=True, array_like=True):
     """A cost as measured: the sums from which the line of least relative errors follows.
 
-        minimal: Σ (s − a·parts − b·amount)² / (s · p)      over observations s that were predicted to be p,
+    minimal: Σ (s − a·parts − b·amount)² / (s · p)      over observations s, where p is what the line would say,
                                                         and a little for leaving what is presumed
 
     Divided by s² alone, the quickest of several would count most, and by p² alone, one that hung would.
@@ -73,26 +78,29 @@ class Line(msgspec.Struct, frozen=True, array_like=True):
     """
 
     count: int = 0
+    """Of all observations."""
     pp: float = 0.0
     pr: float = 0.0
     rr: float = 0.0
     ps: float = 0.0
     rs: float = 0.0
+    seen: tuple[Seen, ...] = ()
+    """Those that count, the newest last; not needed to predict."""
 
     def saw(self, parts: float, amount: float, seconds: float, presumed: Cost) -> Line:
         """With one more observation."""
         if parts <= 0 and amount <= 0:
             return self
-        predicted = self.seconds(parts, amount, presumed) if self.count else seconds
-        weight = 1 / (max(seconds, LEAST) * max(predicted, LEAST))
-        return Line(
-            self.count + 1,
-            KEEP * self.pp + weight * parts * parts,
-            KEEP * self.pr + weight * parts * amount,
-            KEEP * self.rr + weight * amount * amount,
-            KEEP * self.ps + weight * parts * seconds,
-            KEEP * self.rs + weight * amount * seconds,
-        )
+        new = (parts, amount, seconds)
+        alike = [i for i, one in enumerate(self.seen) if _size(one) == _size(new)]
+        seen = (*(one for i, one in enumerate(self.seen) if i not in alike[: 1 - EACH]), new)
+        rough = _line(self.count + 1, seen, [s for _, _, s in seen])
+        return _line(self.count + 1, seen, [rough.seconds(p, r, presumed) for p, r, _ in seen])
+
+    @property
+    def told(self) -> Line:
+        """For others, who only predict with it."""
+        return msgspec.structs.replace(self, seen=())
 
     def cost(self, presumed: Cost) -> Cost:
         """The line. No term is negative: more work never takes less."""
@@ -117,6 +125,22 @@ class Line(msgspec.Struct, frozen=True, array_like=True):
     def __add__(self, other: Line) -> Line:
         """What two workers have measured."""
         return Line(*(getattr(self, f) + getattr(other, f) for f in self.__struct_fields__))
+
+
+def _size(seen: Seen) -> tuple[int, int]:
+    """Observations of one size have as many parts and as much within a factor of 4 or so."""
+    parts, amount, _ = seen
+    return int(parts).bit_length() // 2, int(amount).bit_length() // 2
+
+
+def _line(count: int, seen: Sequence[Seen], predicted: Sequence[float]) -> Line:
+    """The line of these observations, if they were predicted to be so."""
+    pp = pr = rr = ps = rs = 0.0
+    for (p, r, s), guess in zip(seen, predicted, strict=True):
+        weight = 1 / (max(s, LEAST) * max(guess, LEAST))
+        pp, pr, rr = pp + weight * p * p, pr + weight * p * r, rr + weight * r * r
+        ps, rs = ps + weight * p * s, rs + weight * r * s
+    return Line(count, pp, pr, rr, ps, rs, tuple(seen))
 
 
 NAME = Cost(0.3, 0.0)
@@ -183,6 +207,11 @@ class Rates(msgspec.Struct, frozen=True, omit_defaults=True):
         """
         has = {"name": True, "open": True, "fetch": bool(fetched), "replay": replay != NOTHING}
         return [part for part, there in has.items() if there and not getattr(self, part).count]
+
+    @property
+    def told(self) -> Rates:
+        """For others, who only predict with them."""
+        return Rates(self.name.told, self.open.told, self.fetch.told, self.replay.told)
 
     @classmethod
     def together(cls, several: Iterable[Rates]) -> Self:

@@ -130,7 +130,7 @@ class Reporter:
                 worker.waits(),
                 worker.stopped(),
                 self._query,
-                worker.rates.stages,
+                {stage: rates.told for stage, rates in worker.rates.stages.items()},
                 worker.settings.session_timeout_ms,
                 worker.settings.checkpoints,
             )
