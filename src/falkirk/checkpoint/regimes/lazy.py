@@ -34,7 +34,7 @@ class Lazy(Recovery):
     name: ClassVar[str] = "lazy"
     requires: ClassVar[Requires] = Requires(same_records=True, same_outputs=True)
     order: ClassVar[int] = 1
-    presumed: ClassVar[Cost] = Cost(0.005, 4e-6)
+    presumed: ClassVar[Cost] = Cost(0.002, 4e-6)
 
     async def recover(self, means: Means, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail) -> bool:
         """Run the recorded steps again. False: the log did not reach back to the store, because a worker that slept has
