@@ -14,8 +14,8 @@ import falkirk
 NAMES = """
 Aggregate Avro Batch Binary Boolean Date Datetime DatetimeMicros DeadLetter Decimal EagerCheckpoint FalkirkError
 Float32 Float32BE Float64 Float64BE Flow From Int16 Int16BE Int32 Int32BE Int64 Int64BE Int8 Json Key KeyContext
-LazyCheckpoint List Once Pattern Process Protobuf Provenance Raw Registry Skip Stop Stream String Struct Text Timer
-UInt16 UInt32 UInt64 UInt8 all all_horizontal any any_horizontal approx_n_unique approx_quantile coalesce col collect
+LazyCheckpoint List Once Pattern Process Protobuf Provenance Raw RecoverWithin Registry Skip Stop Stream String Struct Text
+Timer UInt16 UInt32 UInt64 UInt8 all all_horizontal any any_horizontal approx_n_unique approx_quantile coalesce col collect
 concat_str count_window dense_rank exclude first hopping lag last lead len lit max max_horizontal mean mean_horizontal min
 min_horizontal n_unique provenance rank row_number session std sum sum_horizontal testing tumbling var when
 """

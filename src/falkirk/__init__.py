@@ -48,6 +48,7 @@ __all__ = [  # noqa: F405
     "Protobuf",
     "Provenance",
     "Raw",
+    "RecoverWithin",
     "Registry",
     "Skip",
     "Stop",

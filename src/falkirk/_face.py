@@ -59,6 +59,7 @@ from falkirk.stream.definition.pattern import Pattern as Pattern
 from falkirk.stream.definition.regimes import Batch as Batch
 from falkirk.stream.definition.regimes import EagerCheckpoint as EagerCheckpoint
 from falkirk.stream.definition.regimes import LazyCheckpoint as LazyCheckpoint
+from falkirk.stream.definition.regimes import RecoverWithin as RecoverWithin
 from falkirk.stream.definition.windows import count_window as count_window
 from falkirk.stream.definition.windows import hopping as hopping
 from falkirk.stream.definition.windows import session as session

@@ -157,7 +157,7 @@ def test_each_checkpoint_that_is_asked_has_one_answer() -> None:
                 return  # what a checkpoint store that cannot be reached makes of it
             upkeep.answered = upkeep.tried
 
-    regime = SimpleNamespace(every=timedelta(hours=1))
+    regime = SimpleNamespace(every=timedelta(hours=1), within=None)
     owned = SimpleNamespace(task=SimpleNamespace(id=TaskId("stats", 0)), correction=None, last=None)
     bound = SimpleNamespace(stage=SimpleNamespace(regime=regime))
     task: Any = SimpleNamespace(owned=owned, bound=bound, begun=False)

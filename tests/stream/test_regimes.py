@@ -260,3 +260,20 @@ def test_what_a_regime_means_and_what_it_is_called_may_be_asked(line: str) -> No
 
 def test_a_task_says_nothing_about_its_regime_beside_its_recovery() -> None:
     assert [field.name for field in fields(Task)] == ["id", "steps", "recovery", "layout"]
+
+
+@pytest.mark.parametrize("regime", [fk.EagerCheckpoint, fk.LazyCheckpoint])
+def test_a_time_for_recoveries_takes_the_place_of_an_interval(regime: type[Checkpoint]) -> None:
+    plan = regime(every=fk.RecoverWithin("2s")).plan()
+    assert (plan.within, plan.every) == (timedelta(seconds=2), timedelta(minutes=1))
+    assert regime(every="5s").plan().within is None
+    assert f"{plan.kind}, steps of up to 100ms, versions that let another host recover within 2s" in explain(
+        auctions(regime(every=fk.RecoverWithin("2s")))
+    )
+
+
+@pytest.mark.parametrize("time", ["0s", "two seconds", "", 2])
+def test_a_time_for_recoveries_that_is_none_is_refused_where_it_is_written(time: object) -> None:
+    with pytest.raises(DefinitionError, match=r"RecoverWithin=.* is not a duration") as refused:
+        fk.RecoverWithin(time)  # type: ignore[arg-type]
+    assert "test_regimes.py:" in refused.value.where

@@ -100,6 +100,7 @@ async def roll_forward(means: Means, owned: Owned) -> bool:
         await backfill.replace(means.stores, owned, steps[-1][1].base)
     check_history(owned, steps)
     check_layout(owned, steps)
+    owned.rolls(owned.opened().progress, recovery.replay(owned.opened().progress, steps, tail))
     if not await recovery.recover(means, owned, steps, tail):
         return False
     owned.last = steps[-1][1] if steps else None

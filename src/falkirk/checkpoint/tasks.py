@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
+from falkirk.checkpoint.planning.rates import NOTHING, Replay
 from falkirk.checkpoint.ports import Cause, Output, Writes
 from falkirk.checkpoint.records import Division, Range, StepRecord
 from falkirk.errors import FalkirkError
-from falkirk.state.store import Store
+from falkirk.state.store import Progress, Store
 
 if TYPE_CHECKING:
     from falkirk.checkpoint.regimes.recovery import Recovery
@@ -105,6 +106,10 @@ class Owned:
     """The steps partition is known up to here."""
     rolled: tuple[int, int] = (0, 0)
     """How far its roll-forward is, and its end: in records of its regime's log, or steps."""
+    began: Progress | None = None
+    """Where its store was when its roll-forward began."""
+    replay: Replay = NOTHING
+    """What rolls that store forward, all of it."""
     revoked: bool = False
     """The group took the task away: the take-over ends at its next call of `go_on`."""
     renewed: bool = False
@@ -117,6 +122,10 @@ class Owned:
         if phase not in NEXT[self.phase]:
             raise InvariantError(f"task {self.task.id} cannot go from {self.phase.value} to {phase.value}")
         self.phase = phase
+
+    def rolls(self, progress: Progress, replay: Replay) -> None:
+        """Its roll-forward begins: from where, and along how much."""
+        self.began, self.replay = progress, replay
 
     def go_on(self) -> None:
         """Raises Revoked if it is useless to continue. Called between the parts of a long recovery."""

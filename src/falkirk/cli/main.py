@@ -30,7 +30,7 @@ class LazyCommand:
 SECTIONS: dict[str, dict[str, LazyCommand]] = {
     "Before a run": {
         "explain": LazyCommand("explain", "explain", "Show the stages, topics and tasks of a flow. Needs no cluster."),
-        "plan": LazyCommand("plan", "plan", "Compare a changed flow with its app."),
+        "plan": LazyCommand("plan", "plan", "Compare a changed flow with its app, or plan a recovery."),
         "check": LazyCommand("check", "check_command", "Run preflight checks."),
         "topics": LazyCommand("topics", "topics", "Print or create the topics and permissions that a flow needs."),
         "send": LazyCommand("send", "send_command", "Write rows to a topic that a flow reads."),

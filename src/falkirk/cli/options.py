@@ -179,6 +179,9 @@ _STATE: list[Decorator] = [
             "file://, s3://, gs://, az://.  [default: a folder in the state directory]"),
 ]  # fmt: skip
 
+checkpoints_option = _STATE[1]
+"""Where versions are copied to."""
+
 rebuild_option = click.option(
     "--rebuild", metavar="ID", multiple=True, help="Rebuild the state of this changed operator from the records that its "
     "inputs still have. Can be repeated. Once the state is rebuilt, the option has no effect."

@@ -108,6 +108,17 @@ def test_what_reports_say_is_summed_up(metrics: Metrics, tell: Tell) -> None:
 
 
 @pytest.mark.usefixtures("at_work")
+def test_a_take_over_is_compared_with_what_was_predicted_and_absent_if_it_was_not_measured(
+    metrics: Metrics, tell: Tell
+) -> None:
+    assert not [name for name in samples(metrics) if "takeover" in name]
+    tell(report(0, replace(running(0, 90, 100), took=1.5, expected=1.25)))
+    found = samples(metrics)
+    assert found["falkirk_takeover_seconds stats stats/0"] == 1.5
+    assert found["falkirk_takeover_predicted_seconds stats stats/0"] == 1.25
+
+
+@pytest.mark.usefixtures("at_work")
 def test_watermarks_are_those_of_the_last_report_and_absent_while_no_time_is_complete(
     metrics: Metrics, tell: Tell
 ) -> None:

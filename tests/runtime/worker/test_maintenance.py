@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,12 +14,14 @@ import obstore
 import pytest
 
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
+from falkirk.checkpoint.planning import Replay, Seconds
 from falkirk.checkpoint.records import Range, StepRecord
 from falkirk.checkpoint.regimes import Eager, Lazy, Recovery
 from falkirk.checkpoint.tasks import Owned, Phase, Revoked, Task
 from falkirk.errors import AwayError, DiskError, FalkirkError, StateError
 from falkirk.runtime.worker import maintenance
 from falkirk.runtime.worker.maintenance import Maintenance
+from falkirk.runtime.worker.rates import RateBook
 from falkirk.state import checkpoints
 from falkirk.state.checkpoints import CheckpointStore
 from falkirk.state.memory import MemoryStore
@@ -50,7 +53,14 @@ class Stand:
     """The upkeep of a task whose versions are due every ten seconds, with a checkpoint store that may be away."""
 
     def __init__(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch, keep: float = 0.0, *, stateful: bool = True
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        keep: float = 0.0,
+        *,
+        stateful: bool = True,
+        within: timedelta | None = None,
+        rates: RateBook | None = None,
     ) -> None:
         whose = Identity("app", "stats/0", "f")
         self.store = RocksStore(folder / "here", whose) if stateful else MemoryStore(whose)
@@ -63,7 +73,7 @@ class Stand:
         self.partition = InputPartition("", "edge", "id", 0)
         bound = SimpleNamespace(
             inputs=[SimpleNamespace(place=EDGE, partition=self.partition, input=SimpleNamespace(kind="edge"))],
-            stage=SimpleNamespace(regime=SimpleNamespace(every=SimpleNamespace(total_seconds=lambda: 10.0))),
+            stage=SimpleNamespace(regime=SimpleNamespace(every=timedelta(seconds=10.0), within=within)),
         )
         owned = SimpleNamespace(
             task=SimpleNamespace(id=STATS, steps=STEPS, recovery=Eager()),
@@ -72,7 +82,8 @@ class Stand:
             correction=None,
         )
         self.task: Any = SimpleNamespace(bound=bound, begun=True, owned=owned)
-        self.upkeep = Maintenance(self, self.trimmed, keep)  # type: ignore[arg-type]
+        self.sizes: dict[TaskId, int] = {}
+        self.upkeep = Maintenance(self, self.trimmed, keep, rates=rates)  # type: ignore[arg-type]
         self.known = self.upkeep.known(STATS)
         self.known.versioned = 0.0
 
@@ -345,7 +356,7 @@ def test_what_would_be_run_again_gets_its_version_so_long_after_the_last_however
         store.commit()
     now, begun = [50.0], list[float]()
     monkeypatch.setattr(maintenance, "time", SimpleNamespace(monotonic=lambda: now[0], time=lambda: 50.0 + now[0]))
-    every = SimpleNamespace(every=SimpleNamespace(total_seconds=lambda: 10.0))
+    every = SimpleNamespace(every=timedelta(seconds=10.0), within=None)
     task: Any = SimpleNamespace(
         bound=SimpleNamespace(inputs=[], stage=SimpleNamespace(regime=every)),
         begun=True,
@@ -390,4 +401,79 @@ def test_an_idle_task_that_came_rolled_forward_gets_its_version_without_another_
     assert newest == (2 if behind else 1)
     assert stand.store.version_progress(newest).step == stand.store.progress.step
     assert known.copied == (2 if behind else -1)
+    stand.close()
+
+
+class UnderLoad(Stand):
+    """A lazy task whose steps come ten times a second, each of which takes 20 ms to run again. To name the task takes 0.2 s,
+    to open its store 0.1 s, and to copy a version nothing."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, within: float) -> None:
+        rates, a_second = RateBook(), Seconds(0.2, 0.1, 0.0, 1.0)
+        rates.note(STATS, a_second, 0, Replay(50, 0), Lazy.presumed)
+        super().__init__(folder, monkeypatch, within=timedelta(seconds=within), rates=rates)
+        self.task.owned.task.recovery = Lazy()
+        self.known.since, self.known.before, self.steps = 0.0, 0.0, 0
+        self.versions: list[float] = []
+
+    def run(self, seconds: float) -> list[float]:
+        """When versions are made, in seconds since the start."""
+        for _ in range(round(10 * seconds)):
+            self.now[0] += 0.1
+            self.steps += 1
+            self.step(self.steps)
+            closed: Any = SimpleNamespace(
+                owned=self.task.owned, record=self.task.owned.last, overlay=SimpleNamespace(changes={})
+            )
+            self.upkeep.committed([closed])
+            before = self.known.since
+            self.upkeep.tick([self.task])
+            if self.known.since != before:
+                self.versions.append(round(self.now[0], 1))
+                assert self.known.making is not None
+                self.known.making.result()
+                assert self.known.copying is not None
+                self.known.copying.result()
+        return self.versions
+
+
+@pytest.mark.parametrize(("within", "every"), [(1.3, 5.0), (2.3, 10.0)])
+def test_versions_come_when_a_recovery_would_take_longer_than_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, within: float, every: float
+) -> None:
+    """Ten steps of 20 ms a second: 5 s of them are a second's replay, and 0.3 s go before it."""
+    stand = UnderLoad(tmp_path, monkeypatch, within)
+    made = stand.run(31.0)
+    assert made[0] <= every  # until a copy was made, it is presumed to take a second
+    gaps = [round(after - before, 1) for before, after in pairwise(made)]
+    assert len(gaps) >= 2
+    assert all(every - 0.4 <= gap <= every + 0.2 for gap in gaps), gaps
+    stand.close()
+
+
+def test_an_objective_that_cannot_be_met_is_said_once_with_one_that_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stand = UnderLoad(tmp_path, monkeypatch, within=0.4)
+    stand.run(20.0)
+    stand.close()
+    (said,) = [r.message for r in caplog.records if "cannot recover" in r.message]
+    assert said.startswith("stage stats cannot recover within 0.4 s: it needs 0.5 s.")
+    assert said.endswith(
+        '(every=fk.RecoverWithin("1s") can be met; or give the stage more tasks, so that each has less)'
+    )
+
+
+def test_an_attempt_to_copy_that_failed_leaves_its_steps_to_be_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand = UnderLoad(tmp_path, monkeypatch, within=1.3)
+    stand.away = DiskError("files were deleted meanwhile")
+    stand.run(4.5)
+    assert stand.versions
+    assert stand.known.behind.parts == stand.steps  # none of them is in a copy
+    stand.away = None
+    stand.run(3.0)
+    assert stand.known.behind.parts < stand.steps - 40
+    assert stand.copies.versions()
     stand.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from falkirk.checkpoint.ids import Millis, Nonce, Offset, OwnerId, Step, TaskId, TopicPartition
+from falkirk.checkpoint.planning import Replay, Seconds
 from falkirk.checkpoint.ports import GoOn, LogRecord, Ranges, Read, Writes
 from falkirk.checkpoint.records import Named, StepRecord, TaskRecord, decode, encode
 from falkirk.checkpoint.regimes import Eager
@@ -19,15 +21,17 @@ from falkirk.checkpoint.tasks import Owned, Phase, Task
 from falkirk.checkpoint.worker.core import WorkerCore
 from falkirk.errors import StateError
 from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.observe import timed
 from falkirk.runtime.observe.traces import SILENT
 from falkirk.runtime.worker import takeovers
 from falkirk.runtime.worker.committer import Committer
 from falkirk.runtime.worker.performer import Performer
-from falkirk.runtime.worker.stores import RECOVERIES
+from falkirk.runtime.worker.rates import RateBook
+from falkirk.runtime.worker.stores import RECOVERIES, Fetched
 from falkirk.runtime.worker.takeovers import TakeOvers
 from falkirk.runtime.worker.threads import ConcurrencyLimit
 from falkirk.state.memory import MemoryDisk, MemoryStore
-from falkirk.state.store import Changes, Identity, Store
+from falkirk.state.store import Changes, Identity, Progress, Store
 
 CHUNKS = 50
 """Of each changelog."""
@@ -53,6 +57,10 @@ class OneWorkersLog:
         self.let: dict[int, threading.Semaphore] = {}
         self.reading: set[int] = set()
         self.troubles: dict[int, Exception] = {}
+        self.sizes: dict[int, int] = {}
+        """Of the changelogs that do not have CHUNKS."""
+        self.spend: Callable[[float], None] = lambda seconds: None
+        """What a request takes."""
 
     def records(self, p: TopicPartition) -> list[TaskRecord]:
         first = StepRecord("s", Step(0), Nonce("before"), self.owner, Millis(1), (), (), "")
@@ -71,6 +79,7 @@ class OneWorkersLog:
         pass
 
     async def commit(self) -> Mapping[TopicPartition, Offset]:
+        self.spend(0.2)
         for w in self.open:
             self.records(TopicPartition("steps", w.partitions[0])).append(decode(w.values[0] or b""))
         return {}
@@ -79,7 +88,10 @@ class OneWorkersLog:
         return dict.fromkeys(partitions, Offset(0))
 
     async def end(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
-        return {p: Offset(len(self.records(p)) if p.topic == "steps" else CHUNKS) for p in partitions}
+        return {
+            p: Offset(len(self.records(p)) if p.topic == "steps" else self.sizes.get(p.partition, CHUNKS))
+            for p in partitions
+        }
 
     async def read_committed(self, ranges: Ranges) -> Mapping[TopicPartition, Read]:
         found = {p: [LogRecord(Offset(i), None, encode(r)) for i, r in enumerate(self.records(p))] for p in ranges}
@@ -89,6 +101,7 @@ class OneWorkersLog:
 
     async def read_changes(self, partition: TopicPartition, start: Offset, end: Offset) -> tuple[Changes, Offset]:
         self.reading.add(partition.partition)
+        self.spend(0.1 if start == 0 else 0.004)
         if (may := self.let.get(partition.partition)) is not None:
             assert may.acquire(timeout=HANGS)
         if (trouble := self.troubles.get(partition.partition)) is not None:
@@ -113,6 +126,7 @@ class OpenOnce:
         self.disks: dict[TaskId, MemoryDisk] = {}
         self.held: set[TaskId] = set()
         self.recovering = ConcurrencyLimit(RECOVERIES)
+        self.fetched: dict[TaskId, Fetched] = {}
 
     def prefetch(self, task: TaskId, go_on: GoOn) -> None:
         pass
@@ -133,7 +147,7 @@ class Stand:
     """As much of a worker with so many tasks as takes them over. Its main thread is the test's."""
 
     def __init__(self, tasks: int) -> None:
-        self.log, self.stores = OneWorkersLog(), OpenOnce()
+        self.log, self.stores, self.rates = OneWorkersLog(), OpenOnce(), RateBook()
         self.committer = Committer(self.log, "host", lambda: None)  # type: ignore[arg-type]
         ids = [TaskId("s", p) for p in range(tasks)]
         stage = SimpleNamespace(circuit=lambda partition, layout: SimpleNamespace())
@@ -145,10 +159,10 @@ class Stand:
         ]
         app: Any = SimpleNamespace(tasks=bound, layout=None)
         settings = Settings("127.0.0.1:1", "")
-        self.take_overs = TakeOvers(app, settings, self.committer, self.stores, SILENT)  # type: ignore[arg-type]
+        self.take_overs = TakeOvers(app, settings, self.committer, self.stores, SILENT, self.rates)  # type: ignore[arg-type]
         self.running: list[int] = []
         tasks_that_run: Any = SimpleNamespace(start=self.start, drop=lambda owned: None)
-        self.tasks, self.core = [b.task for b in bound], WorkerCore()
+        self.tasks, self.core = [b.task for b in bound], WorkerCore(SILENT.owned)
         self.performer = Performer(self.core, self.committer, self.take_overs, tasks_that_run, lambda *_: None, SILENT)
 
     def start(self, owned: Owned, _: object) -> None:
@@ -288,3 +302,71 @@ def test_trouble_of_a_recovery_ends_the_worker_unless_the_task_was_given_up(give
             with pytest.raises(StateError, match="damaged"):
                 s.until(lambda: False)
         assert s.stores.held == set()
+
+
+def test_what_a_take_over_took_is_noted_and_predicts_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock stands, except while the test lets it run: while the changelogs are read."""
+    now = [100.0]
+    monkeypatch.setattr(timed, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with stand(3) as s:
+        for task, seconds in ((0, 5.0), (1, 7.0)):
+            s.hold(task)
+            s.assign(task)
+            s.until(lambda task=task: task in s.log.reading)  # type: ignore[misc]
+            now[0] += seconds
+            s.log.let[task].release(CHUNKS)
+            s.until(lambda task=task: task in s.running)  # type: ignore[misc]
+        first, second = s.rates.taken[TaskId("s", 0)], s.rates.taken[TaskId("s", 1)]
+        assert (first.took, first.replay) == (Seconds(0.0, 0.0, 0.0, 5.0), Replay(1, CHUNKS))
+        assert first.expected.replay == Eager.presumed(1, CHUNKS)
+        assert second.took.replay == 7.0
+        assert second.expected.replay == pytest.approx(5.0, rel=0.01)
+
+        s.hold(2)
+        s.assign(2)
+        s.until(lambda: 2 in s.log.reading)
+        s.revoke(2)
+        s.log.let[2].release(CHUNKS)
+        s.until(lambda: not s.take_overs.any)
+        s.turn()
+        assert TaskId("s", 2) not in s.rates.taken  # it never ran
+        assert not s.take_overs._together
+
+
+def test_a_version_is_fetched_while_the_task_is_named_and_the_rest_counts_as_opening(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    owned = SILENT.owned(Task(TaskId("s", 0), TopicPartition("steps", 0), Eager()))
+    assert isinstance(owned, timed.Timed)
+    moments = [(1.0, Phase.NAMING), (2.0, Phase.FENCING), (4.0, Phase.ROLLING), (11.0, None), (14.0, Phase.ROLLED)]
+    for now, phase in [*moments, (14.5, Phase.RUNNING)]:
+        monkeypatch.setattr(timed, "time", SimpleNamespace(monotonic=lambda now=now: now))
+        assert owned.took(3.0, None) is None
+        if phase is None:
+            owned.rolls(Progress(3, 4, 5), Replay(1, 10))
+        else:
+            owned.enter(phase)
+    assert owned.took(3.0, (1.5, 9.5)) == Seconds(name=2.0, open=1.5 + 0.5, fetch=8.0, replay=3.0)
+    assert owned.took(3.0, None) == Seconds(name=2.0, open=7.0 + 0.5, fetch=0.0, replay=3.0)
+    assert (owned.began, owned.replay) == (Progress(3, 4, 5), Replay(1, 10))
+
+
+def test_twenty_crashes_take_what_was_predicted_within_thirty_percent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each finds another changelog: of one chunk to 1,500. A chunk takes 4 ms, the first 100 ms, and to name a task 200 ms,
+    each a fifth more or less. Three take-overs before them show it."""
+    by, now = random.Random(7), [0.0]
+
+    def spend(seconds: float) -> None:
+        now[0] += seconds * by.uniform(0.8, 1.2)
+
+    monkeypatch.setattr(timed, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with stand(23) as s:
+        s.log.spend = spend
+        for task, size in enumerate([3, 300, 1_500, *(round(1_500 ** by.random()) for _ in range(20))]):
+            s.log.sizes[task] = size
+            s.assign(task)
+            s.until(lambda task=task: task in s.running)  # type: ignore[misc]
+        taken = [s.rates.taken[TaskId("s", task)] for task in range(3, 23)]
+    assert len({t.replay for t in taken}) > 15
+    assert max(t.took.total for t in taken) > 5 * min(t.took.total for t in taken)
+    assert not [str(t) for t in taken if abs(t.expected.total / t.took.total - 1) >= 0.3]

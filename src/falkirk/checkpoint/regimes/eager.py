@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from falkirk.checkpoint.ids import Millis, Offset, TopicPartition
+from falkirk.checkpoint.planning.rates import NOTHING, Cost, Replay
 from falkirk.checkpoint.ports import Clock, Log, Writes
 from falkirk.checkpoint.reading import obstacle
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.regimes.recovery import Means, Recovery, Tail
 from falkirk.checkpoint.tasks import ClosedStep, Owned
 from falkirk.errors import StateError
-from falkirk.state.store import Store
+from falkirk.state.store import Progress, Store
 
 TOMBSTONE_RETENTION = Millis(7 * 24 * 3600 * 1000)
 """delete.retention.ms of changelogs: how long a compacted tombstone stays readable."""
@@ -28,6 +29,7 @@ class Eager(Recovery):
     needs: ClassVar[tuple[str, ...]] = ("changelog",)
     logs_changes: ClassVar[bool] = True
     rebuilds: ClassVar[bool] = True
+    presumed: ClassVar[Cost] = Cost(0.05, 4e-6)
 
     @property
     def changelog(self) -> TopicPartition:
@@ -72,6 +74,16 @@ class Eager(Recovery):
         owned.opened().close()
         owned.store = await self.open(means, owned)
         return False
+
+    def replay(self, progress: Progress, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail) -> Replay:
+        """The changelog from the store's position to its end, in one reading. Compaction may have left fewer records."""
+        records = tail.ends[self.changelog] - max(progress.applied, tail.begins[self.changelog])
+        return Replay(1, records) if steps and records > 0 else NOTHING
+
+    def grows(self, step: ClosedStep) -> Replay:
+        """Its changes, and the marker of its transaction."""
+        changes = len(step.overlay.changes)
+        return Replay(0, changes + 1) if changes else NOTHING
 
     async def _roll(
         self, log: Log, clock: Clock, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail

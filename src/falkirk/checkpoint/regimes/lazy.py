@@ -14,12 +14,14 @@ from typing import ClassVar
 from falkirk.checkpoint.correction import covered, together, units, word
 from falkirk.checkpoint.ids import InputPartition, Millis, Offset, Step, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
+from falkirk.checkpoint.planning.rates import Cost, Replay
 from falkirk.checkpoint.ports import Output, Replayer, Stores
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.regimes.floors import Floor
 from falkirk.checkpoint.regimes.recovery import Means, Recovery, Requires, Tail
-from falkirk.checkpoint.tasks import Correction, Owned, Task
+from falkirk.checkpoint.tasks import ClosedStep, Correction, Owned, Task
 from falkirk.errors import DivergenceError, StateError
+from falkirk.state.store import Progress
 
 FLUSH_STEPS = 200
 """After so many steps run again, a flush keeps them. Otherwise a worker that is killed more often than it makes versions
@@ -32,6 +34,7 @@ class Lazy(Recovery):
     name: ClassVar[str] = "lazy"
     requires: ClassVar[Requires] = Requires(same_records=True, same_outputs=True)
     order: ClassVar[int] = 1
+    presumed: ClassVar[Cost] = Cost(0.002, 4e-6)
 
     async def recover(self, means: Means, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail) -> bool:
         """Run the recorded steps again. False: the log did not reach back to the store, because a worker that slept has
@@ -45,6 +48,15 @@ class Lazy(Recovery):
             return False
         await roll_divisions(means.replayer, owned, steps)
         return True
+
+    def replay(self, progress: Progress, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail) -> Replay:
+        """The steps after the store's, and the records that they read."""
+        todo = [record for _, record in steps if record.step > progress.step]
+        return Replay(len(todo), sum(record.rows for record in todo))
+
+    def grows(self, step: ClosedStep) -> Replay:
+        """The step, and what it has read."""
+        return Replay(1, step.record.rows)
 
     def floor(self, last: StepRecord | None, edges: Mapping[InputPartition, TopicPartition]) -> Floor:
         """Where the last step began. The record of a version's own step stays. So a store of the step before is not

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from falkirk.checkpoint.ids import InputPartition, Millis, Offset, TopicPartition
+from falkirk.checkpoint.planning.rates import NOTHING, Cost, Replay
 from falkirk.checkpoint.ports import Clock, Log, Replayer, Stores, Writes
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.regimes.floors import Floor
 from falkirk.checkpoint.tasks import ClosedStep, Owned, ends
-from falkirk.state.store import Store
+from falkirk.state.store import Progress, Store
 
 RECORDED: dict[str, type[Recovery]] = {}
 """Those with steps that are defined in this process, by the names that layouts record."""
@@ -77,6 +78,8 @@ class Recovery:
     requires: ClassVar[Requires] = Requires()
     order: ClassVar[int] = 0
     """Of tasks that are taken over together, those with the least recover first."""
+    presumed: ClassVar[Cost] = Cost(0.0, 0.0)
+    """What a replay takes, in seconds for each part and record of it, until one was measured."""
 
     logged: tuple[TopicPartition, ...] = ()
     """The task's partitions of the topics that it needs, in the same order."""
@@ -101,6 +104,14 @@ class Recovery:
         """Bring the open store to the last of the recorded steps: see the class. Raises Revoked, StateError and
         DivergenceError."""
         raise NotImplementedError
+
+    def replay(self, progress: Progress, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail) -> Replay:
+        """What `recover` replays over a store with this progress."""
+        return NOTHING
+
+    def grows(self, step: ClosedStep) -> Replay:
+        """What a committed step adds to that."""
+        return NOTHING
 
     def floor(self, last: StepRecord | None, edges: Mapping[InputPartition, TopicPartition]) -> Floor:
         """Below which offsets no store at or after the last step reads its edges again."""

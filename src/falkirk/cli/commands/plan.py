@@ -1,17 +1,26 @@
-"""`falkirk plan`: what a changed flow would do to the app that runs under its name."""
+"""`falkirk plan`: what a changed flow would do to the app that runs under its name, or a failure."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
 import msgspec
 
+from falkirk.cli.commands.plan_recovery import plan_recovery
 from falkirk.cli.main import tell
-from falkirk.cli.options import cluster_options, cluster_settings, rebuild_option, replication_option
+from falkirk.cli.options import (
+    checkpoints_option,
+    cluster_options,
+    cluster_settings,
+    rebuild_option,
+    replication_option,
+)
 from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.errors import ConfigError
 from falkirk.runtime.app.app import prepare
 from falkirk.runtime.app.changes import BesideChange, Changes, Fate, StageChange, changes
 from falkirk.stream.flow.load import load_flow
@@ -30,10 +39,18 @@ SIGN: dict[Fate, tuple[str, str]] = {
 @click.option("--apply", is_flag=True, help="Record the change, and create missing topics.")
 @click.option("--drop", "losing", metavar="ID", multiple=True, help="Allow that the state of this operator is deleted. "
               "Can be repeated.")  # fmt: skip
+@click.option("--if-dies", "dies", metavar="HOST|TASK", help="Show the recovery if this host, worker, or the worker of this "
+              "task died now. Nothing happens to it.")  # fmt: skip
+@checkpoints_option
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON. `refused` is null if falkirk run would accept the flow."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON, as described above. `refused` is null if falkirk run would accept the flow.",
 )
-def plan(target: str, apply: bool, losing: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def plan(
+    target: str, apply: bool, losing: tuple[str, ...], dies: str | None, checkpoints: str, as_json: bool, **options: Any
+) -> None:
     """Compare APP:FLOW with its app, and show what is kept (=), new (+), migrated (→), rebuilt (↻) and dropped (−). Changes
     nothing, without --apply.
 
@@ -49,7 +66,33 @@ def plan(target: str, apply: bool, losing: tuple[str, ...], as_json: bool, **opt
 
     When a new stage is recorded, workers of the old flow end and get no tasks any more: restart them with the new flow. The
     exit code is 0 if `falkirk run` would accept the flow, else the code of its error.
+
+    With --if-dies, plan a recovery instead. APP alone is enough then. The plan says which tasks go back to which step, with
+    what each begins, what it replays, and the predicted time, from what take-overs have taken so far. A * marks times with a
+    part that no take-over has shown yet: it is presumed.
+
+    \b
+    falkirk plan auction-stats --if-dies broker-2.example --brokers broker-1:9092
+    falkirk plan auction-stats --if-dies stats/3 --json --brokers broker-1:9092
+
+    \b
+    --json then prints one object:
+      app, dies, kind ("host" or "worker"), workers[] (that end), takers[] (workers that take the tasks over)
+      noticed_s, seconds      until the failure is noticed, at most; and from then until the tasks run again
+      tasks[]                 task, regime, worker, back_to (a step; -1: its beginning), begins_with ("local": the store on
+                              its host, "copied": a version in the checkpoint store, "nothing"; null: it cannot recover),
+                              version (the step of that state), bytes (to fetch), steps (to run again), records (to read
+                              again), log (where these are), work: name, open, fetch, replay (seconds; a version is
+                              fetched while the task is named), runs_s, presumed[]: parts of work
+      also[]                  other tasks that must go back: task, back_to; empty while all edges are topics
+      stay                    the number of tasks that are not touched
+    The exit code is 0, or 7 if a task could not recover.
     """
+    if dies is not None:
+        if apply or losing or options["rebuild"]:
+            raise ConfigError("--if-dies shows a recovery: it goes with none of --apply, --drop and --rebuild")
+        plan_recovery(target, dies, replace(cluster_settings(**options), checkpoints=checkpoints), as_json=as_json)
+        return
     settings = cluster_settings(**options)
     topics = Topics(settings.cluster())
     flow_plan = load_flow(target).plan(settings.prefix)

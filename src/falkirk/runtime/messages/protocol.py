@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from falkirk.checkpoint.planning import Rates
 from falkirk.errors import FalkirkError, retold
 from falkirk.stream.dataflow.task_counts import CallCounts, HotKey, SourceWatermark, summed
 
@@ -91,6 +92,10 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last `falkirk checkpoint` for which a version is in the checkpoint store; without state: the last heard."""
     copied: int = -1
     """The step of that version."""
+    took: float = 0.0
+    """Seconds that its take-over took, without the wait for its turn; 0: it was not measured."""
+    expected: float = 0.0
+    """Seconds that it was predicted to take."""
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -135,6 +140,12 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
     """The parts that it does not run, because they have stopped by themselves."""
     query: str = ""
     """Where it answers for its state; "": nowhere."""
+    rates: dict[str, Rates] = {}
+    """What take-overs have taken on its host, by stage."""
+    session_ms: int = 0
+    """The group notices that it is gone after this time at most."""
+    checkpoints: str = ""
+    """The URL that it copies versions to; "": a folder of its own state directory."""
 
 
 def at_work(report: Report) -> bool:

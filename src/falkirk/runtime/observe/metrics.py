@@ -192,6 +192,12 @@ class Metrics(Collector):
         age = GaugeMetricFamily(
             "falkirk_version_behind_seconds", "How much older that version is than the last step.", labels=TASK
         )
+        took = GaugeMetricFamily(
+            "falkirk_takeover_seconds", "How long the task's last take-over here took.", labels=TASK
+        )
+        expected = GaugeMetricFamily(
+            "falkirk_takeover_predicted_seconds", "How long that take-over was predicted to take.", labels=TASK
+        )
         watermark = GaugeMetricFamily(
             "falkirk_watermark_seconds",
             "Watermark of a source with late=, in event time since 1970. Absent while no time is complete.",
@@ -206,10 +212,15 @@ class Metrics(Collector):
                 for source, mark in task.watermarks.items():
                     if mark.at is not None:
                         watermark.add_metric([*labels, source], mark.at / 1000)
+            if runs and task.took:
+                took.add_metric(labels, task.took)
+                expected.add_metric(labels, task.expected)
             if runs and task.version:
                 versions.add_metric(labels, task.version)
                 age.add_metric(labels, task.behind)
-        return [read, dead, skipped, late, running, behind, step, versions, age, watermark, *self._of_calls()]
+        return [
+            read, dead, skipped, late, running, behind, step, versions, age, took, expected, watermark, *self._of_calls()
+        ]  # fmt: skip
 
     def _of_calls(self) -> Iterable[Metric]:
         calls = SummaryMetricFamily(

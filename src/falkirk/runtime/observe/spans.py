@@ -35,6 +35,7 @@ from falkirk.checkpoint.transaction import Fate
 from falkirk.connectors.kafka.client.config import logger
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.runtime.host.identity import host_name
+from falkirk.runtime.observe.timed import Timed
 from falkirk.runtime.observe.traces import PLACES, Traces
 
 LAST = 2.0
@@ -136,7 +137,7 @@ class Spans(Traces):
             self._exporter.shutdown()
 
 
-class _Watched(Owned):
+class _Watched(Timed):
     """An ownership whose take-over is reported when it is over: the task runs, or is given up."""
 
     __slots__ = ("_phases", "_spans")

@@ -20,6 +20,7 @@ from falkirk.checkpoint.transaction import Fate
 from falkirk.connectors.kafka.client.config import logger
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.observe.timed import Timed
 
 PLACES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 """Where the environment says that spans go."""
@@ -31,8 +32,8 @@ class Traces:
     """Not traced. Times are of `time.monotonic()`, in seconds."""
 
     def owned(self, task: Task) -> Owned:
-        """A take-over begins."""
-        return Owned(task)
+        """A take-over begins. It is timed, traced or not: what it takes says what the next one takes."""
+        return Timed(task)
 
     def taking_over(self, tasks: Sequence[Owned], part: Future[Any]) -> None:
         """A part of it is in progress, for these tasks."""

@@ -32,6 +32,7 @@ from falkirk.runtime.worker.committer import Committer
 from falkirk.runtime.worker.maintenance import Maintenance
 from falkirk.runtime.worker.pacing import Pacer, pacer_of, poll_wait
 from falkirk.runtime.worker.performer import Performer
+from falkirk.runtime.worker.rates import RateBook
 from falkirk.runtime.worker.reading.inputs import Inputs
 from falkirk.runtime.worker.run_queue import RunQueue
 from falkirk.runtime.worker.running import RunningTasks
@@ -59,6 +60,7 @@ class Shared:
     maintenance: Maintenance
     time: Timekeeper
     traces: Traces
+    rates: RateBook
     tasks: dict[int, RunningTask] = field(default_factory=dict)
     """Those that run, by their partitions of the steps topic."""
     stats: Stats = field(default_factory=Stats)
@@ -96,7 +98,7 @@ class CommitDomain:
             shared.maintenance,
             shared.tasks,
         )
-        self._take_overs = TakeOvers(app, settings, self.committer, shared.stores, shared.traces)
+        self._take_overs = TakeOvers(app, settings, self.committer, shared.stores, shared.traces, shared.rates)
         self.performer = Performer(
             self.core, self.committer, self._take_overs, self._running, self._decided, shared.traces
         )  # fmt: skip

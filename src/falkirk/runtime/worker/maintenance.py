@@ -27,12 +27,15 @@ from pathlib import Path
 
 from falkirk.cadence import Cadence
 from falkirk.checkpoint.ids import Millis, Offset, Step, TaskId, TopicPartition
+from falkirk.checkpoint.planning import NOTHING, Objective, Pace, Replay
+from falkirk.checkpoint.planning.placement import PAUSE, possible
 from falkirk.checkpoint.regimes.floors import Floor, Floors
 from falkirk.checkpoint.tasks import ClosedStep, Revoked, Task
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import logger
 from falkirk.errors import AwayError, DiskError, FalkirkError, StateError
 from falkirk.runtime.observe.traces import SILENT, Traces
+from falkirk.runtime.worker.rates import RateBook
 from falkirk.runtime.worker.store_health import wait_for
 from falkirk.runtime.worker.stores import TaskStores
 from falkirk.runtime.worker.task import RunningTask
@@ -51,6 +54,9 @@ MAKERS, COPIERS = 4, 8
 
 SWEEP = 60.0
 """Seconds between two deletions of copied versions, which need several requests. Those that wait for it take some space."""
+
+LOOK = 0.2
+"""Seconds between two looks at an objective, which take some microseconds each for every task."""
 
 SLOW = 60.0
 """Seconds until a slow copy is reported, and then between reports."""
@@ -86,14 +92,36 @@ class TaskMaintenance:
     """The last for which one is in the checkpoint store; without state: the last that was heard."""
     copied: int = -1
     """The step of the newest version in the store."""
+    behind: Replay = NOTHING
+    """What has to be replayed over the last version that was begun."""
+    since: float = field(default_factory=time.monotonic)
+    """When that version was begun, or the task came."""
+    before: float = field(default_factory=time.monotonic)
+    """When the one before that was, likewise."""
+    looked: float = -math.inf
+    """When it was last seen whether its objective needs a version."""
+    uncopied: Replay = NOTHING
+    """What had to be replayed over that one, when the last one was begun."""
+    lead: float | None = None
+    """Seconds that the last version took until it was copied; None: none has been here."""
 
 
 class Maintenance:
     """The upkeep of one worker's tasks, in its own threads."""
 
-    def __init__(self, stores: TaskStores, topics: Topics, keep: float = 0.0, traces: Traces = SILENT) -> None:
-        """`keep`: seconds for which unneeded step records and edges stay."""
+    def __init__(
+        self,
+        stores: TaskStores,
+        topics: Topics,
+        keep: float = 0.0,
+        traces: Traces = SILENT,
+        rates: RateBook | None = None,
+    ) -> None:
+        """`keep`: seconds for which unneeded step records and edges stay. `rates`: what recoveries take."""
         self._stores, self._topics, self._keep, self._traces = stores, topics, keep, traces
+        self._rates = rates or RateBook()
+        self._unmet: set[str] = set()
+        """The stages of which was said that their objective cannot be met."""
         self._known: dict[TaskId, TaskMaintenance] = {}
         self._makers, self._copiers = ThreadPool(MAKERS, "falkirk-version"), ThreadPool(COPIERS, "falkirk-copy")
         self._last: dict[TaskId, Future[None]] = {}
@@ -105,6 +133,7 @@ class Maintenance:
             upkeep = self.known(step.owned.task.id)
             upkeep.changes += len(step.overlay.changes)
             upkeep.stepped = True
+            upkeep.behind = _sum(upkeep.behind, step.owned.task.recovery.grows(step))
             if step.record.corrects >= 0:  # until there is a version behind it, each recovery runs its steps again
                 upkeep.versioned = -math.inf
 
@@ -118,6 +147,8 @@ class Maintenance:
         upkeep.stepped = store.progress.step > newest.step
         if task.owned.last is not None:
             upkeep.versioned -= task.owned.task.recovery.waited(Millis(newest.clock), time.time())
+            if task.bound.stage.regime.within is not None:  # how much is behind the newest copy is not known
+                upkeep.versioned = -math.inf
 
     def known(self, task: TaskId) -> TaskMaintenance:
         """The upkeep of a task."""
@@ -137,17 +168,39 @@ class Maintenance:
                 continue
             upkeep.making = None
             self._remind(task, upkeep, now)
-            every = task.bound.stage.regime.every.total_seconds()
             wait = AGAIN if upkeep.tried == asked else 0.0
             wanted = asked not in ("", upkeep.answered) and now - upkeep.versioned >= wait and task.begun
-            if (wanted or (upkeep.stepped and now - upkeep.versioned >= every)) and _ended(upkeep.copying):
+            if (wanted or (upkeep.stepped and self._due(task, upkeep, now))) and _ended(upkeep.copying):
                 upkeep.tried = asked
+                upkeep.before, upkeep.since = upkeep.since, now
                 upkeep.versioned = upkeep.flushed = now
+                upkeep.uncopied, upkeep.behind = upkeep.behind, NOTHING
                 upkeep.changes, upkeep.stepped, upkeep.copying = 0, False, None
                 self._begin_version(task, upkeep)
             elif upkeep.changes >= FLUSH_CHANGES or (upkeep.changes and now - upkeep.flushed >= FLUSH_SECONDS):
                 upkeep.flushed, upkeep.changes = now, 0
                 upkeep.making = self._makers.submit(task.owned.opened().flush)
+
+    def _due(self, task: RunningTask, upkeep: TaskMaintenance, now: float) -> bool:
+        """Whether it is time for a version, by the regime's interval or by its objective."""
+        regime, since = task.bound.stage.regime, now - upkeep.versioned
+        if regime.within is None:
+            return since >= regime.every.total_seconds()
+        if now < upkeep.looked + LOOK:
+            return False
+        upkeep.looked = now
+        objective = Objective(regime.within.total_seconds(), task.owned.task.recovery.presumed)
+        name, behind, lead = task.owned.task.id, upkeep.behind, PAUSE if upkeep.lead is None else upkeep.lead
+        rates, size = self._rates.of(name.stage), self._stores.sizes.get(name, 0)
+        pace = Pace.of(_sum(behind, upkeep.uncopied), now - upkeep.before)
+        if upkeep.lead is not None and name.stage not in self._unmet:
+            least = objective.least(rates, pace, lead, size)
+            if least > objective.seconds:
+                self._unmet.add(name.stage)
+                hint = f"{possible(least)} can be met; or give the stage more tasks, so that each has less"
+                why = objective.unmet(name.stage, rates, pace, lead, size)
+                logger.warning("%s (%s)", why, hint, extra={"task": str(name), "hint": hint})
+        return objective.due(rates, Replay(max(1, behind.parts), behind.records), pace, lead, size, since)
 
     def _remind(self, task: RunningTask, upkeep: TaskMaintenance, now: float) -> None:
         """Report copies that take very long: a folder that hangs gives no answer, not even an error."""
@@ -232,10 +285,11 @@ class Maintenance:
                 trouble = error
             self._traces.version(owned, copy.version, copy.began, copy.made, trouble)
             if trouble is not None:
+                upkeep.behind = _sum(upkeep.behind, upkeep.uncopied)
                 upkeep.stepped = True  # another version is due, and another attempt with it
                 return
             below, step = older.step_offset, progress.step
-            upkeep.copied = step
+            upkeep.copied, upkeep.lead = step, time.monotonic() - copy.began
             logger.info("task %s: version %s in %.2f s", owned.task.id, copy.version, time.monotonic() - copy.began)
         upkeep.answered = copy.asked
         self._trim(upkeep, steps, copy.floor, copy.began, step, below)
@@ -310,6 +364,10 @@ def _copy_last(
         raise
     told(None)
     tidy(older)
+
+
+def _sum(one: Replay, other: Replay) -> Replay:
+    return Replay(one.parts + other.parts, one.records + other.records)
 
 
 def _ended(job: Future[None] | None) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from falkirk.checkpoint.ids import Offset, Step, TaskId
+from falkirk.checkpoint.planning.plan import SLOTS
 from falkirk.checkpoint.ports import Backfilled, GoOn
 from falkirk.checkpoint.tasks import Revoked
 from falkirk.connectors.kafka.client.config import logger
@@ -28,7 +30,7 @@ from falkirk.wording import counted
 
 T = TypeVar("T")
 
-RECOVERIES = 4
+RECOVERIES = SLOTS
 """Tasks that recover at a time. Each holds a chunk of its changelog or a division in memory, plus its reader's prefetched
 data. More tasks gain nothing, as they share the interpreter and the disk."""
 
@@ -37,6 +39,14 @@ class Get(Protocol):
     """How a request to the checkpoint store is made: once, or until it is answered."""
 
     def __call__(self, call: Callable[[], T], sign: LifeSign | None = None) -> T: ...
+
+
+class Fetched(NamedTuple):
+    """A version that was copied to this host. Times are of `time.monotonic()`."""
+
+    size: int
+    began: float
+    ended: float
 
 
 class TaskStores:
@@ -62,12 +72,17 @@ class TaskStores:
         """A recovery holds one of these, and leaves it to others while it waits for the checkpoint store."""
         self.copying: dict[TaskId, tuple[int, int]] = {}
         """Versions that are being fetched: bytes here, and in total."""
+        self.sizes: dict[TaskId, int] = {}
+        """Bytes of the versions that were copied last."""
+        self.fetched: dict[TaskId, Fetched] = {}
+        """What the present or the last take-over of a task has fetched."""
 
     # -- taking over ---------------------------------------------------------------------------------------------------
 
     def prefetch(self, task: TaskId, go_on: GoOn) -> None:
         """Begin to open a store, while the task is being named and read: opening one takes as long as all of that."""
         if task not in self._opening:
+            self.fetched.pop(task, None)
             self._opening[task] = self._openers.submit(lambda: self._open(task, go_on, self._asking(go_on)))
 
     def discard(self, task: TaskId) -> None:
@@ -165,7 +180,7 @@ class TaskStores:
         """Copy a version. Returns how far the older of the last two copies in the store is. Raises AwayError, at once if the
         checkpoint store is known to be away."""
         copies = self.copies(task)
-        self._reach.make(lambda: copies.upload(folder, progress, go_on=go_on))
+        self.sizes[task] = self._reach.make(lambda: copies.upload(folder, progress, go_on=go_on)).size
         return copies.floor
 
     def sweep(self, task: TaskId, below: Step) -> None:
@@ -239,6 +254,7 @@ class TaskStores:
 
     def _install(self, task: TaskId, version: RemoteVersion, get: Get) -> None:
         copies, folder, sign, over = self.copies(task), self._folder_of(task), LifeSign(), threading.Event()
+        began = time.monotonic()
 
         def report(done: int, total: int) -> None:
             if over.is_set():
@@ -253,6 +269,7 @@ class TaskStores:
             # The local store is older, and counts until the version does. If it was removed first, a kill would leave a part
             # of it, which looks like a damaged store.
             install_version(folder, self._identity(task), next_version(folder), fetch, self._memory)
+            self.fetched[task] = Fetched(version.size, began, time.monotonic())
         finally:
             over.set()
             self.copying.pop(task, None)

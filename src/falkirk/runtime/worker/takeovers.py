@@ -16,8 +16,10 @@ from falkirk.connectors.kafka.client.config import logger
 from falkirk.errors import SourceError
 from falkirk.runtime.app.app import App
 from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.observe.timed import Timed
 from falkirk.runtime.observe.traces import Traces
 from falkirk.runtime.worker.committer import Committer
+from falkirk.runtime.worker.rates import RateBook
 from falkirk.runtime.worker.reading.replay import KafkaReplayer
 from falkirk.runtime.worker.stores import TaskStores
 from falkirk.stream.dataflow.circuit import Circuit
@@ -37,13 +39,23 @@ class Recovery(NamedTuple):
 class TakeOvers:
     """Those of one commit domain."""
 
-    def __init__(self, app: App, settings: Settings, committer: Committer, stores: TaskStores, traces: Traces) -> None:
+    def __init__(
+        self,
+        app: App,
+        settings: Settings,
+        committer: Committer,
+        stores: TaskStores,
+        traces: Traces,
+        rates: RateBook | None = None,
+    ) -> None:
         self._app, self._settings, self._traces = app, settings, traces
-        self._committer, self._stores = committer, stores
+        self._committer, self._stores, self._rates = committer, stores, rates or RateBook()
         self._bound = {b.task.id: b for b in app.tasks}
         self._recoveries: list[Recovery] = []
         self._circuits: dict[Owned, Circuit] = {}
         """Of tasks that have recovered, and do not run yet."""
+        self._together: dict[Owned, Sequence[Owned]] = {}
+        """The tasks that each was named with, until it runs."""
         self._blocked: dict[int, float] = {}
         self._patience = settings.session_timeout_ms / 1000
         """Seconds within which the group tells this worker that it has lost a task."""
@@ -58,6 +70,7 @@ class TakeOvers:
     def recover(self, tasks: Sequence[Owned]) -> None:
         """Begin the recovery of tasks that were named together."""
         tasks = sorted(tasks, key=lambda owned: owned.task.recovery.order)
+        self._together |= dict.fromkeys(tasks, tasks)
         circuits = [self._circuit(owned.task.id) for owned in tasks]
         replays = {
             owned.task.id: KafkaReplayer(
@@ -87,6 +100,8 @@ class TakeOvers:
                     self._circuits[owned] = circuit
             elif (error := end.exception()) is not None:
                 logger.warning("task %s was abandoned, and its recovery had failed: %s", owned.task.id, error)
+            if owned not in self._circuits:
+                self._together.pop(owned, None)
             logger.debug("recovered %s: %s", owned.task.id, owned.phase.value)
             yield owned
 
@@ -110,11 +125,25 @@ class TakeOvers:
 
     def circuit(self, owned: Owned) -> Circuit:
         """The circuit of a task that runs now. It has run the task's recorded steps again, if they did."""
+        self._measure(owned, self._together.pop(owned, ()))
         return self._circuits.pop(owned)
 
     def forget(self, owned: Owned) -> None:
         """The task does not run."""
         self._circuits.pop(owned, None)
+        self._together.pop(owned, None)
+
+    def _measure(self, owned: Owned, together: Sequence[Owned]) -> None:
+        """Note what the take-over of a task that runs now has taken."""
+        if not isinstance(owned, Timed):
+            return
+        rolling = [at for o in together if isinstance(o, Timed) and (at := o.moments.get(Phase.ROLLING.value))]
+        task = owned.task
+        fetched = self._stores.fetched.get(task.id)
+        took = owned.took(min(rolling, default=0.0), None if fetched is None else (fetched.began, fetched.ended))
+        if took is not None:
+            size = 0 if fetched is None else fetched.size
+            self._rates.note(task.id, took, size, owned.replay, task.recovery.presumed)
 
     def note_blocked(self, partitions: Sequence[int]) -> None:
         """These tasks wait for the end of an earlier take-over."""

@@ -130,6 +130,9 @@ class Reporter:
                 worker.waits(),
                 worker.stopped(),
                 self._query,
+                {stage: rates.told for stage, rates in worker.rates.stages.items()},
+                worker.settings.session_timeout_ms,
+                worker.settings.checkpoints,
             )
         )
 
@@ -143,6 +146,7 @@ class Reporter:
         at, marks, upkeep = ends(last), self._worker.marks(task), self._worker.maintenance.known(owned.task.id)
         inputs = [i for i in task.bound.inputs if i.partition in at]  # a joining topic is in no step yet
         rebuilds = task.moving and task.rebuilt[1] > 0
+        taken = self._worker.rates.taken.get(owned.task.id)
         return TaskReport(
             name,
             REBUILDING if rebuilds else owned.phase.value,
@@ -160,6 +164,8 @@ class Reporter:
             watermarks=dict(task.circuit.watermarks()),
             answers=upkeep.answered,
             copied=upkeep.copied,
+            took=0.0 if taken is None else round(taken.took.total, 3),
+            expected=0.0 if taken is None else round(taken.expected.total, 3),
             done=task.rebuilt[0] if rebuilds else 0,
             total=task.rebuilt[1] if rebuilds else 0,
             places=tuple(i.place for i in inputs) if any(i.input.among is not None for i in inputs) else (),

@@ -36,6 +36,7 @@ from falkirk.runtime.worker.maintenance import Maintenance
 from falkirk.runtime.worker.pacing import IDLE_WAIT
 from falkirk.runtime.worker.parts import Parts
 from falkirk.runtime.worker.publisher import Publisher
+from falkirk.runtime.worker.rates import RateBook
 from falkirk.runtime.worker.reading.inputs import Inputs
 from falkirk.runtime.worker.stores import TaskStores, memory_of
 from falkirk.runtime.worker.task import RunningTask
@@ -72,7 +73,8 @@ class Worker:
         memory = memory_of(app, settings)
         url = settings.checkpoint_url()
         self._stores = TaskStores(app, identity.folder, url, memory, lambda: look(app, cluster))
-        self.maintenance = Maintenance(self._stores, topics, settings.keep_steps_ms / 1000, traces)
+        self.rates = RateBook(identity.folder)
+        self.maintenance = Maintenance(self._stores, topics, settings.keep_steps_ms / 1000, traces, self.rates)
         self._publisher = Publisher(app, cluster, settings.databases)
         patience = settings.session_timeout_ms / 1000
         self._inputs = Inputs(app, cluster, topics, identity.folder, memory, patience)
@@ -94,6 +96,7 @@ class Worker:
             self.maintenance,
             self._time,
             traces,
+            self.rates,
         )
         stages = {stage.id: stage for stage in app.plan.stages}
         self.parts = Parts(

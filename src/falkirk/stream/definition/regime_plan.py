@@ -23,6 +23,8 @@ class RegimePlan:
     max_bytes: int
     recovery: type[Recovery]
     """What it means."""
+    within: timedelta | None = None
+    """Versions are made so that another host recovers a task within this time. `every` is then the longest between two."""
 
 
 @dataclass(frozen=True, slots=True)

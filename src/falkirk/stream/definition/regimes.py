@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from falkirk.blame import user_line
 from falkirk.checkpoint import regimes
+from falkirk.checkpoint.planning.placement import LONGEST
 from falkirk.checkpoint.regimes import Recovery
 from falkirk.durations import DurationLike, duration
 from falkirk.errors import DefinitionError
@@ -32,12 +33,38 @@ class Regime:
 
 
 @dataclass(frozen=True)
+class RecoverWithin:
+    """Versions as often as needed, in the place of an interval: `every=fk.RecoverWithin("2s")`.
+
+    A version is due when a recovery on another host would take this `time`: to name the task, fetch its version and replay
+    what is behind it, at the rates of the recoveries so far. The time until the failure is noticed is not included. If no
+    version would help, the log says which time can be met. Raises DefinitionError for what is not a duration.
+
+    >>> import falkirk as fk
+    >>> flow = fk.Flow("example", regime=fk.LazyCheckpoint(step="100ms", every=fk.RecoverWithin("2s")))
+    """
+
+    time: DurationLike
+
+    def __post_init__(self) -> None:
+        self.seconds()
+
+    def seconds(self) -> timedelta:
+        """The time as a timedelta.
+
+        >>> RecoverWithin("1.5s").seconds()
+        datetime.timedelta(seconds=1, microseconds=500000)
+        """
+        return _duration(self.time, "RecoverWithin")
+
+
+@dataclass(frozen=True)
 class Checkpoint(Regime):
     """The base of both checkpoint regimes."""
 
     step: DurationLike = "100ms"
     """The longest that a step stays open: it bounds latency."""
-    every: DurationLike = "10s"
+    every: DurationLike | RecoverWithin = "10s"
     """How often state becomes a version. This bounds the work of rolling forward after a crash."""
     max_rows: int = 200_000
     """A step closes when it has read this many records."""
@@ -58,9 +85,12 @@ class Checkpoint(Regime):
         >>> LazyCheckpoint(every="1m").plan().every
         datetime.timedelta(seconds=60)
         """
+        within = self.every.seconds() if isinstance(self.every, RecoverWithin) else None
+        longest = (
+            timedelta(seconds=LONGEST) if isinstance(self.every, RecoverWithin) else _duration(self.every, "every")
+        )
         return RegimePlan(
-            self.kind, _duration(self.step, "step"), _duration(self.every, "every"), self.max_rows, self.max_bytes,
-            self.recovery,
+            self.kind, _duration(self.step, "step"), longest, self.max_rows, self.max_bytes, self.recovery, within
         )  # fmt: skip
 
 
@@ -69,8 +99,8 @@ class EagerCheckpoint(Checkpoint):
     """Each step logs its state changes. Recovery applies the end of the log and runs no step again.
 
     `step` is the longest time that a step stays open. It bounds latency. `every` is how often state becomes a version.
-    It bounds the number of changes that another host must apply. A step also closes at `max_rows` records or
-    `max_bytes` bytes. Raises DefinitionError.
+    It bounds the number of changes that another host must apply. It is a duration, or fk.RecoverWithin. A step also closes
+    at `max_rows` records or `max_bytes` bytes. Raises DefinitionError.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("example", regime=fk.EagerCheckpoint(step="50ms"))

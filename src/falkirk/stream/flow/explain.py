@@ -55,8 +55,10 @@ Queries = Mapping[op.Operator, str]
 
 def _stage(stage: PhysicalStage, layout: Layout | None, queries: Queries) -> Iterable[str]:
     regime = stage.regime
-    step, every = duration_text(regime.step), duration_text(regime.every)
-    yield f"stage {stage.id}: {regime.kind}, steps of up to {step}, a version every {every}"
+    step, every = duration_text(regime.step), f"a version every {duration_text(regime.every)}"
+    if regime.within is not None:
+        every = f"versions that let another host recover within {duration_text(regime.within)}"
+    yield f"stage {stage.id}: {regime.kind}, steps of up to {step}, {every}"
     topics = ", ".join(i.topic for i in stage.inputs)
     count = max(layout.partitions.get(i.topic, 0) for i in stage.inputs) if layout else 0
     yield f"  tasks   {f'{count}: ' if count else ''}one for each partition of {topics}"

@@ -1,0 +1,168 @@
+"""A recovery is planned while the app runs; then its host dies, and what the take-overs did is what the plan said."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from tests.cli.live import kill_all
+from tests.cli.test_app import Running
+
+from falkirk.cli.main import falkirk
+from falkirk.errors import FalkirkError
+
+pytestmark = pytest.mark.kafka
+
+FLOW = """
+from __future__ import annotations
+import falkirk as fk
+
+flow = fk.Flow("{name}", regime=fk.EagerCheckpoint(every="1h"))
+bids = flow.source("{prefix}bids", key="auction", value=fk.Json({{"auction": fk.Int64}}))
+bids.group_by("auction", id="counts").agg(n=fk.len()).sink("{prefix}counts", key="auction", value=fk.Json())
+again = bids.with_regime(fk.LazyCheckpoint(every="1h"))
+again.group_by("auction", id="sums").agg(n=fk.sum("auction")).sink("{prefix}sums", key="auction", value=fk.Json())
+"""
+TOOK = re.compile(r"task (\S+) was taken over in ([0-9.]+) s \(predicted ([0-9.]+) s\): (.*)")
+
+
+class Living(Running):
+    """An app whose workers log what they do."""
+
+    def __init__(self, brokers: str, prefix: str, folder: Path) -> None:
+        super().__init__(brokers, prefix, folder)
+        (folder / "app.py").write_text(FLOW.format(name=self.name, prefix=prefix))
+        self.copies = (folder / "copies").as_uri()
+
+    def live(self, state_dir: str, *options: str) -> None:
+        command = ["run", "app.py:flow", "--brokers", self.brokers, "--state-dir", state_dir, "--log-level", "info"]
+        with (self.folder / "log").open("w") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "falkirk", *command, *options],
+                cwd=self.folder,
+                text=True,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+            )
+        self.processes.append(process)
+
+    def give(self, *command: str) -> tuple[int, str]:
+        """The exit code, and all that was said."""
+        result = CliRunner().invoke(falkirk, [*command, "--brokers", self.brokers])
+        if isinstance(error := result.exception, FalkirkError):
+            return error.exit_code, f"{result.output}error: {error}"
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result.exit_code, result.output
+
+    def asked(self, dies: str) -> dict[str, Any]:
+        """The plan, by task."""
+        code, said = self.give("plan", self.name, "--if-dies", dies, "--json")
+        assert code == 0, said
+        found = json.loads(said)
+        return {**found, "tasks": {t["task"]: t for t in found["tasks"]}}
+
+    def settle(self, records: int) -> None:
+        """Wait until all tasks run, and have read so many records of each source in all."""
+        deadline = time.monotonic() + 120
+        while True:
+            code, said = self.give("status", self.name, "--json")
+            if code == 0 and (found := json.loads(said))["state"] == "running":
+                read = sum(i["position"] for t in found["tasks"] for i in t["inputs"])
+                if found["lag"] == 0 and read >= 2 * records:
+                    return
+            assert time.monotonic() < deadline, said
+            time.sleep(0.2)
+
+    def die(self) -> str:
+        """Returns what its workers have said."""
+        kill_all(self.processes[-1])
+        return (self.folder / "log").read_text()
+
+
+@pytest.fixture
+def app(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[Living]:
+    running = Living(kafka, topic_prefix, tmp_path)
+    yield running
+    for process in running.processes:
+        if process.poll() is None:
+            kill_all(process)
+
+
+@pytest.mark.slow
+def test_what_is_replayed_after_the_loss_of_a_host_is_what_was_planned(app: Living) -> None:
+    tasks = {"counts/0", "counts/1", "sums/0", "sums/1"}
+    app.feed(300)
+    app.live("ant", "--checkpoints", app.copies)
+    app.settle(300)
+    code, said = app.give("checkpoint", app.name)
+    assert code == 0, said
+    app.feed(700)
+    app.settle(1_000)
+
+    planned = app.asked(socket.gethostname())
+    found = planned["tasks"]
+    assert (found.keys(), planned["also"], planned["stay"], planned["takers"]) == (tasks, [], 0, [])
+    assert {t["begins_with"] for t in found.values()} == {"copied"}
+    assert sum(found[f"sums/{p}"]["records"] for p in (0, 1)) == 700
+    assert all(found[f"sums/{p}"]["steps"] > 0 for p in (0, 1))
+    assert all(found[f"counts/{p}"]["steps"] == 0 < found[f"counts/{p}"]["records"] for p in (0, 1))
+    assert all("replay" in t["presumed"] and "open" not in t["presumed"] for t in found.values())
+    assert all(t["back_to"] > t["version"] >= 0 for t in found.values())
+    assert planned["noticed_s"] == 10.0
+
+    near = app.asked("counts/0")
+    assert (near["kind"], near["noticed_s"], near["tasks"].keys()) == ("worker", 0.0, tasks)
+    assert {(t["begins_with"], t["records"], t["bytes"]) for t in near["tasks"].values()} == {("local", 0, 0)}
+    code, said = app.give("plan", app.name, "--if-dies", "count/0")
+    assert code == 2
+    assert "did you mean counts/0?" in said
+    code, said = app.give("plan", app.name, "--if-dies", "counts/0", "--apply")
+    assert code == 2
+
+    app.die()
+    shutil.rmtree(app.folder / "ant")
+    app.live("bee", "--checkpoints", app.copies)
+    deadline = time.monotonic() + 120
+    while {task for task, *_ in TOOK.findall((app.folder / "log").read_text())} != tasks:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    app.settle(1_000)
+    deadline = time.monotonic() + 120  # the next report of the worker says what it has measured
+    while any(t["presumed"] for t in app.asked(socket.gethostname())["tasks"].values()):
+        assert time.monotonic() < deadline
+    after = app.asked(socket.gethostname())["tasks"]
+    assert {t["task"]: t["records"] for t in after.values()} == {t["task"]: t["records"] for t in found.values()}
+    log = app.die()
+    took = {task: words for task, _, _, words in TOOK.findall(log)}
+    assert took.keys() == tasks, log
+    for task in tasks:
+        assert f"fetching {found[task]['bytes']:,} bytes" in took[task], (task, took)
+        assert f"replay of {found[task]['records']:,} records" in took[task], (task, took)
+
+
+@pytest.mark.slow
+def test_a_lazy_task_whose_copies_die_with_their_host_cannot_recover_elsewhere(app: Living) -> None:
+    """Their steps are trimmed below the second version. An eager task is rebuilt from its changelog."""
+    app.live("ant")
+    fed = 0
+    for _ in range(3):
+        app.feed(100)
+        fed += 100
+        app.settle(fed)
+        code, said = app.give("checkpoint", app.name)
+        assert code == 0, said
+    code, said = app.give("plan", str(app.folder / "app.py:flow"), "--if-dies", socket.gethostname())
+    assert code == 7, said
+    assert said.count("cannot recover") == 2
+    assert said.count("an empty store") == 2
+    assert "to do: run the workers with --checkpoints" in said
