@@ -10,69 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from falkirk.checkpoint.ids import CLUSTER
-from falkirk.cli.config_file import CLIENT, NAMES, USUAL, ConfigFile, check_environment, env_name, read
-from falkirk.durations import duration, parse_size
+from falkirk.cli.config_file import CLIENT, NAMES, USUAL, ConfigFile, check_environment, read
+from falkirk.cli.setting import DURATION, KNOWN, Command, Decorator, Setting, setting
+from falkirk.durations import parse_size
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.listening import check_query
 from falkirk.runtime.host.logs import use
 from falkirk.runtime.host.settings import Settings
 from falkirk.stream.definition.names import PREFIX
 
-Command = Callable[..., Any]
-Decorator = Callable[[Command], Command]
-
-
-class DurationType(click.ParamType[timedelta]):
-    """A duration on a command line, in the environment or in a settings file."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        """Its timedelta; fails with what is accepted."""
-        try:
-            return duration(value)
-        except ConfigError as error:
-            self.fail(f"{error.what}; {error.hint}", param, ctx)
-
-
-DURATION = DurationType()
 _MILLISECOND = timedelta(milliseconds=1)
-
-
-class Setting(click.Option):
-    """An option that the environment and a settings file may also give, under its own name."""
-
-    def __init__(self, *args: Any, **attributes: Any) -> None:
-        super().__init__(*args, **attributes)
-        self.key = self.opts[0].removeprefix("--")
-        self.envvar = env_name(self.key)
-
-    def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """Names the place of an invalid value, if it is not on the command line. Raises ConfigError."""
-        try:
-            return super().process_value(ctx, value)
-        except click.BadParameter as error:
-            places = {
-                ParameterSource.ENVIRONMENT: f"environment variable {self.envvar}",
-                ParameterSource.DEFAULT_MAP: f"the settings file, {self.key}",
-            }
-            source = ctx.get_parameter_source(self.name)
-            if source is None or (place := places.get(source)) is None:
-                raise
-            raise ConfigError(error.message, where=place, hint="see --help") from error
-
-
-KNOWN: list[str] = []
-"""The long names of all settings, without dashes: a settings file may hold them, no matter which command reads it."""
-
-
-def setting(*names: str, **attributes: Any) -> Decorator:
-    """An option that is a `Setting`."""
-    KNOWN.append(names[0].removeprefix("--"))
-    return click.option(*names, cls=Setting, **attributes)
 
 
 def _configured(usual: Path | None) -> Callable[[click.Context, click.Parameter, Path | None], ConfigFile]:
@@ -155,45 +104,6 @@ def query_options(command: Command) -> Command:
     return _with(_query_options, command)
 
 
-_gateway_options = [
-    setting("--listen-token-file", metavar="FILE", default="", help="The file with the token that requests to HTTP sources "
-            "must have.  [default: none: then --listen must be on loopback]"),
-    setting("--listen-public", is_flag=True, help="Let anybody who reaches the address of --listen send requests, without a "
-            "token."),
-    setting("--listen-cert", metavar="FILE", default="", help="The certificate for TLS, in PEM, with its chain.  [default: "
-            "no TLS]"),
-    setting("--listen-key", metavar="FILE", default="", help="The key of the certificate, in PEM.  [default: it is in the "
-            "file of the certificate]"),
-    setting("--body-limit", metavar="SIZE", default="1MiB", show_default=True, help="The largest body of a request."),
-    setting("--in-flight", type=click.IntRange(1, 100_000), default=2000, show_default=True, help="How many requests to an "
-            "HTTP source may wait at a time. More get 503."),
-    setting("--answer-within", type=DURATION, default="30s", show_default=True, help="How long a request may wait for its "
-            "answer. Then it gets 504, and the client may ask again."),
-]  # fmt: skip
-
-
-def gateway_options(listen: str) -> Decorator:
-    """How requests to HTTP sources are answered. `listen`: the address by default; "": nowhere."""
-    shown = f"{listen}" if listen else "off"
-    first = setting("--listen", metavar="[HOST:]PORT", default=listen, help="Answer requests to the flow's HTTP sources at "
-                    f"this address; without a host, on loopback. Port 0 is a free one.  [default: {shown}]")  # fmt: skip
-    return lambda command: _with([first, *_gateway_options], command)
-
-
-def gateway_from(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a gateway, by the names of `GatewayOptions`, taken out of a command's options."""
-    return {
-        "listen": options.pop("listen"),
-        "token_file": _absolute(options.pop("listen_token_file")),
-        "certificate": _absolute(options.pop("listen_cert")),
-        "key": _absolute(options.pop("listen_key")),
-        "public": options.pop("listen_public"),
-        "body": parse_size(options.pop("body_limit"), where="--body-limit"),
-        "in_flight": options.pop("in_flight"),
-        "within": options.pop("answer_within").total_seconds(),
-    }
-
-
 traces_option = setting("--traces", metavar="URL", default="", callback=_traces, help="Send a span for each step to "
                         "this OpenTelemetry collector, by OTLP over HTTP: http://collector:4318.  [default: the value of "
                         "OTEL_EXPORTER_OTLP_ENDPOINT, or off]")  # fmt: skip
@@ -271,7 +181,10 @@ def serve_options(command: Command) -> Command:
 def serve_settings(**options: Any) -> Settings:
     """Settings from `serve_options`. Raises ConfigError."""
     return Settings(
-        **_reach(options), state_dir=str(options["state_dir"]), log_level=options["log_level"], log_format=options["log_format"]
+        **_reach(options),
+        state_dir=str(options["state_dir"]),
+        log_level=options["log_level"],
+        log_format=options["log_format"],
     )
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
+from falkirk.cli.gateway_options import gateway_from, gateway_options
 from falkirk.cli.main import tell
-from falkirk.cli.options import gateway_from, gateway_options, serve_options, serve_settings
+from falkirk.cli.options import serve_options, serve_settings
 from falkirk.connectors.http.server import Server, run
 from falkirk.errors import FalkirkError
 from falkirk.runtime.gateway.gateway import serve_app

@@ -52,7 +52,9 @@ def bound_socket(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"cannot listen at {host}:{port}: {why}", where="--listen", hint="choose another address") from error
+        raise ConfigError(
+            f"cannot listen at {host}:{port}: {why}", where="--listen", hint="choose another address"
+        ) from error
 
 
 def serve(app: Callable[..., Awaitable[None]], at: socket.socket, connections: int, tls: Tls | None) -> Server:

@@ -40,11 +40,9 @@ class Answer(NamedTuple):
     def with_record(self, digest: str | None, rows: bytes | None, at: int, keep: int) -> Answer:
         """With another record under the same key. The first digest and the first rows count, unless the key has been free
         again in between, for it is `keep` milliseconds later."""
-        if self.digest is None and self.rows is None or at - self.at > keep:
+        if (self.digest is None and self.rows is None) or at - self.at > keep:
             return Answer(at, digest, rows)
-        return Answer(
-            self.at, digest if self.digest is None else self.digest, rows if self.rows is None else self.rows
-        )
+        return Answer(self.at, digest if self.digest is None else self.digest, rows if self.rows is None else self.rows)
 
     def reply(self, digest: str, *, with_rows: bool) -> Reply | None:
         """What a client is told whose body has this digest. None: it must wait. `with_rows`: whether the flow answers with

@@ -43,7 +43,7 @@ class Appender:
     ) -> None:
         """`value`: the format of records, which have up to `largest` bytes. `patience`: seconds within which the cluster must
         acknowledge one."""
-        self._topic, self._value, self._failed = topic, value, failed
+        self._topic, self._value, self._failed, self._patience = topic, value, failed, max(1.0, patience)
         self._settings = {
             "compression.type": "lz4",
             # Requests of one moment share a batch; waiting longer for others would only make them late.
@@ -51,7 +51,7 @@ class Appender:
             "message.max.bytes": largest,
             **cluster.settings(),
             "enable.idempotence": True,
-            "message.timeout.ms": max(1000, int(patience * 1000)),
+            "message.timeout.ms": int(self._patience * 1000),
             # As in Java's producers: all requests with one key are in one partition.
             "partitioner": "murmur2",
         }
@@ -110,5 +110,5 @@ class Appender:
             producer.poll(0.1)
             if self._contact.lost(producer, self._topic):
                 # What the old one still holds fails by its time-out: it goes on until then.
-                threading.Thread(target=producer.flush, args=(self._settings["message.timeout.ms"] / 1000 + 1,)).start()
+                threading.Thread(target=producer.flush, args=(self._patience + 1,)).start()
                 self._producer = client(Producer, self._settings)

@@ -26,7 +26,7 @@ from falkirk.connectors.http.app import MADE_UP
 from falkirk.connectors.http.messages import Asked, Reply, refused
 from falkirk.runtime.gateway.answers import Answer, digest_of
 from falkirk.runtime.gateway.table import Heard
-from falkirk.stream.operators.sources.requests import DIGEST, MARGIN, REQUEST
+from falkirk.stream.definition.requests import DIGEST, MARGIN, REQUEST
 
 STUCK = 5.0
 """Seconds without a receipt for the oldest request, after which the app is not asked for more."""
@@ -120,7 +120,7 @@ class Desk:
             if (flying := self.flying.get(one.key)) is None:
                 continue
             flying.answer = flying.answer.with_record(one.digest, one.rows, one.at, self.keep)
-            self._tell(one.key, flying, lambda waiter, known=flying.answer: known.reply(waiter.digest, with_rows=self.with_rows))
+            self._tell_known(one.key, flying)
 
     def failed(self, key: str, reply: Reply) -> None:
         """A request was not appended, or it is not known whether it was."""
@@ -151,8 +151,7 @@ class Desk:
 
     def _wait(self, key: str, flying: InFlight, waiter: Waiter) -> Callable[[], None]:
         flying.waiters.append(waiter)
-        # Of one that began to wait earlier, more may be known than that it is there.
-        self._tell(key, flying, lambda one: flying.answer.reply(one.digest, with_rows=self.with_rows))
+        self._tell_known(key, flying)
 
         def leave() -> None:
             if waiter in flying.waiters:
@@ -160,6 +159,9 @@ class Desk:
                 self._land(key, flying)
 
         return leave
+
+    def _tell_known(self, key: str, flying: InFlight) -> None:
+        self._tell(key, flying, lambda waiter: flying.answer.reply(waiter.digest, with_rows=self.with_rows))
 
     def _tell(self, key: str, flying: InFlight, reply_to: Callable[[Waiter], Reply | None]) -> None:
         """Tell those who wait what can be told now."""

@@ -1,7 +1,7 @@
 """A gateway: the HTTP sources of an app, and the server in front of them.
 
-    listens ──topics are there──▶ reads the answers ──to their end──▶ takes requests ──SIGTERM──▶ lets those under way end
-       └──────────── 503 ────────────────┘
+listens ──topics are there──▶ reads the answers ──to their end──▶ takes requests ──SIGTERM──▶ lets those under way end
+   └──────────── 503 ────────────────┘
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from falkirk.runtime.host.identity import hold, host_name
 from falkirk.runtime.host.listening import is_loopback, parse_address
 from falkirk.runtime.host.settings import Settings
 from falkirk.stream.definition.names import control_topic
+from falkirk.stream.definition.requests import RequestsPlan
 from falkirk.stream.formats import Json
 from falkirk.stream.operators.sinks.answer import AnswerSink
 from falkirk.stream.operators.sources.requests import HttpSource
@@ -60,7 +61,9 @@ EVERYWHERE = ("0.0.0.0", "::")
 class Served:
     """An HTTP source, and whether the flow answers it with rows."""
 
-    source: HttpSource
+    plan: RequestsPlan
+    value: Json
+    """The format of the records of requests."""
     with_rows: bool
 
 
@@ -74,11 +77,12 @@ def served_by(plan: Plan) -> dict[str, Served]:
     >>> {name: served.with_rows for name, served in served_by(flow.plan()).items()}
     {'orders': False, 'asked': True}
     """
+    stages = [stage for stage in plan.stages if isinstance(stage, PhysicalStage)]
+    with_rows = {o.plan for stage in stages for o in stage.operators if isinstance(o, AnswerSink) and o.has_rows}
     found: dict[str, Served] = {}
-    stages = (stage for stage in plan.stages if isinstance(stage, PhysicalStage))
-    for sink in (o for stage in stages for o in stage.operators if isinstance(o, AnswerSink)):
-        rows = sink.has_rows or (sink.source.id in found and found[sink.source.id].with_rows)
-        found[sink.source.id] = Served(sink.source, rows)
+    for source in (source for stage in stages for source in stage.sources if isinstance(source, HttpSource)):
+        assert isinstance(source.value, Json)
+        found[source.id] = Served(source.plan, source.value, source.plan in with_rows)
     if not found:
         raise ConfigError(
             f"flow {plan.app!r} has no HTTP source", hint='define one: flow.http("orders", value=fk.Json({"usd": int}))'
@@ -90,11 +94,16 @@ class Counter:
     """One source, as long as its topics exist."""
 
     def __init__(
-        self, gateway: Gateway, served: Served, answers: TopicInfo, folder: Path, settings: Settings, options: GatewayOptions
+        self,
+        gateway: Gateway,
+        served: Served,
+        answers: TopicInfo,
+        folder: Path,
+        settings: Settings,
+        options: GatewayOptions,
     ) -> None:
-        source, cluster, loop = served.source, settings.cluster(), asyncio.get_running_loop()
-        assert isinstance(source.value, Json)
-        self.table = Table(folder / f"{source.id}.db", answers.id, source.keep)
+        plan, cluster, loop = served.plan, settings.cluster(), asyncio.get_running_loop()
+        self.table = Table(folder / f"{plan.name}.db", answers.id, plan.keep)
 
         def heard(records: list[Heard]) -> None:
             with suppress(RuntimeError):  # the loop has ended
@@ -104,15 +113,18 @@ class Counter:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(gateway.fail, error)
 
+        def lost(key: str, reply: Reply) -> None:
+            self.desk.failed(key, reply)
+
         self.appender = Appender(
-            cluster, source.topic, source.value, largest=options.body + FIELDS, patience=options.within,
-            failed=lambda key, reply: self.desk.failed(key, reply),
+            cluster, plan.topic, served.value, largest=options.body + FIELDS, patience=options.within,
+            failed=lost,
         )  # fmt: skip
         self.desk = Desk(
-            source.keep, served.with_rows, options.in_flight, self.table, self.appender.append,
+            plan.keep, served.with_rows, options.in_flight, self.table, self.appender.append,
             lambda: gateway.health.why_not(time.monotonic()),
         )  # fmt: skip
-        self.tail = Tail(cluster, source.answers, answers.partitions, self.table, source.keep, heard, failed)
+        self.tail = Tail(cluster, plan.answers, answers.partitions, self.table, plan.keep, heard, failed)
         self.tail.start()
 
     def close(self) -> None:
@@ -176,14 +188,14 @@ class Gateway:
         topics = await asyncio.to_thread(Topics, self._settings.cluster())
         wanted = {control}
         for served in self._served.values():
-            wanted |= {served.source.topic, served.source.answers}
+            wanted |= {served.plan.topic, served.plan.answers}
         found = await asyncio.to_thread(self._wait, topics, wanted)
         if found is None:
             return
         self.health.listen(self._settings.cluster(), control)
         for name, served in self._served.items():
             self._counters[name] = Counter(
-                self, served, found[served.source.answers], self._folder, self._settings, self._options
+                self, served, found[served.plan.answers], self._folder, self._settings, self._options
             )
 
     def _wait(self, topics: Topics, wanted: set[str]) -> dict[str, TopicInfo] | None:
@@ -194,7 +206,9 @@ class Gateway:
                 if not (missing := wanted - found.keys()):
                     return found
                 if not said:
-                    logger.warning("the gateway waits for topics that the app makes when it runs: %s", ", ".join(missing))
+                    logger.warning(
+                        "the gateway waits for topics that the app makes when it runs: %s", ", ".join(missing)
+                    )
                     said = True
             except UnreachableError as error:
                 logger.warning("the gateway waits: %s", error.what)
@@ -217,8 +231,8 @@ class Gateway:
 async def serve_app(
     plan: Plan, settings: Settings, options: GatewayOptions, told: Callable[[str, Server], None] = lambda *_: None
 ) -> None:
-    """Serve the HTTP sources of an app until a signal, or until the server is stopped. `told` gets the URL and the server when
-    it listens. Raises FalkirkError."""
+    """Serve the HTTP sources of an app until a signal, or until the server is stopped. `told` gets the URL and the server
+    when it listens. Raises FalkirkError."""
     token = check_options(options)
     host, port = parse_address(options.listen, "--listen")
     with folder_of_its_own(Path(settings.state_dir) / plan.app) as folder:

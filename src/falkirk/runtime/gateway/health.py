@@ -46,8 +46,8 @@ class Health:
         self._requests = self._requests.after(record)
 
     def take_report(self, record: LogRecord, now: float, date: float | None = None) -> None:
-        """A record of the second one. `now`: seconds of a clock that only goes on. `date`: seconds since 1970, for a record that
-        is not new: it counts from its own date."""
+        """A record of the second one. `now`: seconds of a clock that only goes on. `date`: seconds since 1970, for a record
+        that is not new: it counts from its own date."""
         key = (record.key or b"").decode(errors="replace")
         if not key.startswith(WORKER):
             return

@@ -83,7 +83,9 @@ class Table:
         try:
             with self._writer:
                 for one in heard:
-                    found = self._writer.execute("select at, digest, rows from answers where key = ?", (one.key,)).fetchone()
+                    found = self._writer.execute(
+                        "select at, digest, rows from answers where key = ?", (one.key,)
+                    ).fetchone()
                     known = Answer(one.at) if found is None else Answer(*found)
                     now = known.with_record(one.digest, one.rows, one.at, self._keep)
                     if found is None or now != known:

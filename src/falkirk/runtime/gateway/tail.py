@@ -19,7 +19,7 @@ from falkirk.connectors.kafka.client.contact import Contact
 from falkirk.connectors.kafka.reading.reader import poll_batch
 from falkirk.runtime.gateway.answers import decode
 from falkirk.runtime.gateway.table import Heard, Table
-from falkirk.stream.operators.sources.requests import MARGIN
+from falkirk.stream.definition.requests import MARGIN
 
 MOST = 2000
 """Records of one turn."""

@@ -18,7 +18,7 @@ from falkirk.runtime.layout.compatibility import as_recorded, check_topics, stag
 from falkirk.runtime.layout.layout import AppRecord, LayoutRecord, StageRecord
 from falkirk.stream.access.endpoints import views_of
 from falkirk.stream.batch import BatchStage
-from falkirk.stream.dataflow.topics import Input
+from falkirk.stream.dataflow.topics import Input, Made
 from falkirk.stream.definition.names import backfill_topic, control_topic, epochs_topic, log_topic, steps_topic
 from falkirk.stream.definition.pattern import Pattern
 from falkirk.stream.evolution.rebuild_plan import check_known
@@ -87,7 +87,9 @@ def preflight(
         # A sink whose topic got more partitions is written as before: a key's records must not be in two of them.
         counts |= {name: topic.partitions for name, topic in known.topics.items() if name in counts}
     were = {stage.id: stage.tasks for stage in known.stages} if known is not None else {}
-    configs = topics.configs({i.topic for p in parts(plan) for i in p.inputs if i.kind == "source" and i.topic in found})
+    configs = topics.configs(
+        {i.topic for p in parts(plan) for i in p.inputs if i.kind == "source" and i.topic in found}
+    )
     ours = next((config for name, config in configs.items() if not cluster_of(name)), {})
     sizes, missing = topics_to_make(plan, settings, counts, room_for(configs), were, any_date(ours))
     if fills in roles and fills not in counts:
@@ -184,8 +186,8 @@ def topics_to_make(
     sizes: dict[str, int] = {}
     writers = {output.topic: stage.id for stage in plan.stages for output in stage.outputs}
     read = {i.topic for stage in plan.stages for i in stage.inputs}
-    for i in (i for part in parts(plan) for i in part.inputs if i.made is not None):
-        want(i.topic, i.made.partitions, {**room, **i.made.config})
+    for topic, made in made_topics(plan).items():
+        want(topic, made.partitions, {**room, **made.config})
     for stage in plan.stages:
         # All edges into a stage have the same number of partitions, however many tasks write them.
         edges = [i.topic for i in stage.inputs if i.kind == "edge"]
@@ -211,6 +213,11 @@ def topics_to_make(
     if plan.stages:
         want(steps_topic(settings.prefix, plan.app), sum(sizes.values()), LOG)
     return sizes, missing
+
+
+def made_topics(plan: Plan) -> dict[str, Made]:
+    """The topics that the app reads and makes itself."""
+    return {i.topic: i.made for part in parts(plan) for i in part.inputs if i.made is not None}
 
 
 def result_partitions(plan: Plan, counts: Mapping[str, int]) -> int:

@@ -1,7 +1,7 @@
 """`flow.http`, requests of an HTTP endpoint as a stream, and `stream.answer`, what they are answered with.
 
-    topic of requests ──▶ HttpSource ──▶ deduplicate by request ──▶ without the digest ──▶ the user's operators
-                                                   └──▶ AnswerSink ◀── the rows of .answer(…), if there is one
+topic of requests ──▶ HttpSource ──▶ deduplicate by request ──▶ without the digest ──▶ the user's operators
+                                               └──▶ AnswerSink ◀── the rows of .answer(…), if there is one
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from falkirk.stream import operators as op
 from falkirk.stream.definition.keys import sink_format
 from falkirk.stream.definition.names import check_name
 from falkirk.stream.definition.on_error import OnError, checked_on_error
+from falkirk.stream.definition.requests import DIGEST, REQUEST, RequestsPlan
 from falkirk.stream.flow.sources import in_cluster
 from falkirk.stream.formats import Json, Key
 from falkirk.stream.formats.rows import Row, RowT_co
 from falkirk.stream.operators.sinks.answer import AnswerSink, answer_schema
-from falkirk.stream.operators.sources.requests import DIGEST, REQUEST, HttpSource
+from falkirk.stream.operators.sources.requests import HttpSource
 
 if TYPE_CHECKING:
     from falkirk.stream.flow.flow import Flow
@@ -71,28 +72,32 @@ def http(
     body = _checked_body(value, where)
     if graph.regime.recovery.in_epochs:
         raise DefinitionError(
-            "a batch part cannot answer requests", where=where, hint="give the flow another regime: fk.EagerCheckpoint()"
+            "a batch part cannot answer requests",
+            where=where,
+            hint="give the flow another regime: fk.EagerCheckpoint()",
         )
-    if not isinstance(partitions, int) or partitions < 1:
-        raise DefinitionError(f"partitions={partitions!r} is not a number of partitions", where=where, hint="give 1 or more")
+    if partitions < 1:
+        raise DefinitionError(
+            f"partitions={partitions!r} is not a number of partitions", where=where, hint="give 1 or more"
+        )
     kept = duration(keep, "keep", where=where, error=DefinitionError)
     if not _LEAST <= kept <= _MOST:
         raise DefinitionError(f"keep={keep!r} is out of range", where=where, hint='give a time from "1s" to "30d"')
     topics = [in_cluster("", topic or name, where), in_cluster("", answers or f"{topic or name}-answers", where)]
     if topics[0] == topics[1]:
         raise DefinitionError(f"requests and answers would be in one topic, {topics[0]!r}", where=where)
+    plan = RequestsPlan(name, str(topics[0]), str(topics[1]), kept // timedelta(milliseconds=1), partitions)
     source = HttpSource(
         id=name, line=line, inputs=(), schema=body.schema or pl.Schema(), partitioned=Key(REQUEST), root="",
-        regime=graph.regime, topics=topics[0], key=Key(REQUEST), value=body, start="earliest", metadata={}, checked=True,
-        on_error=checked_on_error(on_error, where), answers=str(topics[1]), keep=kept // timedelta(milliseconds=1),
-        partitions=partitions,
+        regime=graph.regime, topics=plan.topic, key=Key(REQUEST), value=body, start="earliest", metadata={}, checked=True,
+        on_error=checked_on_error(on_error, where), plan=plan,
     )  # fmt: skip
     asked: Stream[Any] = Stream(graph, graph.add(source))
     # A request without a key has a name of its own: its state would be of no use.
     again = nw.col(DIGEST).is_null() | (nw.col(DIGEST) != "")
     once = asked.filter(again).deduplicate(REQUEST, within=kept, id=f"{name}.once")
     taken = once.concat(asked.filter(nw.col(DIGEST) == ""))
-    graph.add(_sink(f"{name}.receipts", line, source, None, taken._op))
+    graph.add(_sink(f"{name}.receipts", line, plan, None, taken._op))
     return taken.select(*(column for column in taken.schema if column != DIGEST))
 
 
@@ -133,27 +138,31 @@ def answer(stream: Stream[RowT_co], name: str) -> None:
         )  # fmt: skip
     if rows.batch:
         raise DefinitionError("a batch part cannot answer requests", where=where, hint="write a topic, and read it")
-    receipts = next(o for o in graph.operators if isinstance(o, AnswerSink) and o.source is source and not o.has_rows)
+    receipts = next(
+        o for o in graph.operators if isinstance(o, AnswerSink) and o.plan is source.plan and not o.has_rows
+    )
     taken = receipts.inputs[0]
     if _in_one_step(graph, taken, rows):
         graph.withdraw(receipts)
-        graph.add(_sink(f"{name}.answers", line, source, rows, taken))
+        graph.add(_sink(f"{name}.answers", line, source.plan, rows, taken))
         return
-    graph.add(_sink(f"{name}.answers", line, source, rows, None))
+    graph.add(_sink(f"{name}.answers", line, source.plan, rows, None))
 
 
-def _sink(name: str, line: str, source: HttpSource, rows: op.Operator | None, requests: op.Operator | None) -> AnswerSink:
+def _sink(
+    name: str, line: str, plan: RequestsPlan, rows: op.Operator | None, requests: op.Operator | None
+) -> AnswerSink:
     inputs = tuple(o for o in (rows, requests) if o is not None)
     fields, first = answer_schema(None if rows is None else rows.schema, requests=requests is not None), inputs[0]
-    sink_format(Json(), source.answers, fields, f"answer {source.id!r} ({line})")
+    sink_format(Json(), plan.answers, fields, f"answer {plan.name!r} ({line})")
     try:
         value = Json(dict(fields))
     except DefinitionError:
         value = Json()  # it can be written, and not read back
     return AnswerSink(
         id=name, line=line, inputs=inputs, schema=pl.Schema({REQUEST: pl.String(), **fields}),
-        partitioned=first.partitioned, root=first.root, regime=first.regime, topic=source.answers, key=Key(REQUEST),
-        source=source, has_rows=rows is not None, has_requests=requests is not None, value=value,
+        partitioned=first.partitioned, root=first.root, regime=first.regime, topic=plan.answers, key=Key(REQUEST),
+        plan=plan, has_rows=rows is not None, has_requests=requests is not None, value=value,
     )  # fmt: skip
 
 
@@ -164,7 +173,9 @@ def _checked_body(value: Any, where: str) -> Json:
             f"value={value!r} is not the format of a body", where=where, hint='give value=fk.Json({"usd": int})'
         )
     if taken := [column for column in (REQUEST, DIGEST) if column in value.schema]:
-        raise DefinitionError(f"column {taken[0]!r} is added by Falkirk", where=where, hint="give the field another name")
+        raise DefinitionError(
+            f"column {taken[0]!r} is added by Falkirk", where=where, hint="give the field another name"
+        )
     schema = {REQUEST: pl.String(), DIGEST: pl.String(), **value.schema}
     return Json(schema, extra=value.extra, missing=value.missing)
 

@@ -51,9 +51,10 @@ from falkirk.stream.operators.windows.window_group import WindowGroup
 from falkirk.stream.operators.windows.windows import Windows
 
 __all__ = [
-    "RESERVED", "AnswerSink", "AsofJoin", "BestPartials", "Changed", "Concat", "CountGroup", "Deduplicate", "Earlier", "Enrich", "Errors",
-    "Explode", "Filter", "Final", "FlatMap", "Graph", "Group", "HttpSource", "IntervalJoin", "Iterate", "Join", "Late", "Latest",
-    "Lookup", "LoopVariable", "Map", "MapBatches", "Operator", "OutletSink", "Over", "ParquetSink", "Partials",
-    "PostgresSink", "Processing", "Repartition", "Route", "Select", "SessionGroup", "SharedLookup", "Sink", "Source",
-    "TableSource", "TopK", "Total", "WindowGroup", "Windows", "WithColumns", "WithRegime", "connected",
+    "RESERVED", "AnswerSink", "AsofJoin", "BestPartials", "Changed", "Concat", "CountGroup", "Deduplicate", "Earlier",
+    "Enrich", "Errors", "Explode", "Filter", "Final", "FlatMap", "Graph", "Group", "HttpSource", "IntervalJoin",
+    "Iterate", "Join", "Late", "Latest", "Lookup", "LoopVariable", "Map", "MapBatches", "Operator", "OutletSink",
+    "Over", "ParquetSink", "Partials", "PostgresSink", "Processing", "Repartition", "Route", "Select", "SessionGroup",
+    "SharedLookup", "Sink", "Source", "TableSource", "TopK", "Total", "WindowGroup", "Windows", "WithColumns",
+    "WithRegime", "connected",
 ]  # fmt: skip

@@ -20,9 +20,9 @@ from falkirk.stream.dataflow.batch import TS, Batch
 from falkirk.stream.dataflow.operator import Flowing, Runner, TaskContext, joined
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.dataflow.topics import Accepts
+from falkirk.stream.definition.requests import DIGEST, REQUEST, RequestsPlan
 from falkirk.stream.formats import Json
 from falkirk.stream.operators.sinks.sink import Sink, SinkRunner, Written
-from falkirk.stream.operators.sources.requests import DIGEST, REQUEST, HttpSource
 
 ROWS = "rows"
 _ENCODE = Json().encode
@@ -30,10 +30,10 @@ _ENCODE = Json().encode
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class AnswerSink(Sink):
-    """Answers to the requests of a source."""
+    """Answers to the requests of an HTTP source."""
 
     kind: ClassVar[str] = "answer"
-    source: HttpSource
+    plan: RequestsPlan
     has_rows: bool
     """Whether its first input is rows of answers."""
     has_requests: bool
@@ -41,7 +41,7 @@ class AnswerSink(Sink):
 
     @property
     def topic_config(self) -> Mapping[str, str]:
-        return self.source.kept_answers
+        return self.plan.of_answers
 
     def reads(self, port: int, needed: Set[str]) -> Set[str]:
         if port == 0 and self.has_rows:
