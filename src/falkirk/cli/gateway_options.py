@@ -32,7 +32,13 @@ def gateway_options(listen: str) -> Decorator:
     shown = f"{listen}" if listen else "off"
     first = setting("--listen", metavar="[HOST:]PORT", default=listen, help="Answer requests to the flow's HTTP sources at "
                     f"this address; without a host, on loopback. Port 0 is a free one.  [default: {shown}]")  # fmt: skip
-    return lambda command: _added(first, command)
+
+    def added(command: Command) -> Command:
+        for option in reversed([first, *_gateway_options]):
+            command = option(command)
+        return command
+
+    return added
 
 
 def gateway_from(options: dict[str, Any]) -> dict[str, Any]:
@@ -47,12 +53,6 @@ def gateway_from(options: dict[str, Any]) -> dict[str, Any]:
         "in_flight": options.pop("in_flight"),
         "within": options.pop("answer_within").total_seconds(),
     }
-
-
-def _added(first: Decorator, command: Command) -> Command:
-    for option in reversed([first, *_gateway_options]):
-        command = option(command)
-    return command
 
 
 def _absolute(path: str) -> str:

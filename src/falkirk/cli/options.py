@@ -13,6 +13,7 @@ import click
 
 from falkirk.checkpoint.ids import CLUSTER
 from falkirk.cli.config_file import CLIENT, NAMES, USUAL, ConfigFile, check_environment, read
+from falkirk.cli.gateway_options import gateway_options
 from falkirk.cli.setting import DURATION, KNOWN, Command, Decorator, Setting, setting
 from falkirk.durations import parse_size
 from falkirk.errors import ConfigError
@@ -103,6 +104,9 @@ def query_options(command: Command) -> Command:
     """Where workers answer questions about their state."""
     return _with(_query_options, command)
 
+
+listen_options = gateway_options("")
+"""A gateway that a run starts."""
 
 traces_option = setting("--traces", metavar="URL", default="", callback=_traces, help="Send a span for each step to "
                         "this OpenTelemetry collector, by OTLP over HTTP: http://collector:4318.  [default: the value of "

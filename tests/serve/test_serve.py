@@ -1,0 +1,150 @@
+"""Requests over HTTP on a real broker: who is answered, and with what; and that kills change nothing of it."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tests.cli.live import committed, kill_one, workers
+from tests.serve.stand import Stand, Told
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+
+@pytest.fixture
+def stand(kafka: str, topic_prefix: str, tmp_path: Path, request: pytest.FixtureRequest) -> Stand:
+    return Stand(kafka, topic_prefix, tmp_path, request.addfinalizer)
+
+
+def test_requests_are_answered_as_the_flow_says_and_repeated_ones_in_the_same_way(stand: Stand) -> None:
+    stand.serve(0)  # it waits for the app
+    stand.until(lambda: stand.ask(0, "taxed", {"item": "a", "usd": 1}, "early") is not None)
+    early = stand.ask(0, "taxed", {"item": "a", "usd": 1}, "early")
+    assert early is not None
+    assert (early.status, int(early.headers["retry-after"]) > 0) == (503, True)
+    run = stand.run()
+    stand.serve(1)
+    stand.until(lambda: stand.ready(0) and stand.ready(1))
+
+    lamp = {"item": "lamp", "usd": 40}
+    first = [stand.answered(lambda: 0, source, lamp, "k1") for source in ("taxed", "numbered", "taken")]
+    assert [(told.status, told.body) for told in first] == [
+        (200, [{"tax": 80}]), (200, [{"item": "lamp", "n": 1}]), (204, None)
+    ]  # fmt: skip
+    for gateway in (0, 1):
+        again = [stand.answered(lambda at=gateway: at, source, lamp, "k1") for source in ("taxed", "numbered", "taken")]
+        assert [told[:2] for told in again] == [told[:2] for told in first]
+        others = [
+            stand.ask(gateway, source, {"item": "x", "usd": 1}, "k1") for source in ("taxed", "numbered", "taken")
+        ]
+        assert [told and told.status for told in others] == [422] * 3
+    # A request that the flow leaves out has no rows, and is answered all the same.
+    assert stand.answered(lambda: 1, "taxed", {"item": "a", "usd": -1}, "k2").body == []
+    # Without a key, each is a request.
+    found = [stand.ask(0, "numbered", lamp), stand.ask(1, "numbered", lamp)]
+    assert sorted(told.body[0]["n"] for told in found if told is not None) == [2, 3]
+
+    wrong = stand.ask(0, "taxed", {"item": "lamp", "usd": "forty"})
+    assert wrong is not None
+    assert (wrong.status, "'usd'" in wrong.body["error"]) == (400, True)
+
+    # Paused, an app is asked for nothing new. What it has answered, it has answered.
+    assert stand.command("pause", f"{stand.prefix}shop").wait() == 0
+    stand.until(lambda: not stand.ready(0) and not stand.ready(1))
+    paused = stand.ask(0, "taxed", lamp, "k3")
+    assert paused is not None
+    assert (paused.status, paused.body["error"], paused.headers["retry-after"]) == (503, "the app is paused", "5")
+    assert stand.answered(lambda: 1, "numbered", lamp, "k1").body == [{"item": "lamp", "n": 1}]
+    assert stand.command("resume", f"{stand.prefix}shop").wait() == 0
+    assert stand.answered(lambda: 0, "taxed", lamp, "k3").body == [{"tax": 80}]
+
+    seen = Counter(key for key, _, _ in committed(stand.brokers, f"{stand.prefix}seen"))
+    assert seen == {b"k1": 1, b"k2": 1, b"k3": 1}
+    run.terminate()
+    assert run.wait() == 0
+    stand.until(lambda: not stand.ready(0))  # it does not run
+
+
+CLIENTS, EACH = 8, 25
+BETWEEN = 20
+"""Requests that are answered between two kills, at least."""
+
+
+def test_requests_are_computed_once_and_answered_alike_though_all_are_killed(stand: Stand) -> None:
+    """Workers and gateways are killed while clients ask and ask again, with their keys, at any gateway."""
+    run = stand.run()
+    stand.serve(0)
+    stand.serve(1)
+    stand.until(lambda: stand.ready(0) and stand.ready(1))
+    told: defaultdict[str, list[Told]] = defaultdict(list)
+    done = threading.Event()
+
+    def client(number: int) -> None:
+        choice = random.Random(number)
+        for n in range(EACH):
+            key, source = f"{number}-{n}", choice.choice(["taxed", "numbered", "numbered"])
+            body = {"item": choice.choice("abc"), "usd": 1 + choice.randrange(99)}
+            told[f"{source} {key}"].append(stand.answered(lambda: choice.randrange(2), source, body, key))
+            # Clients ask again for what was answered, too; and one in ten sends another request under its key.
+            old = choice.randrange(n + 1)
+            if choice.random() < 0.1:
+                other = stand.answered(lambda: choice.randrange(2), source, {"item": "d", "usd": 1}, key)
+                assert other.status == 422
+            sources[f"{number}-{n}"] = (source, body)
+            source, body = sources[f"{number}-{old}"]
+            told[f"{source} {number}-{old}"].append(
+                stand.answered(lambda: choice.randrange(2), source, body, f"{number}-{old}")
+            )
+
+    sources: dict[str, tuple[str, dict[str, object]]] = {}
+
+    def harm() -> None:
+        """Kill what has worked: a worker and a gateway at a time, while requests are in flight."""
+        choice, before = random.Random(7), 0
+        while not done.wait(0.1):
+            if len(told) < before + BETWEEN or not (stand.ready(0) and stand.ready(1) and workers(run)):
+                continue
+            before, gateway = len(told), choice.randrange(2)
+            for harmful in choice.sample([lambda: kill_one(run), lambda at=gateway: stand.kill_gateway(at)], 2):
+                time.sleep(choice.random() / 4)
+                harmful()
+            stand.serve(gateway)
+            kills.append(gateway)
+
+    kills: list[int] = []
+    harming = threading.Thread(target=harm)
+    harming.start()
+    try:
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            for future in [pool.submit(client, number) for number in range(CLIENTS)]:
+                future.result()
+    finally:
+        done.set()
+        harming.join()
+
+    assert len(told) == CLIENTS * EACH
+    assert all(answer.status == 200 for answers in told.values() for answer in answers)
+    for key, answers in told.items():
+        assert len({json.dumps(answer.body) for answer in answers}) == 1, f"{key} was answered in two ways"
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
+    for key, (answer, *_) in told.items():
+        if key.startswith("numbered"):
+            [row] = answer.body
+            numbers[row["item"]].append(row["n"])
+    # If a request had been computed twice, its item would have a number that nobody was told.
+    assert {item: sorted(found) for item, found in numbers.items()} == {
+        item: list(range(1, len(found) + 1)) for item, found in numbers.items()
+    }
+    seen = Counter(key for key, _, _ in committed(stand.brokers, f"{stand.prefix}seen"))
+    assert set(seen.values()) == {1}
+    assert len(seen) == sum(key.startswith("taxed") for key in told)
+    assert len(kills) > 3
+    # Gateways did append some requests twice, or this has shown nothing.
+    appended = Counter(key for key, _, _ in committed(stand.brokers, f"{stand.prefix}numbered"))
+    assert len(appended) == sum(map(len, numbers.values()))
