@@ -71,6 +71,31 @@ def test_requests_are_answered_as_the_flow_says_and_repeated_ones_in_the_same_wa
     stand.until(lambda: not stand.ready(0))  # it does not run
 
 
+def test_of_two_gateways_that_get_a_key_at_the_same_moment_both_give_one_answer(stand: Stand) -> None:
+    stand.run()
+    stand.serve(0)
+    stand.serve(1)
+    stand.until(lambda: stand.ready(0) and stand.ready(1))
+    together = threading.Barrier(2)
+
+    def ask(gateway: int, key: str, body: dict[str, object]) -> Told:
+        together.wait()
+        return stand.answered(lambda: gateway, "numbered", body, key)
+
+    with ThreadPoolExecutor(2) as pool:
+        for n in range(20):
+            same = [pool.submit(ask, gateway, f"same-{n}", {"item": "a", "usd": 1}) for gateway in (0, 1)]
+            told = [future.result() for future in same]
+            assert [answer[:2] for answer in told] == [(200, [{"item": "a", "n": n + 1}])] * 2
+            other = [pool.submit(ask, gateway, f"other-{n}", {"item": "b", "usd": gateway}) for gateway in (0, 1)]
+            told = sorted((future.result() for future in other), key=lambda answer: answer.status)
+            assert [answer.status for answer in told] == [200, 422]
+            assert told[0].body == [{"item": "b", "n": n + 1}]
+    appended = Counter(key for key, _, _ in committed(stand.brokers, f"{stand.prefix}numbered"))
+    assert len(appended) == 40
+    assert max(appended.values()) == 2, "the gateways never appended the same key, so this has shown nothing"
+
+
 CLIENTS, EACH = 8, 25
 BETWEEN = 20
 """Requests that are answered between two kills, at least."""
@@ -145,6 +170,5 @@ def test_requests_are_computed_once_and_answered_alike_though_all_are_killed(sta
     assert set(seen.values()) == {1}
     assert len(seen) == sum(key.startswith("taxed") for key in told)
     assert len(kills) > 3
-    # Gateways did append some requests twice, or this has shown nothing.
     appended = Counter(key for key, _, _ in committed(stand.brokers, f"{stand.prefix}numbered"))
     assert len(appended) == sum(map(len, numbers.values()))
