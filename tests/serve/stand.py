@@ -49,9 +49,9 @@ class Stand:
         self._finally(lambda: process.kill() if process.poll() is None else None)
         return process
 
-    def run(self) -> subprocess.Popen[str]:
+    def run(self, *options: str) -> subprocess.Popen[str]:
         """The workers."""
-        return self.command("run", FLOW, "--session-timeout", "1s")
+        return self.command("run", FLOW, "--session-timeout", "1s", *options)
 
     def serve(self, number: int, *options: str) -> None:
         """A gateway: number 0 or 1."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import random
+import ssl
 import threading
 import time
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPSConnection
 from pathlib import Path
 
+import psutil
 import pytest
+import trustme
 from tests.cli.live import committed, kill_one, workers
 from tests.serve.stand import Stand, Told
 
@@ -94,6 +98,43 @@ def test_of_two_gateways_that_get_a_key_at_the_same_moment_both_give_one_answer(
     appended = Counter(key for key, _, _ in committed(stand.brokers, f"{stand.prefix}numbered"))
     assert len(appended) == 40
     assert max(appended.values()) == 2, "the gateways never appended the same key, so this has shown nothing"
+
+
+def test_a_run_starts_a_gateway_beside_its_workers_with_tls_and_a_token(stand: Stand) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1", "localhost")
+    certificate.private_key_and_cert_chain_pem.write_to_path(str(stand.folder / "cert.pem"))
+    (stand.folder / "token").write_text("0123456789abcdef\n")
+    run = stand.run(
+        "--listen", str(stand.ports[0]), "--listen-cert", "cert.pem", "--listen-token-file", "token"
+    )  # fmt: skip
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+
+    def ask(token: str) -> tuple[int, bytes]:
+        connection = HTTPSConnection("127.0.0.1", stand.ports[0], timeout=60, context=trusting)
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}", "Idempotency-Key": "k"}
+        try:
+            connection.request("POST", "/taxed", json.dumps({"item": "a", "usd": 2}), headers)
+            response = connection.getresponse()
+            return response.status, response.read()
+        except ConnectionError:
+            return 0, b""
+        finally:
+            connection.close()
+
+    stand.until(lambda: ask("0123456789abcdef")[0] == 200)
+    assert ask("0123456789abcdef") == (200, b'[{"tax":4}]')
+    assert ask("0123456789abcdeg")[0] == 401
+    assert stand.ask(0, "taxed", {"item": "a", "usd": 2}) is None  # it speaks TLS only
+    [gateway] = [
+        child for child in psutil.Process(run.pid).children() if "gateway_process" in " ".join(child.cmdline())
+    ]
+    gateway.kill()
+    stand.until(lambda: ask("0123456789abcdef") == (200, b'[{"tax":4}]'))
+    run.terminate()
+    assert run.wait() == 0
+    assert ask("0123456789abcdef")[0] == 0
 
 
 CLIENTS, EACH = 8, 25

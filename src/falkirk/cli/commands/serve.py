@@ -24,10 +24,10 @@ from falkirk.stream.flow.load import load_flow
 @serve_options
 @gateway_options("8080")
 def serve(target: str, **options: Any) -> None:
-    """Answer requests to the HTTP sources of a flow (flow.http), while falkirk run runs the flow.
+    """Run a gateway, which answers requests to the HTTP sources of a flow (flow.http). falkirk run runs the flow itself.
 
-    POST /NAME is a request to the source NAME. It is answered once the step that has read it has committed. Run as many of
-    these as you like, on any hosts: a client may ask any of them, and again another. SIGTERM lets requests under way end.
+    POST /NAME is a request to the source NAME. It is answered once the step that has read it has committed. Run as many
+    gateways as you like, on any hosts: a client may ask any of them, and again another. SIGTERM lets requests under way end.
 
     \b
     falkirk serve app:flow --brokers broker-1:9092 --listen 8080

@@ -199,7 +199,7 @@ def topics_to_make(
             if output.kind == "edge" and output.topic in read:
                 continue  # whoever reads it decides
             kind = {"sink": dated, "edge": {**LOG, **room}, "dead_letters": {**FOREVER, **room, **dated}}[output.kind]
-            want(output.topic, 1 if output.kind == "dead_letters" else size, {**kind, **(output.config or {})})
+            want(output.topic, 1 if output.kind == "dead_letters" else size, {**kind, **(output.answers or {})})
         for topic in logs_of(stage, plan.app, settings.prefix):
             want(topic, size, {**COMPACTED, **room})
     for batch in plan.batches:

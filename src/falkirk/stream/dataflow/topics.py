@@ -66,8 +66,8 @@ class Output:
     kind: Literal["sink", "edge", "dead_letters"]
     outlet: OutletPlan | None = None
     """Where its rows go outside Kafka, if they do. Nothing else reads the topic."""
-    config: Mapping[str, str] | None = None
-    """Settings of the topic if the app makes it, beside those of its kind."""
+    answers: Mapping[str, str] | None = None
+    """For answers to requests over HTTP, which gateways read: the settings of the topic if the app makes it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,9 +138,13 @@ def answer(stream: Stream[RowT_co], name: str) -> None:
         )  # fmt: skip
     if rows.batch:
         raise DefinitionError("a batch part cannot answer requests", where=where, hint="write a topic, and read it")
-    receipts = next(
-        o for o in graph.operators if isinstance(o, AnswerSink) and o.plan is source.plan and not o.has_rows
-    )
+    sinks = [o for o in graph.operators if isinstance(o, AnswerSink) and o.plan is source.plan]
+    if others := [sink for sink in sinks if sink.has_rows]:
+        raise DefinitionError(
+            f"HTTP source {name!r} is answered twice", where=f"{where} and {others[0].line}",
+            hint="bring the rows together: .concat(…)",
+        )  # fmt: skip
+    [receipts] = sinks
     taken = receipts.inputs[0]
     if _in_one_step(graph, taken, rows):
         graph.withdraw(receipts)

@@ -40,7 +40,7 @@ class AnswerSink(Sink):
     """Whether its last input is the requests."""
 
     @property
-    def topic_config(self) -> Mapping[str, str]:
+    def answers_kept(self) -> Mapping[str, str]:
         return self.plan.of_answers
 
     def reads(self, port: int, needed: Set[str]) -> Set[str]:
@@ -81,7 +81,9 @@ class AnswerRunner(SinkRunner):
     def _rows(self, rows: pl.DataFrame) -> dict[str, list[bytes]]:
         """The rows of each request, as JSON, in their order."""
         found: dict[str, list[bytes]] = {}
-        for name, row in zip(rows[REQUEST].to_list(), _ENCODE(rows.select(self._columns)), strict=True):
+        # A frame without columns has no rows.
+        encoded = _ENCODE(rows.select(self._columns)) if self._columns else [b"{}"] * rows.height
+        for name, row in zip(rows[REQUEST].to_list(), encoded, strict=True):
             found.setdefault(name, []).append(row)
         return found
 

@@ -57,8 +57,8 @@ class Sink(Operator):
     """What it writes of rows that change."""
 
     @property
-    def topic_config(self) -> Mapping[str, str] | None:
-        """Settings that its topic gets if the app makes it; None: those of any sink."""
+    def answers_kept(self) -> Mapping[str, str] | None:
+        """For answers to requests over HTTP: the settings of the topic that the app makes for them."""
         return None
 
     @property
