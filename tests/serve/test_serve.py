@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import random
 import ssl
 import threading
-import time
-from collections import Counter, defaultdict
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPSConnection
 from pathlib import Path
@@ -15,8 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 import trustme
-from tests.cli.live import committed, kill_one, workers
+from tests.cli.live import committed
 from tests.serve.stand import Stand, Told
+from tests.serve.trial import Trial
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -137,79 +136,8 @@ def test_a_run_starts_a_gateway_beside_its_workers_with_tls_and_a_token(stand: S
     assert ask("0123456789abcdef")[0] == 0
 
 
-CLIENTS, EACH = 8, 25
-BETWEEN = 20
-"""Requests that are answered between two kills, at least."""
-
-
 def test_requests_are_computed_once_and_answered_alike_though_all_are_killed(stand: Stand) -> None:
-    """Workers and gateways are killed while clients ask and ask again, with their keys, at any gateway."""
-    run = stand.run()
-    stand.serve(0)
-    stand.serve(1)
-    stand.until(lambda: stand.ready(0) and stand.ready(1))
-    told: defaultdict[str, list[Told]] = defaultdict(list)
-    done = threading.Event()
-
-    def client(number: int) -> None:
-        choice = random.Random(number)
-        for n in range(EACH):
-            key, source = f"{number}-{n}", choice.choice(["taxed", "numbered", "numbered"])
-            body = {"item": choice.choice("abc"), "usd": 1 + choice.randrange(99)}
-            told[f"{source} {key}"].append(stand.answered(lambda: choice.randrange(2), source, body, key))
-            # Clients ask again for what was answered, too; and one in ten sends another request under its key.
-            old = choice.randrange(n + 1)
-            if choice.random() < 0.1:
-                other = stand.answered(lambda: choice.randrange(2), source, {"item": "d", "usd": 1}, key)
-                assert other.status == 422
-            sources[f"{number}-{n}"] = (source, body)
-            source, body = sources[f"{number}-{old}"]
-            told[f"{source} {number}-{old}"].append(
-                stand.answered(lambda: choice.randrange(2), source, body, f"{number}-{old}")
-            )
-
-    sources: dict[str, tuple[str, dict[str, object]]] = {}
-
-    def harm() -> None:
-        """Kill what has worked: a worker and a gateway at a time, while requests are in flight."""
-        choice, before = random.Random(7), 0
-        while not done.wait(0.1):
-            if len(told) < before + BETWEEN or not (stand.ready(0) and stand.ready(1) and workers(run)):
-                continue
-            before, gateway = len(told), choice.randrange(2)
-            for harmful in choice.sample([lambda: kill_one(run), lambda at=gateway: stand.kill_gateway(at)], 2):
-                time.sleep(choice.random() / 4)
-                harmful()
-            stand.serve(gateway)
-            kills.append(gateway)
-
-    kills: list[int] = []
-    harming = threading.Thread(target=harm)
-    harming.start()
-    try:
-        with ThreadPoolExecutor(CLIENTS) as pool:
-            for future in [pool.submit(client, number) for number in range(CLIENTS)]:
-                future.result()
-    finally:
-        done.set()
-        harming.join()
-
-    assert len(told) == CLIENTS * EACH
-    assert all(answer.status == 200 for answers in told.values() for answer in answers)
-    for key, answers in told.items():
-        assert len({json.dumps(answer.body) for answer in answers}) == 1, f"{key} was answered in two ways"
-    numbers: defaultdict[str, list[int]] = defaultdict(list)
-    for key, (answer, *_) in told.items():
-        if key.startswith("numbered"):
-            [row] = answer.body
-            numbers[row["item"]].append(row["n"])
-    # If a request had been computed twice, its item would have a number that nobody was told.
-    assert {item: sorted(found) for item, found in numbers.items()} == {
-        item: list(range(1, len(found) + 1)) for item, found in numbers.items()
-    }
-    seen = Counter(key for key, _, _ in committed(stand.brokers, f"{stand.prefix}seen"))
-    assert set(seen.values()) == {1}
-    assert len(seen) == sum(key.startswith("taxed") for key in told)
-    assert len(kills) > 3
-    appended = Counter(key for key, _, _ in committed(stand.brokers, f"{stand.prefix}numbered"))
-    assert len(appended) == sum(map(len, numbers.values()))
+    trial = Trial(stand, clients=8, each=25, between=20)
+    trial.run()
+    trial.check()
+    assert trial.kills > 3

@@ -11,6 +11,7 @@ import pytest
 
 import falkirk as fk
 from falkirk.errors import DefinitionError
+from falkirk.stream.backfill.stage import backfill_stage
 from falkirk.stream.dataflow.topics import Made, Output
 from falkirk.testing import App
 
@@ -44,8 +45,9 @@ def twice(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [row, {**row, "usd": row["usd"] + 1}]
 
 
-def test_a_repeated_request_is_computed_and_answered_once() -> None:
-    flow = fk.Flow("shop")
+@pytest.mark.parametrize("regime", [fk.EagerCheckpoint(), fk.LazyCheckpoint(every="1m")])
+def test_a_repeated_request_is_computed_and_answered_once(regime: Any) -> None:
+    flow = fk.Flow("shop", regime=regime)
     orders = flow.http("orders", value=fk.Json(BODY))
     orders.sink("all", value=fk.Json())
     orders.select("request", "usd").answer("orders")
@@ -196,6 +198,13 @@ def test_what_makes_no_sense_is_refused_where_it_is_written(words: str, define: 
 def test_a_batch_flow_answers_nobody() -> None:
     with pytest.raises(DefinitionError, match="a batch part cannot answer requests"):
         rows_of(fk.Flow("shop", regime=fk.Batch(every="1h")))
+
+
+def test_a_backfill_answers_nobody() -> None:
+    flow = fk.Flow("shop")
+    rows_of(flow)
+    with pytest.raises(DefinitionError, match="a backfill answers no requests"):
+        backfill_stage(flow.plan())
 
 
 def test_an_answer_is_json_that_a_client_reads() -> None:

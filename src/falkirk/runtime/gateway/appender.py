@@ -80,7 +80,11 @@ class Appender:
         batch, self._waiting = self._waiting, []
         if not batch:
             return
-        bad = dict(self._value.decode([one.value for one in batch]).bad)
+        try:
+            bad = dict(self._value.decode([one.value for one in batch]).bad)
+        except Exception:  # noqa: BLE001  # whatever it is, nobody waits for it, and the next batch is another one
+            logger.exception("requests to topic %s could not be decoded", self._topic)
+            bad = dict.fromkeys(range(len(batch)), "it could not be decoded: see the gateway's log")
         for i, one in enumerate(batch):
             if (why := bad.get(i)) is not None:
                 self._failed(one.key, refused(400, f"the body does not fit: {why}"))

@@ -9,8 +9,8 @@ but to ask its ports.
        │ not appended        ────────────▶ all are told why
        └ time is up          ────────────▶ the one whose time it is
 
-A request waits first and looks in the table then. A record of an answer goes into the table first, and then to those who
-wait. So whichever comes first, the answer reaches the request.
+A record of an answer goes into the table first, and then, in the thread of the desk, to those who wait. A request looks in
+the table and begins to wait in one call. So an answer that the look has missed comes to it later.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from falkirk.connectors.http.server import Server, bound_socket, serve
 from falkirk.connectors.kafka.admin.described import TopicInfo
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import logger
-from falkirk.errors import ConfigError, IdentityError, UnreachableError
+from falkirk.errors import ConfigError, FalkirkError, IdentityError, UnreachableError
 from falkirk.runtime.gateway.appender import Appender
 from falkirk.runtime.gateway.desk import Desk
 from falkirk.runtime.gateway.health import Health
@@ -171,7 +171,11 @@ class Gateway:
             if not told.done():
                 told.set_result(reply)
 
-        leave = counter.desk.arrives(asked, tell, time.monotonic(), time.time_ns() // 1_000_000)
+        try:
+            leave = counter.desk.arrives(asked, tell, time.monotonic(), time.time_ns() // 1_000_000)
+        except FalkirkError as error:
+            self.fail(error)
+            return refused(503, "the gateway ends: see its log", again=5)
         if leave is None:
             return told.result()
         try:
