@@ -84,6 +84,7 @@ soak: kafka ## 1,400 kill -9, 100 epochs under kills, 2,000 faults on the networ
 	@$(BIN)/python -m tests.soak --kills 200 --brokers 3
 	@$(BIN)/python -m tests.epochs --epochs 100
 	@$(BIN)/python -m tests.faults.trial --faults 2000
+	@$(BIN)/python -m tests.serve --requests 10000
 
 .PHONY: bench
 bench: kafka ## The figures of bench/RESULTS.md, measured on this machine
