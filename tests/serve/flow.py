@@ -6,7 +6,7 @@ import os
 
 import falkirk as fk
 
-PREFIX = os.environ["PREFIX"]
+PREFIX = os.environ.get("PREFIX", "")
 
 
 class Numbering(fk.Process):
