@@ -51,6 +51,8 @@ class Appender:
             "message.max.bytes": largest,
             **cluster.settings(),
             "enable.idempotence": True,
+            # What is delivered is answered by the flow: nobody waits for the broker's word.
+            "delivery.report.only.error": True,
             "message.timeout.ms": int(self._patience * 1000),
             # As in Java's producers: all requests with one key are in one partition.
             "partitioner": "murmur2",
@@ -99,7 +101,7 @@ class Appender:
                 self._told(one.key, error.args[0])
 
     def _delivered(self, key: str, error: KafkaError | None, _: Message) -> None:
-        """In the thread that polls. What has been delivered is answered by the flow."""
+        """In the thread that polls."""
         if error is not None:
             self._loop.call_soon_threadsafe(self._told, key, error)
 

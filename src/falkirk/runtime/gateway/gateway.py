@@ -122,7 +122,7 @@ class Counter:
         )  # fmt: skip
         self.desk = Desk(
             plan.keep, served.with_rows, options.in_flight, self.table, self.appender.append,
-            lambda: gateway.health.why_not(time.monotonic()),
+            lambda: gateway.health.lately(time.monotonic()),
         )  # fmt: skip
         self.tail = Tail(cluster, plan.answers, answers.partitions, self.table, plan.keep, heard, failed)
         self.tail.start()

@@ -20,6 +20,9 @@ from falkirk.runtime.messages.requests import CurrentRequests
 LOOK = 0.5
 """Seconds between two looks."""
 
+MOMENT = 0.05
+"""Seconds."""
+
 SILENT = 15.0
 """Seconds without a report, after which a worker does not count. They report every five."""
 
@@ -32,6 +35,7 @@ class Health:
         self._reports: Mapping[str, tuple[float, Report]] = {}
         """By worker, with the time from which on they count as silent."""
         self._closed = threading.Event()
+        self._said: tuple[float, Reply | None] = (-1.0, None)
 
     def listen(self, cluster: Cluster, control: str) -> None:
         """Begin."""
@@ -56,6 +60,12 @@ class Health:
             age = 0.0 if date is None else max(0.0, date - sent.at / 1000)
             reports[sent.report.owner] = (now - age + SILENT, sent.report)
         self._reports = reports  # whoever reads the old one may go on
+
+    def lately(self, now: float) -> Reply | None:
+        """`why_not`, not older than a moment: it is asked for each request."""
+        if now - self._said[0] > MOMENT:
+            self._said = (now, self.why_not(now))
+        return self._said[1]
 
     def why_not(self, now: float) -> Reply | None:
         """Why the app does not take requests; None: it does.

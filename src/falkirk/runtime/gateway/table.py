@@ -28,6 +28,14 @@ create table if not exists answers (key text primary key, at integer, digest tex
 create index if not exists by_time on answers (at);
 """
 
+# `Answer.with_record`, where most keys are new ones. An update reads the values from before it, in each of its terms.
+_ADD = """
+insert into answers values (?1, ?2, ?3, ?4) on conflict (key) do update set
+    at = iif(?2 - at > ?5, ?2, at),
+    digest = iif(?2 - at > ?5, ?3, coalesce(digest, ?3)),
+    rows = iif(?2 - at > ?5, ?4, coalesce(rows, ?4))
+"""
+
 
 class Heard(NamedTuple):
     """A record of the topic of answers."""
@@ -82,14 +90,8 @@ class Table:
         """Take records in, in the order of their partitions, up to these positions. Raises DiskError."""
         try:
             with self._writer:
-                for one in heard:
-                    found = self._writer.execute(
-                        "select at, digest, rows from answers where key = ?", (one.key,)
-                    ).fetchone()
-                    known = Answer(one.at) if found is None else Answer(*found)
-                    now = known.with_record(one.digest, one.rows, one.at, self._keep)
-                    if found is None or now != known:
-                        self._writer.execute("insert or replace into answers values (?, ?, ?, ?)", (one.key, *now))
+                given = ((one.key, one.at, one.digest, one.rows, self._keep) for one in heard)
+                self._writer.executemany(_ADD, given)
                 self._writer.executemany("insert or replace into positions values (?, ?)", positions.items())
         except sqlite3.Error as error:
             raise _disk(error, self._path) from error
