@@ -57,7 +57,7 @@ GATEWAY, BARE_APP = 18_181, 18_182
 @click.command()
 @click.option("--rate", default=2000, help="Requests a second.")
 @click.option("--seconds", default=20, help="For how long.")
-@click.option("--connections", default=200, help="Kept open by the load.")
+@click.option("--connections", default=500, help="Kept open by the load.")
 @click.option("--step", default="20ms", help="Of the flow's regime.")
 @click.option("--partitions", default=2, help="Of the topic of requests.")
 def main(rate: int, seconds: int, connections: int, step: str, partitions: int) -> None:

@@ -1,4 +1,4 @@
-"""python -m tests.serve: many requests, each sent at least twice, while workers and gateways are killed.
+"""python -m tests.serve: many requests, each sent at least twice, while workers, gateways and the broker are killed.
 
 .venv/bin/python -m tests.serve --requests 10000
 """
@@ -30,7 +30,7 @@ def main() -> None:
         stand = Stand(kafka.bootstrap, "", Path(folder), stack.callback)
         began = time.monotonic()
         trial = Trial(
-            stand, clients=given.clients, each=given.requests // given.clients, between=given.between,
+            stand, clients=given.clients, each=given.requests // given.clients, between=given.between, broker=kafka,
             say=lambda words: print(f"{time.monotonic() - began:6.0f} s  {words}", flush=True),
         )  # fmt: skip
         trial.run()

@@ -60,6 +60,9 @@ def test_requests_are_answered_as_the_flow_says_and_repeated_ones_in_the_same_wa
     # Paused, an app is asked for nothing new. What it has answered, it has answered.
     assert stand.command("pause", f"{stand.prefix}shop").wait() == 0
     stand.until(lambda: not stand.ready(0) and not stand.ready(1))
+    unready = stand.ask(0, "ready", b"", method="GET")
+    assert unready is not None
+    assert (unready.status, unready.body) == (503, {"error": "the app is paused"})
     paused = stand.ask(0, "taxed", lamp, "k3")
     assert paused is not None
     assert (paused.status, paused.body["error"], paused.headers["retry-after"]) == (503, "the app is paused", "5")

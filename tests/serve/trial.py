@@ -3,7 +3,8 @@ request is computed once, and answered each time as the first time.
 
     clients      each sends its requests one after the other. It asks again until it is answered, and then for an older one,
                  too. One in ten of its requests is followed by another with the same key and another body
-    harm         once enough has been answered since the last time, and all work: a worker and a gateway are killed -9
+    harm         once enough has been answered since the last time, and all work: a worker and a gateway are killed -9, and
+                 each fifth time the broker
     oracle       the flow numbers the requests of each item. A request that was computed twice, or not, leaves a gap in the
                  numbers that clients were told
 """
@@ -23,6 +24,8 @@ from typing import Any
 from tests.cli.live import committed, kill_one, workers
 from tests.serve.stand import Stand, Told
 
+from falkirk.connectors.embedded import EmbeddedKafka
+
 ITEMS = "abc"
 
 
@@ -30,10 +33,19 @@ class Trial:
     """One trial."""
 
     def __init__(
-        self, stand: Stand, *, clients: int, each: int, between: int, say: Callable[[str], None] = lambda _: None
+        self,
+        stand: Stand,
+        *,
+        clients: int,
+        each: int,
+        between: int,
+        broker: EmbeddedKafka | None = None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`each`: requests of a client. `between`: requests that are answered between two kills, at least."""
-        self.stand, self.clients, self.each, self.between, self.say = stand, clients, each, between, say
+        """`each`: requests of a client. `between`: requests that are answered between two kills, at least. `broker`: one that
+        may be killed."""
+        self.stand, self.clients, self.each, self.between = stand, clients, each, between
+        self.broker, self.say = broker, say
         self.told: defaultdict[tuple[str, str], list[Told]] = defaultdict(list)
         """By source and key: every answer that somebody got."""
         self.kills = 0
@@ -102,6 +114,10 @@ class Trial:
                     harm()
             self.stand.serve(gateway)
             self.kills += 1
+            if self.broker is not None and self.kills % 5 == 0:
+                self.broker.kill()
+                time.sleep(1)
+                self.broker.start()
             self.say(f"{before} requests answered, {self.kills} times a worker and a gateway killed")
 
     def _all_work(self, run: Any) -> bool:

@@ -16,7 +16,8 @@ from falkirk.connectors.http.server import Server, run
 from falkirk.errors import FalkirkError
 from falkirk.runtime.gateway.gateway import serve_app
 from falkirk.runtime.gateway.options import GatewayOptions
-from falkirk.runtime.host.logs import about, say, setup_logging
+from falkirk.runtime.host.logs import about, print_trace, say, setup_logging
+from falkirk.runtime.messages.protocol import BUG
 from falkirk.stream.flow.load import load_flow
 
 
@@ -52,5 +53,8 @@ def serve(target: str, **options: Any) -> None:
     except FalkirkError as error:
         tell(error)
         code = error.exit_code
+    except Exception:  # noqa: BLE001  # whatever it is, the process ends with it
+        print_trace()
+        code = BUG
     sys.stderr.flush()
     os._exit(code)  # a thread that waits for the cluster would block the interpreter's end

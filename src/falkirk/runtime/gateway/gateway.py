@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from falkirk.connectors.http.app import Limits, application
 from falkirk.connectors.http.messages import Asked, Reply, refused
@@ -65,6 +67,8 @@ class Served:
     value: Json
     """The format of the records of requests."""
     with_rows: bool
+    stages: frozenset[str]
+    """Those on the way from the requests to the answers."""
 
 
 def served_by(plan: Plan) -> dict[str, Served]:
@@ -82,7 +86,8 @@ def served_by(plan: Plan) -> dict[str, Served]:
     found: dict[str, Served] = {}
     for source in (source for stage in stages for source in stage.sources if isinstance(source, HttpSource)):
         assert isinstance(source.value, Json)
-        found[source.id] = Served(source.plan, source.value, source.plan in with_rows)
+        way = stages_between(stages, source)
+        found[source.id] = Served(source.plan, source.value, source.plan in with_rows, way)
     if not found:
         raise ConfigError(
             f"flow {plan.app!r} has no HTTP source", hint='define one: flow.http("orders", value=fk.Json({"usd": int}))'
@@ -90,7 +95,22 @@ def served_by(plan: Plan) -> dict[str, Served]:
     return found
 
 
-class Counter:
+def stages_between(stages: Sequence[PhysicalStage], source: HttpSource) -> frozenset[str]:
+    """The stages that a request passes until it is answered. `stages`: upstream first."""
+    written = {edge.topic: stage for stage in stages for edge in stage.edges_out}
+    behind: set[str] = set()
+    for stage in stages:
+        if source in stage.sources or any(written[edge.topic].id in behind for edge in stage.edges_in):
+            behind.add(stage.id)
+    before: set[str] = set()
+    for stage in reversed(stages):
+        answers = any(isinstance(o, AnswerSink) and o.plan is source.plan for o in stage.operators)
+        if answers or stage.id in before:
+            before |= {stage.id, *(written[edge.topic].id for edge in stage.edges_in)}
+    return frozenset(behind & before)
+
+
+class SourceGateway:
     """One source, as long as its topics exist."""
 
     def __init__(
@@ -122,7 +142,7 @@ class Counter:
         )  # fmt: skip
         self.desk = Desk(
             plan.keep, served.with_rows, options.in_flight, self.table, self.appender.append,
-            lambda: gateway.health.lately(time.monotonic()),
+            lambda: gateway.health.lately(time.monotonic(), served.stages),
         )  # fmt: skip
         self.tail = Tail(cluster, plan.answers, answers.partitions, self.table, plan.keep, heard, failed)
         self.tail.start()
@@ -140,7 +160,7 @@ class Gateway:
     def __init__(self, plan: Plan, settings: Settings, options: GatewayOptions, folder: Path) -> None:
         self._plan, self._settings, self._options, self._folder = plan, settings, options, folder
         self._served = served_by(plan)
-        self._counters: dict[str, Counter] = {}
+        self._sources: dict[str, SourceGateway] = {}
         self.health = Health()
         self.error: Exception | None = None
         self._ended = threading.Event()
@@ -152,18 +172,19 @@ class Gateway:
 
     def why_not(self) -> str:
         """Why requests are refused now; "": they are taken."""
-        if not self._counters:
+        if not self._sources:
             return "the app has not run yet"
-        if not all(counter.tail.ready for counter in self._counters.values()):
+        if not all(source.tail.ready for source in self._sources.values()):
             return "the gateway is starting"
-        why = self.health.why_not(time.monotonic())
-        return "" if why is None else why.body.decode()
+        now = time.monotonic()
+        found = (self.health.why_not(now, served.stages) for served in self._served.values())
+        return next((str(msgspec.json.decode(why.body)["error"]) for why in found if why is not None), "")
 
     async def ask(self, asked: Asked) -> Reply:
         """Answer a request, or refuse it."""
-        if (counter := self._counters.get(asked.source)) is None:
+        if (source := self._sources.get(asked.source)) is None:
             return NOT_YET
-        if not counter.tail.ready:
+        if not source.tail.ready:
             return READING
         told: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
@@ -172,7 +193,7 @@ class Gateway:
                 told.set_result(reply)
 
         try:
-            leave = counter.desk.arrives(asked, tell, time.monotonic(), time.time_ns() // 1_000_000)
+            leave = source.desk.arrives(asked, tell, time.monotonic(), time.time_ns() // 1_000_000)
         except FalkirkError as error:
             self.fail(error)
             return refused(503, "the gateway ends: see its log", again=5)
@@ -198,7 +219,7 @@ class Gateway:
             return
         self.health.listen(self._settings.cluster(), control)
         for name, served in self._served.items():
-            self._counters[name] = Counter(
+            self._sources[name] = SourceGateway(
                 self, served, found[served.plan.answers], self._folder, self._settings, self._options
             )
 
@@ -228,8 +249,8 @@ class Gateway:
         """End its threads."""
         self._ended.set()
         self.health.close()
-        for counter in self._counters.values():
-            counter.close()
+        for source in self._sources.values():
+            source.close()
 
 
 async def serve_app(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 
 from falkirk.checkpoint.ids import TopicPartition
@@ -35,7 +35,7 @@ class Health:
         self._reports: Mapping[str, tuple[float, Report]] = {}
         """By worker, with the time from which on they count as silent."""
         self._closed = threading.Event()
-        self._said: tuple[float, Reply | None] = (-1.0, None)
+        self._said: dict[Collection[str], tuple[float, Reply | None]] = {}
 
     def listen(self, cluster: Cluster, control: str) -> None:
         """Begin."""
@@ -61,38 +61,43 @@ class Health:
             reports[sent.report.owner] = (now - age + SILENT, sent.report)
         self._reports = reports  # whoever reads the old one may go on
 
-    def lately(self, now: float) -> Reply | None:
+    def lately(self, now: float, stages: frozenset[str]) -> Reply | None:
         """`why_not`, not older than a moment: it is asked for each request."""
-        if now - self._said[0] > MOMENT:
-            self._said = (now, self.why_not(now))
-        return self._said[1]
+        since, said = self._said.get(stages, (-1.0, None))
+        if now - since > MOMENT:
+            said = self.why_not(now, stages)
+            self._said[stages] = (now, said)
+        return said
 
-    def why_not(self, now: float) -> Reply | None:
-        """Why the app does not take requests; None: it does.
+    def why_not(self, now: float, stages: Collection[str]) -> Reply | None:
+        """Why the app does not take requests that pass these stages; None: it does. What other stages do is none of their
+        business. (A stage that has another name in the app than in the flow tells nothing: it is not waited for.)
 
         >>> import msgspec
         >>> from falkirk.runtime.messages.protocol import SentReport, TaskReport
         >>> health = Health()
-        >>> health.why_not(0.0).body
+        >>> health.why_not(0.0, {"shop"}).body
         b'{"error":"no worker of the app runs"}'
         >>> for phase in ("rolling", "running"):
         ...     report = Report(0, "a", 1, [TaskReport("shop/0", phase)], member=True)
         ...     health.take_report(LogRecord(0, b"worker/a", msgspec.json.encode(SentReport("h", 0, report))), 10.0)
-        ...     health.why_not(11.0)
-        Reply(status=503, body=b'{"error":"the app recovers"}', again=1)
+        ...     health.why_not(11.0, {"shop"}), health.why_not(11.0, {"other"})
+        (Reply(status=503, body=b'{"error":"the app recovers"}', again=1), None)
+        (None, None)
         >>> health.take_request(LogRecord(0, b"asked/pause", b'{"by":"ann@h","at":7}'))
-        >>> health.why_not(11.0).body
+        >>> health.why_not(11.0, {"shop"}).body
         b'{"error":"the app is paused"}'
         >>> health.take_request(LogRecord(1, b"asked/pause", None))
-        >>> health.why_not(11.0), health.why_not(26.0).status
+        >>> health.why_not(11.0, {"shop"}), health.why_not(26.0, {"shop"}).status
         (None, 503)
         """
         if self._requests.pause is not None:
             return refused(503, "the app is paused", again=5)
-        phases = {task.phase for silent, report in self._reports.values() if now < silent for task in report.tasks}
-        if not phases:
+        tasks = [task for silent, report in self._reports.values() if now < silent for task in report.tasks]
+        if not tasks:
             return refused(503, "no worker of the app runs", again=5)
-        if STOPPED in phases or self._requests.stopped():
+        phases = {task.phase for task in tasks if task.task.rpartition("/")[0] in stages}
+        if STOPPED in phases or not self._requests.stopped().keys().isdisjoint(stages):
             return refused(503, "a part of the app has stopped", again=30)
         if phases - {"running", REBUILDING}:
             return refused(503, "the app recovers", again=1)
