@@ -15,6 +15,13 @@ from falkirk.runtime.gateway.options import GatewayOptions
 from falkirk.runtime.host.settings import Settings
 
 
+def test_keys_must_count_for_longer_than_requests_may_wait(tmp_path: Path) -> None:
+    flow = fk.Flow("shop")
+    flow.http("orders", value=fk.Json({"usd": int}), keep="1m")
+    with pytest.raises(ConfigError, match="may wait for longer than its key counts"):
+        served(flow, tmp_path, within=31.0)
+
+
 def served(flow: fk.Flow, folder: Path, **options: Any) -> None:
     asyncio.run(serve_app(flow.plan(), Settings("nobody:1", str(folder)), GatewayOptions(**{"listen": "0", **options})))
 

@@ -58,7 +58,31 @@ def test_a_repeated_request_is_computed_and_answered_once(regime: Any) -> None:
         assert [(key, value["digest"]) for key, value in answers(app)] == [("a", "d"), ("b", "d")]
 
 
-def test_after_keep_a_key_is_free_again_by_the_clock_of_steps() -> None:
+def test_a_copy_is_dropped_however_long_the_app_is_down_before_it_is_read() -> None:
+    flow = fk.Flow("shop")
+    flow.http("orders", value=fk.Json(BODY), keep="1h").select("request", "usd").answer("orders")
+    app = App(flow, step_rows=1)
+    app.send("orders", [asked("a"), asked("b"), asked("a")])
+    app.step()
+    app.advance("3h")
+    app.crash(host=True)
+    app.run()
+    assert [key for key, _ in answers(app)] == ["a", "b"]
+
+
+def test_state_goes_when_later_requests_have_come() -> None:
+    flow = fk.Flow("shop")
+    flow.http("orders", value=fk.Json(BODY), keep="1h").select("request", "usd").answer("orders")
+    app = App(flow)
+    app.send("orders", [asked("a")])
+    app.run()
+    app.advance("71m")
+    app.send("orders", [asked("b")])
+    app.run()
+    assert [row[0] for row in app.state("orders.once").rows()] == ["b"]
+
+
+def test_after_keep_a_key_is_free_again_by_the_time_of_records() -> None:
     flow = fk.Flow("shop")
     flow.http("orders", value=fk.Json(BODY), keep="1h").select("request", "usd").answer("orders")
     app = App(flow)

@@ -167,6 +167,16 @@ class Gateway:
         self.stop: Callable[[], None] = lambda: None
         """Ends the server."""
 
+    def check(self) -> None:
+        """Raises ConfigError if a request may be appended so late that its key counts no longer."""
+        for name, served in self._served.items():
+            if served.plan.keep < 2000 * self._options.within:
+                raise ConfigError(
+                    f"a request may wait for longer than its key counts: --answer-within is {self._options.within:g} s",
+                    where=f"HTTP source {name!r}, keep= of {served.plan.keep / 1000:g} s",
+                    hint="let keep= be twice as long at least",
+                )
+
     def knows(self, source: str) -> bool:
         return source in self._served
 
@@ -262,6 +272,7 @@ async def serve_app(
     host, port = parse_address(options.listen, "--listen")
     with folder_of_its_own(Path(settings.state_dir) / plan.app) as folder:
         gateway = Gateway(plan, settings, options, folder)
+        gateway.check()
         limits = Limits(options.body, token, loopback=is_loopback(host))
         at = bound_socket(host, port)
         app = application(gateway, limits, is_loopback)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from falkirk.stream.flow.flow import Flow
     from falkirk.stream.flow.streams import Stream
 
-_LEAST, _MOST = timedelta(seconds=1), timedelta(days=30)
+_LEAST, _MOST = timedelta(minutes=1), timedelta(days=30)
 
 
 def http(
@@ -82,7 +82,7 @@ def http(
         )
     kept = duration(keep, "keep", where=where, error=DefinitionError)
     if not _LEAST <= kept <= _MOST:
-        raise DefinitionError(f"keep={keep!r} is out of range", where=where, hint='give a time from "1s" to "30d"')
+        raise DefinitionError(f"keep={keep!r} is out of range", where=where, hint='give a time from "1m" to "30d"')
     topics = [in_cluster("", topic or name, where), in_cluster("", answers or f"{topic or name}-answers", where)]
     if topics[0] == topics[1]:
         raise DefinitionError(f"requests and answers would be in one topic, {topics[0]!r}", where=where)
@@ -95,7 +95,12 @@ def http(
     asked: Stream[Any] = Stream(graph, graph.add(source))
     # A request without a key has a name of its own: its state would be of no use.
     again = nw.col(DIGEST).is_null() | (nw.col(DIGEST) != "")
-    once = asked.filter(again).deduplicate(REQUEST, within=kept, id=f"{name}.once")
+    keyed = asked.filter(again)._op
+    first = op.Deduplicate(
+        id=f"{name}.once", line=line, inputs=(keyed,), schema=keyed.schema, partitioned=keyed.partitioned, root=keyed.root,
+        regime=keyed.regime, columns=(REQUEST,), within=plan.keep, version=1, recorded=True,
+    )  # fmt: skip
+    once: Stream[Any] = Stream(graph, graph.add(first))
     taken = once.concat(asked.filter(nw.col(DIGEST) == ""))
     graph.add(_sink(f"{name}.receipts", line, plan, None, taken._op))
     return taken.select(*(column for column in taken.schema if column != DIGEST))
