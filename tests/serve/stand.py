@@ -55,7 +55,7 @@ class Stand:
 
     def serve(self, number: int, *options: str) -> None:
         """A gateway: number 0 or 1."""
-        listen = ("--listen", str(self.ports[number]), "--answer-within", "20s")
+        listen = ("--listen", str(self.ports[number]), "--answer-within", "50s")
         self.gateways[number] = self.command("serve", FLOW, *listen, *options)
 
     def kill_gateway(self, number: int) -> None:
@@ -90,6 +90,18 @@ class Stand:
                 return told
             time.sleep(0.05)
         raise AssertionError(f"no answer for {key}")
+
+    def taken(self, number: int, source: str, body: object) -> Told:
+        """A request without a key: asked again only if it was not taken."""
+        found: list[Told] = []
+
+        def taken() -> bool:
+            told = self.ask(number, source, body)
+            found.extend([told] if told is not None and told.status != 503 else [])
+            return bool(found)
+
+        self.until(taken)
+        return found[0]
 
     def until(self, holds: Callable[[], object]) -> None:
         """Wait."""
