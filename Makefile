@@ -85,6 +85,7 @@ soak: kafka ## 2,400 kill -9, 100 epochs under kills, 2,000 faults on the networ
 	@$(BIN)/python -m tests.soak --kills 1000 --brokers 3 --flow relational
 	@$(BIN)/python -m tests.epochs --epochs 100
 	@$(BIN)/python -m tests.faults.trial --faults 2000
+	@$(BIN)/python -m tests.serve --requests 10000
 
 .PHONY: bench
 bench: kafka ## The figures of bench/RESULTS.md, measured on this machine

@@ -19,7 +19,7 @@ import falkirk as fk
 from falkirk import errors
 from falkirk.checkpoint.tasks import InvariantError
 from falkirk.cli.main import SECTIONS, falkirk
-from falkirk.cli.options import Setting
+from falkirk.cli.setting import Setting
 from falkirk.stream.flow.joining.lookups import Table
 from falkirk.stream.flow.keyed import Grouped, Keyed
 

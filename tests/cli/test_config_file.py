@@ -17,7 +17,7 @@ from falkirk.cli.options import dev_options, of_own_kafka, run_options, settings
 from falkirk.connectors.kafka.client.clients import client
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.processes import driver_child, supervisor
+from falkirk.runtime.processes import kept_child, supervisor
 from falkirk.runtime.processes.driver_child import DriverChild
 from falkirk.runtime.processes.supervisor import Supervisor
 
@@ -283,7 +283,7 @@ def test_processes_are_given_their_settings_where_no_other_process_sees_them(mon
         def wait(self, timeout: float | None = None) -> int:
             return 0
 
-    for module in (supervisor, driver_child):
+    for module in (supervisor, kept_child):
         monkeypatch.setattr(module.subprocess, "Popen", Process)
     wanted = Settings("a:1", "here", client={"sasl.password": "hush"})
     with Supervisor("app:flow", wanted):

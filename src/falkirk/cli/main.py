@@ -41,6 +41,7 @@ SECTIONS: dict[str, dict[str, LazyCommand]] = {
         "run": LazyCommand("run", "run", "Run a flow on a Kafka cluster."),
         "sql": LazyCommand("sql", "sql", "Run a file of SQL on a Kafka cluster, or a prompt with --dev."),
         "worker": LazyCommand("run", "worker", "Run a single worker (for example in a pod)."),
+        "serve": LazyCommand("serve", "serve", "Run a gateway, which answers HTTP requests."),
         "rebuild": LazyCommand("run", "rebuild", "Rebuild state of changed operators while the old version runs."),
         "driver": LazyCommand("epoch", "driver", "Run only the driver of batch parts (for example in a pod)."),
         "backfill": LazyCommand("backfill", "backfill", "Compute the initial state of a new flow with Spark."),

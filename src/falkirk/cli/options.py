@@ -10,69 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from falkirk.checkpoint.ids import CLUSTER
-from falkirk.cli.config_file import CLIENT, NAMES, USUAL, ConfigFile, check_environment, env_name, read
-from falkirk.durations import duration, parse_size
+from falkirk.cli.config_file import CLIENT, NAMES, USUAL, ConfigFile, check_environment, read
+from falkirk.cli.gateway_options import gateway_options
+from falkirk.cli.setting import DURATION, KNOWN, Command, Decorator, Setting, setting
+from falkirk.durations import parse_size
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.listening import check_query
 from falkirk.runtime.host.logs import use
 from falkirk.runtime.host.settings import Settings
 from falkirk.stream.definition.names import PREFIX
 
-Command = Callable[..., Any]
-Decorator = Callable[[Command], Command]
-
-
-class DurationType(click.ParamType[timedelta]):
-    """A duration on a command line, in the environment or in a settings file."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        """Its timedelta; fails with what is accepted."""
-        try:
-            return duration(value)
-        except ConfigError as error:
-            self.fail(f"{error.what}; {error.hint}", param, ctx)
-
-
-DURATION = DurationType()
 _MILLISECOND = timedelta(milliseconds=1)
-
-
-class Setting(click.Option):
-    """An option that the environment and a settings file may also give, under its own name."""
-
-    def __init__(self, *args: Any, **attributes: Any) -> None:
-        super().__init__(*args, **attributes)
-        self.key = self.opts[0].removeprefix("--")
-        self.envvar = env_name(self.key)
-
-    def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """Names the place of an invalid value, if it is not on the command line. Raises ConfigError."""
-        try:
-            return super().process_value(ctx, value)
-        except click.BadParameter as error:
-            places = {
-                ParameterSource.ENVIRONMENT: f"environment variable {self.envvar}",
-                ParameterSource.DEFAULT_MAP: f"the settings file, {self.key}",
-            }
-            source = ctx.get_parameter_source(self.name)
-            if source is None or (place := places.get(source)) is None:
-                raise
-            raise ConfigError(error.message, where=place, hint="see --help") from error
-
-
-KNOWN: list[str] = []
-"""The long names of all settings, without dashes: a settings file may hold them, no matter which command reads it."""
-
-
-def setting(*names: str, **attributes: Any) -> Decorator:
-    """An option that is a `Setting`."""
-    KNOWN.append(names[0].removeprefix("--"))
-    return click.option(*names, cls=Setting, **attributes)
 
 
 def _configured(usual: Path | None) -> Callable[[click.Context, click.Parameter, Path | None], ConfigFile]:
@@ -155,6 +105,9 @@ def query_options(command: Command) -> Command:
     return _with(_query_options, command)
 
 
+listen_options = gateway_options("")
+"""A gateway that a run starts."""
+
 traces_option = setting("--traces", metavar="URL", default="", callback=_traces, help="Send a span for each step to "
                         "this OpenTelemetry collector, by OTLP over HTTP: http://collector:4318.  [default: the value of "
                         "OTEL_EXPORTER_OTLP_ENDPOINT, or off]")  # fmt: skip
@@ -224,6 +177,22 @@ def _run(keep: str | None = None) -> list[Decorator]:
                      help="A Spark setting. Can be repeated."),
         *_WORK,
     ]  # fmt: skip
+
+
+def serve_options(command: Command) -> Command:
+    """The options for running a gateway."""
+    place, log = _STATE[0], _WORK[-2:]
+    return _with([click.argument("target", metavar="APP:FLOW"), *_CLUSTER, place, *log, config()], command)
+
+
+def serve_settings(**options: Any) -> Settings:
+    """Settings from `serve_options`. Raises ConfigError."""
+    return Settings(
+        **_reach(options),
+        state_dir=str(options["state_dir"]),
+        log_level=options["log_level"],
+        log_format=options["log_format"],
+    )
 
 
 def run_options(command: Command) -> Command:

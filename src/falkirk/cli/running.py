@@ -26,6 +26,7 @@ from falkirk.runtime.app.hosts import Hosts
 from falkirk.runtime.app.outlets import meet_databases
 from falkirk.runtime.app.warnings import one_task
 from falkirk.runtime.epochs.process import drive
+from falkirk.runtime.gateway.options import GatewayOptions
 from falkirk.runtime.host.identity import hold_app
 from falkirk.runtime.host.logs import about, print_trace, say, setup_logging, stamped
 from falkirk.runtime.host.settings import Settings
@@ -38,6 +39,7 @@ from falkirk.runtime.observe.console import clock
 from falkirk.runtime.observe.watch import Watch
 from falkirk.runtime.processes.draining import Draining, Following
 from falkirk.runtime.processes.driver_child import DriverChild
+from falkirk.runtime.processes.gateway_child import GatewayChild
 from falkirk.runtime.processes.supervisor import Supervisor
 from falkirk.runtime.processes.until_end import UntilEnd
 from falkirk.runtime.worker.publisher import publish_rest
@@ -141,9 +143,10 @@ def supervise(
     *,
     live: bool,
     until_end: bool,
+    gateway: GatewayOptions | None = None,
 ) -> None:
     """Run the workers until the end, or until stopped: under the supervisor, or else on Spark. `live`: show it in place, on a
-    terminal. `begun`: they already work, this is the only run, and this event stops it."""
+    terminal. `begun`: they already work, this is the only run, and this event stops it. `gateway`: run one beside them."""
     setup_logging(settings.log_level, settings.log_format)
     app, topics = bound(target, settings, begun)
     if app.batches or supervisor is None:
@@ -151,7 +154,9 @@ def supervise(
     with nullcontext() if begun else hold_app(Path(settings.state_dir) / app.name, app.name):
         workers: Workers = _on_spark(app, target, settings) if supervisor is None else supervisor
         there = supervisor is None
-        _supervise(workers, target, app, topics, settings, begun, live=live, until_end=until_end, there=there)
+        _supervise(
+            workers, target, app, topics, settings, begun, live=live, until_end=until_end, there=there, gateway=gateway
+        )
 
 
 def _on_spark(app: App, target: str, settings: Settings) -> Workers:
@@ -173,6 +178,7 @@ def _supervise(
     live: bool,
     until_end: bool,
     there: bool,
+    gateway: GatewayOptions | None,
 ) -> None:
     end = UntilEnd(app, settings.cluster(), topics, app.until) if until_end else None
     progress = None if end is None else end.progress
@@ -187,10 +193,16 @@ def _supervise(
     draining = Draining(app, settings, topics, lambda words: watch.tell(Line(words)))
 
     driver: DriverChild | None = None
+    serving: GatewayChild | None = None
 
     def finished() -> bool:
-        nonlocal driver
+        nonlocal driver, serving
         watch.turned()
+        if gateway is not None and serving is None and supervisor.working:
+            serving = GatewayChild(target, settings, gateway, watch.tell)
+            stack.enter_context(closing(serving))
+        if serving is not None:
+            serving.finished()
         if app.batches and driver is None and (supervisor.working or not app.tasks):
             driver = DriverChild(target, settings, watch.tell, until_end=until_end)
             stack.enter_context(closing(driver))

@@ -83,6 +83,8 @@ def _place(name: str, known: Mapping[str, Any]) -> str:
 def _arguments(options: Mapping[str, Any]) -> Iterator[str]:
     """Options in the form of a command line.
 
+    >>> list(_arguments({"listen_public": True}))
+    ['--listen-public']
     >>> list(_arguments({"workers": 4, "state_dir": Path("s"), "set": {"a.b": 1}, "until": None, "rebuild": ["a", "b"]}))
     ['--workers', '4', '--state-dir', 's', '--set', 'a.b=1', '--rebuild', 'a', '--rebuild', 'b']
     """
@@ -90,7 +92,9 @@ def _arguments(options: Mapping[str, Any]) -> Iterator[str]:
         values = [f"{k}={v}" for k, v in value.items()] if isinstance(value, Mapping) else value
         values = list(values) if isinstance(values, list | tuple) else [values]
         for one in values:
-            if one is not None:
+            if one is True:
+                yield f"--{name.replace('_', '-')}"
+            elif one is not None and one is not False:
                 text = duration_text(one) if isinstance(one, timedelta) else str(one)
                 yield from (f"--{name.replace('_', '-')}", text)
 

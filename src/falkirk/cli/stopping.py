@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-CODES = {"run": 0, "dev": 0, "worker": 0, "rebuild": 0, "driver": 0, "backfill": 1}
+CODES = {"run": 0, "dev": 0, "worker": 0, "rebuild": 0, "driver": 0, "serve": 0, "backfill": 1}
 """Commands that work until they are stopped, and how they end then. A stopped backfill is not complete."""
 
 

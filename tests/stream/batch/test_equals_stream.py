@@ -264,11 +264,13 @@ def test_each_operator_is_tried() -> None:
     # Lookups have tests of their own, for what they give depends on when the table's rows come.
     # What is late or complete depends on a watermark, which a batch does not have.
     timed = {op.Late, op.WindowGroup, op.Final}
+    # Requests are answered by streams only.
     # Second halves of sources, whose rows are changes: tests/stream/operators/test_changes.py.
     # A loop's variable is inside a loop only.
     changing = {op.Changed, op.Latest, op.LoopVariable}
     assert tried == registered() - timed - changing - {
         op.Source, op.TableSource, op.Errors, op.Lookup, op.SharedLookup, op.ParquetSink, op.PostgresSink,
+        op.HttpSource, op.AnswerSink,
     }  # fmt: skip
 
 

@@ -253,7 +253,9 @@ def test_every_registered_operator_is_tried() -> None:
     assert tried == registered() - timed - changing - {
         op.Source,
         op.TableSource,
+        op.HttpSource,
         op.Sink,
+        op.AnswerSink,
         op.ParquetSink,
         op.PostgresSink,
         op.Route,

@@ -11,7 +11,8 @@ import click
 from rich.console import Console
 
 from falkirk.blame import did_you_mean
-from falkirk.cli.options import DURATION, cluster_options, cluster_settings
+from falkirk.cli.options import cluster_options, cluster_settings
+from falkirk.cli.setting import DURATION
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import ConfigError, FalkirkError
 from falkirk.runtime.inspect.status import read_status

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from falkirk.cli.gateway_options import gateway_from
 from falkirk.cli.legend import LIVE
 from falkirk.cli.options import (
     dev_options,
     http_option,
+    listen_options,
     of_own_kafka,
     place_option,
     query_options,
@@ -37,6 +40,8 @@ from falkirk.runtime.host.logs import say
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.processes.supervisor import Supervisor
 
+NOWHERE: Mapping[str, Any] = {"listen": ""}
+
 SHORT = 5.0
 """Seconds of work until a run that ends by itself has a spare: in a shorter run the spare would only take processor time."""
 
@@ -48,6 +53,7 @@ SHORT = 5.0
 @place_option
 @http_option
 @query_options
+@listen_options
 @traces_option
 def run(target: str, workers: int, until: str | None, place: str | None, **options: Any) -> None:
     """Run a flow on a Kafka cluster, with worker processes on this host, or on Spark's executors.
@@ -61,6 +67,7 @@ def run(target: str, workers: int, until: str | None, place: str | None, **optio
     falkirk run app:flow --brokers broker-1:9092 --on spark --spark spark://master:7077 --workers 8 \\
         --checkpoints s3://bucket/app
     """
+    how = gateway_from(options)
     given = click.get_current_context().get_parameter_source("state_dir") is not ParameterSource.DEFAULT
     there = str(options["state_dir"].absolute()) if given else ""
     settings = settings_from(workers=workers, executors_state_dir=there, **options)
@@ -70,7 +77,7 @@ def run(target: str, workers: int, until: str | None, place: str | None, **optio
             where="--query",
             hint="leave it out, or run without --on",
         )
-    _run(target, settings, until, on_spark=place == "spark")
+    _run(target, settings, until, on_spark=place == "spark", how=how)
 
 
 @click.command(epilog=LIVE)
@@ -79,6 +86,7 @@ def run(target: str, workers: int, until: str | None, place: str | None, **optio
 @until_option
 @http_option
 @query_options
+@listen_options
 @traces_option
 def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
     """Run a flow on this machine, with an embedded Kafka that starts and stops with it.
@@ -96,6 +104,7 @@ def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
 
     if click.get_current_context().get_parameter_source("brokers") is ParameterSource.COMMANDLINE:
         raise ConfigError("falkirk dev starts a Kafka of its own", hint="to use another: falkirk run --brokers …")
+    how = gateway_from(options)
     plan = load_flow(target).plan(options["prefix"])
     kafka = EmbeddedKafka(options["state_dir"] / "kafka")
     with kafka:
@@ -104,7 +113,7 @@ def dev(target: str, workers: int, until: str | None, **options: Any) -> None:
         for topic in create_missing_sources(plan, Topics(settings.cluster())):
             say(f"created topic {topic}, which the flow reads")
         say(f"Kafka at {kafka.bootstrap} (--brokers of falkirk send and peek)")
-        _run(target, settings, until)
+        _run(target, settings, until, how=how)
 
 
 @click.command()
@@ -144,7 +153,15 @@ def worker(target: str, slot: int, **options: Any) -> None:
     work_alone(target, settings_from(workers=1, **options), slot)
 
 
-def _run(target: str, settings: Settings, until: str | None, *, on_spark: bool = False) -> None:
+def _run(
+    target: str, settings: Settings, until: str | None, *, on_spark: bool = False, how: Mapping[str, Any] = NOWHERE
+) -> None:
+    gateway = None
+    if how["listen"]:
+        from falkirk.runtime.gateway.options import GatewayOptions, check_options
+
+        gateway = GatewayOptions(**how)
+        check_options(gateway)
     live = sys.stderr.isatty() and settings.log_format == "text" and os.environ.get("TERM") not in ("dumb", "unknown")
     with ExitStack() as stack:
         supervisor = None
@@ -161,4 +178,4 @@ def _run(target: str, settings: Settings, until: str | None, *, on_spark: bool =
             supervisor.begin(begun.is_set)
         from falkirk.cli.running import supervise
 
-        supervise(supervisor, target, settings, begun, live=live, until_end=until == "end")
+        supervise(supervisor, target, settings, begun, live=live, until_end=until == "end", gateway=gateway)

@@ -20,7 +20,7 @@ from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.app_topics.control import PARTITIONS, ControlTopic
 from falkirk.connectors.kafka.client.config import READER, SOURCE
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.layout.preflight import others, parts, preflight
+from falkirk.runtime.layout.preflight import made_topics, others, parts, preflight
 from falkirk.stream.definition.names import control_topic, drivers, own_topics
 from falkirk.stream.stages.plan import Plan
 
@@ -73,6 +73,9 @@ def rights(plan: Plan, settings: Settings) -> list[Right]:
     read = {i.topic for part in parts(plan) for i in part.inputs} | {table.source.topic for table in plan.shared}
     written = {o.topic for part in parts(plan) for o in part.outputs}
     again = {o.topic for batch in plan.batches for o in batch.outputs if o.kind == "sink"}
+    # Gateways have the app's user, too.
+    answers = {o.topic for part in parts(plan) for o in part.outputs if o.answers is not None}
+    read, written = read | answers, written | made_topics(plan).keys()
     found = [
         Right(
             "topic", own, True, ("READ", "WRITE", *ASKED, "DELETE", "ALTER"), "the app's own topics; DELETE trims them"

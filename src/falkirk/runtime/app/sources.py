@@ -40,9 +40,10 @@ def with_stand_ins(plan: Plan, settings: Settings) -> Settings:
 
 def missing_sources(plan: Plan, topics: Topics) -> dict[str, dict[str, str]]:
     """The topics that the flow reads and that do not exist: the settings of each, by its address. The app itself creates a
-    table that it writes; a pattern names no topic."""
+    table that it writes, and the topic of an HTTP source; a pattern names no topic."""
     tables = {table.source.topic for table in plan.shared} - {o.topic for part in parts(plan) for o in part.outputs}
-    wanted = {i.topic for part in parts(plan) for i in part.inputs if i.kind == "source" and i.resolved} | tables
+    read = (i for part in parts(plan) for i in part.inputs if i.kind == "source" and i.made is None)
+    wanted = {i.topic for i in read if i.resolved} | tables
     missing = sorted(wanted - topics.describe(wanted).keys())
     return {topic: {"cleanup.policy": "compact"} if topic in tables else {} for topic in missing}
 

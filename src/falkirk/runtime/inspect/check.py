@@ -33,7 +33,7 @@ from falkirk.runtime.app.warnings import expired, one_task
 from falkirk.runtime.host.clock import WallClock, ahead_words, check_clock
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.inspect.peek import peek
-from falkirk.runtime.layout.preflight import HOW, Preflight, others, parts, preflight, resolved
+from falkirk.runtime.layout.preflight import HOW, Preflight, made_topics, others, parts, preflight, resolved
 from falkirk.state.objects import try_out
 from falkirk.stream.access.endpoints import View, view_of, views_of
 from falkirk.stream.definition.names import control_topic, steps_topic
@@ -99,6 +99,9 @@ def _on_the_cluster(plan: Plan, settings: Settings, topics: Topics) -> Iterator[
             yield Finding(
                 f"table {view.topic}", True, "the flow writes it; it is made at the start, and empty at first"
             )
+            continue
+        if view.topic in made_topics(plan) and not topics.describe([view.topic]):
+            yield Finding(f"{view.kind} {view.topic}", True, "it is made at the start, for requests over HTTP")
             continue
         there = yield from tried(f"{view.kind} {view.topic}", partial(_source, view, topics))
         if there:

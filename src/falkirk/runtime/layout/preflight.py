@@ -18,7 +18,7 @@ from falkirk.runtime.layout.compatibility import as_recorded, check_topics, stag
 from falkirk.runtime.layout.layout import AppRecord, LayoutRecord, StageRecord
 from falkirk.stream.access.endpoints import views_of
 from falkirk.stream.batch import BatchStage
-from falkirk.stream.dataflow.topics import Input
+from falkirk.stream.dataflow.topics import Input, Made
 from falkirk.stream.definition.names import backfill_topic, control_topic, epochs_topic, log_topic, steps_topic
 from falkirk.stream.definition.pattern import Pattern
 from falkirk.stream.evolution.rebuild_plan import check_known
@@ -26,6 +26,10 @@ from falkirk.stream.stages.plan import Plan, Stage, recovery_of
 
 HOW = "create it (falkirk topics APP:FLOW --create --sources --partitions N)"
 """What to do about a missing source topic."""
+
+
+USUAL = 1_048_588
+"""Bytes of the largest record that a topic accepts, if nobody says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,9 @@ def preflight(
         # A sink whose topic got more partitions is written as before: a key's records must not be in two of them.
         counts |= {name: topic.partitions for name, topic in known.topics.items() if name in counts}
     were = {stage.id: stage.tasks for stage in known.stages} if known is not None else {}
-    configs = topics.configs({i.topic for part in parts(plan) for i in part.inputs if i.kind == "source"})
+    configs = topics.configs(
+        {i.topic for p in parts(plan) for i in p.inputs if i.kind == "source" and i.topic in found}
+    )
     ours = next((config for name, config in configs.items() if not cluster_of(name)), {})
     sizes, missing = topics_to_make(plan, settings, counts, room_for(configs), were, any_date(ours))
     if fills in roles and fills not in counts:
@@ -156,7 +162,7 @@ def logs_of(stage: Stage, app: str, prefix: str) -> list[str]:
 def room_for(configs: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
     """The settings of topics that hold the sources' data in another form, by the sources' settings: a record as large as its
     source allows must fit into the dead letters (in base64), into an edge (with its timestamp) and into the changelog."""
-    largest = max(int(config["max.message.bytes"]) for config in configs.values())
+    largest = max((int(config["max.message.bytes"]) for config in configs.values()), default=USUAL)
     return {"max.message.bytes": str(2 * largest)}
 
 
@@ -180,6 +186,8 @@ def topics_to_make(
     sizes: dict[str, int] = {}
     writers = {output.topic: stage.id for stage in plan.stages for output in stage.outputs}
     read = {i.topic for stage in plan.stages for i in stage.inputs}
+    for topic, made in made_topics(plan).items():
+        want(topic, made.partitions, {**room, **made.config})
     for stage in plan.stages:
         # All edges into a stage have the same number of partitions, however many tasks write them.
         edges = [i.topic for i in stage.inputs if i.kind == "edge"]
@@ -190,8 +198,8 @@ def topics_to_make(
         for output in stage.outputs:
             if output.kind == "edge" and output.topic in read:
                 continue  # whoever reads it decides
-            config = {"sink": dated, "edge": {**LOG, **room}, "dead_letters": {**FOREVER, **room, **dated}}[output.kind]
-            want(output.topic, 1 if output.kind == "dead_letters" else size, config)
+            kind = {"sink": dated, "edge": {**LOG, **room}, "dead_letters": {**FOREVER, **room, **dated}}[output.kind]
+            want(output.topic, 1 if output.kind == "dead_letters" else size, {**kind, **(output.answers or {})})
         for topic in logs_of(stage, plan.app, settings.prefix):
             want(topic, size, {**COMPACTED, **room})
     for batch in plan.batches:
@@ -205,6 +213,11 @@ def topics_to_make(
     if plan.stages:
         want(steps_topic(settings.prefix, plan.app), sum(sizes.values()), LOG)
     return sizes, missing
+
+
+def made_topics(plan: Plan) -> dict[str, Made]:
+    """The topics that the app reads and makes itself."""
+    return {i.topic: i.made for part in parts(plan) for i in part.inputs if i.made is not None}
 
 
 def result_partitions(plan: Plan, counts: Mapping[str, int]) -> int:
@@ -238,6 +251,8 @@ def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) ->
     sources = [(part, i) for part in parts(plan) for i in part.inputs if i.kind == "source"]
     for stage, i in sources:
         if i.topic not in found:
+            if i.made is not None:
+                continue
             raise ClusterError(
                 f"topic {i.topic!r} does not exist",
                 where=f"source {i.id}, read by stage {stage.id}",
@@ -251,7 +266,7 @@ def check_sources(plan: Plan, found: Mapping[str, TopicInfo], topics: Topics) ->
                 hint="partitions are numbered from 0",
             )
     check_tables(plan, found, topics)
-    again = [(part, i) for part, i in sources if part.regime.recovery.requires.same_records]
+    again = [(part, i) for part, i in sources if part.regime.recovery.requires.same_records and i.topic in found]
     configs = topics.configs(i.topic for _, i in again)
     for part, i in again:
         if "compact" in configs[i.topic].get("cleanup.policy", ""):

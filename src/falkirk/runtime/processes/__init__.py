@@ -2,7 +2,9 @@
 
 supervisor.py      worker processes, a warm spare, restarts
 process.py         a worker process
-driver_child.py    the process that drives batch parts, as its supervisor sees it
+kept_child.py      a process that works beside the workers, as its supervisor sees it
+driver_child.py    the one that drives batch parts
+gateway_child.py   the one that answers requests to HTTP sources; gateway_process.py is its other end
 parent.py          children end with their supervisor
 draining.py        leaving when the work is done, or when someone asks for it
 until_end.py       `--until end`: when that is

@@ -15,6 +15,7 @@ from falkirk.stream.dataflow.topics import Input, Output
 from falkirk.stream.definition.expressions import words
 from falkirk.stream.definition.names import BACKFILL
 from falkirk.stream.definition.regime_plan import BatchPlan
+from falkirk.stream.operators.sinks.answer import AnswerSink
 from falkirk.stream.operators.sinks.sink import Sink
 from falkirk.stream.operators.sources.source import Source
 from falkirk.stream.stages.plan import Plan
@@ -120,7 +121,11 @@ def backfill_stage(plan: Plan, histories: Sequence[History] = ()) -> BackfillSta
 
 
 def check_sinks(stages: Sequence[PhysicalStage]) -> None:
-    """No sink writes outside Kafka, or each change. Raises DefinitionError."""
+    """No sink writes outside Kafka, or each change, or answers requests. Raises DefinitionError."""
+    if told := next((o for stage in stages for o in stage.operators if isinstance(o, AnswerSink)), None):
+        raise DefinitionError(
+            "a backfill answers no requests over HTTP", where=told.where, hint="run the flow from the start instead"
+        )
     if log := next((o for stage in stages for o in stage.operators if isinstance(o, Sink) and o.is_log), None):
         raise DefinitionError(
             f'a backfill knows rows and not their changes, and sink {log.id!r} writes changes="{log.mode}"',

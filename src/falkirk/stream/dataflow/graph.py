@@ -59,6 +59,11 @@ class Graph:
         self.operators.append(operator)
         return operator
 
+    def withdraw(self, operator: Operator) -> None:
+        """Remove an operator that nothing reads: another one takes its place."""
+        self.operators.remove(operator)
+        self._names = {name: other for name, other in self._names.items() if other is not operator}
+
     def add_hidden(self, operator: Operator) -> None:
         """Add an operator that another one needs. Users do not see it, so it may have columns with reserved names."""
         self.operators.append(operator)

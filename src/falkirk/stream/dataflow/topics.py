@@ -18,6 +18,14 @@ fail: its outputs get a timestamp that is this much ahead."""
 
 
 @dataclass(frozen=True, slots=True)
+class Made:
+    """How the app makes a topic that it reads, if it does not exist. Other sources must exist."""
+
+    partitions: int
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Input:
     """A topic that a stage reads. A source of several topics has one input for each, with one id, in the order of topics."""
 
@@ -36,6 +44,8 @@ class Input:
     """Whether rows of one key need not be in one task. Its partitions then go to the stage's tasks round-robin."""
     dated: bool = False
     """Whether its rows have the time of a column, and not that of their records."""
+    made: Made | None = None
+    """How the app makes the topic; None: it must exist."""
 
     def read_by(self, task: int, tasks: int, partitions: int) -> range:
         """The topic's partitions that one of the stage's tasks reads."""
@@ -56,6 +66,8 @@ class Output:
     kind: Literal["sink", "edge", "dead_letters"]
     outlet: OutletPlan | None = None
     """Where its rows go outside Kafka, if they do. Nothing else reads the topic."""
+    answers: Mapping[str, str] | None = None
+    """For answers to requests over HTTP, which gateways read: the settings of the topic if the app makes it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from falkirk.stream.flow.alternatives import FLOW, missing
 from falkirk.stream.flow.changing import SourceChanges, changing, table_source
 from falkirk.stream.flow.joining.lookups import Table, table_of
 from falkirk.stream.flow.launcher import launch
+from falkirk.stream.flow.requests import http
 from falkirk.stream.flow.sources import checked_metadata, checked_start, in_cluster
 from falkirk.stream.flow.streams import Stream
 from falkirk.stream.formats import Format, KeyLike
@@ -195,6 +196,8 @@ class Flow:
         )  # fmt: skip
         stream = Stream(self.graph, self.graph.add(source))
         return stream.repartition(spelt) if repartition and spelt is not None else stream
+
+    http = http
 
     def table(
         self,

@@ -28,6 +28,7 @@ from falkirk.stream.flow.joining.lookups import Table, lookup
 from falkirk.stream.flow.keyed import Grouped, Keyed
 from falkirk.stream.flow.method import method
 from falkirk.stream.flow.overs import over
+from falkirk.stream.flow.requests import answer
 from falkirk.stream.flow.routing import routed
 from falkirk.stream.flow.totals import whole
 from falkirk.stream.flow.windowing import final_size, windowed
@@ -60,6 +61,7 @@ class Stream(Combining[RowT_co]):
     join = join
     enrich = enrich
     sink_postgres = sink_postgres
+    answer = answer
     over = over
     iterate = iterate
     join_asof = join_asof

@@ -32,6 +32,7 @@ from falkirk.stream.operators.rows.map import Map
 from falkirk.stream.operators.rows.map_batches import MapBatches
 from falkirk.stream.operators.rows.select import Select
 from falkirk.stream.operators.rows.with_columns import WithColumns
+from falkirk.stream.operators.sinks.answer import AnswerSink
 from falkirk.stream.operators.sinks.outlet import OutletSink
 from falkirk.stream.operators.sinks.parquet import ParquetSink
 from falkirk.stream.operators.sinks.postgres import PostgresSink
@@ -39,6 +40,7 @@ from falkirk.stream.operators.sinks.sink import Sink
 from falkirk.stream.operators.sources.changed import Changed
 from falkirk.stream.operators.sources.late import Late
 from falkirk.stream.operators.sources.latest import Latest
+from falkirk.stream.operators.sources.requests import HttpSource
 from falkirk.stream.operators.sources.source import Source
 from falkirk.stream.operators.sources.table import TableSource
 from falkirk.stream.operators.windows.count_group import CountGroup
@@ -49,9 +51,10 @@ from falkirk.stream.operators.windows.window_group import WindowGroup
 from falkirk.stream.operators.windows.windows import Windows
 
 __all__ = [
-    "RESERVED", "AsofJoin", "BestPartials", "Changed", "Concat", "CountGroup", "Deduplicate", "Earlier", "Enrich", "Errors",
-    "Explode", "Filter", "Final", "FlatMap", "Graph", "Group", "IntervalJoin", "Iterate", "Join", "Late", "Latest",
-    "Lookup", "LoopVariable", "Map", "MapBatches", "Operator", "OutletSink", "Over", "ParquetSink", "Partials",
-    "PostgresSink", "Processing", "Repartition", "Route", "Select", "SessionGroup", "SharedLookup", "Sink", "Source",
-    "TableSource", "TopK", "Total", "WindowGroup", "Windows", "WithColumns", "WithRegime", "connected",
+    "RESERVED", "AnswerSink", "AsofJoin", "BestPartials", "Changed", "Concat", "CountGroup", "Deduplicate", "Earlier",
+    "Enrich", "Errors", "Explode", "Filter", "Final", "FlatMap", "Graph", "Group", "HttpSource", "IntervalJoin",
+    "Iterate", "Join", "Late", "Latest", "Lookup", "LoopVariable", "Map", "MapBatches", "Operator", "OutletSink",
+    "Over", "ParquetSink", "Partials", "PostgresSink", "Processing", "Repartition", "Route", "Select", "SessionGroup",
+    "SharedLookup", "Sink", "Source", "TableSource", "TopK", "Total", "WindowGroup", "Windows", "WithColumns",
+    "WithRegime", "connected",
 ]  # fmt: skip

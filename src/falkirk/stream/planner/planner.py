@@ -155,7 +155,7 @@ def _stage(
     operators = tuple(o for o in members if o.role != "source")
     inputs = [i for s in sources for i in source_inputs(s)]
     inputs += [Input(e.id, e.topic, "edge", table=e.table) for e in edges_in]
-    outputs = [Output(o.id, o.topic, "sink") for o in operators if isinstance(o, op.Sink)]
+    outputs = [Output(o.id, o.topic, "sink", answers=o.answers_kept) for o in operators if isinstance(o, op.Sink)]
     outputs += [Output(e.id, e.topic, "edge") for e in edges_out]
     outputs += [Output(o.id, o.topic(topics), "edge", o.plan) for o in operators if isinstance(o, op.OutletSink)]
     handled = handlings(graph, [*sources, *operators], dead_letters)

@@ -15,6 +15,7 @@ from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.dataflow.topics import Input, Layout, Output
 from falkirk.stream.definition.regime_plan import RegimePlan
 from falkirk.stream.formats import Format, Key
+from falkirk.stream.operators.sources.requests import HttpSource
 from falkirk.stream.operators.sources.source import Source
 from falkirk.stream.operators.sources.table import TableSource
 from falkirk.stream.stages.kept import kept_by, kept_earlier
@@ -26,7 +27,7 @@ def source_inputs(source: Source) -> list[Input]:
     one = Input(
         source.id, source.topic, "source", source.start, "headers" in source.metadata.values(),
         source.latest_per_key, several, several is not None and not source.checked,
-        source.time is not None,
+        source.time is not None, source.made if isinstance(source, HttpSource) else None,
     )  # fmt: skip
     return [replace(one, topic=topic) for topic in several] if isinstance(several, tuple) else [one]
 

@@ -13,7 +13,7 @@ In a batch each row is one record. Its content determines its partition:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import ClassVar, Literal, NamedTuple
@@ -55,6 +55,11 @@ class Sink(Operator):
     """Whether a source of the flow may read the topic."""
     mode: SinkChanges = "append"
     """What it writes of rows that change."""
+
+    @property
+    def answers_kept(self) -> Mapping[str, str] | None:
+        """For answers to requests over HTTP: the settings of the topic that the app makes for them."""
+        return None
 
     @property
     def is_log(self) -> bool:

@@ -7,6 +7,10 @@ a row passes  ⇔  no row of its key has passed whose time is at most `within` a
 
 Time is event time if the stream has a watermark, and otherwise the clock of the step. A time is forgotten when no row can
 come that is so near: when the watermark, or the clock, is more than `within` past it.
+
+For requests over HTTP it is the time of the record. A copy of a request that waits in the topic, right behind the first one,
+is a copy however long the app is down in between. Records of a task are in the order of their times, or nearly so: a time is
+forgotten when a record has come that is `within` and SLACK past it.
 """
 
 from __future__ import annotations
@@ -43,6 +47,8 @@ from falkirk.stream.operators.windows.windows import per_milli
 
 KEPT, ENDS = ".kept", ".ends"
 TIMES = pl.Schema({"times": pl.Binary()})
+SLACK = 10 * 60_000
+"""Milliseconds by which records' times may be out of order, as clocks of their writers differ."""
 AT_ONCE = 20_000
 """Times that one step forgets. The next step goes on."""
 
@@ -103,6 +109,8 @@ class Deduplicate(Operator):
     within: int | None
     """Milliseconds; None: for ever."""
     version: int
+    recorded: bool = False
+    """Whether the time of a row is that of its record."""
 
     @property
     def event_time(self) -> bool:
@@ -123,14 +131,20 @@ class Deduplicate(Operator):
             return (
                 f"deduplicate {self.id}: the first row of each {', '.join(self.columns)}, whose state is kept for ever"
             )
-        time = f"of {self.time}" if self.event_time else "of the clock"
+        time = f"of {self._of}"
         within = duration_text(timedelta(milliseconds=self.within))
         return f"deduplicate {self.id}: the first row of each {', '.join(self.columns)}, within {within} {time}"
 
     def state_words(self) -> str:
         keys = {c: self.schema[c] for c in self.columns}
-        time = f"within {self.within} of {self.time if self.event_time else 'the clock'}"
+        time = f"within {self.within} of {self._of}"
         return f"{self.id} v{self.version}: {words(keys)} → {words(TIMES)} {time} (placed by {self.partitioned!r})"
+
+    @property
+    def _of(self) -> str:
+        """What gives the time of a row, in words."""
+        clock = "the record's time" if self.recorded else "the clock"
+        return str(self.time) if self.event_time else clock
 
     def tables(self) -> Sequence[str]:
         return [KEPT, ENDS]
@@ -181,6 +195,8 @@ class DeduplicateRunner(Runner):
 
     def wake_at(self, state: State) -> int | None:
         """When the first time is to be forgotten."""
+        if self.operator.recorded:
+            return None  # that takes a record: each step with some forgets more times than it brings
         if self.ends.left(state):
             return 0
         if self.event_time or self.within is None or (key := self.ends.first(state)) is None:
@@ -192,15 +208,23 @@ class DeduplicateRunner(Runner):
         batch = joined(inputs, weighted=False)
         passed = None if batch is None else self._passed(run, batch)
         if self.within is not None:
-            given = run.watermarks.get(self.operator) if self.event_time else None
-            now = run.step.clock if not self.event_time else None if given is None else given.after * self.unit
+            now = self._now(run, batch)
             if now is not None:
                 self._forget(run.state, now - self.within)
         return passed
 
+    def _now(self, run: StepRun, batch: Batch | None) -> int | None:
+        """The time that has come, in the unit of rows' times; None: it is not known, or as before."""
+        if self.operator.recorded:
+            return None if batch is None else int(batch.meta[TS].max()) - SLACK  # type: ignore[arg-type]
+        if not self.event_time:
+            return run.step.clock
+        given = run.watermarks.get(self.operator)
+        return None if given is None else given.after * self.unit
+
     def _passed(self, run: StepRun, batch: Batch) -> Batch:
         group, keys = groups_of(batch.rows.select(self.columns).hstack(batch.meta.select(TS)), self.columns)
-        times = self._times(batch.rows, run.step.clock)
+        times = batch.meta[TS].to_numpy() if self.operator.recorded else self._times(batch.rows, run.step.clock)
         spelt = self.key.encode(keys)
         hashes = murmur2([k or b"" for k in spelt])
         by_key = [keys[c] for c in self.columns]
@@ -263,6 +287,7 @@ class DeduplicateExchange(SendsRows):
     def received(self, run: BucketRun, parcels: Iterator[tuple[Place, pl.DataFrame]]) -> Iterator[Batch]:
         rows = together([frame for _, frame in parcels])
         group, keys = groups_of(rows, self.columns)
-        passed = first_rows(group, self.one._times(rows, 0), self.one.within, [[] for _ in range(keys.height)])
+        times = rows[TS].to_numpy() if self.operator.recorded else self.one._times(rows, 0)
+        passed = first_rows(group, times, self.one.within, [[] for _ in range(keys.height)])
         kept = rows[passed]
         yield Batch(kept.select(list(self.operator.schema)), kept.select(TS))

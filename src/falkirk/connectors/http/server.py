@@ -1,0 +1,98 @@
+"""The server of a gateway: uvicorn, of the extra `http`."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from falkirk.errors import ConfigError
+
+LEAVE = 10
+"""Seconds that requests under way have when the server ends."""
+
+KEEP_ALIVE = 75
+"""Seconds that a connection stays open without a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files in PEM."""
+
+    certificate: str
+    key: str
+    """"": in the file of the certificate."""
+
+
+def check_server(tls: Tls | None) -> None:
+    """Raises ConfigError if uvicorn is not installed, or if the certificate cannot be used."""
+    try:
+        import uvicorn  # noqa: F401
+    except ModuleNotFoundError:
+        raise ConfigError(
+            "HTTP sources need a library that is not installed: uvicorn", hint="pip install 'falkirk[http]'"
+        ) from None
+    if tls is not None:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key or None)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(
+                f"the certificate cannot be used: {error.strerror or error}", where=f"--listen-cert {tls.certificate}",
+                hint="give files in PEM: the certificate with its chain, and its key without a password",
+            ) from error  # fmt: skip
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens there. Raises ConfigError."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(
+            f"cannot listen at {host}:{port}: {why}", where="--listen", hint="choose another address"
+        ) from error
+
+
+def serve(app: Callable[..., Awaitable[None]], at: socket.socket, connections: int, tls: Tls | None) -> Server:
+    """A server for the application at a socket, which does not run yet. It refuses what exceeds so many `connections`."""
+    import uvicorn
+
+    given: dict[str, Any] = {}
+    if tls is not None:
+        given = {"ssl_certfile": tls.certificate, "ssl_keyfile": tls.key or None}
+    config = uvicorn.Config(
+        app, lifespan="off", ws="none", log_config=None, access_log=False, server_header=False, proxy_headers=False,
+        limit_concurrency=connections, timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=LEAVE, **given,
+    )  # fmt: skip
+    return Server(uvicorn.Server(config), at)
+
+
+class Server:
+    """One server."""
+
+    def __init__(self, made: Any, at: socket.socket) -> None:
+        self._made, self._at = made, at
+
+    async def run(self) -> None:
+        """Serve until `stop`, or until a signal if this is the main thread; then let requests under way end."""
+        await self._made.serve(sockets=[self._at])
+
+    def stop(self) -> None:
+        """Take no more requests."""
+        self._made.should_exit = True
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run a gateway in a loop of asyncio: uvloop's, where that is installed."""
+    try:
+        import uvloop
+
+        factory: Callable[[], asyncio.AbstractEventLoop] | None = uvloop.new_event_loop
+    except ModuleNotFoundError:
+        factory = None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main)

@@ -1,0 +1,25 @@
+"""The gateway of HTTP sources: it appends requests to a topic, and gives the answers that the flow writes to another.
+
+    request ──▶ connectors/http ──▶ desk ──answer known──▶ reply
+                                     │ └──wait──▶ … ◀── tail ◀── topic of answers, read_committed
+                                     └──batch──▶ appender ──▶ topic of requests
+
+The rule for what a gateway says of a key (docs/internals/http.md has all of them, and why they hold):
+
+    reply(key, body) = 200 and the rows of answer(key)     if digest(body) = digest of answer(key)
+                       422                                 if not
+    answer(key)      = the first record under the key in the topic of answers with a digest, and the first with rows
+
+No reply depends on anything that another gateway cannot read: a client may ask any of them, and again another.
+
+gateway.py      a gateway's process: its parts, and when it is ready
+desk.py         what becomes of a request, and who waits for what
+answers.py      records of answers, and what they say together
+table.py        the answers, on disk
+tail.py         reads the topic of answers
+appender.py     decodes and appends requests
+health.py       whether the app can answer now
+options.py      how a gateway is run
+"""
+
+from __future__ import annotations

@@ -1,0 +1,120 @@
+"""Appends requests to the topic of one HTTP source.
+
+    requests of a moment ──decoded together──▶ those that fit ──idempotent producer──▶ topic
+                              └ does not fit: 400 and the column
+
+Requests are decoded by the format of the flow, whose cost is mostly one for each call. So those that come in one turn of the
+loop share a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from falkirk.connectors.http.messages import Reply, refused
+from falkirk.connectors.kafka.client.clients import client
+from falkirk.connectors.kafka.client.config import Cluster, logger
+from falkirk.connectors.kafka.client.contact import Contact
+from falkirk.runtime.gateway.desk import ToAppend
+from falkirk.stream.formats import Json
+
+UNKNOWN = refused(
+    504, "the cluster did not acknowledge the request in time: it may have been taken",
+    hint="ask again with the same Idempotency-Key", again=2,
+)  # fmt: skip
+"""Told to whoever waits for a request of which it is not known whether it was appended."""
+
+BUSY = refused(503, "too many requests are waiting for the cluster", again=1)
+
+Failed = Callable[[str, Reply], None]
+"""Told of each request that is not appended, or may not be: its key, and the reply."""
+
+
+class Appender:
+    """Of one source. It is used in the thread of a loop, and calls `failed` there."""
+
+    def __init__(
+        self, cluster: Cluster, topic: str, value: Json, *, largest: int, patience: float, failed: Failed
+    ) -> None:
+        """`value`: the format of records, which have up to `largest` bytes. `patience`: seconds within which the cluster must
+        acknowledge one."""
+        self._topic, self._value, self._failed, self._patience = topic, value, failed, max(1.0, patience)
+        self._settings = {
+            "compression.type": "lz4",
+            # Requests of one moment share a batch; waiting longer for others would only make them late.
+            "linger.ms": 1,
+            "message.max.bytes": largest,
+            **cluster.settings(),
+            "enable.idempotence": True,
+            # What is delivered is answered by the flow: nobody waits for the broker's word.
+            "delivery.report.only.error": True,
+            "message.timeout.ms": int(self._patience * 1000),
+            # As in Java's producers: all requests with one key are in one partition.
+            "partitioner": "murmur2",
+        }
+        self._producer = client(Producer, self._settings)
+        self._contact = Contact(patience)
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[ToAppend] = []
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="falkirk-append", daemon=True)
+        self._thread.start()
+
+    def append(self, one: ToAppend) -> None:
+        """Append it in this turn of the loop, with others that come in it."""
+        if not self._waiting:
+            self._loop.call_soon(self._flush)
+        self._waiting.append(one)
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._flush()
+        self._closed.set()
+        self._thread.join(5)
+        self._producer.flush(5)
+
+    def _flush(self) -> None:
+        batch, self._waiting = self._waiting, []
+        if not batch:
+            return
+        try:
+            bad = dict(self._value.decode([one.value for one in batch]).bad)
+        except Exception:  # noqa: BLE001  # whatever it is, nobody waits for it, and the next batch is another one
+            logger.exception("requests to topic %s could not be decoded", self._topic)
+            bad = dict.fromkeys(range(len(batch)), "it could not be decoded: see the gateway's log")
+        for i, one in enumerate(batch):
+            if (why := bad.get(i)) is not None:
+                self._failed(one.key, refused(400, f"the body does not fit: {why}"))
+                continue
+            try:
+                self._producer.produce(
+                    self._topic, one.value, one.key.encode(), on_delivery=partial(self._delivered, one.key)
+                )
+            except BufferError:
+                self._failed(one.key, BUSY)
+            except KafkaException as error:
+                self._told(one.key, error.args[0])
+
+    def _delivered(self, key: str, error: KafkaError | None, _: Message) -> None:
+        """In the thread that polls."""
+        if error is not None:
+            self._loop.call_soon_threadsafe(self._told, key, error)
+
+    def _told(self, key: str, error: KafkaError) -> None:
+        logger.warning("a request was not appended to topic %s: %s", self._topic, error.str())
+        large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+        self._failed(key, refused(413, "the body is larger than its topic accepts") if large else UNKNOWN)
+
+    def _poll(self) -> None:
+        while not self._closed.is_set():
+            producer = self._producer
+            producer.poll(0.1)
+            if self._contact.lost(producer, self._topic):
+                # What the old one still holds fails by its time-out: it goes on until then.
+                threading.Thread(target=producer.flush, args=(self._patience + 1,)).start()
+                self._producer = client(Producer, self._settings)

@@ -1,0 +1,1 @@
+"""Requests over HTTP: `python -m tests.serve --help` runs the long trial."""

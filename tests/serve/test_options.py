@@ -1,0 +1,59 @@
+"""What a gateway's options are refused for, before anything runs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import falkirk as fk
+from falkirk.errors import ConfigError
+from falkirk.runtime.gateway.gateway import folder_of_its_own, serve_app
+from falkirk.runtime.gateway.options import GatewayOptions
+from falkirk.runtime.host.settings import Settings
+
+
+def test_keys_must_count_for_longer_than_requests_may_wait(tmp_path: Path) -> None:
+    flow = fk.Flow("shop")
+    flow.http("orders", value=fk.Json({"usd": int}), keep="1m")
+    with pytest.raises(ConfigError, match="may wait for longer than its key counts"):
+        served(flow, tmp_path, within=31.0)
+
+
+def served(flow: fk.Flow, folder: Path, **options: Any) -> None:
+    asyncio.run(serve_app(flow.plan(), Settings("nobody:1", str(folder)), GatewayOptions(**{"listen": "0", **options})))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"listen": "0.0.0.0:8080"}, "without a token, anybody who reaches"),
+        ({"listen": "here"}, "'here' is not a valid address"),
+        ({"token_file": "missing"}, "the token cannot be read"),
+        ({"key": "key.pem"}, "there is a key, but no certificate"),
+        ({"certificate": "missing.pem"}, "the certificate cannot be used"),
+        ({"listen": "203.0.113.1:1", "public": True}, "cannot listen at 203.0.113.1:1"),
+    ],
+)
+def test_what_is_wrong_is_told_at_once(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    flow = fk.Flow("shop")
+    flow.http("orders", value=fk.Json({"usd": int}))
+    with pytest.raises(ConfigError, match=words):
+        served(flow, tmp_path, **options)
+
+
+def test_a_flow_without_http_sources_has_nothing_to_serve(tmp_path: Path) -> None:
+    flow = fk.Flow("shop")
+    flow.source("orders", value=fk.Json({"usd": int})).sink("all", value=fk.Json())
+    with pytest.raises(ConfigError, match="flow 'shop' has no HTTP source"):
+        served(flow, tmp_path)
+
+
+def test_gateways_that_share_a_state_directory_have_folders_of_their_own(tmp_path: Path) -> None:
+    with folder_of_its_own(tmp_path / "shop") as first:
+        with folder_of_its_own(tmp_path / "shop") as second:
+            assert first != second
+        with folder_of_its_own(tmp_path / "shop") as third:
+            assert third == second

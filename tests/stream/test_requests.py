@@ -1,0 +1,246 @@
+"""`flow.http` and `stream.answer`: what is computed, what is answered, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import falkirk as fk
+from falkirk.errors import DefinitionError
+from falkirk.stream.backfill.stage import backfill_stage
+from falkirk.stream.dataflow.topics import Made, Output
+from falkirk.testing import App
+
+BODY = {"item": str, "usd": int}
+
+
+def asked(request: str, usd: int = 1, digest: str | None = "d") -> dict[str, Any]:
+    return {"request": request, "request_digest": digest, "item": "lamp", "usd": usd}
+
+
+def answers(app: App, sink: str = "orders.answers") -> list[tuple[str, Any]]:
+    """Key and value of the records of the topic of answers, in their order, as a gateway reads them."""
+    return [(record.key, record.value) for record in app.sinks[sink].records]
+
+
+def test_a_step_answers_each_of_its_requests_with_digest_and_rows() -> None:
+    flow = fk.Flow("shop")
+    orders = flow.http("orders", value=fk.Json(BODY))
+    orders.filter(fk.col("usd") > 0).flat_map(twice).select("request", "usd").answer("orders")
+    app = fk.testing.run(
+        flow, {"orders": [asked("a", 7), asked("b", -1), asked("c", 2, digest="")]}, crash_at="everywhere"
+    )
+    assert answers(app) == [
+        ("a", {"digest": "d", "rows": [{"usd": 7}, {"usd": 8}]}),
+        ("b", {"digest": "d", "rows": []}),
+        ("c", {"digest": "", "rows": [{"usd": 2}, {"usd": 3}]}),
+    ]
+
+
+def twice(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row, {**row, "usd": row["usd"] + 1}]
+
+
+@pytest.mark.parametrize("regime", [fk.EagerCheckpoint(), fk.LazyCheckpoint(every="1m")])
+def test_a_repeated_request_is_computed_and_answered_once(regime: Any) -> None:
+    flow = fk.Flow("shop", regime=regime)
+    orders = flow.http("orders", value=fk.Json(BODY))
+    orders.sink("all", value=fk.Json())
+    orders.select("request", "usd").answer("orders")
+    rows = [asked("a", 1), asked("b", 2), asked("a", 3, digest="other"), asked("a", 1)]
+    for step_rows in (1, 2, 10):
+        app = fk.testing.run(flow, {"orders": rows}, step_rows=step_rows, crash_at="everywhere")
+        assert [row["usd"] for row in app.sinks["all"].rows] == [1, 2]
+        assert [(key, value["digest"]) for key, value in answers(app)] == [("a", "d"), ("b", "d")]
+
+
+def test_a_copy_is_dropped_however_long_the_app_is_down_before_it_is_read() -> None:
+    flow = fk.Flow("shop")
+    flow.http("orders", value=fk.Json(BODY), keep="1h").select("request", "usd").answer("orders")
+    app = App(flow, step_rows=1)
+    app.send("orders", [asked("a"), asked("b"), asked("a")])
+    app.step()
+    app.advance("3h")
+    app.crash(host=True)
+    app.run()
+    assert [key for key, _ in answers(app)] == ["a", "b"]
+
+
+def test_state_goes_when_later_requests_have_come() -> None:
+    flow = fk.Flow("shop")
+    flow.http("orders", value=fk.Json(BODY), keep="1h").select("request", "usd").answer("orders")
+    app = App(flow)
+    app.send("orders", [asked("a")])
+    app.run()
+    app.advance("71m")
+    app.send("orders", [asked("b")])
+    app.run()
+    assert [row[0] for row in app.state("orders.once").rows()] == ["b"]
+
+
+def test_after_keep_a_key_is_free_again_by_the_time_of_records() -> None:
+    flow = fk.Flow("shop")
+    flow.http("orders", value=fk.Json(BODY), keep="1h").select("request", "usd").answer("orders")
+    app = App(flow)
+    for pause in ("1s", "59m", "2m"):
+        app.advance(pause)
+        app.send("orders", [asked("a")])
+        app.run()
+    assert len(answers(app)) == 2
+
+
+def test_no_state_is_kept_of_requests_without_a_key() -> None:
+    flow = fk.Flow("shop")
+    flow.http("orders", value=fk.Json(BODY)).select("request").answer("orders")
+    app = fk.testing.run(flow, {"orders": [asked("a"), asked("~1", digest=""), asked("~2", digest="")]})
+    assert [row[0] for row in app.state("orders.once").rows()] == ["a"]
+    assert [key for key, _ in answers(app)] == ["a", "~1", "~2"]
+
+
+def test_rows_of_another_task_come_after_a_receipt() -> None:
+    flow = fk.Flow("shop")
+    orders = flow.http("orders", value=fk.Json(BODY))
+    orders.repartition("item").select("request", "usd").answer("orders")
+    app = fk.testing.run(flow, {"orders": [asked("a", 7)]}, crash_at="everywhere")
+    # Both sinks write one topic, whose records each of the two shows.
+    assert [record.value for record in app.sinks["orders.receipts"].records if record.value["digest"]] == [
+        {"digest": "d"}
+    ]
+    assert [record.value for record in app.sinks["orders.answers"].records if record.value["rows"]] == [
+        {"rows": [{"usd": 7}]}
+    ]
+
+
+@pytest.mark.parametrize("held_back", [True, False])
+def test_rows_that_may_be_held_back_are_not_taken_for_none(held_back: bool) -> None:
+    flow = fk.Flow("shop")
+    orders = flow.http("orders", value=fk.Json(BODY))
+    rows = orders.key_by("request").process(Later(), id="later") if held_back else orders.filter(fk.col("usd") > 0)
+    rows.select("request", "usd").answer("orders")
+    [stage] = flow.plan().stages
+    sinks = {output.id for output in stage.outputs if output.kind == "sink"}
+    assert sinks == ({"orders.receipts", "orders.answers"} if held_back else {"orders.answers"})
+
+
+class Later(fk.Process):
+    """Answers a minute later."""
+
+    state = {"usd": int}  # noqa: RUF012
+
+    def on_row(self, row: Any, key: Any) -> None:
+        key.put({"usd": row["usd"]})
+        key.set_timer(timedelta(minutes=1))
+
+    def on_timer(self, timer: Any, key: Any) -> Any:
+        yield {"request": key.key["request"], "item": "", "usd": key.get()["usd"]}
+
+
+def test_lookups_are_in_the_step_too() -> None:
+    flow = fk.Flow("shop")
+    names = flow.table("names", key="item", value=fk.Json({"name": str}), broadcast=True)
+    flow.http("orders", value=fk.Json(BODY)).lookup(names, on="item", how="inner").select("request", "name").answer(
+        "orders"
+    )
+    found = {output.id for stage in flow.plan().stages for output in stage.outputs if output.topic == "orders-answers"}
+    assert found == {"orders.answers"}
+
+
+def test_without_an_answer_a_receipt_is_written() -> None:
+    flow = fk.Flow("shop")
+    flow.http("orders", value=fk.Json(BODY)).select("usd").sink("all", value=fk.Json())
+    app = fk.testing.run(flow, {"orders": [asked("a"), asked("a")]}, crash_at="everywhere")
+    assert answers(app, "orders.receipts") == [("a", {"digest": "d"})]
+
+
+def test_requests_alone_are_a_flow() -> None:
+    flow = fk.Flow("shop")
+    flow.http("orders", value=fk.Json(BODY))
+    assert len(flow.plan().stages) == 1
+
+
+def test_rows_without_a_request_answer_nobody() -> None:
+    flow = fk.Flow("shop")
+    flow.http("orders", value=fk.Json(BODY)).map(without_request).answer("orders")
+    app = fk.testing.run(flow, {"orders": [asked("a")]})
+    assert answers(app) == [("a", {"digest": "d", "rows": []})]
+
+
+def without_request(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "request": None}
+
+
+def test_answers_are_spread_by_the_request_as_javas_producers_would() -> None:
+    flow = fk.Flow("shop")
+    flow.http("orders", value=fk.Json(BODY)).select("request").answer("orders")
+    app = fk.testing.run(flow, {"orders": [asked(f"r{n}") for n in range(40)]}, partitions=3)
+    assert len({record.partition for record in app.sinks["orders.answers"].records}) == 3
+
+
+def test_the_app_makes_both_topics_and_answers_outlive_what_is_dropped() -> None:
+    flow = fk.Flow("shop")
+    flow.http("orders", value=fk.Json(BODY), keep="2h", partitions=8, answers="told").select("request").answer("orders")
+    [stage] = flow.plan().stages
+    [requests] = stage.inputs
+    assert isinstance(requests.made, Made)
+    assert (requests.topic, requests.made.partitions) == ("orders", 8)
+    [told] = [output for output in stage.outputs if output.topic == "told"]
+    assert isinstance(told, Output)
+    assert told.answers is not None
+    assert int(told.answers["retention.ms"]) > 2 * 3_600_000
+    assert int(told.answers["segment.ms"]) < 3_600_000
+
+
+def rows_of(flow: fk.Flow) -> fk.Stream:
+    return flow.http("orders", value=fk.Json(BODY))
+
+
+REFUSED: list[tuple[str, Callable[[fk.Flow], Any]]] = [
+    ("is not the format of a body", lambda flow: flow.http("orders", value=fk.Text())),
+    ("is not the format of a body", lambda flow: flow.http("orders", value=fk.Json())),
+    ("column 'request' is added by Falkirk", lambda flow: flow.http("orders", value=fk.Json({"request": str}))),
+    ("is out of range", lambda flow: flow.http("orders", value=fk.Json(BODY), keep="90d")),
+    ("is not a number of partitions", lambda flow: flow.http("orders", value=fk.Json(BODY), partitions=0)),
+    ("would be in one topic", lambda flow: flow.http("orders", value=fk.Json(BODY), answers="orders")),
+    ("two operators are named 'orders'", lambda flow: (rows_of(flow), rows_of(flow))),
+    ("no HTTP source 'order'", lambda flow: rows_of(flow).answer("order")),
+    ("no column 'request'", lambda flow: rows_of(flow).select("usd").answer("orders")),
+    ("can be taken back", lambda flow: rows_of(flow).group_by("request").agg(n=fk.len()).answer("orders")),
+    ("is answered twice", lambda flow: [rows.answer("orders") for rows in [rows_of(flow)] * 2]),
+]
+
+
+@pytest.mark.parametrize(("words", "define"), REFUSED)
+def test_what_makes_no_sense_is_refused_where_it_is_written(words: str, define: Callable[[fk.Flow], Any]) -> None:
+    with pytest.raises(DefinitionError, match=words):
+        define(fk.Flow("shop"))
+
+
+def test_a_batch_flow_answers_nobody() -> None:
+    with pytest.raises(DefinitionError, match="a batch part cannot answer requests"):
+        rows_of(fk.Flow("shop", regime=fk.Batch(every="1h")))
+
+
+def test_a_backfill_answers_nobody() -> None:
+    flow = fk.Flow("shop")
+    rows_of(flow)
+    with pytest.raises(DefinitionError, match="a backfill answers no requests"):
+        backfill_stage(flow.plan())
+
+
+def test_an_answer_is_json_that_a_client_reads() -> None:
+    flow = fk.Flow("shop")
+    schema = {"text": str, "share": float, "at": fk.Datetime, "tags": fk.List(fk.String)}
+    flow.http("orders", value=fk.Json(schema)).answer("orders")
+    row = {"request": 'a"b', "text": 'say "é"\n', "share": 0.1, "at": None, "tags": ["x", None]}
+    app = App(flow)
+    app.send("orders", [row])
+    app.run()
+    [record] = app._written["orders-answers"]
+    assert record.key() == b'a"b'
+    assert json.loads(record.value() or b"") == {
+        "digest": "", "rows": [{"text": 'say "é"\n', "share": 0.1, "at": None, "tags": ["x", None]}]
+    }  # fmt: skip
