@@ -13,7 +13,7 @@ from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.tasks import ends
 from falkirk.errors import ConfigError, DefinitionError, SourceError
 from falkirk.runtime.app.starts import joining_offsets
-from falkirk.runtime.worker.intake import Intake
+from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.testing.dying import step_dying
 from falkirk.testing.process import Ending
 

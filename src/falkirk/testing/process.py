@@ -18,7 +18,7 @@ from falkirk.checkpoint.worker import transactions
 from falkirk.checkpoint.worker.aborts import Aborts
 from falkirk.checkpoint.worker.core import WorkerCore
 from falkirk.checkpoint.worker.instructions import Drop, Leave, Recover, Rewind, Start
-from falkirk.runtime.worker.intake import Intake
+from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.runtime.worker.sizes import check_sizes
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.stream.dataflow.calls import wait_for_ends

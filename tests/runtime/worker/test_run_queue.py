@@ -13,7 +13,7 @@ from tests.runtime.worker.test_pending import messages
 
 from falkirk.checkpoint.ids import Millis, Offset
 from falkirk.runtime.observe.traces import SILENT
-from falkirk.runtime.worker.intake import Intake
+from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.runtime.worker.run_queue import RunQueue
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.runtime.worker.worker import Worker

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from falkirk.checkpoint.ids import Millis
-from falkirk.runtime.worker.intake import Intake
+from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.runtime.worker.task import RunningTask
 
 

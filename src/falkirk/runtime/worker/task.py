@@ -20,7 +20,7 @@ from falkirk.checkpoint.tasks import ClosedStep, Owned, ends, next_clock
 from falkirk.errors import SourceError
 from falkirk.runtime.app.app import BoundTask
 from falkirk.runtime.worker.emissions import moving_of, outputs_of
-from falkirk.runtime.worker.intake import Intake
+from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.runtime.worker.reading.pending import Pending
 from falkirk.runtime.worker.task_ports import Rereader, Tables
 from falkirk.stream.dataflow.circuit import (

@@ -1,6 +1,6 @@
 """What a worker reads for its tasks: their own inputs, with as many consumers as needed, and the broadcast tables.
 
-`worker.intake` draws which of them a task reads, and when."""
+`intake` draws which of them a task reads, and when."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from falkirk.connectors.kafka.client.config import Cluster, logger
 from falkirk.connectors.kafka.reading.sources import SourceReaders
 from falkirk.errors import SourceError
 from falkirk.runtime.app.app import App
-from falkirk.runtime.worker.intake import Intake
 from falkirk.runtime.worker.reading.broadcast import SharedTables
+from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.runtime.worker.reading.rereading import KafkaRereader
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.state.engine import Memory
