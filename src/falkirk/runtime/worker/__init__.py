@@ -6,17 +6,18 @@ parts.py           parts that stop by themselves, while the others go on
 task.py            one task: what it has read, and the closing of its steps (task_ports.py: what it asks of its worker)
 step_threads.py    steps in threads of their own
 sizes.py           whether records fit into their topics (emissions.py: what a step emits, as records)
-inputs.py          the inputs of all tasks (pending.py: what was read and is not stepped yet)
+reading/           the inputs of all tasks, broadcast tables, and records that are read again
+run_queue.py       the tasks that have something to do
+publisher.py       writes to sinks outside Kafka what has committed
+published.py       what recorded steps have published, read back to correct it
 pacing.py          when a step closes, and how large it is
 performer.py       does what a domain's core says (`falkirk.checkpoint.worker`)
 committer.py       the thread that runs transactions, and those that recover tasks
 takeovers.py       tasks on their way to this worker
+rates.py           what take-overs took, for plans of the next ones
 running.py         tasks that a domain runs, until they leave
-replay.py          recorded steps, run again (published.py: what they have written)
-rereading.py       inputs read again for operators that are rebuilt
 stores.py          where tasks keep state (store_health.py: whether the checkpoint store answers)
 maintenance.py     flushes, versions, copies and trimming (threads.py: who does it)
-broadcast.py       broadcast tables, shared by all tasks of the worker
 topic_watch.py     watches the topics that the app reads
 queried.py         its tasks, as the query endpoint reads them
 work.py            a worker with its identity and its reports

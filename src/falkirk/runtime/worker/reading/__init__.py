@@ -1,3 +1,10 @@
-"""What a worker's tasks read: inputs, shared tables, and records again."""
+"""What a worker's tasks read.
+
+intake.py      which of its inputs a task reads, and when
+inputs.py      the inputs of all tasks (pending.py: what was read and is not stepped yet)
+broadcast.py   broadcast tables, shared by all tasks of the worker
+replay.py      recorded steps, run again
+rereading.py   inputs read again for operators that are rebuilt
+"""
 
 from __future__ import annotations
