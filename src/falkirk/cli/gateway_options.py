@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import click
 
 from falkirk.cli.setting import DURATION, Command, Decorator, setting
 from falkirk.durations import parse_size
+
+NOWHERE: Mapping[str, Any] = {"listen": ""}
+"""No gateway."""
 
 _gateway_options = [
     setting("--listen-token-file", metavar="FILE", default="", help="The file with the token that requests to HTTP sources "
@@ -41,8 +45,11 @@ def gateway_options(listen: str) -> Decorator:
     return added
 
 
-def gateway_from(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a gateway, by the names of `GatewayOptions`, taken out of a command's options."""
+def gateway_from(options: dict[str, Any]) -> Mapping[str, Any]:
+    """The options of a gateway, by the names of `GatewayOptions`, taken out of a command's options. A command that runs only
+    SQL has none: SQL has no HTTP sources."""
+    if "listen" not in options:
+        return NOWHERE
     return {
         "listen": options.pop("listen"),
         "token_file": _absolute(options.pop("listen_token_file")),

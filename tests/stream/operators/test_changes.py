@@ -153,7 +153,7 @@ LOG: Log = [(1, 0), (2, 0), (1, 1), (3, 2), (2, None), (1, 1), (3, None), (3, 1)
 
 
 @pytest.mark.parametrize(
-    ("source", "regime"), zip(SOURCES, cycle([fk.EagerCheckpoint(), fk.LazyCheckpoint()]), strict=False)
+    ("source", "regime"), [*zip(SOURCES, cycle([fk.EagerCheckpoint(), fk.LazyCheckpoint()]), strict=False)]
 )
 def test_the_result_is_the_same_after_crashes_everywhere(source: str, regime: Any) -> None:
     given = {"rows": SOURCES[source][1](LOG, [])}

@@ -53,7 +53,9 @@ def test_a_set_operation_is_what_sql_gives_after_each_step(kind: str, a: Rows, b
     assert table_of(app) == by_sql(kind, a, b + later)
 
 
-@pytest.mark.parametrize(("kind", "regime"), zip(SQL, cycle([fk.EagerCheckpoint(), fk.LazyCheckpoint()]), strict=False))
+@pytest.mark.parametrize(
+    ("kind", "regime"), [*zip(SQL, cycle([fk.EagerCheckpoint(), fk.LazyCheckpoint()]), strict=False)]
+)
 def test_a_set_operation_is_the_same_after_crashes_everywhere(kind: str, regime: Any) -> None:
     a: Rows = [{"k": k, "v": v} for k in (1, 2, 3) for v in ("x", None)]
     b: Rows = [{"k": k, "v": "x"} for k in (2, 4)]

@@ -145,7 +145,7 @@ FLOWS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("name", "regime"), zip(FLOWS, cycle([fk.EagerCheckpoint(), fk.LazyCheckpoint()]), strict=False)
+    ("name", "regime"), [*zip(FLOWS, cycle([fk.EagerCheckpoint(), fk.LazyCheckpoint()]), strict=False)]
 )
 def test_totals_are_the_same_after_crashes_everywhere(name: str, regime: Any) -> None:
     flow = fk.Flow("totals", regime=regime)

@@ -16,7 +16,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from falkirk.cli.gateway_options import gateway_from
+from falkirk.cli.gateway_options import NOWHERE, gateway_from
 from falkirk.cli.legend import LIVE
 from falkirk.cli.options import (
     dev_options,
@@ -39,8 +39,6 @@ from falkirk.runtime.host.identity import hold_app
 from falkirk.runtime.host.logs import say
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.processes.supervisor import Supervisor
-
-NOWHERE: Mapping[str, Any] = {"listen": ""}
 
 SHORT = 5.0
 """Seconds of work until a run that ends by itself has a spare: in a shorter run the spare would only take processor time."""
