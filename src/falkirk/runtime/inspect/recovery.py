@@ -117,7 +117,7 @@ class Facts:
         found: list[Kept] = []
         log = None
         if recovery.logged:
-            (place,) = recovery.logged
+            place = recovery.logged[0]
             self.logs[f"{stage.id}/{number}"], log = f"{place.topic}[{place.partition}]", tail.ends[place]
         if version is not None and not self._outdated(recovery, version):
             at = version.progress
