@@ -11,7 +11,7 @@ from tests.bad_input.stand import BID, Stand, count
 
 import falkirk as fk
 from falkirk.errors import DefinitionError, SourceError, UserCodeError
-from falkirk.runtime.messages.parts import resume_part
+from falkirk.runtime.messages.parts import StoppedPart, resume_part
 from falkirk.runtime.messages.requests import current_requests
 from falkirk.runtime.worker.worker import Worker
 
@@ -65,6 +65,11 @@ def counted(stand: Stand, sink: str) -> Callable[[], bool]:
     return look
 
 
+def stopped(stand: Stand, worker: Worker, part: str) -> StoppedPart | None:
+    """Why a part has stopped, as all workers hear it."""
+    return current_requests(stand.settings.cluster(), worker.app.control).stopped().get(part)
+
+
 def test_a_part_that_fails_stops_alone_and_goes_on_where_it_was(stand: Stand) -> None:
     stand.topic()
     flow = Flow(stand)
@@ -78,10 +83,11 @@ def test_a_part_that_fails_stops_alone_and_goes_on_where_it_was(stand: Stand) ->
         turns(worker, lambda: bool(worker.stopped()))
         assert worker.stopped() == (flow.part,)
         turns(worker, counted(stand, "stats"))  # the other part goes on
-        stopped = current_requests(cluster, control).stopped()[flow.part]
-        assert isinstance(stopped.error, UserCodeError)
-        assert "poison" in stopped.what
-        assert stopped.by == worker.name
+        why = stopped(stand, worker, flow.part)
+        assert why is not None
+        assert isinstance(why.error, UserCodeError)
+        assert "poison" in why.what
+        assert why.by == worker.name
         assert sum(stand.counts("lazy").values()) < stand.sent
         assert {task.stage for task in worker.parts.waiting()} == {flow.part}
 
@@ -102,10 +108,10 @@ def test_a_part_that_is_resumed_without_a_cure_stops_again(stand: Stand) -> None
     with stand.worker(flow.flow) as worker:
         cluster, control = stand.settings.cluster(), worker.app.control
         worker.join()
-        turns(worker, lambda: flow.part in current_requests(cluster, control).stopped())
-        first = current_requests(cluster, control).stopped()[flow.part]
+        turns(worker, lambda: stopped(stand, worker, flow.part) is not None)
+        first = stopped(stand, worker, flow.part)
         resume_part(cluster, control, flow.part)
-        turns(worker, lambda: current_requests(cluster, control).stopped().get(flow.part, first) != first)
+        turns(worker, lambda: stopped(stand, worker, flow.part) not in (None, first))
         turns(worker, counted(stand, "stats"))
         worker.leave()
     stand.assert_exact("stats")
@@ -118,7 +124,7 @@ def test_a_stopped_part_stays_stopped_for_workers_that_start_later(stand: Stand)
     poison(stand)
     with stand.worker(flow.flow) as worker:
         worker.join()
-        turns(worker, lambda: flow.part in current_requests(stand.settings.cluster(), worker.app.control).stopped())
+        turns(worker, lambda: stopped(stand, worker, flow.part) is not None)
         worker.leave()
     flow.cured = True
     stand.bids(20)
@@ -136,18 +142,19 @@ def test_a_part_whose_records_retention_has_deleted_stops_alone(stand: Stand) ->
     with stand.worker(flow.flow) as worker:
         cluster, control = stand.settings.cluster(), worker.app.control
         worker.join()
-        turns(worker, lambda: flow.part in current_requests(cluster, control).stopped())
-        first = current_requests(cluster, control).stopped()[flow.part]
+        turns(worker, lambda: stopped(stand, worker, flow.part) is not None)
+        first = stopped(stand, worker, flow.part)
         stand.bids(20)
         turns(worker, counted(stand, "stats"))
         stand.trim(stand.sent)
         flow.cured = True
         resume_part(cluster, control, flow.part)
-        turns(worker, lambda: current_requests(cluster, control).stopped().get(flow.part, first) != first)
-        stopped = current_requests(cluster, control).stopped()[flow.part]
-        assert isinstance(stopped.error, SourceError)
-        assert "deleted before they were read" in stopped.what
-        assert source in stopped.where
+        turns(worker, lambda: stopped(stand, worker, flow.part) not in (None, first))
+        why = stopped(stand, worker, flow.part)
+        assert why is not None
+        assert isinstance(why.error, SourceError)
+        assert "deleted before they were read" in why.what
+        assert source in why.where
         stand.bids(20)
         turns(worker, counted(stand, "stats"))
         worker.leave()
