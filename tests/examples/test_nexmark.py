@@ -10,11 +10,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import duckdb
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.duck import database
 from tests.stream.operators.against import Row, shown
 
 import falkirk as fk
@@ -51,9 +51,7 @@ def some(count: int, seed: int) -> dict[str, pl.DataFrame]:
 
 
 def wanted(number: int, inputs: dict[str, pl.DataFrame], columns: list[str]) -> Counter[Row]:
-    with duckdb.connect() as db:
-        for name, frame in inputs.items():
-            db.register(name, frame.to_arrow())
+    with database(**inputs) as db:
         found = db.execute(f"select {', '.join(columns)} from ({answers.ANSWERS[number]})").fetchall()
     return Counter(map(shown, found))
 

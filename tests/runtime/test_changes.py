@@ -8,11 +8,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import orjson
 import polars as pl
 import pytest
 from tests.bad_input.stand import Stand
+from tests.duck import database
 
 pytestmark = pytest.mark.kafka
 
@@ -65,9 +65,7 @@ class Shop:
         """What DuckDB says of the tables as they are now."""
         orders = pl.DataFrame(self.orders, ["order", "id"], orient="row")
         customers = pl.DataFrame([*self.names.items()], {"id": pl.Int64, "name": pl.String}, orient="row")
-        with duckdb.connect() as db:
-            db.register("orders", orders.to_arrow())
-            db.register("customers", customers.to_arrow())
+        with database(orders=orders, customers=customers) as db:
             named = 'select "order", id, name from orders join customers using (id)'
             totals = db.execute(f"select name, count(*) from ({named}) group by name").fetchall()
             return Counter(db.execute(named).fetchall()), Counter(totals)

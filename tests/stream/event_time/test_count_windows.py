@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import duckdb
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.duck import database
 
 import falkirk as fk
 from falkirk.errors import DefinitionError
@@ -59,8 +59,8 @@ def by_sql(given: Rows, size: int, every: int, *, complete: bool = False) -> Cou
         select g, b, b + {size}, count(*), min(id), max(id), sum(x)::bigint, count(distinct x), max(abs(x))
         from held where b >= 0 and nr < b + {size} group by g, b {"having count(*) = " + str(size) if complete else ""}
     """
-    assert frame.width
-    return Counter(duckdb.sql(query).fetchall())
+    with database(frame=frame) as db:
+        return Counter(db.execute(query).fetchall())
 
 
 def values(found: Any) -> Counter[tuple[Any, ...]]:

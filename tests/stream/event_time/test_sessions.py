@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import duckdb
 import polars as pl
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.duck import database
 from tests.stream.event_time.test_event_time import Sent, expected
 from tests.stream.event_time.test_windows import KEY, VALUE, rows_of, sent_to, totals, windows_of_windows
 from tests.stream.operators.against import Change, Driven, changes
@@ -94,8 +94,8 @@ def by_sql(sent: Sent, late: int, gap: int) -> list[tuple[Any, ...]]:
         with {SESSIONIZED.format(gap=gap, table="frame")}
         select g, min(t), max(t) + {gap}, count(*), sum(id)::bigint from numbered group by g, s order by 3, 1, 2
     """
-    assert frame.width
-    return duckdb.sql(query).fetchall()
+    with database(frame=frame) as db:
+        return db.execute(query).fetchall()
 
 
 def table_of_sessions(app: fk.testing.App) -> list[tuple[Any, ...]]:

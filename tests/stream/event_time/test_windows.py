@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import duckdb
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.duck import database
 from tests.stream.event_time.test_event_time import Sent, expected
 
 import falkirk as fk
@@ -57,8 +57,8 @@ def by_sql(sent: Sent, late: int, size: int, every: int, offset: int = 0) -> lis
         select g, b, b + {size}, count(*), sum(id)::bigint from held where t < b + {size}
         group by all order by 3, 1, 2
     """
-    assert frame.width
-    return duckdb.sql(query).fetchall()
+    with database(frame=frame) as db:
+        return db.execute(query).fetchall()
 
 
 def rows_of(app: fk.testing.App, sink: str) -> list[tuple[Any, ...]]:

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import duckdb
 import polars as pl
 from hypothesis import strategies as st
+from tests.duck import database
 
 import falkirk as fk
 from falkirk.checkpoint.overlay import Overlay
@@ -72,9 +72,8 @@ class Driven:
 
     def wanted(self, query: str) -> Counter[Row]:
         """What the query gives over tables `a`, `b`, … of what is left of each input."""
-        with duckdb.connect() as db:
-            for name, rows in zip("ab", self.inputs, strict=False):
-                db.register(name, pl.DataFrame([*rows.elements()], self.schema, orient="row").to_arrow())
+        tables = (pl.DataFrame([*rows.elements()], self.schema, orient="row") for rows in self.inputs)
+        with database(**dict(zip("ab", tables, strict=False))) as db:
             return Counter(map(shown, db.execute(query).fetchall()))
 
 

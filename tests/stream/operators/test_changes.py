@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from itertools import cycle
 from typing import Any
 
-import duckdb
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.duck import database
 
 import falkirk as fk
 from falkirk.errors import DefinitionError, UserCodeError
@@ -34,8 +34,7 @@ QUERY = "select v, count(*) as n, sum(k)::bigint as total from last group by v"
 def wanted(log: Log) -> tuple[Counter[Row], Counter[tuple[int, ...]]]:
     """What DuckDB says is left: the last row of each key, and the groups of these rows."""
     changes = pl.DataFrame([(i, k, v) for i, (k, v) in enumerate(log)], SCHEMA, orient="row")
-    with duckdb.connect() as db:
-        db.register("changes", changes.to_arrow())
+    with database(changes=changes) as db:
         last = "from changes qualify row_number() over (partition by k order by i desc) = 1"
         last = f"select k, v from ({last}) where v is not null"
         groups = db.execute(f"with last as ({last}) {QUERY}").fetchall()

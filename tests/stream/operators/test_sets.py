@@ -6,10 +6,11 @@ from collections import Counter
 from itertools import cycle
 from typing import Any
 
-import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+import polars as pl
+from tests.duck import database
 
 import falkirk as fk
 from falkirk.errors import DefinitionError
@@ -27,11 +28,8 @@ def combined(kind: str, regime: Any = None) -> fk.Flow:
 
 
 def by_sql(kind: str, a: Rows, b: Rows) -> Counter[Any]:
-    with duckdb.connect() as db:
-        for name, rows in (("a", a), ("b", b)):
-            db.execute(f"create table {name} (k bigint, v varchar)")
-            for one in rows:
-                db.execute(f"insert into {name} values (?, ?)", [one["k"], one["v"]])
+    schema = {"k": pl.Int64, "v": pl.String}
+    with database(a=pl.DataFrame(a, schema), b=pl.DataFrame(b, schema)) as db:
         return Counter(db.execute(f"select * from a {SQL[kind]} select * from b").fetchall())
 
 

@@ -7,11 +7,11 @@ from itertools import cycle
 from typing import Any
 from zlib import crc32
 
-import duckdb
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.duck import database
 from tests.stream.operators.against import Change, changes, shown
 
 import falkirk as fk
@@ -110,8 +110,7 @@ class Tasks:
 
     def wanted(self, query: str) -> Counter[Any]:
         """What DuckDB gives: no row, as long as there are no rows."""
-        with duckdb.connect() as db:
-            db.register("a", pl.DataFrame([*self.rows.elements()], SCHEMA, orient="row").to_arrow())
+        with database(a=pl.DataFrame([*self.rows.elements()], SCHEMA, orient="row")) as db:
             return Counter(map(shown, db.execute(f"select {query} from a having count(*) > 0").fetchall()))
 
 

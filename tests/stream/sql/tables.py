@@ -7,8 +7,8 @@ from datetime import UTC, date, datetime, timedelta
 from random import Random
 from typing import Any
 
-import duckdb
 import polars as pl
+from tests.duck import database
 
 import falkirk as fk
 
@@ -43,14 +43,12 @@ def random_rows(count: int, seed: int) -> list[dict[str, Any]]:
 
 def answered(query: str, **tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """DuckDB's answer."""
-    connection = duckdb.connect()
-    connection.execute("set timezone = 'UTC'")
     schema = fk.Flow("x").source("t", value=fk.Json(COLUMNS)).schema
-    for name, rows in tables.items():
-        connection.register(name, pl.DataFrame(rows, schema=schema))
-    found = connection.execute(query)
-    names = [column[0] for column in found.description or []]
-    return [{n: plain(v) for n, v in zip(names, row, strict=True)} for row in found.fetchall()]
+    with database(**{name: pl.DataFrame(rows, schema=schema) for name, rows in tables.items()}) as connection:
+        connection.execute("set timezone = 'UTC'")
+        found = connection.execute(query)
+        names = [column[0] for column in found.description or []]
+        return [{n: plain(v) for n, v in zip(names, row, strict=True)} for row in found.fetchall()]
 
 
 def plain(value: Any) -> Any:

@@ -6,9 +6,9 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-import duckdb
 import polars as pl
 import pytest
+from tests.duck import database
 
 import falkirk as fk
 
@@ -60,9 +60,7 @@ def test_it_gives_what_duckdb_gives_and_is_bounded(query: str) -> None:
     for row in app.sinks["out"].rows:
         weight = row.pop("weight")
         total[tuple(v.replace(tzinfo=None) if hasattr(v, "tzinfo") else v for v in row.values())] += weight
-    with duckdb.connect() as db:
-        for name, frame in frames.items():
-            db.register(name, frame.to_arrow())
+    with database(**frames) as db:
         assert +total == Counter(db.execute(query).fetchall())
 
 

@@ -8,9 +8,9 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-import duckdb
 import polars as pl
 import pytest
+from tests.duck import database
 
 import falkirk as fk
 
@@ -104,7 +104,7 @@ def streamed(query: str, tables: dict[str, list[dict[str, Any]]], step: int) -> 
 
 
 def wanted(query: str, tables: dict[str, list[dict[str, Any]]]) -> Counter[tuple[Any, ...]]:
-    with duckdb.connect() as connection:
+    with database() as connection:
         for name, rows in tables.items():
             schema = fk.Flow("x").source("t", value=fk.Json(SCHEMAS[name])).schema
             connection.register(name, pl.DataFrame(rows, schema=schema).to_arrow())

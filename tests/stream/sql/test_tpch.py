@@ -8,9 +8,9 @@ from collections import Counter
 from datetime import date, datetime
 from typing import Any
 
-import duckdb
 import polars as pl
 import pytest
+from tests.duck import database
 from tests.stream.sql.tpch.data import SCHEMAS, Tpch
 from tests.stream.sql.tpch.queries import QUERIES
 
@@ -42,7 +42,7 @@ def test_a_query_gives_what_duckdb_gives_after_every_step(name: str) -> None:
 
 
 def answered(query: str, tables: Tpch, read: list[str]) -> Counter[tuple[Any, ...]]:
-    with duckdb.connect() as connection:
+    with database() as connection:
         for name in read:
             schema = fk.Flow("x").source("t", value=fk.Json(SCHEMAS[name])).schema
             connection.register(name, pl.DataFrame(tables.rows(name), schema=schema).to_arrow())

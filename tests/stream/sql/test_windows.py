@@ -6,11 +6,11 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-import duckdb
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.duck import database
 
 import falkirk as fk
 from falkirk.stream.flow.explain import explain
@@ -49,8 +49,7 @@ def test_windows_give_what_duckdb_gives(query: str, function: str, written: str)
     columns = result.schema.names()
     result.group_by(columns, id="counted").agg(times=fk.len()).sink("out", key=columns, value=fk.Json())
     out = fk.testing.run(flow, {"t": rows}, step_rows=7).sinks["out"].table.values()
-    with duckdb.connect() as connection:
-        connection.register("t", pl.DataFrame(rows, schema=dict.fromkeys(SCHEMA, pl.Int64)).to_arrow())
+    with database(t=pl.DataFrame(rows, schema=dict.fromkeys(SCHEMA, pl.Int64))) as connection:
         wanted = connection.execute(query.format(w=written)).fetchall()
     assert Counter({tuple(row[c] for c in columns): row["times"] for row in out}) == Counter(wanted)
 
@@ -125,8 +124,7 @@ def test_sessions_are_after_each_step_what_duckdb_says_of_the_rows_so_far(
         app.run()
         rows += some
         out = app.sinks["out"].table.values()
-        with duckdb.connect() as connection:
-            connection.register("t", pl.DataFrame(rows, schema=dict.fromkeys(SCHEMA, pl.Int64)).to_arrow())
+        with database(t=pl.DataFrame(rows, schema=dict.fromkeys(SCHEMA, pl.Int64))) as connection:
             wanted = connection.execute(written).fetchall()
         assert Counter({tuple(row[c] for c in columns): row["times"] for row in out}) == Counter(wanted)
 
