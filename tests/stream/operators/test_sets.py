@@ -6,10 +6,10 @@ from collections import Counter
 from itertools import cycle
 from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-import polars as pl
 from tests.duck import database
 
 import falkirk as fk

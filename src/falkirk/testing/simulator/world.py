@@ -132,10 +132,10 @@ class World:
         self.broker.coordinator.away = self.broker.now < self.broker.coordinator_back
         if actions := self.actions():
             choice = self.chooser.choose(len(actions))
-            late = self.plan.lazy_broker and self.turn % BACKGROUND_EVERY != 0
+            late, last = self.plan.lazy_broker and self.turn % BACKGROUND_EVERY != 0, self._last.get
 
             def order(a: Action) -> tuple[bool, int, str]:
-                return late and a.background, self._last.get(a.what, -1), a.what
+                return late and a.background, last(a.what, -1), a.what
 
             action = sorted(actions, key=order)[choice] if choice else min(actions, key=order)
             self._last[action.what] = self.turn
@@ -148,24 +148,26 @@ class World:
         return found
 
     def _of(self, host: Host) -> list[Action]:
+        process = host.process
+        if process is None or host.paused_until > self.turn:
+            return self._without(host)
+        found = [self._turn_of(host, process, t) for t in process.threads if not t.done and t.until <= self.turn]
+        for log in process.logs:
+            if queued := log.queued():
+                sends = partial(self._deliver, host, log)
+                found.append(Action(f"{host.name} sends to {queued}", sends, background=True))
+        if process.member.stale():
+            found.append(Action(f"{host.name} heartbeats", lambda: self._heartbeat(host), background=True))
+        return found
+
+    def _without(self, host: Host) -> list[Action]:
+        """The actions of a host whose process has ended, or is paused."""
         found = []
-        process, name = host.process, host.name
-        silent = process is None or host.paused_until > self.turn
-        joined = host.joined if process is None else process.member.joined
-        if silent and self.broker.group.has(joined) and self.turn - host.silent_since >= SESSION:
-            found.append(Action(f"session of {name} expires", lambda: self._expire(host), background=False))
-        if process is None:
-            if self.turn >= host.back_at:
-                found.append(Action(f"{name} is started again", lambda: self._restart(host), background=False))
-        elif not silent:
-            moving = [t for t in process.threads if not t.done and t.until <= self.turn]
-            found += [self._turn_of(host, process, t) for t in moving]
-            for log in process.logs:
-                if queued := log.queued():
-                    sends = partial(self._deliver, host, log)
-                    found.append(Action(f"{name} sends to {queued}", sends, background=True))
-            if process.member.stale():
-                found.append(Action(f"{name} heartbeats", lambda: self._heartbeat(host), background=True))
+        joined = host.joined if host.process is None else host.process.member.joined
+        if self.broker.group.has(joined) and self.turn - host.silent_since >= SESSION:
+            found.append(Action(f"session of {host.name} expires", lambda: self._expire(host), background=False))
+        if host.process is None and self.turn >= host.back_at:
+            found.append(Action(f"{host.name} is started again", lambda: self._restart(host), background=False))
         return found
 
     def _turn_of(self, host: Host, process: Process, thread: Thread) -> Action:
@@ -276,11 +278,10 @@ class World:
 
     def deserted(self) -> bool:
         """Every worker is paused or gone for good: nothing more will happen until one wakes."""
-        gone = all(
-            host.paused_until > self.turn if host.process is not None else host.back_at >= FOREVER
-            for host in self.hosts
-        )
-        return gone and self.broker.settled
+        for host in self.hosts:
+            if host.paused_until <= self.turn if host.process is not None else host.back_at < FOREVER:
+                return False
+        return self.broker.settled
 
     def quiet(self) -> bool:
         """Nothing is pending, every process that is not paused has nothing to do, none is due to be started, and none that
@@ -290,9 +291,13 @@ class World:
                 if host.back_at < FOREVER or self.broker.group.has(host.joined):
                     return False
             elif host.paused_until <= self.turn:
-                logs, member = host.process.logs, host.process.member
-                waits = all(t.done or t.at.what == IDLE for t in host.process.threads)
-                queued = any(log.queued() for log in logs)
-                if not waits or host.process.worker.busy or member.stale() or member.events or queued:
+                process = host.process
+                # Asked before each turn: the first reason is enough.
+                for thread in process.threads:
+                    if not thread.done and thread.at.what != IDLE:
+                        return False
+                if process.worker.busy or process.member.stale() or process.member.events:
+                    return False
+                if any(log.queued() for log in process.logs):
                     return False
         return self.broker.settled

@@ -127,7 +127,7 @@ class SimBroker:
 
     def pending(self) -> list[Pending]:
         """What the cluster may do next, in a fixed order."""
-        arriving = [p for p in self.under_way if p.due <= self.now]
+        arriving = [p for p in self.under_way if p.due <= self.now] if self.under_way else []
         if self.coordinator.away:
             return arriving
         return [*arriving, *(self._marker(owner, tp) for owner, tp in self.coordinator.unmarked())]

@@ -65,6 +65,8 @@ class Coordinator:
 
     def __init__(self) -> None:
         self._producers: dict[str, _Producer] = {}
+        self._deciding: set[str] = set()
+        """Those whose transaction is decided and lacks markers."""
         self.away = False
         """It has moved, and does not answer yet."""
 
@@ -105,6 +107,7 @@ class Coordinator:
         p = self._checked(owner, epoch)
         if p.phase is Phase.OPEN:
             p.phase, p.committed = (Phase.COMMITTING if commit else Phase.ABORTING), commit
+            self._deciding.add(owner)
         elif p.committed not in (None, commit):
             raise InvalidState(owner)
         elif p.phase is not Phase.EMPTY:
@@ -116,6 +119,7 @@ class Coordinator:
         if p.phase is Phase.OPEN and not self.away:
             p.epoch += 1
             p.phase = Phase.ABORTING
+            self._deciding.add(owner)
 
     def _checked(self, owner: str, epoch: int) -> _Producer:
         if self.away:
@@ -140,8 +144,7 @@ class Coordinator:
 
     def unmarked(self) -> list[tuple[str, TopicPartition]]:
         """The markers still to be written, in order."""
-        deciding = (Phase.COMMITTING, Phase.ABORTING)
-        return sorted((o, tp) for o, p in self._producers.items() if p.phase in deciding for tp in p.partitions)
+        return sorted((o, tp) for o in self._deciding for tp in self._producers[o].partitions)
 
     def marked(self, owner: str, partition: TopicPartition) -> tuple[Txn, Fate]:
         """Take one marker off the list: returns the transaction that it ends there, and how."""
@@ -151,4 +154,5 @@ class Coordinator:
         fate = Fate.COMMITTED if p.phase is Phase.COMMITTING else Fate.ABORTED
         if not p.partitions:
             p.phase = Phase.EMPTY
+            self._deciding.remove(owner)
         return p.txn, fate
