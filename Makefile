@@ -54,7 +54,8 @@ coverage: kafka
 .PHONY: slow
 slow: kafka
 	$(call say,Slow tests$(comma) and those in containers)
-	@$(PYTEST) $(REST) -n 2 $(SPREAD) --durations=40
+	@# Three at a time: most of these wait for processes, brokers and time-outs.
+	@$(PYTEST) $(REST) -n 3 $(SPREAD) --durations=40
 
 .PHONY: lint
 lint: $(READY) ## Style, types, and who may import whom
