@@ -123,7 +123,7 @@ def library() -> Any:
     """deltalake. Raises ConfigError if it is not installed."""
     try:
         import deltalake
-        import deltalake.exceptions  # noqa: F401
+        import deltalake.exceptions
     except ImportError as error:
         why = str(error).partition("\n")[0] or type(error).__name__
         raise ConfigError(

@@ -12,9 +12,9 @@
 Step 3 is the comparison and the write in one: no version lies between the one that was looked at and the one that is written.
 So the library must not look for a later version by itself.
 
-The application of a partition is `falkirk/APP/SINK/TOPIC ID/PARTITION`. The topic's id keeps apart what was written before and
-after a reset. Its version is an offset of the log, and not the number of a step, because a chunk has whole steps only, and a
-publisher goes on at an offset.
+The application of a partition is `falkirk/APP/SINK/TOPIC ID/PARTITION`. The topic's id keeps apart what was written before
+and after a reset. Its version is an offset of the log, and not the number of a step: a chunk has whole steps only, and a
+publisher continues at an offset.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class DeltaOutlet:
         return True
 
     def _fit(self, begin: Offset) -> Any:
-        """The table, created if nothing was written. What does not fit is a wait here: somebody may fix it while the app runs."""
+        """The table, created if nothing was written. What does not fit is a wait here: somebody may fix it meanwhile."""
         try:
             table = self.tables.compare()
         except ConfigError as error:

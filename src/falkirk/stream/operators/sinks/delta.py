@@ -50,7 +50,7 @@ class DeltaRunner(KeyedRunner):
 
 
 def late_or_early(column: pl.Series) -> pl.Series | None:
-    """Which rows have a date or time outside of the years 1 to 9999, within lists and structs, too; None if the type has none.
+    """Which rows have a date or time outside of the years 1 to 9999, within lists and structs, too. None: the type has none.
 
     >>> from datetime import date
     >>> column = pl.Series([[date(1, 1, 1)], None, []])

@@ -84,9 +84,7 @@ class KeyedRunner(Runner):
         if frame.height:
             self._log.write(run, frame)
 
-    def _failed(
-        self, run: StepRun, batch: Batch, found: list[Unfit], gone: pl.Series
-    ) -> tuple[pl.Series, pl.Series]:
+    def _failed(self, run: StepRun, batch: Batch, found: list[Unfit], gone: pl.Series) -> tuple[pl.Series, pl.Series]:
         """Let rows fail. Returns the rows that are left, and which of them are gone: in a stream that changes, a failed row
         has replaced another, which must not stay."""
         keyless = reduce(or_, [mask for mask, _, of_key in found if of_key], gone & False)

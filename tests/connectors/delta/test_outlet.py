@@ -1,0 +1,361 @@
+"""Chunks in a table of Delta Lake: the contract of outlets, crashes around a commit, writers that meet, and changes by key."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from tests.checkpoint.outlet_contract import PLACE, Log, Published, any_publishers, crashes_at_every_call
+from tests.connectors.delta.tables import ADDED, KEYED, append, end, outlet, plan, rows, shown
+from tests.connectors.postgres.chunks import keyed, rows_of
+from tests.s3 import BUCKET, S3
+
+from falkirk.checkpoint.ids import Offset
+from falkirk.checkpoint.outlets import Chunk
+from falkirk.connectors.delta import outlet as module
+from falkirk.connectors.delta.outlet import DeltaOutlet
+from falkirk.connectors.files.parquet import StepRows
+from falkirk.errors import AwayError
+
+
+class Died(Exception):
+    """A worker is killed."""
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
+    server = S3()
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=["folder", "s3"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "folder":
+        return str(tmp_path / "table")
+    request.getfixturevalue("s3")
+    return f"s3://{BUCKET}/some/table"
+
+
+# -- the contract ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("most", "calls"), [(9, 3), pytest.param(1, 8, marks=pytest.mark.slow), pytest.param(9, 8, marks=pytest.mark.slow)]
+)
+def test_a_crash_at_every_call_loses_and_doubles_nothing(most: int, calls: int, tmp_path: Path) -> None:
+    numbers = count()
+
+    def make() -> tuple[DeltaOutlet, Published]:
+        url = str(tmp_path / str(next(numbers)))
+        return outlet(plan(url)), shown(url)
+
+    crashes_at_every_call(make, most, rows_of, calls)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 12))])
+def test_any_number_of_publishers_leave_one_chain(seed: int, tmp_path: Path) -> None:
+    url = str(tmp_path / "table")
+    any_publishers(seed, lambda: outlet(plan(url)), shown(url), rows_of)
+
+
+@pytest.mark.parametrize("answered", [False, True])
+@pytest.mark.parametrize("key", [False, True])
+def test_a_crash_before_and_after_the_tables_commit_loses_and_doubles_nothing(
+    key: bool, answered: bool, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`answered`: the commit is in the table, and the worker dies before it knows."""
+    told = plan(url, KEYED, *(["id"] if key else []))
+
+    def chunk(n: int) -> Chunk[Any]:
+        made = keyed((n, "a"), (n + 1, "b"), start=2 * n, end=2 * n + 2)
+        return (
+            made
+            if key
+            else Chunk(PLACE, made.start, made.end, [s._replace(rows=s.rows.drop(module.GONE)) for s in made.rows])
+        )
+
+    end(outlet(told))
+    plain = DeltaOutlet._write
+
+    def dies(self: DeltaOutlet, *arguments: Any) -> None:
+        if answered:
+            plain(self, *arguments)
+        raise Died
+
+    for n in range(3):
+        with monkeypatch.context() as patch:
+            patch.setattr(DeltaOutlet, "_write", dies)
+            with pytest.raises(Died):
+                append(outlet(told), chunk(n))
+        again = outlet(told)
+        assert end(again) == 2 * n + 2 * answered
+        assert append(again, chunk(n)) is not answered
+        assert not append(again, chunk(n))
+    wanted = [(n, "a") for n in range(3)] + [(3, "b")] if key else [(n + i, "ab"[i]) for n in range(3) for i in (0, 1)]
+    assert sorted(rows(url).rows()) == sorted(wanted)
+
+
+@pytest.mark.parametrize("lost", ["_delta_log", ".parquet"])
+def test_a_request_whose_answer_is_lost_is_not_made_twice(lost: str, s3: S3) -> None:
+    url = f"s3://{BUCKET}/table"
+    one, chunk = outlet(plan(url)), Chunk(PLACE, Offset(0), Offset(7), rows_of([(0, 2)]))
+    end(one)
+    s3.loses_put = lost
+    with suppress(AwayError):
+        append(one, chunk)
+    assert s3.loses_put == "", "no such request was made"
+    if not end(one):
+        assert append(one, chunk)
+    assert not append(one, chunk)
+    assert shown(url)(Log([])) == [(0, 2)]
+    assert end(one) == 7
+
+
+def test_a_bucket_that_refuses_is_away_and_then_goes_on(s3: S3) -> None:
+    url = f"s3://{BUCKET}/table"
+    one, chunk = outlet(plan(url)), Chunk(PLACE, Offset(0), Offset(7), rows_of([(0, 2)]))
+    end(one)
+    with s3.behaving("refuses"):
+        for call in (lambda: append(one, chunk), lambda: end(one)):
+            with pytest.raises(AwayError) as caught:
+                call()
+            assert caught.value.where == f"table {url}"
+            assert "nothing is lost" in caught.value.hint
+    assert append(one, chunk)
+
+
+# -- writers that meet ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [False, True])
+def test_tasks_that_commit_at_the_same_time_all_succeed(key: bool, tmp_path: Path) -> None:
+    url, tasks, steps = str(tmp_path / "table"), 4, 6
+    told = plan(url, KEYED, *(["id"] if key else []))
+    failed: list[BaseException] = []
+
+    def work(task: int) -> None:
+        try:
+            one = outlet(told)
+            end(one)
+            for n in range(steps):
+                chunk = keyed((task, str(n)), start=n, end=n + 1, partition=task)
+                if not key:
+                    (step,) = chunk.rows
+                    chunk = Chunk(
+                        chunk.place, chunk.start, chunk.end, [step._replace(rows=step.rows.drop(module.GONE))]
+                    )
+                assert append(one, chunk)
+        except BaseException as error:  # noqa: BLE001  # it is looked at below
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(task,)) for task in range(tasks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed, failed
+    every = [(task, str(n)) for task in range(tasks) for n in range(steps)]
+    assert sorted(rows(url).rows()) == ([(task, str(steps - 1)) for task in range(tasks)] if key else every)
+    assert {DeltaTable(url).transaction_version(f"falkirk/app/sink/id/{task}") for task in range(tasks)} == {steps}
+
+
+def test_publishers_of_one_task_at_the_same_time_leave_one_chain(tmp_path: Path) -> None:
+    url, steps = str(tmp_path / "table"), 20
+    chunks = [Chunk(PLACE, Offset(3 * i), Offset(3 * i + 3), rows_of([(i, 2)])) for i in range(steps)]
+    counts: list[int] = []
+
+    def work() -> None:
+        mine, written = outlet(plan(url)), 0
+        at = end(mine)
+        while at < 3 * steps:
+            written += append(mine, chunks[at // 3])
+            at = end(mine)
+        counts.append(written)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(counts) == steps
+    assert shown(url)(Log([])) == [(i, 2) for i in range(steps)]
+
+
+def test_a_zombie_that_wakes_just_before_its_commit_is_refused(tmp_path: Path) -> None:
+    url = str(tmp_path / "table")
+    zombie, owner = outlet(plan(url)), outlet(plan(url))
+    end(zombie)
+    plain, chunk = zombie._write, Chunk(PLACE, Offset(0), Offset(3), rows_of([(0, 2)]))
+
+    def late(*arguments: Any) -> None:
+        if end(owner) == 0:
+            assert append(owner, chunk)
+        plain(*arguments)
+
+    zombie._write = late  # type: ignore[method-assign]
+    assert not append(zombie, chunk)
+    assert shown(url)(Log([])) == [(0, 2)]
+
+
+def test_a_table_that_is_committed_to_in_each_attempt_is_a_wait_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, tries = str(tmp_path / "table"), count()
+    one, chunk = outlet(plan(url)), Chunk(PLACE, Offset(0), Offset(3), rows_of([(0, 2)]))
+    end(one)
+    plain = one._write
+
+    def crossed(*arguments: Any) -> None:
+        next(tries)
+        DeltaTable(url).alter.set_table_properties(
+            {"delta.logRetentionDuration": f"interval {random.randrange(99)} days"}
+        )
+        plain(*arguments)
+
+    one._write = crossed  # type: ignore[method-assign]
+    monkeypatch.setattr(module, "ATTEMPTS", 3)
+    with pytest.raises(AwayError, match="met other commits in each of 3 attempts") as caught:
+        append(one, chunk)
+    assert caught.value.where == f"table {url}"
+    assert next(tries) == 3
+    one._write = plain  # type: ignore[method-assign]
+    assert append(one, chunk)
+
+
+def test_each_partition_and_incarnation_has_its_own_chain(url: str) -> None:
+    one, reset = outlet(plan(url, KEYED, "id")), outlet(plan(url, KEYED, "id"), "other")
+    end(one)
+    assert append(one, keyed((1, "a"), end=7))
+    assert append(one, keyed((2, "a"), end=90, partition=4))
+    assert append(reset, keyed((1, "b"), end=50))
+    assert (end(one), end(reset)) == (7, 50)
+
+
+def test_compaction_checkpoints_and_a_vacuum_leave_rows_and_positions(tmp_path: Path) -> None:
+    url = str(tmp_path / "table")
+    one = outlet(plan(url))
+    end(one)
+    for i in range(4):
+        assert append(one, Chunk(PLACE, Offset(3 * i), Offset(3 * i + 3), rows_of([(i, 2)])))
+    table = DeltaTable(url)
+    table.optimize.compact()
+    table.create_checkpoint()
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    assert len(table.file_uris()) == 1
+    assert append(one, Chunk(PLACE, Offset(12), Offset(15), rows_of([(4, 2)])))
+    assert end(outlet(plan(url))) == 15
+    assert shown(url)(Log([])) == [(i, 2) for i in range(5)]
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_chunk_leaves_what_its_last_changes_say(url: str) -> None:
+    one = outlet(plan(url, KEYED, "id"))
+    end(one)
+    assert append(one, keyed((1, "a"), (2, "b"), (1, "c"), (3, "d"), (3, None), (4, None), end=10))
+    assert sorted(rows(url).rows()) == [(1, "c"), (2, "b")]
+    assert append(one, keyed((2, None), (1, None), (1, "e"), (5, "f"), start=10))
+    assert sorted(rows(url).rows()) == [(1, "e"), (5, "f")]
+
+
+def test_a_chunk_that_changes_nothing_moves_the_position(url: str) -> None:
+    one = outlet(plan(url, KEYED, "id"))
+    end(one)
+    assert append(one, keyed((1, None), (2, None), end=10))
+    assert end(one) == 10
+    assert append(one, keyed((1, "a"), start=10))
+    assert rows(url).rows() == [(1, "a")]
+
+
+def test_a_key_of_all_columns_and_names_that_need_quotes(tmp_path: Path) -> None:
+    url, columns = str(tmp_path / "table"), pl.Schema({'a"b.C': pl.Int64(), "Select": pl.Date()})
+    one, days = outlet(plan(url, columns, *columns)), [date(2026, 1, 1), date(2026, 1, 2)]
+    end(one)
+    frame = pl.DataFrame({'a"b.C': [1, 2], "Select": days, module.GONE: [False, False]})
+    assert append(one, Chunk(PLACE, Offset(0), Offset(2), [StepRows("t/0", 0, frame)]))
+    gone = frame.head(1).with_columns(pl.lit(value=True).alias(module.GONE))
+    steps = [StepRows("t/0", 1, gone), StepRows("t/0", 2, frame.tail(1))]
+    assert append(one, Chunk(PLACE, Offset(2), Offset(4), steps))
+    assert rows(url).rows() == [(2, days[1])]
+
+
+def test_a_table_of_the_users_own_with_more_columns_and_partitions_is_written(tmp_path: Path) -> None:
+    url = str(tmp_path / "table")
+    mine = pl.DataFrame({"id": [9], "seen": [True], "n": ["mine"]})
+    write_deltalake(url, mine.to_arrow(), partition_by=["n"], commit_properties=CommitProperties())
+    one = outlet(plan(url, KEYED, "id"))
+    assert end(one) == 0
+    assert append(one, keyed((1, "a"), (9, "b"), end=7))
+    assert sorted(rows(url).select("id", "seen", "n").rows()) == [(1, None, "a"), (9, True, "b")]
+    plain = outlet(plan(url, KEYED), "other")
+    end(plain)
+    added = StepRows("t/0", 0, pl.DataFrame({"id": [2], "n": ["x/y"]}))
+    assert append(plain, Chunk(PLACE, Offset(0), Offset(1), [added]))
+    assert sorted(rows(url).select("id", "seen", "n").rows())[1] == (2, None, "x/y")
+
+
+TYPES: dict[str, tuple[pl.DataType, list[Any], list[Any] | None]] = {
+    "b": (pl.Boolean(), [True, None], None),
+    "i": (pl.Int8(), [-(2**7), 1], None),
+    "l": (pl.Int64(), [-(2**63), 2**63 - 1], None),
+    "u8": (pl.UInt8(), [255, None], None),
+    "u": (pl.UInt64(), [2**64 - 1, 0], [Decimal(2**64 - 1), Decimal(0)]),
+    "f": (pl.Float32(), [0.5, float("inf")], None),
+    "d": (pl.Float64(), [0.1, -1e300], None),
+    "dec": (pl.Decimal(20, 4), [Decimal("1234567890123456.7891"), None], None),
+    "s": (pl.String(), ["ü 'x' \\ \n {,}", "a\0b"], None),
+    "raw": (pl.Binary(), [b"\0\xff", None], None),
+    "day": (pl.Date(), [date(1, 1, 1), date(9999, 12, 31)], None),
+    "at": (pl.Datetime("ms", "UTC"), [datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC), None], None),
+    "local": (pl.Datetime("us"), [datetime(1969, 1, 2, 3, 4, 5, 678_901), None], None),  # noqa: DTZ001
+    "kind": (pl.Enum(["a", "b"]), ["b", None], None),
+    "list": (pl.List(pl.String()), [["a", None], None], None),
+    "one": (pl.Struct({"x": pl.UInt8(), "on": pl.Date()}), [{"x": 1, "on": date(2026, 1, 1)}, None], None),
+}
+"""Columns of each type, with their values, and what they are in the table if that differs."""
+
+
+@pytest.mark.parametrize("key", [False, True])
+def test_each_type_keeps_its_values(key: bool, tmp_path: Path) -> None:
+    url, columns = str(tmp_path / "table"), pl.Schema({name: dtype for name, (dtype, _, _) in TYPES.items()})
+    one = outlet(plan(url, columns, *(["l"] if key else [])))
+    frame = pl.DataFrame({name: values for name, (_, values, _) in TYPES.items()}, schema=columns)
+    frame = frame.with_columns(pl.lit(value=False).alias(module.GONE)) if key else frame
+    end(one)
+    for n in range(2 if key else 1):
+        assert append(one, Chunk(PLACE, Offset(n), Offset(n + 1), [StepRows("t/0", n, frame)]))
+    found = rows(url).sort("l")
+    assert found.columns == list(TYPES)
+    for name, (_, values, there) in TYPES.items():
+        assert found[name].to_list() == (there or values), name
+
+
+def test_the_columns_of_a_flow_that_has_changed(tmp_path: Path) -> None:
+    url = str(tmp_path / "table")
+    end(outlet(plan(url)))
+    old = Chunk(PLACE, Offset(0), Offset(3), rows_of([(0, 1)]))
+    wider = pl.DataFrame({"step": [1], "row": [0], "more": ["x"]})
+    new = Chunk(PLACE, Offset(3), Offset(5), [StepRows("t/0", 1, wider)])
+    one = outlet(plan(url, pl.Schema({**ADDED, "more": pl.String()})))
+    with pytest.raises(AwayError, match="it has no column 'more'"):
+        end(one)
+    assert append(one, old)
+    with pytest.raises(AwayError, match="the table has no column 'more'"):
+        append(one, new)
+    write_deltalake(url, wider.head(0).to_arrow(), mode="append", schema_mode="merge")
+    assert append(one, new)
+    assert sorted(rows(url).rows()) == [(0, 0, None), (1, 0, "x")]
