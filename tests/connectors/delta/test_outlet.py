@@ -1,4 +1,4 @@
-"""Chunks in a table of Delta Lake: the contract of outlets, crashes around a commit, writers that meet, and changes by key."""
+"""Chunks in a table of Delta Lake: the contract of outlets, crashes around a commit, writers that meet, changes by key."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
     server.close()
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "folder":
         return str(tmp_path / "table")
@@ -142,7 +142,7 @@ def test_a_bucket_that_refuses_is_away_and_then_goes_on(s3: S3) -> None:
 
 @pytest.mark.parametrize("key", [False, True])
 def test_tasks_that_commit_at_the_same_time_all_succeed(key: bool, tmp_path: Path) -> None:
-    url, tasks, steps = str(tmp_path / "table"), 4, 6
+    url, tasks, steps = str(tmp_path / "table"), 3, 5
     told = plan(url, KEYED, *(["id"] if key else []))
     failed: list[BaseException] = []
 

@@ -18,6 +18,7 @@ from falkirk.checkpoint.ids import Offset
 from falkirk.checkpoint.outlets import Chunk
 from falkirk.connectors.delta.client import TablePlace, options
 from falkirk.errors import AwayError, ConfigError, StateError
+from falkirk.stream.definition.outlets import GONE
 
 
 def test_a_table_that_does_not_fit_is_refused_with_each_difference(tmp_path: Path) -> None:
@@ -81,6 +82,35 @@ def test_a_table_of_which_rows_are_missing_stops_the_sink_and_says_which(tmp_pat
         end(one, begin=6)
     assert 'Transaction("falkirk/app/sink/id/0", 6)' in caught.value.hint
     assert end(one, begin=3) == 3
+
+
+@pytest.mark.parametrize("key", [[], ["id"]], ids=["added", "keyed"])
+def test_a_constraint_that_refuses_a_row_is_a_wait_that_ends_with_it(key: list[str], tmp_path: Path) -> None:
+    url = str(tmp_path / "table")
+    one, chunk = outlet(plan(url, KEYED, *key)), keyed((1, "a"))
+    if not key:
+        chunk = Chunk(
+            chunk.place, chunk.start, chunk.end, [step._replace(rows=step.rows.drop(GONE)) for step in chunk.rows]
+        )
+    end(one)
+    DeltaTable(url).alter.add_constraint({"short": "n <> 'a'"})
+    with pytest.raises(AwayError, match="refuses a row, by a constraint") as caught:
+        append(one, chunk)
+    assert "nothing is lost" in caught.value.hint
+    assert "| a |" not in str(caught.value), "values of rows are nobody's business"
+    assert end(one) == 0
+    DeltaTable(url).alter.drop_constraint("short")
+    assert append(one, chunk)
+
+
+def test_a_table_that_is_made_here_is_quick_to_open(tmp_path: Path) -> None:
+    url = tmp_path / "table"
+    one = outlet(plan(str(url)))
+    end(one)
+    for i in range(21):
+        assert append(one, Chunk(PLACE, Offset(2 * i), Offset(2 * i + 2), rows_of([(i, 1)])))
+    assert len(list((url / "_delta_log").glob("*.checkpoint.parquet"))) == 2
+    assert end(outlet(plan(str(url)))) == 42
 
 
 def test_each_commit_says_who_made_it_and_of_which_steps(tmp_path: Path) -> None:

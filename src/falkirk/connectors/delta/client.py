@@ -17,6 +17,8 @@ from falkirk.errors import AwayError, ConfigError
 from falkirk.state.objects import client_options
 
 SAFE = "nothing is lost: the rows wait in Kafka"
+SETTINGS = {"delta.checkpointInterval": "10"}
+"""Of a table that is created here. Who opens a table, or asks how far it is, reads each commit since its last checkpoint."""
 KINDS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
 """The kind of store of a URL's scheme."""
 
@@ -49,7 +51,7 @@ class TablePlace:
                 # A retry would look for another version than the first, and so make a table of one that is there.
                 only = self.library.CommitProperties(max_commit_retries=0)
                 return self.library.DeltaTable.create(
-                    self._uri, schema, storage_options=self._options, commit_properties=only
+                    self._uri, schema, storage_options=self._options, commit_properties=only, configuration=SETTINGS
                 )
             except self.library.exceptions.DeltaError:
                 if (table := self.open()) is None:
@@ -76,6 +78,8 @@ def words(kind: str, text: str) -> tuple[str, str]:
     >>> words("TableNotFoundError", "not a table")
     ('the table is not there: not a table', 'was it deleted or moved? restore it')
     """
+    if "failed validation check" in text:
+        return f"the table refuses a row, by a constraint: {text}", "drop the constraint, or change the flow"
     for name, (what, hint) in _WORDS.items():
         if kind == name:
             return f"{what}: {text}", hint
@@ -102,7 +106,8 @@ def text_of(error: Exception) -> str:
     'Generic S3 error: no answer'
     """
     plain = re.sub(r"\x1b\[\d+m|↳", "", str(error))
-    lines = [line.strip() for line in plain.splitlines()]
+    # It would show rows.
+    lines = [line.strip(" .:") for line in plain.partition("Preview of invalid data")[0].splitlines()]
     return ": ".join(line for line in lines if line)[:500] or type(error).__name__
 
 

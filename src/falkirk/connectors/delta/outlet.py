@@ -10,7 +10,7 @@
     4  in a folder of this host, make the files survive a crash of the machine
 
 Step 3 is the comparison and the write in one: no version lies between the one that was looked at and the one that is written.
-So the library must not look for a later version by itself.
+The library may not look for a later version by itself: then all would rest on which commits it takes for conflicts.
 
 The application of a partition is `falkirk/APP/SINK/TOPIC ID/PARTITION`. The topic's id keeps apart what was written before
 and after a reset. Its version is an offset of the log, and not the number of a step: a chunk has whole steps only, and a
