@@ -344,6 +344,41 @@ def test_each_type_keeps_its_values(key: bool, tmp_path: Path) -> None:
         assert found[name].to_list() == (there or values), name
 
 
+KEYS: dict[str, tuple[pl.DataType, list[Any]]] = {
+    "boolean": (pl.Boolean(), [True, False]),
+    "small": (pl.Int8(), [-(2**7), 1]),
+    "large": (pl.Int64(), [-(2**63), 2**63 - 1]),
+    "near": (pl.Int64(), [2**62, 2**62 + 1]),
+    "unsigned": (pl.UInt64(), [2**64 - 1, 0]),
+    "decimal": (pl.Decimal(20, 4), [Decimal("-1234567890123456.7891"), Decimal("0.0001")]),
+    "text": (pl.String(), ["ü 'x' \\ \n {,}", "x" * 100]),
+    "long text": (pl.String(), ["x" * 5_000 + end for end in "ab"]),
+    "signs": (pl.String(), ["\U0010ffff" * 40, "\U0010ffff" * 41]),
+    "binary": (pl.Binary(), [b"\0\xff", b""]),
+    "long binary": (pl.Binary(), [b"\xff" * 100, b"\xff" * 101]),
+    "day": (pl.Date(), [date(1, 1, 1), date(9999, 12, 31)]),
+    "millis": (pl.Datetime("ms", "UTC"), [datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC), datetime(1, 1, 1, tzinfo=UTC)]),
+    "micros": (pl.Datetime("us", "UTC"), [datetime(2026, 1, 2, 3, 4, 5, n, UTC) for n in (678_901, 678_902)]),
+    "local": (pl.Datetime("us"), [datetime(1969, 1, 2, 3, 4, 5, n) for n in (678_901, 678_902)]),  # noqa: DTZ001
+    "kind": (pl.Enum(["a", "b"]), ["b", "a"]),
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_rows_are_found_by_keys_of_each_type(name: str, tmp_path: Path) -> None:
+    dtype, values = KEYS[name]
+    url, columns = str(tmp_path / "table"), pl.Schema({"key": dtype, "n": pl.Int64()})
+    one = outlet(plan(url, columns, "key"))
+    end(one)
+    for n, gone in enumerate(([False, False], [False, False], [True, False])):
+        frame = pl.DataFrame({"key": values, "n": [n, n]}, schema=columns).with_columns(pl.Series(module.GONE, gone))
+        for row in range(2):  # each in a file of its own
+            chunk = Chunk(PLACE, Offset(2 * n + row), Offset(2 * n + row + 1), [StepRows("t/0", n, frame[row])])
+            assert append(one, chunk)
+        assert rows(url)["n"].to_list() == ([n, n] if n < 2 else [n])
+    assert rows(url)["key"].cast(dtype).to_list() == values[1:]
+
+
 def test_the_columns_of_a_flow_that_has_changed(tmp_path: Path) -> None:
     url = str(tmp_path / "table")
     end(outlet(plan(url)))

@@ -183,10 +183,10 @@ class DeltaOutlet:
         typed = self._typed(rows.drop(GONE), columns_of(table)).with_columns(rows[GONE])
         columns = {quoted(name): f"s.{quoted(name)}" for name in typed.columns if name != GONE}
         others = {name: new for name, new in columns.items() if name not in {*map(quoted, key)}}
-        # It looks into files only that can have these keys, as it would not with a stream of rows.
+        # Not streamed, files are left out by their statistics. Those of decimals are not exact, so rows would not be found.
         merge = table.merge(
             arrow(typed), " and ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in key),
-            source_alias="s", target_alias="t", streamed_exec=False, commit_properties=properties,
+            source_alias="s", target_alias="t", streamed_exec=True, commit_properties=properties,
         ).when_matched_delete(f"s.{quoted(GONE)}")  # fmt: skip
         if others:
             merge = merge.when_matched_update(others)
