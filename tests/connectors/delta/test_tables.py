@@ -154,4 +154,5 @@ def test_no_environment_turns_off_what_keeps_two_writers_apart(monkeypatch: pyte
     monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
     monkeypatch.setenv("AWS_CONNECT_TIMEOUT", "7s")
     assert options("s3a")["aws_conditional_put"] == "etag"
-    assert options("s3")["connect_timeout"] == "7s"
+    monkeypatch.delenv("AWS_TIMEOUT", raising=False)
+    assert (options("s3")["connect_timeout"], options("s3")["timeout"]) == ("7s", "60s")

@@ -14,9 +14,11 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from falkirk.errors import AwayError, ConfigError
-from falkirk.state.objects import client_options
+from falkirk.state.objects import PREFIXES, client_options
 
 SAFE = "nothing is lost: the rows wait in Kafka"
+TIMEOUT = "60s"
+"""How long one try of a request may take. The library knows no time-out for an answer that stops."""
 SETTINGS = {"delta.checkpointInterval": "10"}
 """Of a table that is created here. Who opens a table, or asks how far it is, reads each commit since its last checkpoint."""
 KINDS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
@@ -114,12 +116,13 @@ def text_of(error: Exception) -> str:
 def options(scheme: str) -> dict[str, str]:
     """How the library talks to a bucket, besides what it reads from the environment itself.
 
-    >>> options("s3")["aws_conditional_put"], options("gs")["connect_timeout"]
-    ('etag', '3s')
+    >>> told = options("s3")
+    >>> told["aws_conditional_put"], told["connect_timeout"], told["max_retries"]
+    ('etag', '3s', '3')
     """
     kind = KINDS[scheme]
     told = {key: str(value) for key, value in client_options(kind, os.environ).items()}
-    told |= {"max_retries": "3", "retry_timeout": "15s"}
+    told |= {"timeout": os.environ.get(f"{PREFIXES[kind]}TIMEOUT", TIMEOUT), "max_retries": "3", "retry_timeout": "15s"}
     # Whatever the environment says: without it, two writers could both make the same version.
     return told | ({"aws_conditional_put": "etag"} if kind == "s3" else {})
 
