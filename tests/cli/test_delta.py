@@ -24,7 +24,30 @@ pytestmark = pytest.mark.kafka
 
 FLOW = """
 from __future__ import annotations
+import os
+import signal
+from pathlib import Path
 import falkirk as fk
+from falkirk.connectors.delta.outlet import DeltaOutlet
+
+original = DeltaOutlet._write
+
+
+def die(when):
+    try:
+        Path(when).rename(f"{{when}}-done")
+    except FileNotFoundError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def write(self, *arguments):
+    die("before")
+    original(self, *arguments)
+    die("after")
+
+
+DeltaOutlet._write = write
 
 flow = fk.Flow("{prefix}app", regime=fk.{regime}Checkpoint(step="20ms", every="1s"))
 value = fk.Json({{"id": fk.Int64, "region": fk.String, "n": fk.Int64}})
@@ -94,10 +117,18 @@ def test_tables_hold_what_is_committed_though_workers_are_killed(
     feed(300)
     run = start()
     until(run, commits)
-    for _ in range(4):
+    for when in ("after", "now", "before", "after", "now"):
         before = commits()
-        feed(300)
-        kill_one(run)
+        if when == "now":
+            feed(300)
+            kill_one(run)
+        else:
+            # Around a commit of a table, one worker kills itself.
+            (tmp_path / when).touch()
+            feed(300)
+            until(run, (tmp_path / f"{when}-done").exists)
+            (tmp_path / f"{when}-done").unlink()
+        feed(100)
         until(run, lambda before=before: commits() > before and workers(run))
     feed(300)
     kill_all(run)
