@@ -276,6 +276,23 @@ def test_compaction_a_checkpoint_without_its_log_and_a_vacuum_leave_rows_and_pos
     assert shown(url)(Log([])) == [(i, 2) for i in range(5)]
 
 
+def test_files_of_a_folder_are_on_the_disk_before_rows_may_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, synced = tmp_path / "a table", set[Path]()
+    monkeypatch.setattr(module, "_fsync", synced.add)
+    one, other = outlet(plan(str(url), KEYED, "id")), outlet(plan(str(url), KEYED, "id"))
+    end(one)
+    assert append(one, keyed((1, "a"), end=3))
+    files, logs = set(url.glob("*.parquet")), set((url / "_delta_log").glob("*.json"))
+    assert synced == files | logs | {url, url / "_delta_log", url.parent}
+    synced.clear()
+    assert append(one, keyed((2, "a"), start=3, end=6))
+    assert logs.isdisjoint(synced), "what was synced before is not synced again"
+    synced.clear()
+    end(other)
+    assert append(other, keyed((3, "a"), start=6, end=9))
+    assert logs < synced, "a worker that was killed may not have synced its last"
+
+
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
