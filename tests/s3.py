@@ -25,6 +25,8 @@ class S3:
         self.behaves = "well"
         self.seconds = 0.0
         """How long each request takes."""
+        self.loses_put = ""
+        """The answer to the next PUT of a name that contains this is lost."""
         self.requests: Counter[str] = Counter()
         self.resumed = threading.Event()
         self._parts: dict[str, dict[int, bytes]] = {}
@@ -97,7 +99,9 @@ class S3:
                     headers["Content-Range"] = f"bytes {first}-{last}/{len(answer)}"
                     answer = answer[first : last + 1]
                     status, headers["Content-Length"] = 206, str(len(answer))
-        if behaves == "loses":
+        lost = request.command == "PUT" and self.loses_put and self.loses_put in name
+        if behaves == "loses" or lost:
+            self.loses_put = "" if lost else self.loses_put
             request.close_connection = True
             return
         self._answer(request, status, answer, headers)
@@ -122,7 +126,8 @@ class S3:
     ) -> tuple[int, bytes, dict[str, str]]:
         match kind:
             case "LIST":
-                return 200, self._listed(query["prefix"][0] if "prefix" in query else "", "delimiter" in query), {}
+                prefix, after = (query.get(each, [""])[0] for each in ("prefix", "start-after"))
+                return 200, self._listed(prefix, after, "delimiter" in query), {}
             case "GET" | "HEAD":
                 if name not in self.objects:
                     return 404, b"<Error><Code>NoSuchKey</Code></Error>", {}
@@ -161,9 +166,9 @@ class S3:
     def _keep(self, name: str, data: bytes) -> None:
         self.objects[name] = (data, datetime.now(UTC))
 
-    def _listed(self, prefix: str, folders: bool) -> bytes:
+    def _listed(self, prefix: str, after: str, folders: bool) -> bytes:
         found, common = [], set()
-        for name in sorted(n for n in self.objects if n.startswith(prefix)):
+        for name in sorted(n for n in self.objects if n.startswith(prefix) and n > after):
             inner = name.removeprefix(prefix)
             if folders and "/" in inner:
                 common.add(prefix + inner.partition("/")[0] + "/")

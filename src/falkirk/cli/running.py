@@ -23,7 +23,7 @@ from falkirk.runtime.app import shadow_app
 from falkirk.runtime.app.app import App
 from falkirk.runtime.app.backfill_state import look
 from falkirk.runtime.app.hosts import Hosts
-from falkirk.runtime.app.outlets import meet_databases
+from falkirk.runtime.app.outlets import meet_tables
 from falkirk.runtime.app.warnings import one_task
 from falkirk.runtime.epochs.process import drive
 from falkirk.runtime.gateway.options import GatewayOptions
@@ -265,7 +265,7 @@ def bound(target: str, settings: Settings, begun: threading.Event | None = None)
 
 def _bind(plan: Plan, settings: Settings, topics: Topics) -> App:
     app = shadow_app.prepare_app(plan, settings, topics)
-    meet_databases(app, settings.databases)
+    meet_tables(app, settings.databases)
     if app.backfill is not None:
         look(app, settings.cluster())  # an open one would stop each worker
     Hosts(app, settings, topics).check_alone()

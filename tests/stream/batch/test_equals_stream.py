@@ -270,7 +270,7 @@ def test_each_operator_is_tried() -> None:
     changing = {op.Changed, op.Latest, op.LoopVariable}
     assert tried == registered() - timed - changing - {
         op.Source, op.TableSource, op.Errors, op.Lookup, op.SharedLookup, op.ParquetSink, op.PostgresSink,
-        op.HttpSource, op.AnswerSink,
+        op.DeltaSink, op.HttpSource, op.AnswerSink,
     }  # fmt: skip
 
 

@@ -257,6 +257,7 @@ def test_every_registered_operator_is_tried() -> None:
         op.Sink,
         op.AnswerSink,
         op.ParquetSink,
+        op.DeltaSink,
         op.PostgresSink,
         op.Route,
     }

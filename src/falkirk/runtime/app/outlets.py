@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from falkirk.checkpoint.outlets import Outlet
+from falkirk.connectors.delta import tables as delta
+from falkirk.connectors.delta.client import TablePlace
+from falkirk.connectors.delta.outlet import DeltaOutlet
 from falkirk.connectors.files.parquet import ParquetOutlet
 from falkirk.connectors.files.places import place_at
 from falkirk.connectors.kafka.client.config import logger
@@ -15,7 +18,7 @@ from falkirk.connectors.postgres.tables import Tables
 from falkirk.errors import AwayError, ConfigError
 from falkirk.runtime.app.app import App
 from falkirk.stream.dataflow.topics import Output
-from falkirk.stream.definition.outlets import FilesPlan, TablePlan
+from falkirk.stream.definition.outlets import DeltaPlan, FilesPlan, TablePlan
 
 Databases = Mapping[str, str]
 """Addresses by name."""
@@ -29,21 +32,34 @@ def outlet_of(app: App, output: Output, databases: Databases) -> Outlet[Any]:
             return ParquetOutlet(place_at(plan.url), app.name, output.id, topic_id)
         case TablePlan() as plan:
             return PostgresOutlet(_database(plan, databases, app.name), plan, app.name, output.id, topic_id)
+        case DeltaPlan() as plan:
+            return DeltaOutlet(TablePlace(plan.url), plan, app.name, output.id, topic_id)
     raise AssertionError(output)
 
 
-def meet_databases(app: App, databases: Databases) -> None:
-    """Create the tables of the app's sinks, or compare those that exist. A database that is away keeps nothing from starting:
-    the rows wait in Kafka. Raises ConfigError. Any process may repeat it."""
-    for output, plan in _tables(app):
-        tables = Tables(_database(plan, databases, app.name), plan)
+def meet_tables(app: App, databases: Databases) -> None:
+    """Create the tables of the app's sinks, or compare those that exist. A database or bucket that is away keeps nothing from
+    starting: the rows wait in Kafka. Raises ConfigError. Any process may repeat it."""
+    outputs = (output for bound in app.tasks for output in bound.stage.outputs if output.outlet is not None)
+    for output in {output.id: output for output in outputs}.values():
         try:
-            tables.prepare(app.name, output.id, app.topics[output.topic].id)
+            _meet(app, output, databases)
         except AwayError as error:
             logger.warning("sink %s cannot write: %s; the app starts, and its rows wait in Kafka", output.id, error.what,
                            extra={"where": error.where, "hint": error.hint})  # fmt: skip
-        finally:
-            tables.database.close()
+
+
+def _meet(app: App, output: Output, databases: Databases) -> None:
+    match output.outlet:
+        case TablePlan() as plan:
+            tables = Tables(_database(plan, databases, app.name), plan)
+            try:
+                tables.prepare(app.name, output.id, app.topics[output.topic].id)
+            finally:
+                tables.database.close()
+        case DeltaPlan() as plan:
+            # It is created with the first rows: only the log tells a table that is gone from one that never was.
+            delta.Tables(TablePlace(plan.url), plan).compare()
 
 
 def try_out(app: str, output: Output, databases: Databases) -> str:
@@ -58,16 +74,12 @@ def try_out(app: str, output: Output, databases: Databases) -> str:
                 return tables.check()
             finally:
                 tables.database.close()
+        case DeltaPlan() as plan:
+            place = TablePlace(plan.url)
+            if place.folder is None:
+                place_at(plan.url).try_out()
+            return delta.Tables(place, plan).check()
     raise AssertionError(output)
-
-
-def _tables(app: App) -> list[tuple[Output, TablePlan]]:
-    found: dict[str, tuple[Output, TablePlan]] = {}
-    for bound in app.tasks:
-        for output in bound.stage.outputs:
-            if isinstance(output.outlet, TablePlan):
-                found[output.id] = (output, output.outlet)
-    return list(found.values())
 
 
 def _database(plan: TablePlan, databases: Databases, app: str) -> Database:

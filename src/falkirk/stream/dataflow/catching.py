@@ -5,6 +5,7 @@ A retracted row of a grouped result fails in the same way as when it was added. 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -56,7 +57,7 @@ class Catching:
             self.failed.setdefault(i, _TAKEN_BACK)
             return
         origin = batch.meta[ORIGIN][i] if ORIGIN in batch.meta.columns else None
-        self.note(i, error, origin, batch.meta[TS][i], lambda: batch.rows.row(i, named=True))
+        self.note(i, error, origin, batch.meta[TS][i], lambda: row_of(batch.rows, i))
 
     def note(
         self, place: int, error: Exception, origin: int | None, time: int, row: Callable[[], Mapping[str, Any]]
@@ -124,6 +125,28 @@ def sifted(catching: Catching, rows: pl.DataFrame, function: Callable[[pl.DataFr
             else:
                 waiting += [range(middle, piece.stop), range(piece.start, middle)]
     return found
+
+
+def row_of(rows: pl.DataFrame, i: int) -> dict[str, Any]:
+    """A row as Python's values. A time outside of the years that Python knows is text.
+
+    >>> days = pl.Series([0, 3_000_000], dtype=pl.Int32()).cast(pl.Date())
+    >>> row_of(pl.DataFrame({"id": [1, 2], "day": days}), 1)
+    {'id': 2, 'day': '+10183-09-21'}
+    """
+    try:
+        return rows.row(i, named=True)
+    except (ValueError, OverflowError):
+        parts = [rows[i].select(name) for name in rows.columns]
+        return {name: value for part in parts for name, value in _row_as_text(part).items()}
+
+
+def _row_as_text(row: pl.DataFrame) -> dict[str, Any]:
+    try:
+        return row.row(0, named=True)
+    except (ValueError, OverflowError):
+        told: dict[str, Any] = json.loads(row.write_json())[0]
+        return told
 
 
 def where_of(operator: Operator, run: StepRun, batch: Batch, rows: Sequence[int]) -> str:

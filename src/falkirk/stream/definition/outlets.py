@@ -2,6 +2,7 @@
 
 FilesPlan     Parquet files in a folder or bucket
 TablePlan     a table of a PostgreSQL database, which the flow names and the settings of a run give the address of
+DeltaPlan     a Delta Lake table in a folder or bucket
 """
 
 from __future__ import annotations
@@ -79,7 +80,35 @@ class TablePlan:
         return self.table.rpartition(".")[2]
 
 
-OutletPlan: TypeAlias = FilesPlan | TablePlan
+@dataclass(frozen=True, slots=True)
+class DeltaPlan:
+    """A sink of a Delta Lake table.
+
+    >>> plan = DeltaPlan("lake/totals", ("customer",), pl.Schema({"customer": pl.String()}), timedelta(seconds=10))
+    >>> plan.what, plan.kind
+    ('rows of table lake/totals', 'table')
+    """
+
+    url: str
+    """A folder, or the URL of a folder in a bucket."""
+    key: tuple[str, ...]
+    """The columns that identify a row; none: rows are only added."""
+    columns: pl.Schema
+    every: timedelta
+    """The rows of each task that were committed meanwhile become one commit of the table, or a few."""
+
+    @property
+    def what(self) -> str:
+        """What it writes, for messages."""
+        return f"rows of table {self.url}"
+
+    @property
+    def kind(self) -> str:
+        """Where it writes, in a word."""
+        return "table"
+
+
+OutletPlan: TypeAlias = FilesPlan | TablePlan | DeltaPlan
 
 
 def postgres_type(dtype: pl.DataType) -> str | None:
@@ -120,3 +149,44 @@ _TYPES: dict[pl.DataType, str] = {
     pl.Date(): "date",
     pl.Time(): "time without time zone",
 }
+
+
+def delta_type(dtype: pl.DataType) -> pl.DataType | None:
+    """The type that a Delta Lake table has for a column, which holds each value exactly; None if it has none.
+
+    >>> [delta_type(t) for t in (pl.UInt32(), pl.UInt64(), pl.Datetime("ms", "UTC"), pl.Enum(["a"]), pl.Time())]
+    [Int64, Decimal(precision=20, scale=0), Datetime(time_unit='us', time_zone='UTC'), String, None]
+    >>> delta_type(pl.List(pl.Struct({"n": pl.UInt8()}))), delta_type(pl.List(pl.Duration("ms")))
+    (List(Struct({'n': Int16})), None)
+    """
+    match dtype:
+        case pl.Decimal():
+            return pl.Decimal(dtype.precision or 38, dtype.scale)
+        case pl.Datetime():
+            zone = None if dtype.time_zone is None else "UTC"
+            return None if dtype.time_unit == "ns" else pl.Datetime("us", zone)
+        case pl.List() | pl.Array():
+            inner = delta_type(pl.Series(dtype=dtype.inner).dtype)
+            return None if inner is None else pl.List(inner)
+        case pl.Struct():
+            fields = {field.name: delta_type(pl.Series(dtype=field.dtype).dtype) for field in dtype.fields}
+            known = {name: each for name, each in fields.items() if each is not None}
+            return pl.Struct(known) if known and len(known) == len(fields) else None
+        case pl.Enum() | pl.Categorical():
+            return pl.String()
+    return _DELTA_TYPES.get(dtype)
+
+
+_DELTA_TYPES: dict[pl.DataType, pl.DataType] = {
+    **{
+        each: each
+        for each in (
+            pl.Boolean(), pl.Int8(), pl.Int16(), pl.Int32(), pl.Int64(), pl.Float32(), pl.Float64(), pl.String(),
+            pl.Binary(), pl.Date(),
+        )
+    },
+    pl.UInt8(): pl.Int16(),
+    pl.UInt16(): pl.Int32(),
+    pl.UInt32(): pl.Int64(),
+    pl.UInt64(): pl.Decimal(20, 0),
+}  # fmt: skip

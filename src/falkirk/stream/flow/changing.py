@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 import polars as pl
@@ -206,3 +207,24 @@ def check_unique(before: op.Operator, key: Key, where: str) -> None:
             hint=f"there is one row for each {', '.join(sorted(unique))} here: use these columns as the key",
         )
     check_one_writer(before, key, where)
+
+
+def check_table_key(before: op.Operator, key: Sequence[str], where: str) -> None:
+    """Raises DefinitionError if a table could not be kept by this key, or the stream changes and there is none."""
+    if not key:
+        if before.changes:
+            raise DefinitionError(
+                "rows of this stream can be taken back, and a table is told so by key",
+                where=where,
+                hint='name the columns that identify a row: key="…"; or, for windows, write each result once: .final()',
+            )
+        return
+    if before.changes:
+        check_unique(before, key_of(list(key)), where)
+    spread = before.partitioned
+    if before.unique != frozenset() and (spread is None or not set(spread.columns) <= set(key)):
+        raise DefinitionError(
+            f"rows with the same {', '.join(key)} can be in several tasks, which would write the table in any order",
+            where=where,
+            hint=f"bring them together first: .repartition({list(key)!r})",
+        )

@@ -13,8 +13,7 @@ from falkirk.stream.definition.keys import columns_of
 from falkirk.stream.definition.names import DATABASE
 from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.definition.outlets import TablePlan, postgres_type
-from falkirk.stream.flow.changing import check_unique
-from falkirk.stream.formats import key_of
+from falkirk.stream.flow.changing import check_table_key
 from falkirk.stream.formats.rows import RowT_co
 from falkirk.stream.formats.types import type_name
 
@@ -65,7 +64,7 @@ def sink_postgres(
     _check_names(database, table if table is not None else name, where)
     _check_columns(before, where)
     columns = () if key is None else columns_of([key], before.schema, where)
-    _check_key(before, columns, where)
+    check_table_key(before, columns, where)
     plan = TablePlan(
         database,
         table if table is not None else name,
@@ -116,23 +115,3 @@ def _check_columns(before: op.Operator, where: str) -> None:
                 where=where,
                 hint=f"rename it: at most {LONGEST} bytes",
             )
-
-
-def _check_key(before: op.Operator, key: Sequence[str], where: str) -> None:
-    if not key:
-        if before.changes:
-            raise DefinitionError(
-                "rows of this stream can be taken back, and a table is told so by key",
-                where=where,
-                hint='name the columns that identify a row: key="…"; or, for windows, write each result once: .final()',
-            )
-        return
-    if before.changes:
-        check_unique(before, key_of(list(key)), where)
-    placed = before.partitioned
-    if before.unique != frozenset() and (placed is None or not set(placed.columns) <= set(key)):
-        raise DefinitionError(
-            f"rows with the same {', '.join(key)} can be in several tasks, which would write the table in any order",
-            where=where,
-            hint=f"bring them together first: .repartition({list(key)!r})",
-        )

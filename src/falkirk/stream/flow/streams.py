@@ -26,6 +26,7 @@ from falkirk.stream.flow.joining.asof import join_asof
 from falkirk.stream.flow.joining.joins import join
 from falkirk.stream.flow.joining.lookups import Table, lookup
 from falkirk.stream.flow.keyed import Grouped, Keyed
+from falkirk.stream.flow.lakes import sink_delta
 from falkirk.stream.flow.method import method
 from falkirk.stream.flow.overs import over
 from falkirk.stream.flow.requests import answer
@@ -61,6 +62,7 @@ class Stream(Combining[RowT_co]):
     join = join
     enrich = enrich
     sink_postgres = sink_postgres
+    sink_delta = sink_delta
     answer = answer
     over = over
     iterate = iterate

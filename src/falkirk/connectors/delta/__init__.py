@@ -1,0 +1,1 @@
+"""Tables of Delta Lake, in a folder or a bucket."""

@@ -1,0 +1,124 @@
+"""Sinks of tables. A publisher writes their rows there after the step has committed (`falkirk.checkpoint.outlets`).
+
+    no key   each row is added
+    key      each row replaces the row of its key; of rows that change, a step has one row for each key: the row after it, or,
+             marked as gone, one that it removed
+
+A row that no table can hold fails here, in its step. Later it would hold up all rows that follow it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import reduce
+from operator import or_
+from typing import ClassVar, NamedTuple
+
+import polars as pl
+
+from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch
+from falkirk.stream.dataflow.catching import Catching, Misfit
+from falkirk.stream.dataflow.operator import Flowing, Runner, TaskContext, joined
+from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.definition.outlets import GONE, DeltaPlan, TablePlan
+from falkirk.stream.operators.sinks.outlet import OutletLog, OutletSink
+from falkirk.stream.operators.sinks.sink_changes import final_rows
+
+HINT = (
+    "leave such rows out, or change them, for instance with fill_null; to continue without such rows: "
+    "on_error=fk.DeadLetter()"
+)
+YEARS = "a time outside of the years 1 to 9999"
+_FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+
+
+class Unfit(NamedTuple):
+    """Rows that no table holds."""
+
+    mask: pl.Series
+    why: str
+    of_key: bool
+    """Whether the key is what does not fit."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class KeyedSink(OutletSink):
+    """Rows in a table."""
+
+    log: ClassVar[str] = "rows"
+    can_refuse: ClassVar[bool] = True
+    plan: TablePlan | DeltaPlan
+
+
+class KeyedRunner(Runner):
+    """Writes one sink for one task."""
+
+    def __init__(self, sink: KeyedSink, task: TaskContext) -> None:
+        self.sink, self._log = sink, OutletLog(sink, task)
+
+    @abstractmethod
+    def unfit(self, rows: pl.DataFrame) -> Iterator[Unfit]:
+        """Rows that the table cannot hold."""
+
+    def step(self, run: StepRun, *inputs: Flowing | None) -> None:
+        """Emit the rows of this step."""
+        sink = self.sink
+        batch = joined(inputs, weighted=sink.changes)
+        if batch is None:
+            return
+        if sink.changes:
+            final = final_rows(batch, sink.plan.key, sink.where)
+            weights = pl.when(final.here).then(1).otherwise(-1).cast(pl.Int64).alias(WEIGHT)
+            batch = Batch(final.rows, final.times.to_frame().with_columns(weights))
+        rows, gone = batch.rows.select(list(sink.schema)), pl.Series(GONE, [False]).new_from_index(0, len(batch))
+        if sink.changes:
+            gone = (batch.meta[WEIGHT] < 0).alias(GONE)
+        kept = None
+        if found := list(self.unfit(rows)):
+            kept, gone = self._failed(run, Batch(rows, batch.meta), found, gone)
+        frame = rows.hstack([batch.meta[TS], *([gone] if sink.plan.key else [])])
+        frame = frame if kept is None else frame.filter(kept)
+        if frame.height:
+            self._log.write(run, frame)
+
+    def _failed(self, run: StepRun, batch: Batch, found: list[Unfit], gone: pl.Series) -> tuple[pl.Series, pl.Series]:
+        """Let rows fail. Returns the rows that are left, and which of them are gone: in a stream that changes, a failed row
+        has replaced another, which must not stay."""
+        keyless = reduce(or_, [mask for mask, _, of_key in found if of_key], gone & False)
+        values = reduce(or_, [mask for mask, _, of_key in found if not of_key], gone & False) & ~keyless & ~gone
+        catching = Catching(self.sink, run, batch)
+        for mask, why, of_key in found:
+            for i in (mask if of_key else mask & values).arg_true():
+                catching.row(i, Misfit(why, HINT))
+        catching.close(len(batch))
+        if not self.sink.changes:
+            return ~(keyless | values), gone
+        return ~keyless, (gone | values).alias(GONE)
+
+
+def null_keys(rows: pl.DataFrame, key: tuple[str, ...]) -> Iterator[Unfit]:
+    """Rows with a null in their key.
+
+    >>> [(found.mask.to_list(), found.why) for found in null_keys(pl.DataFrame({"id": [1, None]}), ("id",))]
+    [([False, True], "its key column 'id' is null, and a primary key holds no null")]
+    """
+    for name in key:
+        if rows[name].null_count():
+            yield Unfit(rows[name].is_null(), f"its key column {name!r} is null, and a primary key holds no null", True)
+
+
+def out_of_years(column: pl.Series) -> pl.Series:
+    """Which dates or times are outside of the years that databases know.
+
+    >>> from datetime import date
+    >>> out_of_years(pl.Series([date(1, 1, 1), None])).to_list()
+    [False, False]
+    """
+    if column.dtype == pl.Date():
+        return ~column.is_between(_FIRST.date(), _LAST.date()).fill_null(value=True)
+    has_zone = isinstance(column.dtype, pl.Datetime) and column.dtype.time_zone is not None
+    first, last = (moment if has_zone else moment.replace(tzinfo=None) for moment in (_FIRST, _LAST))
+    return ~column.is_between(first, last).fill_null(value=True)
