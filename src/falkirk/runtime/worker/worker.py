@@ -161,6 +161,7 @@ class Worker:
             self._ear.close()
             self._time.close()
             self._inputs.close()
+            self._stores.close()
 
     def join(self) -> None:
         """Ask the group for tasks, and make the producers."""
