@@ -173,8 +173,9 @@ def lost(report: Report) -> Report:
     """The last report of a worker that has died, as its supervisor corrects it: none of its tasks runs, and what it counted
     is not counted again.
 
-    >>> lost(Report(0, "app.a", 1, [TaskReport("stats/0", "running", 7, rows=5), TaskReport("stats/1", "stopped")])).tasks
-    [TaskReport(task='stats/0', phase='recovering', step=7), TaskReport(task='stats/1', phase='stopped')]
+    >>> report = Report(0, "app.a", 1, [TaskReport("stats/0", "running", 7, rows=5), TaskReport("stats/1", "stopped")])
+    >>> [(task.phase, task.step, task.rows) for task in lost(report).tasks]
+    [('recovering', 7, 0), ('stopped', -1, 0)]
     """
     tasks = [
         TaskReport(
