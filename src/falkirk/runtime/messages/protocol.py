@@ -180,7 +180,7 @@ def lost(report: Report) -> Report:
     tasks = [
         TaskReport(
             t.task, t.phase if t.phase == STOPPED else RECOVERING, t.step, version=t.version, behind=t.behind,
-            ends=t.ends, marks=t.marks, places=t.places,
+            ends=t.ends, marks=t.marks, places=t.places, answers=t.answers, copied=t.copied,
         )
         for t in report.tasks
     ]  # fmt: skip

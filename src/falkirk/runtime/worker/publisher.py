@@ -116,7 +116,8 @@ class Publisher:
     def _finish(self, patience: Patience) -> list[SinkPublisher]:
         """Those that have not written all in time."""
         began, lines = time.monotonic(), Cadence(SAY, SAY_EVERY)
-        late, waiting = [], list(self._sinks.values())
+        late: list[SinkPublisher] = []
+        waiting = list(self._sinks.values())
         for sink in waiting:
             sink.leave()
         while waiting := [sink for sink in waiting if not sink.has_left(LOOK)]:
