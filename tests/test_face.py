@@ -42,6 +42,8 @@ def test_a_star_import_gives_the_face_and_nothing_else() -> None:
 def test_what_is_not_offered_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="falkirk has no 'nope'"):
         falkirk.nope  # noqa: B018
+    with pytest.raises(AttributeError, match=r"^falkirk has no '_sum'$"):
+        falkirk._sum  # noqa: B018
     with pytest.raises(AttributeError, match=r"falkirk\.testing has no 'nope'"):
         falkirk.testing.nope  # noqa: B018
 

@@ -108,6 +108,9 @@ else:
     # Not for type checkers: to them this function says that every name exists, and a misspelt one passes.
     def __getattr__(name: str) -> object:
         """Import what is offered when it is first used: `falkirk --help` needs neither Polars nor Kafka's client."""
+        if name.startswith("_"):
+            # Nobody means another name: tools ask for these, pytest a thousand times while it collects.
+            raise AttributeError(f"falkirk has no {name!r}")
         if name not in __all__:
             from falkirk.stream.flow.alternatives import NAMES, instead
 

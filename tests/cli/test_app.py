@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Producer
+from tests.cli.live import workers
 from tests.runtime.observe.collector import Collector
 
 from falkirk.cli.running import bound
@@ -181,6 +183,25 @@ def test_an_app_is_run_to_the_end_asked_how_it_is_and_run_on_by_a_worker_alone(
     found = app.status()
     assert (found["state"], found["workers"]) == ("stopped", [])
     assert all(t["owner"] is None for t in found["tasks"])
+
+
+@pytest.mark.slow
+def test_tasks_of_a_killed_worker_are_not_shown_as_running_though_the_group_has_not_noticed_it(app: Running) -> None:
+    app.feed(10)
+    run = app.start("run", "app.py:flow", "--workers", "1", "--session-timeout", "5m")
+    app.until("running")
+    deadline = time.monotonic() + 60
+    while len(workers(run)) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    worker, spare = workers(run)
+    spare.suspend()  # nobody takes its place yet
+    worker.kill()
+    found = app.until("recovering")
+    assert [w["member"] for w in found["workers"]] == [True]
+    assert [(t["phase"], t["host"]) for t in found["tasks"]] == [("recovering", socket.gethostname())] * 2
+    spare.resume()
+    assert [w["pid"] for w in app.until("running")["workers"]] == [spare.pid]
 
 
 @pytest.mark.slow

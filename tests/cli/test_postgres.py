@@ -8,14 +8,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from tests.cli.live import committed, kill_all, kill_one, workers
-from tests.postgres import PASSWORD, Server, server
+from tests.postgres import PASSWORD, Server
 
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster
@@ -37,19 +37,6 @@ regions.sink_postgres("regions", "shop", key="region", every="50ms")
 plain = flow.source("{prefix}bids", value=fk.Json({{"n": fk.Int64}}))
 plain.sink_postgres("bids", "shop", every="50ms")
 """
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Server]:
-    found = server()
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def name(postgres: Server) -> Iterator[str]:
-    with postgres.database() as name:
-        yield name
 
 
 def until(run: subprocess.Popen[str], holds: Callable[[], object]) -> None:

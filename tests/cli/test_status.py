@@ -49,3 +49,22 @@ def test_where_workers_answer_for_their_state_is_shown() -> None:
     with console.capture() as text:
         console.print(shown(Status("app", "running", "app", 1, "1", 0, stages, [], workers)))
     assert [line.strip() for line in text.get().splitlines() if "state at" in line] == ["state at w-0  http://h:9200"]
+
+
+def test_a_task_without_a_report_that_counts_is_not_shown_as_running() -> None:
+    tasks = [
+        TaskStatus("s/0", "app.w-0", "h", "running", 1, 0.0, None, None, 0, []),
+        TaskStatus("s/1", "app.w-1", "h", None, 1, 0.0, None, None, 0, []),
+        TaskStatus("s/2", "app.w-2", "h", None, 1, 0.0, None, None, 0, [], silent_s=42.0),
+    ]
+    stages = [StageStatus("s", "eager", True, 3, 1, 0, 0.0)]
+    console = Console(width=200)
+    with console.capture() as text:
+        console.print(shown(Status("app", "recovering", "app", 1, "1", 0, stages, tasks, [])))
+    lines = {line.split()[0]: line for line in text.get().splitlines() if line.strip().startswith("s/")}
+    assert ("running" in lines["s/0"], "running" in lines["s/1"], "running" in lines["s/2"]) == (True, False, False)
+    assert "recovering" in lines["s/1"]
+    assert "silent for 42.0 s" in lines["s/2"]
+    with console.capture() as text:
+        console.print(shown(Status("app", "stopped", "app", 1, "1", 0, stages, tasks[1:2], [])))
+    assert "recovering" not in text.get()

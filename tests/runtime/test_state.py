@@ -164,3 +164,33 @@ def test_a_key_of_a_join_is_shown_with_all_of_its_rows(tmp_path: Path) -> None:
         assert set(frame["n"]) == rows
     assert first_rows(state, 0).height == 102
     store.close()
+
+
+def test_a_column_named_like_one_of_the_key_is_shown_with_the_name_of_its_table(tmp_path: Path) -> None:
+    def count(row: dict[str, str], key: fk.KeyContext) -> None:
+        doors = (key.get() or {"door": 0})["door"] + 1
+        key.put({"door": doors, "open": True})
+        key.put({"door": doors, "last.door": -doors}, "last")
+
+    flow = fk.Flow("doors")
+    doors = flow.source("doors", value=fk.Json({"door": str}))
+    doors.key_by("door").process(
+        count, id="count", state={"door": int, "open": bool}, tables={"last": {"door": int, "last.door": int}}
+    ).sink("out", value=fk.Json())
+    app = MemoryApp(flow)
+    for door in ("a", "b", "a"):
+        app.append("doors", None, json.dumps({"door": door}).encode())
+    app.run()
+    for name, row in (
+        ("count", {"door": "a", "state.door": 2, "open": True}),
+        ("count/last", {"door": "a", "last.last.door": 2, "last.door": -2}),
+    ):
+        table = table_of(flow.plan(), name)
+        store = RocksStore(tmp_path / name.replace("/", "-"), table.identity("first", 0))
+        store.write(app.states[table.stage, 0].data, Progress(4, 5, 6, 7))
+        store.flush()
+        state = TaskState(table, "count/0", 4, 7, store)  # type: ignore[arg-type]  # a store reads like an engine
+        assert table.frame(state.get(key_of(table, ["a"]))).rows(named=True) == [row]
+        assert sorted(first_rows(state, 0)["door"]) == ["a", "b"]
+        assert list(table.shown) == [column for column in row if column != "door"]
+        store.close()

@@ -11,6 +11,8 @@ import pytest
 
 import falkirk as fk
 from falkirk.errors import DefinitionError
+from falkirk.runtime.inspect.peek import enough_rows
+from falkirk.stream.access.endpoints import views_of
 from falkirk.stream.backfill.stage import backfill_stage
 from falkirk.stream.dataflow.topics import Made, Output
 from falkirk.testing import App
@@ -106,13 +108,28 @@ def test_rows_of_another_task_come_after_a_receipt() -> None:
     orders = flow.http("orders", value=fk.Json(BODY))
     orders.repartition("item").select("request", "usd").answer("orders")
     app = fk.testing.run(flow, {"orders": [asked("a", 7)]}, crash_at="everywhere")
-    # Both sinks write one topic, whose records each of the two shows.
-    assert [record.value for record in app.sinks["orders.receipts"].records if record.value["digest"]] == [
-        {"digest": "d"}
-    ]
-    assert [record.value for record in app.sinks["orders.answers"].records if record.value["rows"]] == [
-        {"rows": [{"usd": 7}]}
-    ]
+    # Both sinks write one topic, and each shows its own records.
+    assert answers(app, "orders.receipts") == [("a", {"digest": "d"})]
+    assert answers(app) == [("a", {"rows": [{"usd": 7}]})]
+
+
+def test_the_last_answers_are_shown_though_many_receipts_come_after_them() -> None:
+    flow = fk.Flow("shop")
+    orders = flow.http("orders", value=fk.Json(BODY))
+    orders.repartition("item").filter(fk.col("usd") > 0).select("request", "usd").answer("orders")
+    app = fk.testing.run(flow, {"orders": [asked(f"r{n}", 9 - n) for n in range(40)]})
+    written = app._written["orders-answers"]
+    [view] = [view for view in views_of(flow.plan()) if view.name == "orders.answers"]
+    reads: list[int] = []
+
+    def last(count: int) -> list[Any]:
+        reads.append(count)
+        return written[-count:]
+
+    written.sort(key=lambda message: b"rows" not in (message.value() or b""))
+    assert [row.key for row in enough_rows(view, 3, last)][-3:] == ["r6", "r7", "r8"]
+    assert reads == [3, 12, 48]
+    assert len(enough_rows(view, 1000, last)) == 9
 
 
 @pytest.mark.parametrize("held_back", [True, False])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections import Counter
@@ -13,12 +12,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-from falkirk.cli.main import tell as tell_error
+from falkirk.cli.ending import last_act
 from falkirk.cli.stopping import stop_on_signals
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import logger
 from falkirk.connectors.spark.master import check_master
-from falkirk.errors import ConfigError, FalkirkError, UnreachableError
+from falkirk.errors import ConfigError, UnreachableError
 from falkirk.runtime.app import shadow_app
 from falkirk.runtime.app.app import App
 from falkirk.runtime.app.backfill_state import look
@@ -28,10 +27,10 @@ from falkirk.runtime.app.warnings import one_task
 from falkirk.runtime.epochs.process import drive
 from falkirk.runtime.gateway.options import GatewayOptions
 from falkirk.runtime.host.identity import hold_app
-from falkirk.runtime.host.logs import about, print_trace, say, setup_logging, stamped
+from falkirk.runtime.host.logs import about, say, setup_logging, stamped
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.events import Line, Started, WorkerEvent
-from falkirk.runtime.messages.protocol import BUG, EpochReport
+from falkirk.runtime.messages.protocol import EpochReport
 from falkirk.runtime.messages.reports import ReportSender
 from falkirk.runtime.messages.requests import current_requests
 from falkirk.runtime.observe.board import Board
@@ -58,27 +57,17 @@ def work_alone(target: str, settings: Settings, slot: int) -> None:
     watch.start()
     watch.tell(Started(slot, os.getpid()))
     say_where(app, watch)
-    code = 0
 
     def stopping() -> bool:
         watch.turned()
         return stop.is_set()
 
-    try:
-        with closing(Draining(app, settings, topics, lambda words: watch.tell(Line(words)))) as draining:
-            work(app, settings, topics, slot, lambda: stopping() or draining.finished(), watch.tell)
-    except FalkirkError as error:
-        watch.close()
-        tell_error(error)
-        code = error.exit_code
-    except Exception:  # noqa: BLE001  # whatever it is, the process ends with it
-        watch.close()
-        print_trace()
-        code = BUG
-    else:
-        watch.close()
-    sys.stderr.flush()
-    os._exit(code)  # a thread that waits for the cluster would block the interpreter's end
+    with (
+        last_act(),
+        closing(watch),  # the error is printed last
+        closing(Draining(app, settings, topics, lambda words: watch.tell(Line(words)))) as draining,
+    ):
+        work(app, settings, topics, slot, lambda: stopping() or draining.finished(), watch.tell)
 
 
 def drive_alone(target: str, settings: Settings) -> None:
@@ -90,7 +79,6 @@ def drive_alone(target: str, settings: Settings) -> None:
     check_master(settings.spark)
     stop = stop_on_signals()
     board, announcing = Board(app, 0), ReportSender(settings.cluster(), app.control)
-    code = 0
 
     def tell(report: EpochReport) -> None:
         if (event := board.take(report)) is not None:
@@ -99,17 +87,8 @@ def drive_alone(target: str, settings: Settings) -> None:
             announcing.say((), board.epochs.values())
 
     say(f"{app.name}: drives {', '.join(b.stage.id for b in app.batches)}, pid {os.getpid()}")
-    try:
+    with last_act(), closing(announcing):
         drive(app, settings, topics, stop.is_set, tell)
-    except FalkirkError as error:
-        tell_error(error)
-        code = error.exit_code
-    except Exception:  # noqa: BLE001  # whatever it is, the process ends with it
-        print_trace()
-        code = BUG
-    announcing.close()
-    sys.stderr.flush()
-    os._exit(code)  # Spark's threads would block the interpreter's end
 
 
 def say_where(app: App, watch: Watch) -> None:

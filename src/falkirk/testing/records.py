@@ -55,6 +55,8 @@ def sink_of(view: View, messages: Sequence[Message]) -> Sink:
     """A sink with the contents of its records."""
     records = []
     for message, row in zip(messages, view.rows(messages), strict=True):
+        if not view.shows(row):
+            continue
         value = message.value() if row.unreadable else None if row.values is None else dict(row.values)
         records.append(
             Record(

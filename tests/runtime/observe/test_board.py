@@ -125,6 +125,23 @@ def test_a_worker_elsewhere_that_is_missed_later_has_been_away_since_it_was_hear
     )
 
 
+def test_what_a_dead_worker_said_last_is_corrected_once_until_its_successor_reports(board: Board) -> None:
+    for slot in (0, 1):
+        board.take(Started(slot, 100 + slot))
+        board.take(Report(slot, f"app.{slot}", 100 + slot, [running(slot, 5, 5, 9)], commits=1, query="http://h:1"))
+    board.take(Ended(0, 100, "was killed by signal 9"))
+    board.take(Started(0, 102))
+    other, gone = board.to_announce()
+    assert (other.owner, [t.phase for t in other.tasks]) == ("app.1", ["running"])
+    assert (gone.owner, gone.pid, gone.query) == ("app.0", 100, "")
+    assert [(t.task, t.phase, t.step, t.rows, t.skipped) for t in gone.tasks] == [("stats/0", "recovering", 41, 0, 0)]
+    assert [r.owner for r in board.to_announce()] == ["app.1"]
+    board.take(Ended(1, 101, "was killed by signal 9"))
+    board.take(Started(1, 103))
+    board.take(Report(1, "app.1", 103, [rolling(1, 0, 10)]))
+    assert [(r.pid, r.tasks[0].phase) for r in board.to_announce()] == [(103, "rolling")]
+
+
 def test_a_spare_that_dies_is_not_taken_for_a_worker(board: Board) -> None:
     board.take(Started(0, 100))
     assert board.take(Ended(None, 7, "ended with code 1")) == "the spare (pid 7) ended with code 1; another is started"

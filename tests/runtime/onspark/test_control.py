@@ -15,6 +15,7 @@ from falkirk.connectors.kafka.app_topics.control import PARTITIONS, REPORTS, Tai
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.errors import ConfigError
 from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.messages.events import Ended
 from falkirk.runtime.messages.orders import LeaveListener, forget, order_to_leave
 from falkirk.runtime.messages.protocol import EpochReport, Report, TaskReport
 from falkirk.runtime.messages.reports import ReportSender, announced, read_reports
@@ -60,6 +61,13 @@ def test_reports_are_summed_up_and_say_of_which_run_they_are(kafka: str, control
     assert [(t.rows, t.dead) for t in second.report.tasks] == [(90, 2)]
     assert (second.report.seconds, second.report.commits) == (3.0, 3)
     assert read_reports(cluster, control).workers == {"app.w-3": second}
+    forward(Report(3, "app.w-3", 77, [TaskReport("t/0", "running", rows=5)], commits=1))
+    forward(Ended(None, 78, "ended with code 1"))
+    forward(Ended(3, 77, "was killed by signal 9"))
+    announcing._announcer._producer.flush(5)
+    counted, gone = [a.report.tasks for record in tail.look() if (a := announced(record)) is not None]
+    assert (counted[0].phase, counted[0].rows) == ("running", 5)
+    assert gone == [TaskReport("t/0", "recovering")]
     announcing.close()
     assert read_reports(cluster, control).workers == {}
     tail.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -18,11 +20,12 @@ from falkirk.connectors.files.parquet import StepRows
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.errors import AwayError
 from falkirk.runtime.worker import publisher
-from falkirk.runtime.worker.publisher import Publisher, publish_rest
+from falkirk.runtime.worker.publisher import Patience, Publisher, publish_rest
 from falkirk.stream.dataflow.topics import Output
 from falkirk.stream.definition.outlets import FilesPlan
 
 TOPIC = "falkirk.app.files.archive"
+SHORT = Patience(0.1, 0.1, "it ends")
 
 
 class Log:
@@ -131,7 +134,7 @@ def test_a_sink_that_is_away_delays_no_other(tmp_path: Path, log: Log) -> None:
         until(lambda: rows(tmp_path / "files") == log.rows)
     assert made.waits().count("wait since") == 1
     assert str(blocked) in made.waits()
-    made.close(seconds=0.1)
+    made.close(SHORT)
 
 
 def test_a_place_that_is_away_does_not_keep_a_worker_from_leaving(
@@ -143,7 +146,7 @@ def test_a_place_that_is_away_does_not_keep_a_worker_from_leaving(
     log.rows.append(0)
     made.tick(tasks)
     until(made.waits)
-    made.close(seconds=0.1)
+    made.close(SHORT)
     assert "the last files of sink archive are not written yet" in caplog.text
     blocked.unlink()
 
@@ -156,8 +159,55 @@ def test_a_run_that_ends_publishes_what_no_worker_did(tmp_path: Path, log: Log) 
     log.rows.append(2)
     blocked, _ = publisher_to(tmp_path / "files" / next((tmp_path / "files").iterdir()).name, every=3600)
     with pytest.raises(AwayError, match="last rows of archive are not written yet") as caught:
-        publish_rest(blocked._app, Cluster("nowhere:1"), {}, seconds=0.1)
+        publish_rest(blocked._app, Cluster("nowhere:1"), {}, SHORT)
     assert "files wait since 2" in caught.value.where
+
+
+def test_a_run_that_ends_says_what_it_waits_for_and_gives_up_a_place_that_stays_away(
+    tmp_path: Path, log: Log, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher, "SAY", 0.1)
+    blocked = tmp_path / "files"
+    blocked.write_text("no folder")
+    made, _ = publisher_to(blocked, every=3600)
+    log.rows.append(0)
+    with pytest.raises(AwayError, match="last rows of archive are not written yet"):
+        publish_rest(made._app, Cluster("nowhere:1"), {}, Patience(math.inf, 0.3, "the run ends with an error"))
+    [said] = [record.message for record in caplog.records if "waiting for" in record.message]
+    assert said.startswith("waiting for the last rows: files wait since 2")
+    assert said.endswith("the run ends with an error")
+
+
+def test_a_place_that_comes_back_in_time_gets_the_last_rows(tmp_path: Path, log: Log) -> None:
+    blocked = tmp_path / "files"
+    blocked.write_text("no folder")
+    made, tasks = publisher_to(blocked, every=0.01)
+    log.rows.append(0)
+    made.tick(tasks)
+    until(made.waits)
+    threading.Timer(0.3, blocked.unlink).start()
+    made.close(Patience(math.inf, math.inf, ""))
+    assert rows(blocked) == [0]
+
+
+def test_a_place_that_stays_away_is_tried_less_and_less_often(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher, "RARELY", 0.04)
+    blocked = tmp_path / "files"
+    blocked.write_text("no folder")
+    made, tasks = publisher_to(blocked, every=0.01)
+    log.rows.append(0)
+    made.tick(tasks)
+    due = made._sinks["archive"]._due[TopicPartition(TOPIC, 0)]
+    until(lambda: due.pause == 0.04)
+    tried = due.when
+    until(lambda: due.when > tried + 0.1)
+    assert due.pause == 0.04
+    blocked.unlink()
+    until(lambda: rows(blocked) == [0])
+    until(lambda: due.pause == 0)
+    made.close()
 
 
 def test_what_no_retry_can_fix_ends_the_worker(tmp_path: Path, log: Log) -> None:

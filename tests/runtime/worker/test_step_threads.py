@@ -8,7 +8,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -20,13 +19,6 @@ from falkirk.connectors.kafka.reading import source
 from falkirk.runtime.worker.worker import Worker
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture
-def stand(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stand]:
-    made = Stand(kafka, topic_prefix, tmp_path)
-    yield made
-    made.close()
 
 
 def begun(worker: Worker) -> None:

@@ -92,7 +92,8 @@ def chosen(views: Sequence[View], name: str) -> View:
     view, *others = views_named(views, name)
     if others:
         rest = ", ".join(f"for the {other.kind} give {other.kind}:{other.name}" for other in others)
-        click.echo(f"{name}: showing the {view.kind}; {rest}", err=True)
+        which = view.kind if view.name == name else f"{view.kind} {view.name}"
+        click.echo(f"{name}: showing the {which}; {rest}", err=True)
     return view
 
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from typing import Any
 
 import click
 
+from falkirk.cli.ending import last_act
 from falkirk.cli.gateway_options import gateway_from, gateway_options
-from falkirk.cli.main import tell
 from falkirk.cli.options import serve_options, serve_settings
 from falkirk.connectors.http.server import Server, run
-from falkirk.errors import FalkirkError
 from falkirk.runtime.gateway.gateway import serve_app
 from falkirk.runtime.gateway.options import GatewayOptions
-from falkirk.runtime.host.logs import about, print_trace, say, setup_logging
-from falkirk.runtime.messages.protocol import BUG
+from falkirk.runtime.host.logs import about, say, setup_logging
 from falkirk.stream.flow.load import load_flow
 
 
@@ -44,17 +41,8 @@ def serve(target: str, **options: Any) -> None:
     def told(url: str, _: Server) -> None:
         say(f"{plan.app}: answers requests at {url}, pid {os.getpid()}")
 
-    code = 0
     # The server answers signals while it runs, and raises them again when it has ended.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
-    try:
+    with last_act():
         run(serve_app(plan, settings, how, told))
-    except FalkirkError as error:
-        tell(error)
-        code = error.exit_code
-    except Exception:  # noqa: BLE001  # whatever it is, the process ends with it
-        print_trace()
-        code = BUG
-    sys.stderr.flush()
-    os._exit(code)  # a thread that waits for the cluster would block the interpreter's end

@@ -46,7 +46,8 @@ def status(app: str, as_json: bool, **options: Any) -> None:
                               and "rebuilding"); waits (what for and since when, in the phase "waiting");
                               hot[]: operator, key, share (0 to 1): a key with most of the operator's rows in the task;
                               watermarks[]: source, at (milliseconds since 1970; null: no time is complete), held_by (the
-                              partition that holds it back; "": all are idle)
+                              partition that holds it back; "": all are idle);
+                              silent_s (since when its worker has not reported, if that is 20 s or more)
       workers[]               worker, host, pid, member (of the group), tasks, records_per_s, step_ms, commit_ms,
                               commits_per_s, reported_s_ago, clock_ahead_ms (how far its clock is ahead of the broker's,
                               at least), waits (what its transactions wait for; usually ""), query (the address
@@ -81,7 +82,7 @@ def shown(found: Status) -> RenderableType:
     tasks = table("task", "owner", "", "step:7", "age:8", "version:8", "behind:7", "lag:9")
     for t in found.tasks:
         tasks.add_row(
-            Text(t.task, "bold"), _short(found, t.owner), _phase(t), _number(t.step), _seconds(t.step_age_s),
+            Text(t.task, "bold"), _short(found, t.owner), _phase(found, t), _number(t.step), _seconds(t.step_age_s),
             _number(t.version), _seconds(t.version_behind_s), f"{t.lag:,}",
         )  # fmt: skip
     workers = table(
@@ -176,9 +177,13 @@ def _watermarks(tasks: Sequence[TaskStatus], now: float) -> list[str]:
     return words
 
 
-def _phase(task: TaskStatus) -> str:
-    """With its progress."""
-    return (task.phase or "") + ("" if task.done is None else f" {100 * task.done:.0f} %")
+def _phase(found: Status, task: TaskStatus) -> str:
+    """With its progress. What no report says is said by the app's state, or by since when there is none."""
+    if task.silent_s is not None:
+        return f"silent for {_seconds(task.silent_s)}"
+    if task.phase is None:
+        return found.state if found.state == "recovering" else ""
+    return task.phase + ("" if task.done is None else f" {100 * task.done:.0f} %")
 
 
 def _short(found: Status, worker: str | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Literal
 
@@ -33,7 +33,7 @@ def peek(
             glance.begin(offset)
         else:
             most = count or ALL
-            rows = _rows(view, glance.last(most) if start == "latest" else glance.first(most, offset))
+            rows = enough_rows(view, most, glance.last if start == "latest" else lambda n: glance.first(n, offset))
             yield rows[max(0, len(rows) - most) :] if start == "latest" else rows[:most]
         if follow:
             yield from (_rows(view, messages) for messages in glance.coming())
@@ -55,8 +55,20 @@ def peek_complete(view: View, app: str, settings: Settings, topics: Topics) -> t
         return number, _rows(view, of_epoch(number, glance.between(found.ranges)))
 
 
+def enough_rows(view: View, count: int, read: Callable[[int], list[Message]]) -> list[Row]:
+    """So many rows or more, if there are. Of a topic of two sinks, more records must be read than are shown."""
+    most = count
+    while True:
+        messages = read(most)
+        rows = _rows(view, messages)
+        if len(rows) >= count or len(messages) < most or not view.mark:
+            return rows
+        most *= 4
+
+
 def _rows(view: View, messages: Sequence[Message]) -> list[Row]:
-    return view.rows(messages)  # type: ignore[arg-type]  # the client's types allow for what no record is
+    rows = view.rows(messages)  # type: ignore[arg-type]  # the client's types allow for what no record is
+    return [row for row in rows if view.shows(row)]
 
 
 def _topic(view: View, topics: Topics) -> TopicInfo:

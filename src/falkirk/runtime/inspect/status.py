@@ -12,9 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of, worker_of
+from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of
 from falkirk.checkpoint.reading import Records
-from falkirk.checkpoint.records import Named, Released
 from falkirk.checkpoint.tasks import Phase
 from falkirk.connectors.kafka.admin.members import Member
 from falkirk.connectors.kafka.admin.topics import Topics
@@ -23,19 +22,16 @@ from falkirk.connectors.kafka.reading.held import SAY_AFTER, held
 from falkirk.connectors.kafka.reading.lag import Counts, Remaining, lag
 from falkirk.errors import UnreachableError
 from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.inspect.owners import FRESH_MS, TaskOwner, owners_of
 from falkirk.runtime.layout.app_lookup import layout_of
 from falkirk.runtime.layout.layout import LayoutRecord, StageRecord
 from falkirk.runtime.layout.progress import last_records, last_step
 from falkirk.runtime.messages.epochs import EpochStatus, batch_part
 from falkirk.runtime.messages.parts import StoppedPart
-from falkirk.runtime.messages.protocol import Report, Request, SentEpochReport, SentReport, TaskReport
+from falkirk.runtime.messages.protocol import Request, SentEpochReport, SentReport
 from falkirk.runtime.messages.reports import read_reports
 from falkirk.runtime.messages.requests import current_requests
 from falkirk.stream.definition.names import control_topic, drivers, steps_topic
-
-FRESH_MS = 20_000
-"""A worker that reported within this time, but is not a member of the group, is still shown: it may be joining. Older reports
-of an epoch are not trusted either."""
 
 
 class InputStatus(msgspec.Struct, frozen=True):
@@ -57,7 +53,7 @@ class TaskStatus(msgspec.Struct, frozen=True):
     """The worker that was named last; null: released, so none."""
     host: str | None
     phase: str | None
-    """From its worker's report; null: no report."""
+    """From its worker's report; null: there is none, or it cannot be true any more (`falkirk.runtime.inspect.owners`)."""
     step: int | None
     step_age_s: float | None
     version: int | None
@@ -73,6 +69,8 @@ class TaskStatus(msgspec.Struct, frozen=True):
     """Keys that have most of the rows of its operators: no number of tasks divides them."""
     watermarks: list[WatermarkStatus] = []
     """Of its sources with `late=`."""
+    silent_s: float | None = None
+    """Since when its worker has not reported, if that is too long. The group still counts it as a member."""
 
 
 class WatermarkStatus(msgspec.Struct, frozen=True):
@@ -186,22 +184,24 @@ class Status(msgspec.Struct, frozen=True):
 def read_status(name: str, settings: Settings, topics: Topics) -> Status:
     """Ask the clusters. Raises ClusterError if the app's own does not answer, ConfigError if it has no such app."""
     layout = layout_of(name, settings, topics)
-    members = topics.group(name).members
+    group = topics.group(name)
+    members = group.members
     driving = bool(topics.group(drivers(name)).members)
     heard = read_reports(settings.cluster(), control_topic(settings.prefix, name))
     announced = heard.workers
-    reported = {t.task: (a.report, t) for a in announced.values() if a.report.owner in members for t in a.report.tasks}
     steps = steps_topic(settings.prefix, name)
     names = [f"{stage.id}/{p}" for stage in layout.stages for p in range(stage.tasks)]
     histories = last_records(settings, [TopicPartition(steps, i) for i in range(len(names))])
     own = [stage.inputs for stage in layout.stages for _ in range(stage.tasks)]
     now = time.time_ns() // 1_000_000
     read, silent = _inputs(histories, own, settings, topics)
+    owners = owners_of(names, histories, group, announced, now)
     tasks = [
-        _task(task, records, inputs, reported.get(task), now)
-        for task, records, inputs in zip(names, histories, read, strict=True)
+        _task(task, records, inputs, owner, now)
+        for task, records, inputs, owner in zip(names, histories, read, owners, strict=True)
     ]
-    stages = [_stage(s, [t for t in tasks if t.task.rpartition("/")[0] == s.id], reported) for s in layout.stages]
+    pairs = list(zip(tasks, owners, strict=True))
+    stages = [_stage(s, [pair for pair in pairs if pair[0].task.rpartition("/")[0] == s.id]) for s in layout.stages]
     asked = current_requests(settings.cluster(), control_topic(settings.prefix, name))
     paused, parts = asked.pause, _parts(layout, asked.stopped())
     running = all(s.running == s.tasks for s in stages if s.stage not in {p.part for p in parts})
@@ -254,17 +254,12 @@ def _batches(
     return found
 
 
-Reported = tuple[Report, TaskReport]
-
-
-def _task(task: str, records: Records, inputs: list[InputStatus], reported: Reported | None, now: int) -> TaskStatus:
-    owner, host = _owner(records)
-    step = last_step(records)
-    said = reported[1] if reported is not None and reported[0].owner == owner else None
+def _task(task: str, records: Records, inputs: list[InputStatus], owner: TaskOwner, now: int) -> TaskStatus:
+    step, said = last_step(records), owner.said
     return TaskStatus(
         task,
-        owner,
-        host,
+        owner.worker,
+        owner.host,
         None if said is None else said.phase,
         None if step is None else step.step,
         None if step is None else max(0, now - step.clock) / 1000,
@@ -276,14 +271,15 @@ def _task(task: str, records: Records, inputs: list[InputStatus], reported: Repo
         None if said is None else said.waits or None,
         [] if said is None else [HotKeyStatus(operator, *found) for operator, found in said.hot.items()],
         [] if said is None else [WatermarkStatus(source, *found) for source, found in said.watermarks.items()],
+        None if owner.silent_ms is None else owner.silent_ms / 1000,
     )
 
 
-def _stage(stage: StageRecord, tasks: Sequence[TaskStatus], reported: Mapping[str, Reported]) -> StageStatus:
-    rate = sum(t.rows / r.seconds for task in tasks if task.task in reported for r, t in [reported[task.task]])
-    running = sum(t.phase == Phase.RUNNING.value for t in tasks)
+def _stage(stage: StageRecord, tasks: Sequence[tuple[TaskStatus, TaskOwner]]) -> StageStatus:
+    rate = sum(o.said.rows / o.report.seconds for _, o in tasks if o.said is not None and o.report is not None)
+    running = sum(t.phase == Phase.RUNNING.value for t, _ in tasks)
     return StageStatus(
-        stage.id, stage.regime, stage.stateful, stage.tasks, running, sum(t.lag for t in tasks), round(rate, 1)
+        stage.id, stage.regime, stage.stateful, stage.tasks, running, sum(t.lag for t, _ in tasks), round(rate, 1)
     )
 
 
@@ -311,15 +307,6 @@ def _worker(owner: str, member: Member | None, announced: SentReport | None, now
         r.ahead_ms,
         r.waits,
         r.query,
-    )
-
-
-def _owner(records: Records) -> tuple[str | None, str | None]:
-    """Who was named or stepped last, and on which host; nobody after a release."""
-    hosts = {r.nonce: r.host for _, r in records if isinstance(r, Named)}
-    last = records[-1][1] if records else None
-    return (
-        (None, None) if last is None or isinstance(last, Released) else (worker_of(last.owner), hosts.get(last.nonce))
     )
 
 

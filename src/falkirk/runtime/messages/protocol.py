@@ -52,6 +52,10 @@ WAITING = "waiting"
 """The phase of a task whose take-over must wait for something: the report says for what."""
 
 
+RECOVERING = "recovering"
+"""The phase of a task whose worker has died: its supervisor reports that in the worker's place."""
+
+
 class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """One task, as its worker sees it."""
 
@@ -163,6 +167,27 @@ def answers(report: Report) -> object:
     it changes, it is reported at once."""
     serves = [(t.task, t.phase in ("running", REBUILDING)) for t in report.tasks] if report.query else ()
     return report.paused, report.stopped, [(t.task, t.answers) for t in report.tasks], report.query, serves
+
+
+def lost(report: Report) -> Report:
+    """The last report of a worker that has died, as its supervisor corrects it: none of its tasks runs, and what it counted
+    is not counted again.
+
+    >>> report = Report(0, "app.a", 1, [TaskReport("stats/0", "running", 7, rows=5), TaskReport("stats/1", "stopped")])
+    >>> [(task.phase, task.step, task.rows) for task in lost(report).tasks]
+    [('recovering', 7, 0), ('stopped', -1, 0)]
+    """
+    tasks = [
+        TaskReport(
+            t.task, t.phase if t.phase == STOPPED else RECOVERING, t.step, version=t.version, behind=t.behind,
+            ends=t.ends, marks=t.marks, places=t.places, answers=t.answers, copied=t.copied,
+        )
+        for t in report.tasks
+    ]  # fmt: skip
+    return Report(
+        report.slot, report.owner, report.pid, tasks, member=report.member, paused=report.paused, stopped=report.stopped,
+        ahead_ms=report.ahead_ms, rates=report.rates, session_ms=report.session_ms, checkpoints=report.checkpoints,
+    )  # fmt: skip
 
 
 def merged(reports: Sequence[Report]) -> Report:

@@ -15,7 +15,7 @@ from falkirk.checkpoint.tasks import Phase
 from falkirk.connectors.kafka.reading.lag import Remaining, lag
 from falkirk.runtime.app.app import App, BoundTask
 from falkirk.runtime.messages.events import Ended, Started
-from falkirk.runtime.messages.protocol import STOPPED, EpochReport, Report, Request, TaskReport, answers, merged
+from falkirk.runtime.messages.protocol import STOPPED, EpochReport, Report, Request, TaskReport, answers, lost, merged
 from falkirk.wording import counted
 
 WINDOW = 10.0
@@ -37,6 +37,8 @@ class WorkerState:
     reports: deque[Report] = field(default_factory=deque)
     settled: int | None = None
     """Its number of tasks when all last ran."""
+    lost: Report | None = None
+    """The last report of its predecessor, which has died, corrected; until it is announced."""
 
     @property
     def tasks(self) -> list[TaskReport]:
@@ -114,8 +116,9 @@ class Board:
         match news:
             case Started(slot, pid):
                 before = self.workers.get(slot)
-                down, settled = (before.down, before.settled) if before is not None else (None, None)
-                self.workers[slot] = WorkerState(slot, pid, down, settled=settled)
+                self.workers[slot] = new = WorkerState(slot, pid)
+                if before is not None:
+                    new.down, new.settled, new.lost = before.down, before.settled, before.lost
                 return None
             case Ended():
                 return self._ended(news)
@@ -135,6 +138,7 @@ class Board:
             return f"the spare (pid {news.pid}) {news.how}; another is started"
         worker.down = worker.down if worker.down is not None else self._clock() - news.ago
         worker.settled = len(worker.tasks)
+        worker.lost = lost(worker.reports[-1]) if worker.reports else None
         worker.reports.clear()
         return f"worker {news.slot} (pid {news.pid}) {news.how}; {news.then}"
 
@@ -185,6 +189,16 @@ class Board:
     def lately(self) -> list[Report]:
         """The last seconds of every worker that has reported."""
         return [report for w in self.workers.values() if (report := w.lately()) is not None]
+
+    def to_announce(self) -> list[Report]:
+        """`lately`; and, once, that what a worker said last is over because it has died. Others would take it for the
+        present until its successor reports."""
+        reports = self.lately()
+        for worker in self.workers.values():
+            gone, worker.lost = worker.lost, None
+            if gone is not None and not worker.reports:
+                reports.append(gone)
+        return reports
 
     def answers(self) -> object:
         """What a person who has asked the app for something may wait for."""

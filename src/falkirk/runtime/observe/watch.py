@@ -135,7 +135,7 @@ class Watch:
             self._show.update()
             before, answered = answered, self.board.answers()
             if self._announcing.due() or answered != before:
-                self._announcing.say(() if self._elsewhere else self.board.lately(), self.board.epochs.values())
+                self._announcing.say(() if self._elsewhere else self.board.to_announce(), self.board.epochs.values())
         self._take(0)
         self._show.close()
         self._announcing.close()

@@ -25,7 +25,7 @@ from falkirk.runtime.host.identity import host_name
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.events import Ended, Line, WorkerEvent
 from falkirk.runtime.messages.orders import LeaveListener
-from falkirk.runtime.messages.protocol import BUG, Report, answers, merged
+from falkirk.runtime.messages.protocol import BUG, Report, answers, lost, merged
 from falkirk.runtime.messages.reports import ReportSender
 from falkirk.runtime.processes.supervisor import Supervisor
 from falkirk.runtime.spark_workers.parcel import Parcel
@@ -72,17 +72,24 @@ class Forward:
     def __init__(self, announcing: ReportSender) -> None:
         self._announcing = announcing
         self._reports: list[Report] = []
+        self._last: Report | None = None
         self._said: object = None
 
     def __call__(self, news: WorkerEvent) -> None:
         """Never waits."""
         if isinstance(news, Report):
             self._reports.append(news)
+            self._last = news
             now = [(t.task, t.phase) for t in news.tasks], answers(news)
             if self._announcing.due() or now != self._said:
                 self._announcing.say([merged(self._reports)], ())
                 self._reports, self._said = [], now
         elif isinstance(news, Ended | Line):
+            if isinstance(news, Ended) and news.slot is not None and self._last is not None:
+                if self._reports:
+                    self._announcing.say([merged(self._reports)], ())
+                self._announcing.say([lost(self._last)], ())
+                self._reports, self._last, self._said = [], None, None
             print(news, file=sys.stderr, flush=True)  # noqa: T201
 
 

@@ -26,16 +26,34 @@ from falkirk.runtime.app.outlets import Databases, outlet_of
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.stream.dataflow.topics import Output
 
-AGAIN = 2.0
-"""Seconds until a place that was away is tried again."""
+AGAIN, RARELY = 0.5, 8.0
+"""Seconds until a place that was away is tried again: at first, and at most, as they double each time."""
 REMIND = 60.0
 """Seconds between two lines of the log about one outage."""
 SLOW = 5.0
 """Seconds after which a turn that has not ended is reported: a dead mount gives no answer, not even an error."""
-REST = 60.0
-"""Seconds that the end of `--until end` gives the last rows."""
-LEAVE = 20.0
-"""Seconds that a worker which leaves gives its last rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long the last rows are waited for, in seconds."""
+
+    writing: float
+    """While they are being written."""
+    away: float
+    """While their place does not answer, or refuses."""
+    then: str
+    """What happens if they are not written by then."""
+
+
+REST = Patience(60.0, 30.0, "the run ends with an error")
+"""At the end of `--until end`."""
+LEAVE = Patience(20.0, 5.0, "the worker ends without them: they wait in Kafka")
+"""When a worker leaves."""
+SAY, SAY_EVERY = 3.0, 10.0
+"""Seconds after which such a wait is logged, and then between two lines."""
+LOOK = 0.02
+"""Seconds between two looks whether a sink is done."""
 
 
 @dataclass(slots=True)
@@ -45,6 +63,8 @@ class Due:
     at: Offset | None = None
     """Where its chain ends, if that is known."""
     when: float = 0.0
+    pause: float = 0.0
+    """Seconds from the last attempt that failed to the next one; 0: the last has not failed."""
 
 
 class Publisher:
@@ -74,16 +94,16 @@ class Publisher:
         """What it waits for and since when, in words; "" if nothing is unusual."""
         return "; ".join(filter(None, (sink.waits() for sink in self._sinks.values())))
 
-    def close(self, seconds: float = LEAVE) -> None:
-        """Publish all that is committed, for at most this long. The tasks may have another owner by now."""
-        for sink in self._finish(seconds):
+    def close(self, patience: Patience = LEAVE) -> None:
+        """Publish all that is committed, for a bounded time. The tasks may have another owner by now."""
+        for sink in self._finish(patience):
             logger.warning("the last %s of sink %s are not written yet, but wait in Kafka; the app's next run writes them%s",
                            sink.what, sink.id, f": {why}" if (why := sink.waits()) else "")  # fmt: skip
 
-    def publish_rest(self, seconds: float) -> None:
+    def publish_rest(self, patience: Patience) -> None:
         """Publish all that is committed of all tasks. Raises AwayError if it is not done in time."""
         self._follow(places_of(self._app.tasks))
-        late = self._finish(seconds)
+        late = self._finish(patience)
         for sink in self._sinks.values():
             sink.check()
         if late:
@@ -93,12 +113,25 @@ class Publisher:
                 hint="nothing is lost: the rows wait in Kafka, and the app's next run writes them",
             )
 
-    def _finish(self, seconds: float) -> list[SinkPublisher]:
-        """Those that have not written all in this time."""
-        until = time.monotonic() + seconds
-        for sink in self._sinks.values():
+    def _finish(self, patience: Patience) -> list[SinkPublisher]:
+        """Those that have not written all in time."""
+        began, lines = time.monotonic(), Cadence(SAY, SAY_EVERY)
+        late: list[SinkPublisher] = []
+        waiting = list(self._sinks.values())
+        for sink in waiting:
             sink.leave()
-        return [sink for sink in self._sinks.values() if not sink.has_left(max(0.0, until - time.monotonic()))]
+        while waiting := [sink for sink in waiting if not sink.has_left(LOOK)]:
+            now = time.monotonic()
+            left = {sink: sink.patience_left(patience, began, now) for sink in waiting}
+            late += [sink for sink in waiting if left[sink] <= 0]
+            waiting = [sink for sink in waiting if left[sink] > 0]
+            if waiting and lines.due(now, began):
+                words = "; ".join(
+                    sink.waits() or f"{sink.what} of sink {sink.id} are being written" for sink in waiting
+                )
+                logger.warning("waiting for the last rows: %s; if they are not written in %.0f s, %s",
+                               words, min(left[sink] for sink in waiting), patience.then)  # fmt: skip
+        return late
 
 
 class SinkPublisher:
@@ -118,6 +151,8 @@ class SinkPublisher:
         self._turn: float | None = None
         """Since when it waits for an answer."""
         self._outage: tuple[datetime, FalkirkError] | None = None
+        self._away: float | None = None
+        """Since when there is an outage, by `time.monotonic()`."""
         self._reminders = Cadence(after=0, every=REMIND)
 
     def follow(self, places: Collection[TopicPartition]) -> None:
@@ -149,6 +184,11 @@ class SinkPublisher:
         self._leaving = True
         self._wake.set()
 
+    def patience_left(self, patience: Patience, began: float, now: float) -> float:
+        """Seconds for which the last rows are still waited for, since `began`."""
+        writing = began + patience.writing - now
+        return writing if (away := self._away) is None else min(writing, max(began, away) + patience.away - now)
+
     def has_left(self, seconds: float) -> bool:
         """Whether it ends within this time, or has failed before."""
         if self._thread is not None:
@@ -163,7 +203,7 @@ class SinkPublisher:
                 if self._leaving and not leaving:
                     leaving = True
                     for due in list(self._due.values()):
-                        due.when = 0.0
+                        due.when = due.pause = 0.0
                 for place, due in list(self._due.items()):
                     if due.when <= time.monotonic():
                         self._advance(outbox, place, due, last=leaving)
@@ -181,11 +221,13 @@ class SinkPublisher:
             decided = not last or outbox.is_decided(place)
             due.at, more = driver.run(publish(outbox, self._outlet, place, due.at))
         except (AwayError, ClusterError) as error:
-            due.when = time.monotonic() + AGAIN
+            due.pause = min(2 * due.pause, RARELY) or AGAIN
+            due.when = time.monotonic() + due.pause
             self._lost(error)
             return
         finally:
             self._turn = None
+        due.pause = 0.0
         self._answered()
         if more or not decided:
             return
@@ -196,6 +238,8 @@ class SinkPublisher:
     def _lost(self, error: FalkirkError) -> None:
         since = datetime.now(UTC) if self._outage is None else self._outage[0]
         self._outage = (since, error)
+        if self._away is None:
+            self._away = time.monotonic()
         if self._reminders.due(time.monotonic()):
             logger.warning("%s; retrying; nothing is lost: the rows wait in Kafka", self._words(since, error),
                            extra={"where": error.where, "hint": error.hint})  # fmt: skip
@@ -204,16 +248,16 @@ class SinkPublisher:
         if self._outage is not None:
             logger.warning("%s are written again; they had to wait since %s", self.what,
                            f"{self._outage[0]:%Y-%m-%d %H:%M:%SZ}")  # fmt: skip
-            self._outage, self._reminders = None, Cadence(after=0, every=REMIND)
+            self._outage, self._away, self._reminders = None, None, Cadence(after=0, every=REMIND)
 
     def _words(self, since: datetime, error: FalkirkError) -> str:
         return f"{self.what} wait since {since:%Y-%m-%d %H:%M:%SZ}: {error.what} ({error.where})"
 
 
-def publish_rest(app: App, cluster: Cluster, databases: Databases, seconds: float = REST) -> None:
+def publish_rest(app: App, cluster: Cluster, databases: Databases, patience: Patience = REST) -> None:
     """Publish all that is committed of an app whose workers have left. A task may have moved at the end from one that left to
     one that never ran it, or its worker was killed. Raises AwayError if it is not done in time."""
-    Publisher(app, cluster, databases).publish_rest(seconds)
+    Publisher(app, cluster, databases).publish_rest(patience)
 
 
 def places_of(tasks: Iterable[BoundTask]) -> Mapping[TopicPartition, Output]:

@@ -174,6 +174,10 @@ class TaskStores:
         """What a task waits for and since when, in words; None if it does not wait."""
         return self._reach.waits(task)
 
+    def close(self) -> None:
+        """No store is opened ahead any more."""
+        self._openers.close()
+
     # -- versions ------------------------------------------------------------------------------------------------------
 
     def upload(self, task: TaskId, folder: Path, progress: Progress, go_on: GoOn) -> Progress:

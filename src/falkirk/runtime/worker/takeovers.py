@@ -21,6 +21,7 @@ from falkirk.runtime.observe.traces import Traces
 from falkirk.runtime.worker.committer import Committer
 from falkirk.runtime.worker.rates import RateBook
 from falkirk.runtime.worker.reading.replay import KafkaReplayer
+from falkirk.runtime.worker.reading.unreadable import UnreadableInputs
 from falkirk.runtime.worker.stores import TaskStores
 from falkirk.stream.dataflow.circuit import Circuit
 
@@ -57,10 +58,7 @@ class TakeOvers:
         self._together: dict[Owned, Sequence[Owned]] = {}
         """The tasks that each was named with, until it runs."""
         self._blocked: dict[int, float] = {}
-        self._patience = settings.session_timeout_ms / 1000
-        """Seconds within which the group tells this worker that it has lost a task."""
-        self._failed: dict[Owned, float] = {}
-        """Tasks whose input could not be read again, and since when."""
+        self._unreadable = UnreadableInputs[Owned](settings)
 
     def prefetch(self, tasks: Sequence[Owned]) -> None:
         """Begin to open the stores of tasks, while they are being named."""
@@ -93,7 +91,7 @@ class TakeOvers:
         for recovery in [r for r in self._recoveries if r.end.done() and self._counts(r)]:
             self._recoveries.remove(recovery)
             owned, circuit, end = recovery
-            self._failed.pop(owned, None)
+            self._unreadable.forget(owned)
             if not owned.revoked:
                 end.result()
                 if owned.phase is Phase.ROLLED:
@@ -106,17 +104,13 @@ class TakeOvers:
             yield owned
 
     def _counts(self, recovery: Recovery) -> bool:
-        """Whether the end of a recovery is acted on. Input that cannot be read again may have been trimmed by a successor of
-        whom a worker that slept does not know yet: see `Inputs.unreadable`."""
+        """Whether the end of a recovery is acted on: input that cannot be read again may only mean that another worker has
+        the task."""
         owned, error = recovery.owned, recovery.end.exception()
         if owned.revoked or not isinstance(error, SourceError):
             return True
-        if owned not in self._failed:
-            logger.warning(
-                "task %s: %s; it stops in %.0f s, unless another worker has it by then",
-                owned.task.id, error.what, self._patience,
-            )  # fmt: skip
-        return time.monotonic() - self._failed.setdefault(owned, time.monotonic()) >= self._patience
+        self._unreadable.note(owned, error, f"task {owned.task.id}")
+        return self._unreadable.counts(owned)
 
     @property
     def any(self) -> bool:

@@ -17,12 +17,14 @@ class ThreadPool:
 
     def __init__(self, size: int, name: str) -> None:
         self._size, self._name = size, name
-        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
-        self._begun = 0
+        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._begun, self._closed = 0, False
         self._idle = threading.Semaphore(0)
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
-        """Run it as soon as a thread is free."""
+        """Run it as soon as a thread is free. Raises RuntimeError if the pool is closed: no thread would run it."""
+        if self._closed:
+            raise RuntimeError(f"the threads {self._name} have been ended")
         future: Future[T] = Future()
         self._jobs.put((future, job))
         if not self._idle.acquire(blocking=False) and self._begun < self._size:
@@ -30,9 +32,16 @@ class ThreadPool:
             threading.Thread(target=self._work, name=f"{self._name}-{self._begun}", daemon=True).start()
         return future
 
+    def close(self) -> None:
+        """Let each thread end when no job is left. It does not wait: a job may hang."""
+        if not self._closed:
+            self._closed = True
+            for _ in range(self._begun):
+                self._jobs.put(None)
+
     def _work(self) -> None:
-        while True:
-            future, job = self._jobs.get()
+        while (given := self._jobs.get()) is not None:
+            future, job = given
             try:
                 future.set_result(job())
             except BaseException as error:  # noqa: BLE001  # it is raised again where the result is asked for

@@ -76,8 +76,7 @@ class Worker:
         self.rates = RateBook(identity.folder)
         self.maintenance = Maintenance(self._stores, topics, settings.keep_steps_ms / 1000, traces, self.rates)
         self._publisher = Publisher(app, cluster, settings.databases)
-        patience = settings.session_timeout_ms / 1000
-        self._inputs = Inputs(app, cluster, topics, identity.folder, memory, patience)
+        self._inputs = Inputs(app, settings, topics, identity.folder, memory)
         patterns = [pattern for stage in app.plan.stages for pattern in patterns_of(stage).values()]
         self._vigils = topic_watches(app.recorded, topics, patterns, settings.prefix)
         self.outgrown: OutgrownError | None = None
@@ -161,6 +160,7 @@ class Worker:
             self._ear.close()
             self._time.close()
             self._inputs.close()
+            self._stores.close()
 
     def join(self) -> None:
         """Ask the group for tasks, and make the producers."""

@@ -89,6 +89,17 @@ class View:
     """The batch part that writes it; "" if none does."""
     topics: Topics = ""
     """All that its source reads; a pattern's view is of each topic that the pattern matches."""
+    mark: str = ""
+    """The field that tells the records of its sink from those of another sink of the topic: see `shows`."""
+
+    def shows(self, row: Row) -> bool:
+        """Whether the record is one of its own. Receipts and answers of an HTTP source are in one topic.
+
+        >>> view = View("orders.answers", "sink", "orders-answers", columns=("rows",), mark="rows")
+        >>> [view.shows(Row(0, 0, 0, "r1", values)) for values in ({"rows": []}, {"rows": None}, None)]
+        [True, False, True]
+        """
+        return self.mark not in self.columns or row.values is None or row.values[self.mark] is not None
 
     def rows(self, messages: Sequence[Message]) -> list[Row]:
         """In the order of the messages."""
@@ -179,7 +190,9 @@ def views_of(plan: Plan) -> list[View]:
         for sink in (o for o in stage.operators if isinstance(o, Sink)):
             value, batch = _read_back(sink), stage.id if isinstance(stage, BatchStage) else ""
             columns = tuple(value.schema or ())
-            found["sink", sink.id] = View(sink.id, "sink", sink.topic, sink.key, value, columns, sink.schema, batch)
+            found["sink", sink.id] = View(
+                sink.id, "sink", sink.topic, sink.key, value, columns, sink.schema, batch, mark=sink.mark
+            )
         for edge in stage.edges_out if isinstance(stage, PhysicalStage) else ():
             found["edge", edge.id] = View(edge.id, "edge", edge.topic, None, None, edge.columns)
     for table in plan.shared:

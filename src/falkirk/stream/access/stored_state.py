@@ -61,14 +61,33 @@ class Table:
     """Whether a key has many rows, each under bytes that put them in order."""
     earlier: tuple[int, ...] = ()
     """The first tables of earlier versions of the operator, which have a mark when nothing is left in them to be moved."""
+    name: str = "state"
+    """Of the table in its operator."""
 
     @property
     def shown(self) -> pl.Schema:
         """The columns of values, without the count of rows that tells an empty group: no aggregate of the user's has it. A
-        row of an index has how often it is there, and its key only once."""
+        row of an index has how often it is there, and its key only once.
+
+        A process may keep a column named like one of its key, and with another value. It is shown as TABLE.COLUMN:
+
+        >>> key, value = pl.Schema({"door": pl.String()}), pl.Schema({"door": pl.Int64(), "open": pl.Boolean()})
+        >>> list(Table("app", "doors", "", 0, 1, key, value, parts=False).shown)
+        ['state.door', 'open']
+        """
         if self.indexed:
             return pl.Schema({**{n: t for n, t in self.values.items() if n not in self.keys}, COUNT: pl.Int64()})
-        return pl.Schema((n, t) for n, t in self.values.items() if not self.parts or not n.startswith("."))
+        if self.parts:
+            return pl.Schema((n, t) for n, t in self.values.items() if not n.startswith("."))
+        return pl.Schema((self._shown_as(n), t) for n, t in self.values.items())
+
+    def _shown_as(self, column: str) -> str:
+        if column not in self.keys:
+            return column
+        name = f"{self.name}.{column}"
+        while name in self.keys or name in self.values:
+            name = f"{self.name}.{name}"
+        return name
 
     def identity(self, incarnation: str, partition: int) -> Identity:
         """Of one task, whatever its schema: `within` looks at that."""
@@ -103,7 +122,10 @@ class Table:
         if self.indexed:
             return self._rows(pairs)
         keys = (decode_leading if self.ordered else decode_keys)(self.keys, [key for key, _ in pairs])
-        return keys.hstack(decode_values(self.values, [value for _, value in pairs]).select(list(self.shown)))
+        values = decode_values(self.values, [value for _, value in pairs])
+        if not self.parts:
+            values = values.rename(self._shown_as)
+        return keys.hstack(values.select(list(self.shown)))
 
     def prefixes(self) -> list[bytes]:
         """What its keys begin with, shard by shard."""
@@ -163,6 +185,7 @@ def table_of(plan: Plan, name: str) -> Table:
         indexed=operator.indexed,
         ordered=operator.ordered,
         earlier=_earlier(stage.state_schema, name),
+        name=table,
     )
 
 

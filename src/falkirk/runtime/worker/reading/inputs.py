@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.admin.topics import Topics
-from falkirk.connectors.kafka.client.config import Cluster, logger
 from falkirk.connectors.kafka.reading.sources import SourceReaders
 from falkirk.errors import SourceError
 from falkirk.runtime.app.app import App
+from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.worker.reading.broadcast import SharedTables
 from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.runtime.worker.reading.rereading import KafkaRereader
+from falkirk.runtime.worker.reading.unreadable import UnreadableInputs
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.state.engine import Memory
 from falkirk.stream.stages.plan import Stage
@@ -39,10 +40,8 @@ class Arrival(NamedTuple):
 class Inputs:
     """The inputs of one worker. A poll costs by what arrives, not by the number of tasks."""
 
-    def __init__(
-        self, app: App, cluster: Cluster, topics: Topics, folder: Path, memory: Memory, patience: float
-    ) -> None:
-        """`patience`: seconds within which the group tells this worker that it has lost its tasks."""
+    def __init__(self, app: App, settings: Settings, topics: Topics, folder: Path, memory: Memory) -> None:
+        cluster = settings.cluster()
         self._lanes = lanes_of(app.plan.stages)
         loading = {self._lanes[stage.id] for stage in app.plan.stages if any(i.table for i in stage.inputs)}
         self._readers = [SourceReaders(cluster, ends=n in loading) for n in range(1 + max(self._lanes.values()))]
@@ -54,9 +53,7 @@ class Inputs:
         """The tasks that do not read all their inputs yet."""
         self._paused: dict[RunningTask, None] = {}
         """Those that read no more until their steps have taken some."""
-        self._patience = patience
-        self._unreadable: dict[RunningTask, tuple[SourceError, float]] = {}
-        """Tasks one of whose inputs cannot be read on, why, and since when."""
+        self._unreadable = UnreadableInputs[RunningTask](settings)
         self.tables = SharedTables(app, cluster, topics, folder, memory)
         self.again = KafkaRereader(app, cluster, topics)
 
@@ -71,7 +68,7 @@ class Inputs:
         for i in task.bound.inputs:
             self._tasks[self._lane(task)].pop(i.place, None)
         self._opening.pop(task, None)
-        self._unreadable.pop(task, None)
+        self._unreadable.forget(task)
         if task in self._paused:
             self._resume(task)
         self._reader_of(task).remove(i.place for i in task.bound.inputs)
@@ -100,7 +97,8 @@ class Inputs:
                     task.offer(place, messages)
                     given[task] = None
             for place, error in self._readers[lane].unreadable.items():
-                self._note_unreadable(self._tasks[lane].get(place), error)
+                if (task := self._tasks[lane].get(place)) is not None:
+                    self._unreadable.note(task, error, error.where)
             if count >= DRAINED:
                 behind.add(lane)
         for task in [t for t in given if t.full and t not in self._paused]:
@@ -111,24 +109,9 @@ class Inputs:
             self._open(opening)
         return Arrival(list(given), {stage for stage, lane in self._lanes.items() if lane in behind})
 
-    def _note_unreadable(self, task: RunningTask | None, error: SourceError) -> None:
-        if task is not None and task not in self._unreadable:
-            self._unreadable[task] = error, time.monotonic()
-            logger.warning(
-                "%s: %s; it stops in %.0f s, unless another worker has the task by then",
-                error.where,
-                error.what,
-                self._patience,
-            )
-
     def unreadable(self) -> list[tuple[RunningTask, SourceError]]:
-        """Tasks one of whose inputs cannot be read on, and why.
-
-        A worker that slept past its session may find that its successor has trimmed an edge, or retention a topic, beyond its
-        own position. So it waits first until it would know that it has a successor.
-        """
-        now = time.monotonic()
-        return [(task, error) for task, (error, since) in self._unreadable.items() if now - since >= self._patience]
+        """Tasks one of whose inputs cannot be read on, and why, if no other worker has them."""
+        return self._unreadable.counting()
 
     def _polled_first(self, full: Collection[int]) -> list[int]:
         """The consumers to be polled, each first in its turn: those that come later may not be waited for."""

@@ -24,7 +24,7 @@ from falkirk.stream.definition.requests import DIGEST, REQUEST, RequestsPlan
 from falkirk.stream.formats import Json
 from falkirk.stream.operators.sinks.sink import Sink, SinkRunner, Written
 
-ROWS = "rows"
+ROWS, TAKEN = "rows", "digest"
 _ENCODE = Json().encode
 
 
@@ -42,6 +42,10 @@ class AnswerSink(Sink):
     @property
     def answers_kept(self) -> Mapping[str, str]:
         return self.plan.of_answers
+
+    @property
+    def mark(self) -> str:
+        return "" if self.has_rows and self.has_requests else ROWS if self.has_rows else TAKEN
 
     def reads(self, port: int, needed: Set[str]) -> Set[str]:
         if port == 0 and self.has_rows:
@@ -102,7 +106,7 @@ def answer_schema(rows: pl.Schema | None, *, requests: bool) -> pl.Schema:
     >>> dict(answer_schema(pl.Schema({"request": pl.String(), "n": pl.Int64()}), requests=True))
     {'digest': String, 'rows': List(Struct({'n': Int64}))}
     """
-    fields: dict[str, pl.DataType] = {"digest": pl.String()} if requests else {}
+    fields: dict[str, pl.DataType] = {TAKEN: pl.String()} if requests else {}
     if rows is not None:
         of_row: Sequence[pl.Field] = [pl.Field(name, dtype) for name, dtype in rows.items() if name != REQUEST]
         fields[ROWS] = pl.List(pl.Struct(of_row))

@@ -62,6 +62,11 @@ class Sink(Operator):
         return None
 
     @property
+    def mark(self) -> str:
+        """A field that all of its records have, and none of another sink of the same topic; "": no other writes there."""
+        return ""
+
+    @property
     def is_log(self) -> bool:
         """Whether it writes each change, and not the rows after it."""
         return self.mode in ("debezium", "weights")
