@@ -307,7 +307,7 @@ def seen(message: Message) -> Seen:
 
 def end(worker: Worker) -> None:
     """What the end of a process does: nothing more is written, and files and connections are let go of."""
-    worker._ear.close()
+    worker._requests.close()
     for domain in worker.domains.values():
         domain.committer.close()
     worker.parts.end()

@@ -87,8 +87,8 @@ def turned(heard: CurrentRequests | None, ear: RequestListener | None = None) ->
     )
     guarding = SimpleNamespace(guard=lambda _: nullcontext(), tick=lambda _: None)
     worker.__dict__ |= dict.fromkeys(parts, around) | {
-        "_ear": ear or around, "_publisher": around,
-        "_vigils": [around], "_time": SimpleNamespace(now=lambda: 0),
+        "_requests": ear or around, "_publisher": around,
+        "_topic_watches": [around], "_time": SimpleNamespace(now=lambda: 0),
         "domains": {"stats": domain}, "parts": guarding, "_upkeep_at": 0.0, "_shared": SimpleNamespace(tasks={}),
         "_read": around.read, "_close_steps": around.close_steps,
     }  # fmt: skip

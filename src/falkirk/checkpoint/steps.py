@@ -63,19 +63,19 @@ def close_step(
     base = Offset(owned.opened().progress.base)
     task = owned.task
     record = StepRecord(
-        str(task.id),
-        step,
-        owned.nonce,
-        owner,
-        clock,
-        division,
-        ranges,
-        word,
-        rows,
-        dead,
-        base,
-        skipped,
-        task.layout,
+        task=str(task.id),
+        step=step,
+        nonce=owned.nonce,
+        owner=owner,
+        clock=clock,
+        division=division,
+        outputs=ranges,
+        digest=word,
+        rows=rows,
+        dead=dead,
+        base=base,
+        skipped=skipped,
+        layout=task.layout,
         move=move,
     )
     # The group is in the app's own cluster, and knows nothing of topics in others.

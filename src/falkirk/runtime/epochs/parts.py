@@ -21,7 +21,7 @@ class BatchParts:
     def __init__(self, app: App, settings: Settings, who: str, *, until_end: bool) -> None:
         """`until_end`: a part that has stopped is given up."""
         self._app, self._cluster, self._who, self._until_end = app, settings.cluster(), who, until_end
-        self._ear = RequestListener(self._cluster, app.control)
+        self._requests = RequestListener(self._cluster, app.control)
         self._said: dict[str, Offset] = {}
         """Where this process's word that a part has stopped is recorded."""
 
@@ -40,7 +40,7 @@ class BatchParts:
 
     def may_run(self, part: str) -> bool:
         """Whether the part has not stopped, as far as is known."""
-        heard = self._ear.heard()
+        heard = self._requests.heard()
         if heard is None:
             return False
         record = heard.parts.get(part)
@@ -50,8 +50,8 @@ class BatchParts:
 
     def given_up(self, part: str) -> bool:
         """Whether the part has stopped, and nobody is waited for who might resume it."""
-        return self._until_end and self._ear.heard() is not None and not self.may_run(part)
+        return self._until_end and self._requests.heard() is not None and not self.may_run(part)
 
     def close(self) -> None:
         """Stop listening."""
-        self._ear.close()
+        self._requests.close()

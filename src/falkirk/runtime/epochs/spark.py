@@ -44,14 +44,14 @@ class SparkCompute:
         outputs = zip(batch.outputs, keyed, batch.lasts(), strict=True)
         targets = [Target(o.name, o.partitions, k, last) for o, k, last in outputs]
         publishing = Publishing(
-            epochs.opened.epoch,
-            epochs.opening,
-            batch.epochs,
-            self._app.name,
-            batch.stage.id,
-            tuple(targets),
-            self._settings.transaction_timeout_ms,
-            min(self._app.limits[topic] for topic in [*(t.topic for t in targets), batch.epochs]),
+            epoch=epochs.opened.epoch,
+            opening=epochs.opening,
+            progress=batch.epochs,
+            app=self._app.name,
+            stage=batch.stage.id,
+            targets=tuple(targets),
+            transaction_timeout_ms=self._settings.transaction_timeout_ms,
+            batch_bytes=min(self._app.limits[topic] for topic in [*(t.topic for t in targets), batch.epochs]),
         )
         with spark.at_work() as (session, check):
             on_progress("Spark has started", 0, 0)

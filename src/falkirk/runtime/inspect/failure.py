@@ -169,19 +169,19 @@ def _task(plan: TaskPlan, worker: str | None, log: str) -> TaskRecovery:
     if kept is not None and replay is not None:
         where = f"{log} {kept.log[0]}..{kept.log[1]}" if kept.log else f"steps {kept.step + 1}..{plan.back_to}"
     return TaskRecovery(
-        plan.task,
-        plan.regime,
-        worker,
-        plan.back_to,
-        None if kept is None else kept.where,
-        None if kept is None or kept.step < 0 or kept.where == "nothing" else kept.step,
-        0 if kept is None else kept.size,
-        0 if replay is None or changes else replay.parts,
-        0 if replay is None else replay.records,
-        where,
-        Work(*(round(part, 3) for part in plan.seconds)),
-        round(plan.ends, 3),
-        list(plan.unmeasured),
+        task=plan.task,
+        regime=plan.regime,
+        worker=worker,
+        back_to=plan.back_to,
+        begins_with=None if kept is None else kept.where,
+        version=None if kept is None or kept.step < 0 or kept.where == "nothing" else kept.step,
+        bytes=0 if kept is None else kept.size,
+        steps=0 if replay is None or changes else replay.parts,
+        records=0 if replay is None else replay.records,
+        log=where,
+        work=Work(*(round(part, 3) for part in plan.seconds)),
+        runs_s=round(plan.ends, 3),
+        presumed=list(plan.unmeasured),
     )
 
 

@@ -208,20 +208,22 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
     quiet = paused is not None and all(o in announced and announced[o].report.paused for o in members)
     up = ("paused" if quiet else "degraded" if parts else "running") if running else "recovering"
     return Status(
-        name,
-        "stopped" if not members and not (driving and not layout.stages) else up,
-        name,
-        layout.number,
-        layout.falkirk,
-        sum(s.lag for s in stages),
-        stages,
-        tasks,
-        [_worker(owner, members.get(owner), announced.get(owner), now) for owner in _workers(members, announced, now)],
-        _batches(name, layout, settings, topics, heard.epochs, now),
-        paused,
-        silent,
-        _held(layout, read, settings, silent, now),
-        parts,
+        app=name,
+        state="stopped" if not members and not (driving and not layout.stages) else up,
+        group=name,
+        layout=layout.number,
+        falkirk=layout.falkirk,
+        lag=sum(s.lag for s in stages),
+        stages=stages,
+        tasks=tasks,
+        workers=[
+            _worker(owner, members.get(owner), announced.get(owner), now) for owner in _workers(members, announced, now)
+        ],
+        batches=_batches(name, layout, settings, topics, heard.epochs, now),
+        paused=paused,
+        silent=silent,
+        held=_held(layout, read, settings, silent, now),
+        parts=parts,
     )
 
 
@@ -257,21 +259,23 @@ def _batches(
 def _task(task: str, records: Records, inputs: list[InputStatus], owner: TaskOwner, now: int) -> TaskStatus:
     step, said = last_step(records), owner.said
     return TaskStatus(
-        task,
-        owner.worker,
-        owner.host,
-        None if said is None else said.phase,
-        None if step is None else step.step,
-        None if step is None else max(0, now - step.clock) / 1000,
-        None if said is None or not said.version else said.version,
-        None if said is None or not said.version else said.behind,
-        sum(i.lag or 0 for i in inputs),
-        inputs,
-        None if said is None or not said.total else round(said.done / said.total, 3),
-        None if said is None else said.waits or None,
-        [] if said is None else [HotKeyStatus(operator, *found) for operator, found in said.hot.items()],
-        [] if said is None else [WatermarkStatus(source, *found) for source, found in said.watermarks.items()],
-        None if owner.silent_ms is None else owner.silent_ms / 1000,
+        task=task,
+        owner=owner.worker,
+        host=owner.host,
+        phase=None if said is None else said.phase,
+        step=None if step is None else step.step,
+        step_age_s=None if step is None else max(0, now - step.clock) / 1000,
+        version=None if said is None or not said.version else said.version,
+        version_behind_s=None if said is None or not said.version else said.behind,
+        lag=sum(i.lag or 0 for i in inputs),
+        inputs=inputs,
+        done=None if said is None or not said.total else round(said.done / said.total, 3),
+        waits=None if said is None else said.waits or None,
+        hot=[] if said is None else [HotKeyStatus(operator, *found) for operator, found in said.hot.items()],
+        watermarks=[]
+        if said is None
+        else [WatermarkStatus(source, *found) for source, found in said.watermarks.items()],
+        silent_s=None if owner.silent_ms is None else owner.silent_ms / 1000,
     )
 
 
@@ -294,19 +298,19 @@ def _worker(owner: str, member: Member | None, announced: SentReport | None, now
         return WorkerStatus(owner, host, None, member is not None, tasks)
     r = announced.report
     return WorkerStatus(
-        owner,
-        announced.host,
-        r.pid,
-        member is not None,
-        tasks,
-        round(sum(t.rows for t in r.tasks) / r.seconds, 1),
-        round(r.step_ms, 1),
-        round(r.commit_ms, 1),
-        round(r.commits / r.seconds, 1),
-        max(0, now - announced.at) / 1000,
-        r.ahead_ms,
-        r.waits,
-        r.query,
+        worker=owner,
+        host=announced.host,
+        pid=r.pid,
+        member=member is not None,
+        tasks=tasks,
+        records_per_s=round(sum(t.rows for t in r.tasks) / r.seconds, 1),
+        step_ms=round(r.step_ms, 1),
+        commit_ms=round(r.commit_ms, 1),
+        commits_per_s=round(r.commits / r.seconds, 1),
+        reported_s_ago=max(0, now - announced.at) / 1000,
+        clock_ahead_ms=r.ahead_ms,
+        waits=r.waits,
+        query=r.query,
     )
 
 

@@ -79,14 +79,14 @@ def app_resources(app: str, settings: Settings, topics: Topics) -> AppResources:
     incarnation = "" if known.last is None else known.last.incarnation
     versions = Leftovers(connect(settings.checkpoint_url()), app, incarnation) if incarnation else None
     return AppResources(
-        app,
-        known,
-        {name: info for name, info in found.items() if name in own},
-        {name: info for name, info in found.items() if name not in own},
-        (app, drivers(app)),
-        versions,
-        folder if folder.is_dir() else None,
-        read_back(known.last),
+        app=app,
+        known=known,
+        topics={name: info for name, info in found.items() if name in own},
+        published={name: info for name, info in found.items() if name not in own},
+        groups=(app, drivers(app)),
+        versions=versions,
+        folder=folder if folder.is_dir() else None,
+        read_back=read_back(known.last),
     )
 
 

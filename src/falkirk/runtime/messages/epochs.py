@@ -58,23 +58,34 @@ class BatchPart:
         opened, ended = self.epochs.opened, self.epochs.ended
         complete = None if self.epochs.complete is None else int(self.epochs.complete.epoch)
         if opened is None:
-            return EpochStatus(self._stage, None, "none", None, 0, 0, 0, len(self._progress), complete, None)
+            return EpochStatus(
+                stage=self._stage,
+                epoch=None,
+                state="none",
+                opened_s_ago=None,
+                records=0,
+                rows=0,
+                published=0,
+                partitions=len(self._progress),
+                complete=complete,
+                driver=None,
+            )
         published = rows = 0
         for place, (progress, _) in self._log.progress_by_part(self._progress).items():
             part = Part(place, opened.epoch, self.epochs.opening)
             published += part.over(progress) is Outcome.PUBLISHED
             rows += part.published(progress).rows if isinstance(progress, Published) else 0
         return EpochStatus(
-            self._stage,
-            opened.epoch,
-            "open" if ended is None else "complete" if isinstance(ended, Completed) else "abandoned",
-            max(0.0, (WallClock().now() - opened.clock) / 1000),
-            sum(r.end - r.start for r in opened.division),
-            rows,
-            published,
-            len(self._progress),
-            complete,
-            opened.driver,
+            stage=self._stage,
+            epoch=opened.epoch,
+            state="open" if ended is None else "complete" if isinstance(ended, Completed) else "abandoned",
+            opened_s_ago=max(0.0, (WallClock().now() - opened.clock) / 1000),
+            records=sum(r.end - r.start for r in opened.division),
+            rows=rows,
+            published=published,
+            partitions=len(self._progress),
+            complete=complete,
+            driver=opened.driver,
         )
 
     def ask(self, what: Literal["open", "abandon"]) -> EpochStatus:

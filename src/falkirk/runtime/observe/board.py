@@ -246,17 +246,17 @@ class Board:
             versions = [t.version for t in running if t.version]
             found.append(
                 StageState(
-                    stage.id,
-                    stage.regime.kind,
-                    len(running),
-                    sum(b.stage.id == stage.id for b in self.app.tasks),
-                    sum(rate for _, rate in seen[stage.id]),
-                    sum(lag(left, self.counted) for t in tasks for left in self.left_of(t)),
-                    max((t.step for t in running), default=-1),
-                    (min(versions), max(versions)) if versions else None,
-                    max((t.behind for t in running if t.version), default=0.0),
-                    self._dead[stage.id],
-                    self._skipped[stage.id],
+                    id=stage.id,
+                    regime=stage.regime.kind,
+                    running=len(running),
+                    tasks=sum(b.stage.id == stage.id for b in self.app.tasks),
+                    rows_per_s=sum(rate for _, rate in seen[stage.id]),
+                    lag=sum(lag(left, self.counted) for t in tasks for left in self.left_of(t)),
+                    step=max((t.step for t in running), default=-1),
+                    versions=(min(versions), max(versions)) if versions else None,
+                    behind=max((t.behind for t in running if t.version), default=0.0),
+                    dead=self._dead[stage.id],
+                    skipped=self._skipped[stage.id],
                 )
             )
         return found

@@ -45,7 +45,7 @@ class Draining:
 
     def __init__(self, app: App, settings: Settings, topics: Topics, tell: Callable[[str], None]) -> None:
         self._app, self._settings, self._topics, self._tell = app, settings, topics, tell
-        self._ear = RequestListener(settings.cluster(), app.control)
+        self._requests = RequestListener(settings.cluster(), app.control)
         self._before: str | None = None
         self._following: Following | None = None
 
@@ -53,7 +53,7 @@ class Draining:
         """Whether to leave. Cheap to ask often. Raises FalkirkError if that is not known."""
         if self._following is not None:
             return self._following.finished()
-        heard = self._ear.heard()
+        heard = self._requests.heard()
         if heard is None or not self._app.tasks:
             return False
         asked = heard.drain
@@ -68,7 +68,7 @@ class Draining:
 
     def close(self) -> None:
         """Stop listening."""
-        self._ear.close()
+        self._requests.close()
 
     def _until(self, asked: Request) -> UntilEnd:
         ends = {TopicPartition(t, p): Offset(end) for t, ends in asked.ends.items() for p, end in enumerate(ends)}

@@ -88,15 +88,15 @@ class CommitDomain:
         )
         self.committer = Committer(self.log, shared.host, self.log.serve)
         self._running = RunningTasks(
-            app,
-            self.log.owner,
-            shared.topics,
-            shared.time,
-            self.core.pipeline,
-            self.queue,
-            shared.inputs,
-            shared.maintenance,
-            shared.tasks,
+            app=app,
+            owner=self.log.owner,
+            topics=shared.topics,
+            time=shared.time,
+            pipeline=self.core.pipeline,
+            queue=self.queue,
+            inputs=shared.inputs,
+            maintenance=shared.maintenance,
+            by_partition=shared.tasks,
         )
         self._take_overs = TakeOvers(app, settings, self.committer, shared.stores, shared.traces, shared.rates)
         self.performer = Performer(

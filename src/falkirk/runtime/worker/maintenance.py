@@ -259,7 +259,16 @@ class Maintenance:
             version = _made(store)
             made = time.monotonic()
             if store.progress.step >= 0:
-                copy = Copy(task, upkeep, store, version, upkeep.tried, floor, began, made)
+                copy = Copy(
+                    task=task,
+                    upkeep=upkeep,
+                    store=store,
+                    version=version,
+                    asked=upkeep.tried,
+                    floor=floor,
+                    began=began,
+                    made=made,
+                )
                 upkeep.copying = self._copiers.submit(lambda: self._copy(copy))
 
         upkeep.making = self._makers.submit(make)

@@ -78,24 +78,24 @@ class Worker:
         self._publisher = Publisher(app, cluster, settings.databases)
         self._inputs = Inputs(app, settings, topics, identity.folder, memory)
         patterns = [pattern for stage in app.plan.stages for pattern in patterns_of(stage).values()]
-        self._vigils = topic_watches(app.recorded, topics, patterns, settings.prefix)
+        self._topic_watches = topic_watches(app.recorded, topics, patterns, settings.prefix)
         self.outgrown: OutgrownError | None = None
         """Why it left before it was told to."""
-        self._ear = RequestListener(cluster, app.control)
+        self._requests = RequestListener(cluster, app.control)
         self._time = timekeeper(cluster, app.control, self.name, settings.clock_bound_ms)
         self._shared = Shared(
-            app,
-            settings,
-            self.name,
-            identity.host,
-            self._membership.metadata,
-            topics,
-            self._stores,
-            self._inputs,
-            self.maintenance,
-            self._time,
-            traces,
-            self.rates,
+            app=app,
+            settings=settings,
+            worker=self.name,
+            host=identity.host,
+            group_metadata=self._membership.metadata,
+            topics=topics,
+            stores=self._stores,
+            inputs=self._inputs,
+            maintenance=self.maintenance,
+            time=self._time,
+            traces=traces,
+            rates=self.rates,
         )
         stages = {stage.id: stage for stage in app.plan.stages}
         self.parts = Parts(
@@ -157,7 +157,7 @@ class Worker:
             for task in self.tasks.values():
                 task.end()
             wait_for_ends()  # a moment, until clients are closed
-            self._ear.close()
+            self._requests.close()
             self._time.close()
             self._inputs.close()
             self._stores.close()
@@ -175,7 +175,7 @@ class Worker:
         self._orphans.tick()
         self._perform()
         self._in_each(lambda domain: domain.stage_answered())
-        if (asked := self._ear.heard()) is not None:
+        if (asked := self._requests.heard()) is not None:
             self.parts.tick(asked.parts)
         wait = min((domain.poll_wait() for domain in self.domains.values()), default=IDLE_WAIT)
         if asked is not None and asked.pause is not None:
@@ -194,8 +194,8 @@ class Worker:
                     domain.committer.idle()
             self._publisher.tick(self.tasks.values())
             self.maintenance.tick(list(self.tasks.values()), asked.checkpoint.id if asked and asked.checkpoint else "")
-        for vigil in self._vigils:
-            vigil.tick(0 in self.tasks, asked.layout if asked is not None else 0)
+        for watch in self._topic_watches:
+            watch.tick(0 in self.tasks, asked.layout if asked is not None else 0)
 
     def leave(self) -> None:
         """Hand the tasks over: commit their last steps, make a version of each, write `released`. Copies of the versions get
@@ -242,7 +242,7 @@ class Worker:
 
     def paused(self) -> Request | None:
         """Who has paused the app; None if nobody has, or a step is still in progress."""
-        asked = self._ear.heard()
+        asked = self._requests.heard()
         quiet = all(domain.quiet for domain in self.domains.values())
         return asked.pause if asked is not None and quiet else None
 

@@ -157,16 +157,16 @@ class View:
         headers = dict(message.headers() or ())
         made, epoch = headers.get(STEP), headers.get(EPOCH)
         return Row(
-            message.partition(),
-            message.offset(),
-            message.timestamp()[1] if millis is None else millis,
-            key,
-            values,
-            unreadable,
-            message.value() if unreadable else None,
-            weight,
-            None if made is None else maker(made),
-            int(epoch) if epoch is not None and epoch.isdigit() else None,
+            partition=message.partition(),
+            offset=message.offset(),
+            timestamp=message.timestamp()[1] if millis is None else millis,
+            key=key,
+            values=values,
+            unreadable=unreadable,
+            raw=message.value() if unreadable else None,
+            weight=weight,
+            maker=None if made is None else maker(made),
+            epoch=int(epoch) if epoch is not None and epoch.isdigit() else None,
         )
 
 
@@ -177,7 +177,17 @@ def views_of(plan: Plan) -> list[View]:
     def add(source: Source) -> None:
         kind: Kind = "table" if isinstance(source, TableSource) else "source"
         columns = tuple(source.value.schema or ())
-        view = View(source.id, kind, source.topic, source.key, source.value, columns, source.schema, "", source.topics)
+        view = View(
+            name=source.id,
+            kind=kind,
+            topic=source.topic,
+            key=source.key,
+            value=source.value,
+            columns=columns,
+            schema=source.schema,
+            stage="",
+            topics=source.topics,
+        )
         if isinstance(source.topics, tuple):
             found.update({(kind, topic): replace(view, name=topic, topic=topic) for topic in source.topics})
         else:
@@ -191,7 +201,15 @@ def views_of(plan: Plan) -> list[View]:
             value, batch = _read_back(sink), stage.id if isinstance(stage, BatchStage) else ""
             columns = tuple(value.schema or ())
             found["sink", sink.id] = View(
-                sink.id, "sink", sink.topic, sink.key, value, columns, sink.schema, batch, mark=sink.mark
+                name=sink.id,
+                kind="sink",
+                topic=sink.topic,
+                key=sink.key,
+                value=value,
+                columns=columns,
+                schema=sink.schema,
+                stage=batch,
+                mark=sink.mark,
             )
         for edge in stage.edges_out if isinstance(stage, PhysicalStage) else ():
             found["edge", edge.id] = View(edge.id, "edge", edge.topic, None, None, edge.columns)

@@ -65,7 +65,19 @@ def changing(
             raise DefinitionError(
                 'changes="upsert" replaces the row of a key, and the source has none', where=where, hint='key="id"'
             )
-        table = graph.add(table_source(graph, name, line, where, key, value, topics, on_error, broadcast=False))
+        table = graph.add(
+            table_source(
+                graph=graph,
+                name=name,
+                line=line,
+                where=where,
+                key=key,
+                value=value,
+                topics=topics,
+                on_error=on_error,
+                broadcast=False,
+            )
+        )
         return _latest(graph, table, key_of(key), where)
     changed = _enveloped if changes == "debezium" else _weighed
     return changed(graph, name, line, where, key, value, topics, on_error)

@@ -166,7 +166,18 @@ class Flow:
                 "late": late is not None, "idle": idle is not None, "repartition": repartition,
             }  # fmt: skip
             at, handling = in_cluster(cluster, topics, where), checked_on_error(on_error, where)
-            made = changing(self.graph, changes, name, line, where, key, value, at, handling, others)
+            made = changing(
+                graph=self.graph,
+                changes=changes,
+                name=name,
+                line=line,
+                where=where,
+                key=key,
+                value=value,
+                topics=at,
+                on_error=handling,
+                others=others,
+            )
             return Stream(self.graph, made)
         columns = checked_metadata(metadata, where)
         if both := sorted(columns.keys() & value.schema.keys()):
@@ -247,8 +258,9 @@ class Flow:
                 "the table's format needs a schema", where=where, hint='give it one: fk.Json({"name": fk.String})'
             )
         source = table_source(
-            self.graph, of, line, where, key, value, in_cluster(cluster, topic or of, where),
-            checked_on_error(on_error, where), broadcast=broadcast,
+            graph=self.graph, name=of, line=line, where=where, key=key, value=value,
+            topics=in_cluster(cluster, topic or of, where), on_error=checked_on_error(on_error, where),
+            broadcast=broadcast,
         )  # fmt: skip
         return Table(self.graph, self.graph.add(source), source.key)
 

@@ -287,7 +287,15 @@ def with_windows(
         if window.id is None and (again := taken.count(name)) > 1:
             name = f"{name}.{again}"
         spec = spec_of(
-            before, keys, window.order_by, window.descending, window.rows, window.range, name, window.version, line
+            before=before,
+            columns=keys,
+            order_by=window.order_by,
+            descending=window.descending,
+            rows=window.rows,
+            range_=window.range,
+            name=name,
+            version=window.version,
+            line=line,
         )
         before = made(stream._graph, spec, functions)
     found: Stream[Any] = Stream(stream._graph, before)
@@ -330,5 +338,15 @@ def over(
     line = user_line()
     keys = columns_of(columns, stream.schema, f"over ({line})")
     name = id or f"over.{'.'.join(keys)}"
-    spec = spec_of(stream._op, keys, order_by, descending, rows, range, name, version, line)
+    spec = spec_of(
+        before=stream._op,
+        columns=keys,
+        order_by=order_by,
+        descending=descending,
+        rows=rows,
+        range_=range,
+        name=name,
+        version=version,
+        line=line,
+    )
     return Over(stream._graph, spec)

@@ -138,7 +138,16 @@ class Stream(Combining[RowT_co]):
         """
         line = user_line()
         before, names, made_later = windowed(self._graph, self._op, columns, line)
-        return Grouped(self._graph, before, names, id, version, migrate, line, made_later)
+        return Grouped(
+            graph=self._graph,
+            before=before,
+            columns=names,
+            given=id,
+            version=version,
+            migrate=migrate,
+            line=line,
+            made_later=made_later,
+        )
 
     def agg(self, *, id: str | None = None, version: int = 1, **aggregates: AggregateLike) -> Stream[Row]:  # noqa: A002
         """One row for the whole stream: these aggregates by name. There is none as long as there are no rows.

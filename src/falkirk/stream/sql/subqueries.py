@@ -51,7 +51,9 @@ def semi_joined(relation: Relation, condition: exp.Expr, query: Query, uses: Use
     inner: exp.Query = asked.args["query"].unnest() if isinstance(asked, exp.In) else asked.this.unnest()
     on, inner = _apart(relation, inner, asked, text)
     if isinstance(asked, exp.In) and negative:
-        relation = _without_doubt(relation, asked, on, inner, query, uses, ids, text)
+        relation = _without_doubt(
+            relation=relation, asked=asked, on=on, inner=inner, query=query, uses=uses, ids=ids, text=text
+        )
     uses.done(condition)
     return _joined(relation, "anti" if negative else "semi", on, query(inner, ids), asked, uses, ids, text)
 

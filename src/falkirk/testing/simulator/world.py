@@ -97,7 +97,17 @@ class World:
             log = SimLog(self.broker, owner, member, on_fence=lambda whom: self.fences.append((host.name, whom)))
             begin = spawn if n == 0 else lambda name, work: spawn(f"{name} of domain {n}", work)
             clock, choose = host.clock, self.chooser.choose
-            return Domain(toy, self.broker, log, host.disk, clock, self.nonce, choose, begin, self.corrects)
+            return Domain(
+                toy=toy,
+                broker=self.broker,
+                log=log,
+                disk=host.disk,
+                clock=clock,
+                fresh=self.nonce,
+                choose=choose,
+                spawn=begin,
+                corrects=self.corrects,
+            )
 
         worker = Worker(toy, self.broker, member, [domain(n) for n in range(toy.domains)])
         spawn("main", worker.main())
