@@ -1,0 +1,281 @@
+"""The app with all four regimes on a real broker, Spark and PostgreSQL, which are killed while clients ask.
+
+clients   each asks one question after the other, with a key of its own, until it is answered; and now and then an older
+          one again, which must have the same answer
+harm      kill -9 of workers; of the whole run, while Spark computes an epoch; of PostgreSQL, which is away for some
+          answers
+oracle    the table has each answered question once, with the answer that was given, and nothing else. The counts by airport
+          are those of all questions. An answer says what the flights allow at any time (`allowed`), and after the last
+          flight it is exact
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.cli.live import kill_all, kill_one, workers
+from tests.examples.travel import FLOW, Pair, airports, answer, client, data, flights, legs, routes, usual
+from tests.postgres import Server, server
+
+from falkirk.connectors.embedded import EmbeddedKafka
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.messages.epochs import BatchPart, batch_part
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.containers]
+
+PATIENCE = 240.0
+"""Seconds until the test gives up: the machine may be busy."""
+CLIENTS = 4
+FIRST, SECOND, LAST = 600, 2000, 3000
+"""How many flights are sent before the run starts, by when the epoch is open, and in all."""
+
+
+@pytest.fixture
+def postgres() -> Iterator[Server]:
+    found = server()
+    yield found
+    found.close()
+
+
+class Travel:
+    """The app as `falkirk run`, with a gateway."""
+
+    def __init__(self, brokers: str, database: str, folder: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.brokers, self.address, self.said = brokers, f"127.0.0.1:{port}", folder / "said"
+        self._command = [sys.executable, "-m", "falkirk", "run", FLOW, "--brokers", brokers, "--workers", "2"]
+        self._command += ["--listen", str(port), "--state-dir", str(folder / "state"), "--session-timeout", "2s"]
+        self._environment = {**os.environ, "FALKIRK_DATABASE_TRAVEL_URL": database}
+        self.run = self._start()
+
+    def _start(self) -> subprocess.Popen[str]:
+        with self.said.open("a") as said:
+            return subprocess.Popen(self._command, env=self._environment, text=True, stdout=said, stderr=said)
+
+    def restart(self) -> None:
+        """kill -9 of everything that it has started, and a new run."""
+        kill_all(self.run)
+        self.run = self._start()
+
+    def leave(self) -> int:
+        """SIGTERM; the exit code."""
+        self.run.terminate()
+        return self.run.wait(PATIENCE)
+
+    def close(self) -> None:
+        if self.run.poll() is None:
+            kill_all(self.run)
+
+    def send(self, frame: pl.DataFrame) -> None:
+        """Flights, in their order."""
+        data.send(frame, self.brokers, 0.0, lambda _: None, threading.Event())
+
+    @contextmanager
+    def epochs(self) -> Iterator[BatchPart]:
+        """The batch part."""
+        with batch_part("travel", "usual", Settings(self.brokers, ""), Topics(Cluster(self.brokers))) as part:
+            yield part
+
+
+class Clients:
+    """Those who ask, each in a thread, until they are told to stop."""
+
+    def __init__(self, address: str, names: list[str], pool: ThreadPoolExecutor) -> None:
+        self._address, self._names, self._lock = address, names, threading.Lock()
+        self._done, self._given_up = threading.Event(), threading.Event()
+        self.told: dict[str, dict[str, Any]] = {}
+        """What was answered, by key."""
+        self._asking: list[Future[None]] = [pool.submit(self._ask_on, number) for number in range(CLIENTS)]
+
+    def ask(self, pair: Pair, key: str) -> dict[str, Any]:
+        """The answer. Raises AssertionError if it is another one than the last time."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                found: dict[str, Any] = client.ask(self._address, *pair, key=key, patience=5)
+                break
+            except client.Unanswered:
+                if self._given_up.is_set() or time.monotonic() > deadline:
+                    raise
+        with self._lock:
+            assert self.told.setdefault(key, found) == found, f"{key} was answered in two ways"
+        return found
+
+    def check(self) -> None:
+        """Raises what has ended one of them."""
+        for asking in self._asking:
+            if asking.done():
+                asking.result()
+
+    def give_up(self) -> None:
+        """Let all end, answered or not."""
+        self._done.set()
+        self._given_up.set()
+
+    def stop(self) -> None:
+        """Let all end, each with an answer to its last question."""
+        self._done.set()
+        for asking in self._asking:
+            asking.result()
+
+    def _ask_on(self, number: int) -> None:
+        choice, sent = random.Random(number), list[tuple[Pair, str]]()
+        nearest: dict[Pair, int] = {}
+        while not self._done.wait(0.05):
+            # Few origins, so that the same pair is asked for again and again.
+            pair = choice.choice(self._names[:6]), choice.choice(self._names)
+            sent.append((pair, f"{number}-{len(sent)}"))
+            found = self.ask(*sent[-1])["legs"]
+            # Routes only come. Who has seen a way never sees a longer one later, and never none.
+            assert found is not None or pair not in nearest, f"{pair} was near, and is not"
+            if found is not None:
+                assert found <= nearest.get(pair, found), f"{pair} was nearer"
+                nearest[pair] = found
+            if choice.random() < 0.1:
+                self.ask(*choice.choice(sent))
+
+
+def until(app: Travel, clients: Clients, holds: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        clients.check()
+        assert app.run.poll() is None, app.said.read_text()
+        assert time.monotonic() < deadline, f"in vain until {what}: {app.said.read_text()[-5000:]}"
+        time.sleep(0.1)
+
+
+@pytest.mark.timeout(900)  # two Sparks start, and they yield to everything else
+def test_each_answered_question_is_in_the_database_once_whatever_is_killed(
+    embedded: Callable[..., EmbeddedKafka], postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posted = count_posts(monkeypatch)
+    brokers, frame = embedded().start(), flights().head(LAST)
+    AdminClient({"bootstrap.servers": brokers}).create_topics([NewTopic("flights", 2)])["flights"].result()
+    known, near = usual(frame[:FIRST]), legs(routes(frame))
+    with postgres.database() as name, ThreadPoolExecutor(CLIENTS) as pool:
+        app = Travel(brokers, postgres.url(name), tmp_path)
+        try:
+            app.send(frame[:FIRST])
+            clients = Clients(app.address, [*airports(frame), "XXX"], pool)
+            try:
+                harm(app, clients, postgres, frame)
+            except BaseException:
+                clients.give_up()
+                raise
+            clients.stop()
+            settle(app, clients, [*airports(frame), "XXX"], known, near)
+            until(app, clients, lambda: written(postgres, name) == len(clients.told), "all is in the database")
+            assert app.leave() == 0, app.said.read_text()
+        finally:
+            app.close()
+        check(postgres, name, clients.told)
+    for found in clients.told.values():
+        assert allowed(found, known, near), found
+    assert len(posted) > len(clients.told), "no question had to be asked again, so this has shown nothing"
+
+
+def count_posts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every attempt of the clients, from now on."""
+    post, posted = client._post, list[str]()
+
+    def counting(address: str, body: str, headers: dict[str, str]) -> Any:
+        posted.append(body)
+        return post(address, body, headers)
+
+    monkeypatch.setattr(client, "_post", counting)
+    return posted
+
+
+def harm(app: Travel, clients: Clients, postgres: Server, frame: pl.DataFrame) -> None:
+    """Kill everything once, and some of it twice, while clients ask and flights come."""
+
+    def answered(more: int) -> None:
+        wanted = len(clients.told) + more
+        until(app, clients, lambda: len(clients.told) >= wanted, f"{more} more answers are given")
+
+    def all_work() -> bool:
+        return len(workers(app.run)) >= 2
+
+    answered(20)
+    with app.epochs() as epochs:
+        until(app, clients, lambda: epochs.look().state != "none", "an epoch is open")
+        app.send(frame[FIRST:SECOND])
+        kill_one(app.run)
+        answered(20)
+        app.restart()
+        answered(20)
+        postgres.kill()
+        answered(20)
+        until(app, clients, all_work, "all workers are there")
+        kill_one(app.run)
+        answered(20)
+        postgres.start()
+        app.send(frame[SECOND:])
+        answered(20)
+        until(app, clients, lambda: epochs.look().state == "complete", "the epoch is complete")
+        assert epochs.look().records == FIRST
+    until(app, clients, all_work, "all workers are there")
+    kill_one(app.run)
+    answered(40)
+
+
+def settle(app: Travel, clients: Clients, names: list[str], known: Any, near: dict[Pair, int]) -> None:
+    """After the last flight, some questions get the exact answer, each as soon as the flights have been read."""
+    choice = random.Random(7)
+    pairs = [*choice.sample(sorted(known), 10), *choice.sample(sorted(near), 10)]
+    for pair in [*pairs, *((choice.choice(names), choice.choice(names)) for _ in range(10))]:
+        wanted, tries = answer(pair, known, near), 0
+
+        def exact(pair: Pair = pair, wanted: dict[str, Any] = wanted) -> bool:
+            nonlocal tries
+            tries += 1
+            return clients.ask(pair, f"last-{'-'.join(pair)}-{tries}") == wanted
+
+        until(app, clients, exact, f"the answer is {wanted}")
+
+
+def allowed(found: dict[str, Any], known: Any, near: dict[Pair, int]) -> bool:
+    """Whether an answer is that of some of the flights, and of the epoch or of none."""
+    pair = found["origin"], found["dest"]
+    wanted = answer(pair, known, near)
+    as_usual = (found["flights"], found["delay"]) in ((None, None), (wanted["flights"], wanted["delay"]))
+    return as_usual and (found["legs"] is None or (pair in near and near[pair] <= found["legs"] <= max(near.values())))
+
+
+def written(postgres: Server, name: str) -> int:
+    """How many questions are in both tables."""
+    with postgres.connect(name) as sql:
+        [answers] = sql.execute("select count(*) from answers").fetchone()
+        [asked] = sql.execute("select sum(questions) from asked").fetchone()
+    return int(min(answers, asked or 0))
+
+
+def check(postgres: Server, name: str, told: dict[str, dict[str, Any]]) -> None:
+    """Raises AssertionError unless the tables say exactly what clients were told."""
+    with postgres.connect(name) as sql:
+        rows = sql.execute("select request, origin, dest, flights, delay, legs from answers").fetchall()
+        asked = sql.execute("select origin, questions, unknown from asked").fetchall()
+    assert Counter(row[0] for row in rows) == dict.fromkeys(told, 1)
+    for row in rows:
+        assert dict(zip(("origin", "dest", "flights", "delay", "legs"), row[1:], strict=True)) == told[row[0]]
+    questions = Counter(found["origin"] for found in told.values())
+    unknown = Counter(found["origin"] for found in told.values() if found["legs"] is None)
+    assert sorted(asked) == [(origin, n, unknown[origin]) for origin, n in sorted(questions.items())]
