@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -55,6 +56,13 @@ def test_every_question_has_the_answer_of_a_search_and_of_polars(step_rows: int 
     }  # fmt: skip
     assert {row["legs"] for row in wanted} == {None, 1, 2, 3}
 
+    assert sorted(row["request"] for row in app.sinks["answers"].rows) == sorted(found)
+    assert all(row == found[row["request"]] for row in app.sinks["answers"].rows)
+    unknown = Counter(row["origin"] for row in wanted if row["legs"] is None)
+    assert app.sinks["asked"].table == {
+        name: {"origin": name, "questions": len(names), "unknown": unknown[name]} for name in names
+    }
+
 
 def test_an_airport_is_near_as_soon_as_the_flights_say_so() -> None:
     app = fk.testing.App(load_flow(FLOW))
@@ -74,6 +82,7 @@ def test_answers_are_given_once_whatever_is_killed() -> None:
     inputs = {"flights": frame, "ask": asked}
     app = fk.testing.run(load_flow(FLOW), inputs, step_rows=8, crash_at=[1, 2])
     assert sorted(row["request"] for row in answers(app)) == sorted(f"{o}-{d}" for o, d in pairs)
+    assert sorted(row["request"] for row in app.sinks["answers"].rows) == sorted(f"{o}-{d}" for o, d in pairs)
 
 
 def test_each_part_has_its_regime() -> None:
