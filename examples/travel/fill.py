@@ -25,8 +25,10 @@ from data import PARTITIONS, TOPIC, flights, send
 @click.option("--seconds", default=5.0, show_default=True, help="How long the sending takes, at least.")
 def main(brokers: str, count: int, skip: int, seconds: float) -> None:
     """Make the topic of flights, if it is not there, and send some."""
+    # An epoch is over all flights, so Kafka must not delete any.
+    topic = NewTopic(TOPIC, PARTITIONS, config={"retention.ms": "-1"})
     try:
-        AdminClient({"bootstrap.servers": brokers}).create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result()
+        AdminClient({"bootstrap.servers": brokers}).create_topics([topic])[TOPIC].result()
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise

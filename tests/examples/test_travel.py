@@ -12,7 +12,20 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.examples.travel import FLOW, Pair, airports, answer, client, flights, legs, routes, usual
+from tests.examples.travel import (
+    FLOW,
+    Pair,
+    Usual,
+    airports,
+    allowed,
+    answer,
+    client,
+    compare,
+    flights,
+    legs,
+    routes,
+    usual,
+)
 
 import falkirk as fk
 from falkirk.stream.flow.load import load_flow
@@ -155,3 +168,52 @@ def test_the_client_gives_up_what_is_no_question_and_what_takes_too_long() -> No
 )
 def test_the_client_says_it_in_words(changed: dict[str, Any], words: str) -> None:
     assert client.sentence({**ROW, **changed}) == words
+
+
+NEAR = {("ALB", "EWR"): 1, ("ALB", "ORD"): 2}
+KNOWN = {("ALB", "EWR"): Usual(4, 2.5)}
+TOLD = {
+    "a": answer(("ALB", "EWR"), KNOWN, NEAR),
+    "b": answer(("ALB", "ORD"), {}, NEAR),
+    "c": answer(("BUR", "ORD"), {}, {}),
+}
+ROWS = [(key, *found.values()) for key, found in TOLD.items()]
+ASKED = [("ALB", 2, 0), ("BUR", 1, 1)]
+
+
+def test_tables_that_say_what_was_told_are_exact() -> None:
+    compare(ROWS[::-1], ASKED[::-1], TOLD)
+
+
+@pytest.mark.parametrize(
+    ("rows", "asked"),
+    [
+        (ROWS[1:], ASKED),
+        ([*ROWS, ROWS[0]], ASKED),
+        ([*ROWS, ("d", *ROWS[0][1:])], ASKED),
+        ([(*ROWS[0][:-1], 2), *ROWS[1:]], ASKED),
+        (ROWS, ASKED[1:]),
+        (ROWS, [("ALB", 3, 0), ASKED[1]]),
+        (ROWS, [ASKED[0], ("BUR", 1, 0)]),
+    ],
+    ids=["lost", "doubled", "never asked", "another answer", "not counted", "counted twice", "counted as known"],
+)
+def test_a_fault_in_the_tables_is_found(rows: list[Any], asked: list[Any]) -> None:
+    with pytest.raises(AssertionError):
+        compare(rows, asked, TOLD)
+
+
+@pytest.mark.parametrize(
+    ("changed", "right"),
+    [
+        ({}, True),
+        ({"flights": None, "delay": None, "legs": None}, True),
+        ({"legs": 3}, True),
+        ({"legs": 4}, False),
+        ({"flights": 5}, False),
+        ({"delay": None}, False),
+        ({"dest": "BUR", "flights": None, "delay": None}, False),
+    ],
+)
+def test_an_answer_that_no_flights_give_is_found(changed: dict[str, Any], right: bool) -> None:
+    assert allowed({**TOLD["a"], **changed}, KNOWN, NEAR) == right

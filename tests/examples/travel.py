@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -17,8 +18,11 @@ FLOW = f"{EXAMPLES / 'travel' / 'app.py'}:flow"
 FEW = 3
 """The most flights, one after the other, that an answer counts."""
 
+COLUMNS = ("origin", "dest", "flights", "delay", "legs")
 Pair = tuple[str, str]
 """Origin and destination."""
+Told = dict[str, Any]
+"""What somebody was told: a value for each of the columns."""
 
 
 def module(path: str) -> ModuleType:
@@ -82,7 +86,27 @@ def airports(frame: pl.DataFrame) -> list[str]:
     return sorted({*frame["origin"], *frame["dest"]})
 
 
-def answer(pair: Pair, known: dict[Pair, Usual], near: dict[Pair, int]) -> dict[str, Any]:
+def answer(pair: Pair, known: dict[Pair, Usual], near: dict[Pair, int]) -> Told:
     """What somebody must be told who asks for this pair."""
     flights_, delay = known.get(pair, Usual())
     return {"origin": pair[0], "dest": pair[1], "flights": flights_, "delay": delay, "legs": near.get(pair)}
+
+
+def allowed(found: Told, known: dict[Pair, Usual], near: dict[Pair, int]) -> bool:
+    """Whether an answer is that of some of the flights, and of the epoch or of none. `near` is by all flights: with fewer,
+    an airport is as far or further."""
+    pair = found["origin"], found["dest"]
+    wanted = answer(pair, known, near)
+    as_usual = (found["flights"], found["delay"]) in ((None, None), (wanted["flights"], wanted["delay"]))
+    return as_usual and (found["legs"] is None or near.get(pair, FEW + 1) <= found["legs"] <= FEW)
+
+
+def compare(rows: list[tuple[Any, ...]], asked: list[tuple[Any, ...]], told: dict[str, Told]) -> None:
+    """Raises AssertionError unless the tables say exactly what clients were told, by key. `rows`: request, origin, dest,
+    flights, delay, legs. `asked`: origin, questions, unknown."""
+    written = {row[0]: dict(zip(COLUMNS, row[1:], strict=True)) for row in rows}
+    assert Counter(row[0] for row in rows) == dict.fromkeys(told, 1), "lost, doubled or never asked"
+    assert written == told
+    questions = Counter(found["origin"] for found in told.values())
+    unknown = Counter(found["origin"] for found in told.values() if found["legs"] is None)
+    assert sorted(asked) == [(origin, n, unknown[origin]) for origin, n in sorted(questions.items())]
