@@ -26,9 +26,9 @@ from data import PARTITIONS, TOPIC, flights, send
 def main(brokers: str, count: int, skip: int, seconds: float) -> None:
     """Make the topic of flights, if it is not there, and send some."""
     # An epoch is over all flights, so Kafka must not delete any.
-    topic = NewTopic(TOPIC, PARTITIONS, config={"retention.ms": "-1"})
+    admin = AdminClient({"bootstrap.servers": brokers})
     try:
-        AdminClient({"bootstrap.servers": brokers}).create_topics([topic])[TOPIC].result()
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, config={"retention.ms": "-1"})])[TOPIC].result()
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise

@@ -27,7 +27,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 from tests.cli.live import kill_all, kill_one, workers
 from tests.examples.travel import (
     FLOW,
@@ -186,7 +185,7 @@ def test_each_answered_question_is_in_the_database_once_whatever_is_killed(
 ) -> None:
     posted = count_posts(monkeypatch)
     brokers, frame = embedded().start(), flights().head(LAST)
-    AdminClient({"bootstrap.servers": brokers}).create_topics([NewTopic("flights", 2)])["flights"].result()
+    Topics(Cluster(brokers)).create("flights", 2, 1, {})
     known, near = usual(frame[:FIRST]), legs(routes(frame))
     with postgres.database() as name, ThreadPoolExecutor(CLIENTS) as pool:
         app = Travel(brokers, postgres.url(name), tmp_path)
