@@ -25,7 +25,7 @@ from falkirk.testing.records import Sink
 
 def outlets_of(plan: Plan) -> dict[str, OutletSink]:
     """The sinks outside Kafka, by the topic of the log."""
-    found = {}
+    found: dict[str, OutletSink] = {}
     for stage in plan.stages:
         if isinstance(stage, PhysicalStage):
             sinks = {o.id: o for o in stage.operators if isinstance(o, OutletSink)}
