@@ -22,17 +22,19 @@ class Unanswered(Exception):
     """It was asked for long enough, or it is no question."""
 
 
-def ask(address: str, origin: str, dest: str, *, key: str | None = None, patience: float = 60.0) -> dict[str, Any]:
+def ask(
+    address: str, origin: str, dest: str, *, key: str | None = None, patience: float = 60.0, timeout: float = 40.0
+) -> dict[str, Any]:
     """The answer of the app at HOST:PORT. However often this asks, the app computes the question once: it has one key.
 
-    Raises Unanswered after `patience` seconds, or for what is no question.
+    `timeout`: seconds after which it asks again. Raises Unanswered after `patience` seconds, or for what is no question.
     """
     body = json.dumps({"origin": origin, "dest": dest})
     headers = {"Content-Type": "application/json", "Idempotency-Key": key or str(uuid4())}
     deadline = time.monotonic() + patience
     while True:
         try:
-            status, answer = _post(address, body, headers)
+            status, answer = _post(address, body, headers, timeout)
         except (OSError, HTTPException) as broken:  # nobody knows whether the question has arrived
             status, answer = AGAIN[0], {"error": repr(broken)}
         if status == 200:
@@ -42,8 +44,8 @@ def ask(address: str, origin: str, dest: str, *, key: str | None = None, patienc
         time.sleep(0.1)
 
 
-def _post(address: str, body: str, headers: dict[str, str]) -> tuple[int, Any]:
-    connection = HTTPConnection(address, timeout=40)
+def _post(address: str, body: str, headers: dict[str, str], timeout: float) -> tuple[int, Any]:
+    connection = HTTPConnection(address, timeout=timeout)
     try:
         connection.request("POST", "/ask", body, headers)
         response = connection.getresponse()
