@@ -29,6 +29,7 @@ import polars as pl
 import pytest
 from tests.cli.live import kill_all, kill_one, workers
 from tests.examples.travel import (
+    EXAMPLES,
     FLOW,
     Pair,
     Told,
@@ -200,7 +201,8 @@ def test_each_answered_question_is_in_the_database_once_whatever_is_killed(
     with postgres.database() as name, ThreadPoolExecutor(CLIENTS) as pool:
         app = Travel(brokers, postgres.url(name), tmp_path)
         try:
-            app.send(frame[:FIRST])
+            said = by_hand("fill.py", "--brokers", brokers, "--flights", str(FIRST), "--seconds", "0")
+            assert said == f"{FIRST:,} flights are in topic flights\n"
             clients = Clients(app.addresses, [*airports(frame), "XXX"], pool)
             try:
                 harm(app, clients, postgres, frame)
@@ -209,6 +211,8 @@ def test_each_answered_question_is_in_the_database_once_whatever_is_killed(
                 raise
             clients.stop()
             settle(app, clients, [*airports(frame), "XXX"], known, near)
+            said = by_hand("ask.py", "JFK", "LAX", "--at", app.addresses[0], "--key", "by-hand")
+            assert said == f"{client.sentence(clients.ask(('JFK', 'LAX'), 'by-hand'))}\n"
             until(app, clients, lambda: written(postgres, name) >= len(clients.told), "all is in the database")
             assert app.leave() == 0, app.said.read_text()
         finally:
@@ -219,6 +223,12 @@ def test_each_answered_question_is_in_the_database_once_whatever_is_killed(
     # The first question of each client comes before there is a gateway.
     again = [key for key, times in posted.items() if times > clients.asked[key] and not key.endswith("-0")]
     assert again, "no question had to be asked again, so this has shown nothing"
+
+
+def by_hand(script: str, *arguments: str) -> str:
+    """What a person does who tries the example, and what is printed."""
+    command = [sys.executable, str(EXAMPLES / "travel" / script), *arguments]
+    return subprocess.run(command, text=True, check=True, timeout=PATIENCE, stdout=subprocess.PIPE).stdout
 
 
 def count_posts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
