@@ -18,6 +18,7 @@ from falkirk.stream.flow.flow import Flow
 from falkirk.testing.cluster import Cluster, Message
 from falkirk.testing.epochs import EpochRuns
 from falkirk.testing.looking import Looking
+from falkirk.testing.outlets import outlets_of
 from falkirk.testing.process import Process
 from falkirk.testing.simulator.plan import FOREVER
 
@@ -63,6 +64,7 @@ class App(Looking):
         self._cluster.corrects = on_divergence == "correct"
         self._epochs = EpochRuns(self._plan, self._cluster)
         self._sinks = {view.name: view for view in views_of(self._plan) if view.kind == "sink"}
+        self._outlets = outlets_of(self._plan)
         self._written: dict[str, list[Message]] = {topic: [] for topic in self._outputs()}
         self._at: Counter[TopicPartition] = Counter()
         """How far the topics of sinks and dead letters have been read."""
@@ -252,6 +254,7 @@ class App(Looking):
         self._die(host=host)
         self._epochs.change(self._plan)
         self._sinks = {view.name: view for view in views_of(self._plan) if view.kind == "sink"}
+        self._outlets = outlets_of(self._plan)
         self._written = {topic: [] for topic in self._outputs()} | self._written
         self._worker()
 

@@ -14,8 +14,10 @@ from falkirk.runtime.layout.preflight import parts
 from falkirk.state.codec import prefix_end
 from falkirk.stream.access.endpoints import View
 from falkirk.stream.access.stored_state import table_of
+from falkirk.stream.operators.sinks.outlet import OutletSink
 from falkirk.stream.stages.plan import Plan
 from falkirk.testing.cluster import Cluster, Message
+from falkirk.testing.outlets import logged
 from falkirk.testing.process import Process
 from falkirk.testing.records import Sink, sink_of
 
@@ -26,6 +28,7 @@ class Looking:
     _cluster: Cluster
     _process: Process | None
     _sinks: dict[str, View]
+    _outlets: dict[str, OutletSink]
     _written: dict[str, list[Message]]
     _at: Counter[TopicPartition]
 
@@ -34,8 +37,9 @@ class Looking:
 
     @property
     def sinks(self) -> dict[str, Sink]:
-        """What each sink has written, by the sink's name."""
-        return {name: sink_of(view, self._written[view.topic]) for name, view in self._sinks.items()}
+        """What each sink has written, by the sink's name. Of a sink outside Kafka: a record for each row."""
+        outside = {sink.id: logged(sink, self._written[topic]) for topic, sink in self._outlets.items()}
+        return outside | {name: sink_of(view, self._written[view.topic]) for name, view in self._sinks.items()}
 
     @property
     def dead_letters(self) -> list[dict[str, Any]]:
@@ -92,7 +96,7 @@ class Looking:
         return self._cluster.plan
 
     def _outputs(self) -> list[str]:
-        return [*(view.topic for view in self._sinks.values()), *self._letters()]
+        return [*(view.topic for view in self._sinks.values()), *self._outlets, *self._letters()]
 
     def _letters(self) -> list[str]:
         return sorted({o.topic for part in parts(self._plan) for o in part.outputs if o.kind == "dead_letters"})

@@ -221,3 +221,30 @@ def test_times_are_kept_and_added(one: dict[int, int], other: dict[int, int]) ->
     assert list(total) == sorted(total)
     assert all(total.get(i, 0) == one.get(i, 0) + other.get(i, 0) for i in range(6))
     assert 0 not in total.values()
+
+
+@pytest.mark.parametrize("step_rows", [1, 2, 7])
+def test_a_loop_is_a_table_that_has_the_present_row_of_each_key(step_rows: int) -> None:
+    flow = fk.Flow("ways")
+    links = flow.source("links", value=fk.Json({"a": str, "b": str, "weight": int}), changes="weights")
+    direct = links.select("a", "b", n=fk.lit(1).cast(fk.Int64))
+
+    def further(near: Any) -> Any:
+        longer = near.filter(fk.col("n") < 9).join(links, left_on="b", right_on="a", suffix="_2")
+        more = longer.select("a", b="b_2", n=fk.col("n") + 1)
+        return more.concat(direct).group_by("a", "b").agg(n=fk.min("n"))
+
+    near = flow.table(direct.iterate(further, id="near"), key=["a", "b"])
+    asked = flow.source("asked", value=fk.Json({"a": str, "b": str}))
+    asked.lookup(near, id="found").sink("out", key="b", value=fk.Json())
+    app = fk.testing.App(flow, step_rows=step_rows)
+    changes = ["+AB", "+BC", "+CD", "+DE", "+AD", "+BE", "-AD", "-BC", "+BD", "-BE", "+DC", "+AD", "-AB", "-AD"]
+    wanted = [None, None, None, 4, 2, 2, 2, 2, 2, 3, 3, 2, 2, None]
+    found = []
+    for sign, a, b in changes:
+        app.send("links", [{"a": a, "b": b, "weight": int(f"{sign}1")}])
+        app.run()
+        app.send("asked", [{"a": "A", "b": "E"}])
+        app.run()
+        found.append(app.sinks["out"].rows[-1]["n"])
+    assert found == wanted

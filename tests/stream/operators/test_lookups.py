@@ -159,6 +159,31 @@ def test_a_group_that_is_gone_is_found_no_more() -> None:
         assert [row["n"] for row in values(app.records("out")) if row["carrier"] == "UA"][-1] == carriers
 
 
+@pytest.mark.parametrize("how", ["inner", "left"])
+@given(seed=st.integers(0, 1000))
+@settings(max_examples=5)
+def test_a_table_of_changes_in_any_order_has_the_row_that_they_add_up_to(how: Any, seed: int) -> None:
+    """A join sends the new row of a key before the old one leaves, if both sides change in one step."""
+    flow, value = fk.Flow("f"), fk.Json({"id": str, "k": str, "x": int})
+    one, two = (flow.source(name, key="id", value=value, changes="upsert") for name in ("one", "two"))
+    sums = [stream.group_by("k", id=f"sum-{n}").agg(**{f"x{n}": fk.sum("x")}) for n, stream in enumerate((one, two))]
+    both = sums[0].join(sums[1], on="k", how=how, id="both")
+    both.sink("both", key="k", value=fk.Json())
+    asked = flow.source("asked", key="k", value=fk.Json({"k": str}))
+    asked.lookup(flow.table(both, key="k"), id="found").sink("out", key="k", value=fk.Json())
+    app, choice = fk.testing.App(flow), random.Random(seed)
+    for _ in range(6):
+        for name in ("one", "two"):
+            for id_ in choice.sample("pqr", 2):
+                row = {"id": id_, "k": choice.choice("AB"), "x": choice.randrange(5)}
+                app.send(name, [row if choice.random() < 0.8 else fk.testing.Record(key=id_)])
+        app.run()
+        app.send("asked", [{"k": "A"}, {"k": "B"}])
+        app.run()
+        found = app.sinks["out"].rows[-2:]
+        assert found == [app.sinks["both"].table.get(k, {"k": k, "x0": None, "x1": None}) for k in "AB"]
+
+
 def test_what_does_not_decode_leaves_the_tables_row_as_it_was() -> None:
     flow = fk.Flow("f")
     app = app_of(flow, named(flow))

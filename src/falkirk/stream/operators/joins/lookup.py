@@ -1,7 +1,10 @@
 """`stream.lookup(table)`, incrementally: state has the table's row of each key, and joins it with each row of the stream.
 
-    kept'[k]   = the last row of k that the step brings, if it brings any, else kept[k]
+    kept'[k]   = the row of k that the step brings, if it brings any; none, if it only takes the row of k back; else kept[k]
     output     = { (row, kept'[key of row]) }
+
+From a topic, a step brings the last record of k. From a stream, it brings the row of k in the sum of its changes: they are in
+any order, and the old row may leave after the new one has come.
 
 A step takes the table's rows first, so that a lookup sees the table as of this step. A batch uses the same runner with state
 in memory: the table as of the division is complete before the first row is joined.
@@ -10,7 +13,7 @@ in memory: the table as of the division is complete before the first row is join
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -150,6 +153,8 @@ class LookupRunner(Joining):
         super().__init__(lookup)
         self.partitioners = partitioners
         self.table = tables[LOOKED_UP]
+        self.summed = lookup.inputs[1].role != "source"
+        """Whether the table is a stream, whose changes add up."""
 
     def step(self, run: StepRun, *inputs: Flowing | None) -> Batch | None:
         """Keep the table's rows, then join the stream's rows."""
@@ -159,7 +164,7 @@ class LookupRunner(Joining):
         return super().step(run, rows)
 
     def keep(self, run: StepRun, table: Batch) -> None:
-        """Store the table's rows: the last one of each key."""
+        """Store the table's rows: one of each key."""
         keys = self.lookup.key.encode(table.rows)
         last = {key: i for i, key in enumerate(keys) if key is not None}
         if not last:
@@ -167,11 +172,14 @@ class LookupRunner(Joining):
         known, rows = list(last), list(last.values())
         hashes = murmur2(known)
         self._check(run, known, hashes, everywhere(True, len(known)), table, rows)
-        values: list[bytes | None] = list(encode_values(self.schema, table.rows[rows].select(self.schema.names())))
-        if WEIGHT in table.meta.columns:
-            weights = table.meta[WEIGHT][rows].to_list()
-            values = [value if weight > 0 else None for value, weight in zip(values, weights, strict=True)]
-        run.state.put(self._full(known, hashes), values)
+        encoded = encode_values(self.schema, table.rows.select(self.schema.names()))
+        weights = table.meta[WEIGHT].to_list() if WEIGHT in table.meta.columns else [1] * len(keys)
+        kept = {key: encoded[i] if weights[i] > 0 else None for key, i in last.items()}
+        if self.summed:
+            kept = _sum(zip(keys, encoded, weights, strict=True))
+        if kept:
+            known = list(kept)
+            run.state.put(self._full(known, murmur2(known)), list(kept.values()))
 
     def _find(
         self, run: StepRun, keys: Sequence[bytes], batch: Batch, rows: Sequence[int]
@@ -197,6 +205,25 @@ class LookupRunner(Joining):
 
     def _known(self, state: State) -> list[bytes | None]:
         return decode_keys(_KEY, some_keys(state, {self.table}))["key"].to_list()
+
+
+def _sum(changes: Iterable[tuple[bytes | None, bytes, int]]) -> dict[bytes, bytes | None]:
+    """The row that each key has after these changes, which are a key, a row and a weight; None if it has none. Without the
+    keys to which nothing happens.
+
+    >>> _sum([(b"k", b"new", 1), (b"k", b"old", -1), (b"gone", b"old", -1), (b"back", b"it", -1), (b"back", b"it", 1)])
+    {b'k': b'new', b'gone': None}
+    """
+    sums: dict[bytes, dict[bytes, int]] = {}
+    for key, row, weight in changes:
+        if key is not None:
+            of_key = sums.setdefault(key, {})
+            of_key[row] = of_key.get(row, 0) + weight
+    found = {}
+    for key, of_key in sums.items():
+        if any(of_key.values()):
+            found[key] = next((row for row, weight in of_key.items() if weight > 0), None)
+    return found
 
 
 class SharedLookupRunner(Joining):
