@@ -44,10 +44,15 @@ def test_what_is_wrong_is_told_at_once(options: dict[str, Any], words: str, tmp_
         served(flow, tmp_path, **options)
 
 
-def test_a_flow_without_http_sources_has_nothing_to_serve(tmp_path: Path) -> None:
+def test_a_flow_without_http_sources_has_nothing_to_serve_but_its_sinks(tmp_path: Path) -> None:
     flow = fk.Flow("shop")
     flow.source("orders", value=fk.Json({"usd": int})).sink("all", value=fk.Json())
-    with pytest.raises(ConfigError, match="flow 'shop' has no HTTP source"):
+    with pytest.raises(ConfigError, match="flow 'shop' has no HTTP source, and no sink to subscribe to") as raised:
+        served(flow, tmp_path, subscribers=0)
+    assert "--subscribers" in raised.value.hint
+    flow = fk.Flow("shop")
+    flow.source("orders", value=fk.Json({"usd": int})).sink_parquet("files", str(tmp_path))
+    with pytest.raises(ConfigError, match="no sink to subscribe to"):
         served(flow, tmp_path)
 
 
