@@ -1,0 +1,158 @@
+"""Subscribers of an app's sinks, while its workers and gateways are killed, against a separate reader of the topics."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from confluent_kafka import Producer
+from tests.cli.live import kill_one, workers
+from tests.serve.oracle import Found, read_committed
+from tests.serve.stand import PATIENCE, Stand
+from tests.serve.subscriber import Subscriber
+
+from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.kafka.client.config import Cluster
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+FLOW = f"{Path(__file__).parent / 'sinks_flow.py'}:flow"
+SINKS = ("all", "totals", "changes")
+ORDERS = 2000
+
+
+@pytest.fixture
+def stand(kafka: str, topic_prefix: str, tmp_path: Path, request: pytest.FixtureRequest) -> Stand:
+    stand = Stand(kafka, topic_prefix, tmp_path, request.addfinalizer, FLOW)
+    Topics(Cluster(kafka)).create(f"{topic_prefix}orders", 3, 1, {})
+    return stand
+
+
+def write(stand: Stand, orders: int, pause: float = 0.0) -> None:
+    """Orders, one in three of which takes something back."""
+    choice, producer = random.Random(3), Producer({"bootstrap.servers": stand.brokers, "linger.ms": 1})
+    for _ in range(orders):
+        order = {"item": f"i{choice.randrange(12)}", "usd": choice.randrange(-40, 60)}
+        producer.produce(f"{stand.prefix}orders", json.dumps(order), str(choice.random()))
+        producer.poll(pause)
+    producer.flush()
+
+
+@contextmanager
+def harm(stand: Stand, run: Any) -> Iterator[list[int]]:
+    """Workers and gateways are killed -9, again and again. Gives how often."""
+    choice, done, kills = random.Random(7), threading.Event(), list[int]()
+
+    def work() -> None:
+        while not done.wait(0.3 + choice.random()):
+            gateway = choice.randrange(2)
+            if not workers(run) or not stand.ready(gateway):
+                continue
+            with suppress(IndexError):
+                kill_one(run)
+            stand.kill_gateway(gateway)
+            stand.serve(gateway)
+            kills.append(gateway)
+
+    harming = threading.Thread(target=work)
+    harming.start()
+    try:
+        yield kills
+    finally:
+        done.set()
+        harming.join()
+
+
+def test_with_their_last_ids_subscribers_get_each_record_once_and_in_order_though_all_are_killed(stand: Stand) -> None:
+    run = stand.run()
+    stand.serve(0)
+    stand.serve(1)
+    stand.until(lambda: stand.ready(0) and stand.ready(1) and workers(run))
+    wanted: dict[str, int] = {}
+    choice = random.Random(1)
+    subscribers = [
+        Subscriber(f"{stand.prefix}{sink}", lambda: choice.choice(stand.ports), seed)
+        for seed, sink in enumerate((*SINKS, "all"))
+    ]
+
+    def follow(one: Subscriber) -> None:
+        one.until(lambda: len(one.events) >= wanted.get(one.sink, 1 << 60), 2 * PATIENCE)
+
+    with ThreadPoolExecutor(len(subscribers)) as pool:
+        following = [pool.submit(follow, one) for one in subscribers]
+        with harm(stand, run) as kills:
+            write(stand, ORDERS, pause=0.01)
+            while len(kills) < 5:
+                time.sleep(0.1)
+        stand.until(lambda: sum(map(len, read_committed(stand.brokers, f"{stand.prefix}all").values())) >= ORDERS)
+        run.terminate()  # it commits what it has read
+        assert run.wait() == 0
+        found = {sink: read_committed(stand.brokers, sink) for sink in {one.sink for one in subscribers}}
+        wanted.update({sink: sum(map(len, records.values())) for sink, records in found.items()})
+        for future in following:
+            future.result()
+    for one in subscribers:
+        assert got(one) == found[one.sink], one.sink
+        assert one.sessions > 10
+        assert not [status for status, _ in one.refused if status != 503]
+    assert any(record.value is None for records in found[f"{stand.prefix}totals"].values() for record in records)
+    weights = [event["value"]["weight"] for event in subscribers[2].events]
+    assert {1, -1} == set(weights)
+
+
+def got(subscriber: Subscriber) -> dict[int, list[Found]]:
+    """The records of each partition, in the order in which they came."""
+    found = defaultdict(list)
+    for event in subscriber.events:
+        value = None if event["value"] is None else as_json(event["value"])
+        found[event["partition"]].append(Found(event["offset"], event["key"].encode(), value))
+    return dict(found)
+
+
+def as_json(value: dict[str, Any]) -> bytes:
+    """As the flow's format writes it."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def test_a_gateway_of_sinks_alone_serves_what_is_kept_while_the_app_is_down_and_ends_with_a_signal(
+    stand: Stand,
+) -> None:
+    stand.serve(0, "--subscribers", "1")
+    stand.until(lambda: stand.ready(0))
+    all_ = f"{stand.prefix}all"
+    early = stand.ask(0, f"sinks/{all_}", b"", method="GET")
+    assert early is not None
+    assert (early.status, int(early.headers["retry-after"]) > 0) == (503, True)
+    write(stand, 50)
+    run = stand.run("--until", "end")
+    assert run.wait() == 0
+    subscriber = Subscriber(all_, lambda: stand.ports[0])
+    reading = threading.Thread(target=lambda: subscriber.until(lambda: bool(subscriber.ended or done), PATIENCE, 1000))
+    done: list[bool] = []
+    reading.start()
+    stand.until(lambda: len(subscriber.events) >= 50)
+    assert got(subscriber) == read_committed(stand.brokers, all_)
+    more = stand.ask(0, f"sinks/{all_}", b"", method="GET")
+    assert more is not None
+    assert more.status == 503
+    with urlopen(f"http://127.0.0.1:{stand.ports[0]}/metrics") as answer:
+        said = answer.read().decode()
+    assert f'falkirk_subscribers{{sink="{all_}"}} 1.0' in said
+    assert f'falkirk_subscriber_events_total{{sink="{all_}"}} 50.0' in said
+    gateway = stand.gateways[0]
+    assert gateway is not None
+    done.append(True)
+    gateway.terminate()
+    assert gateway.wait() == 0
+    reading.join()
+    assert len(subscriber.events) == 50
