@@ -9,10 +9,10 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Producer
@@ -145,8 +145,9 @@ def test_a_gateway_of_sinks_alone_serves_what_is_kept_while_the_app_is_down_and_
     more = stand.ask(0, f"sinks/{all_}", b"", method="GET")
     assert more is not None
     assert more.status == 503
-    with urlopen(f"http://127.0.0.1:{stand.ports[0]}/metrics") as answer:
-        said = answer.read().decode()
+    with closing(HTTPConnection("127.0.0.1", stand.ports[0], timeout=60)) as connection:
+        connection.request("GET", "/metrics")
+        said = connection.getresponse().read().decode()
     assert f'falkirk_subscribers{{sink="{all_}"}} 1.0' in said
     assert f'falkirk_subscriber_events_total{{sink="{all_}"}} 50.0' in said
     gateway = stand.gateways[0]
