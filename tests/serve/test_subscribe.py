@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import socket
 import threading
 import time
 from collections import defaultdict
@@ -14,6 +16,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka import Producer
 from tests.cli.live import kill_one, workers
@@ -110,6 +113,15 @@ def test_with_their_last_ids_subscribers_get_each_record_once_and_in_order_thoug
     assert {1, -1} == set(weights)
 
 
+def measured(stand: Stand, metric: str, sink: str) -> float:
+    """A metric of gateway 0."""
+    with closing(HTTPConnection("127.0.0.1", stand.ports[0], timeout=60)) as connection:
+        connection.request("GET", "/metrics")
+        said = connection.getresponse().read().decode()
+    [value] = re.findall(rf'^{metric}{{sink="{sink}"}} (.*)$', said, re.MULTILINE)
+    return float(value)
+
+
 def got(subscriber: Subscriber) -> dict[int, list[Found]]:
     """The records of each partition, in the order in which they came."""
     found = defaultdict(list)
@@ -145,11 +157,9 @@ def test_a_gateway_of_sinks_alone_serves_what_is_kept_while_the_app_is_down_and_
     more = stand.ask(0, f"sinks/{all_}", b"", method="GET")
     assert more is not None
     assert more.status == 503
-    with closing(HTTPConnection("127.0.0.1", stand.ports[0], timeout=60)) as connection:
-        connection.request("GET", "/metrics")
-        said = connection.getresponse().read().decode()
-    assert f'falkirk_subscribers{{sink="{all_}"}} 1.0' in said
-    assert f'falkirk_subscriber_events_total{{sink="{all_}"}} 50.0' in said
+    assert measured(stand, "falkirk_subscribers", all_) == 1
+    assert measured(stand, "falkirk_subscriber_events_total", all_) == 50
+    assert measured(stand, "falkirk_subscribers_refused_total", all_) == 1
     gateway = stand.gateways[0]
     assert gateway is not None
     done.append(True)
@@ -157,3 +167,34 @@ def test_a_gateway_of_sinks_alone_serves_what_is_kept_while_the_app_is_down_and_
     assert gateway.wait() == 0
     reading.join()
     assert len(subscriber.events) == 50
+
+
+def test_clients_that_take_nothing_cost_no_memory_are_cut_off_and_go_on_after_their_last_event(stand: Stand) -> None:
+    records, clients, large = 40_000, 5, 1 << 26
+    all_ = f"{stand.prefix}all"
+    Topics(Cluster(stand.brokers)).create(all_, 1, 1, {})
+    producer = Producer({"bootstrap.servers": stand.brokers, "linger.ms": 5, "queue.buffering.max.messages": records})
+    for n in range(records):
+        producer.produce(all_, b'{"item":"%b","usd":%d}' % (b"x" * 2000, n), b"k")
+    producer.flush()
+    stand.serve(0)
+    stand.until(lambda: stand.ready(0))
+    gateway = stand.gateways[0]
+    assert gateway is not None
+    patient = Subscriber(all_, lambda: stand.ports[0])
+    patient.connect(lambda: len(patient.events) >= 10, 10)
+    before = psutil.Process(gateway.pid).memory_info().rss
+    stuck = []
+    for _ in range(clients):
+        stuck.append(socket.create_connection(("127.0.0.1", stand.ports[0])))
+        stuck[-1].sendall(f"GET /sinks/{all_}?from=earliest HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    stand.until(lambda: measured(stand, "falkirk_subscribers", all_) == clients)
+    stand.until(lambda: measured(stand, "falkirk_subscribers_cut_off_total", all_) == clients)
+    assert measured(stand, "falkirk_subscriber_events_total", all_) < clients * records / 4
+    # All records of all clients have 400 MB.
+    assert psutil.Process(gateway.pid).memory_info().rss - before < large
+    stand.until(lambda: measured(stand, "falkirk_subscribers", all_) == 0)
+    patient.until(lambda: len(patient.events) >= records, PATIENCE, 1 << 30)
+    assert [event["value"]["usd"] for event in patient.events] == list(range(records))
+    for client in stuck:
+        client.close()

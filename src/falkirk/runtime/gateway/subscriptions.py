@@ -28,6 +28,9 @@ from falkirk.stream.operators.sinks.answer import AnswerSink
 from falkirk.stream.stages.plan import Plan
 from falkirk.stream.stages.stage import PhysicalStage
 
+LOOK = 0.5
+"""Seconds between two looks whether the gateway stops."""
+
 OFF = refused(404, "this gateway has no subscribers", hint="start it with --subscribers")
 
 
@@ -139,8 +142,13 @@ class Subscription:
         if self._of.stops():
             return None
         self._reading = self._of.pool.submit(self._follower.read)
+        coming = asyncio.wrap_future(self._reading)
         try:
-            found = await asyncio.wrap_future(self._reading)
+            # While the cluster is away, a read takes long.
+            while not (await asyncio.wait({coming}, timeout=LOOK))[0]:
+                if self._of.stops():
+                    return None
+            found = coming.result()
         except FalkirkError as error:
             raise Ended(in_words(error)) from error
         self._of.metrics.events[self._sink] += len(found.events)
