@@ -69,7 +69,7 @@ class Guarded(Stand):
         return screen(command, timeout, PASSWORD=password)
 
     def allow(self, *more: str, flow: str = FLOW) -> None:
-        """What an administrator does: make the topics, and grant the rights, that the command names. `more`: options of it."""
+        """What an administrator does: make the topics, and grant the rights, that the command names. `more`: its options."""
         rights = ["--acls", "--user", self.user, "--create", *more]
         done = screen(
             [sys.executable, "-m", "falkirk", "topics", self.target(flow), "--brokers", self.brokers, *rights]

@@ -229,7 +229,7 @@ def test_what_cannot_be_asked_for_is_refused_in_words(sink: Sink) -> None:
         events, first = await begun(gateway, sink.name)
         status, said, again = await refused(gateway, sink.name)
         assert (status, again) == (503, 5)
-        assert "1 subscribers already" in said["error"]
+        assert "1 subscriber already" in said["error"]
         assert (await refused(gateway, sink.name, first))[0] == 503
         events.close()
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -96,7 +97,8 @@ async def _events(events: Events, sender: _Sender, left: asyncio.Future[None]) -
         while not left.done():
             reading = asyncio.ensure_future(events.some()) if coming is None else coming
             coming = reading
-            await asyncio.wait({reading, left}, timeout=sender.silent_for(), return_when=asyncio.FIRST_COMPLETED)
+            either: set[asyncio.Future[Any]] = {reading, left}
+            await asyncio.wait(either, timeout=sender.silent_for(), return_when=asyncio.FIRST_COMPLETED)
             if reading.done():
                 coming = None
                 if (some := reading.result()) is None:

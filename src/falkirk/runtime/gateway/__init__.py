@@ -24,6 +24,7 @@ appender.py         decodes and appends requests
 health.py           whether the app can answer now
 subscriptions.py    who may subscribe to what, and how many
 follower.py         reads a sink's topic for one subscriber
+decoded.py          records as JSON, for all subscribers of a sink
 positions.py        where a subscriber is, as text
 metrics.py          the subscribers, for Prometheus
 options.py          how a gateway is run

@@ -14,7 +14,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
 from confluent_kafka import Consumer, Message
 
 from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of, name_of
@@ -27,9 +26,9 @@ from falkirk.connectors.kafka.client.contact import Contact
 from falkirk.connectors.kafka.client.places import theirs
 from falkirk.connectors.kafka.reading.reader import ended, trimmed
 from falkirk.errors import FalkirkError, UnreachableError
+from falkirk.runtime.gateway.decoded import Decoded
 from falkirk.runtime.gateway.positions import Position, gone
 from falkirk.stream.access.endpoints import View
-from falkirk.stream.access.objects import as_object
 
 WAIT = 0.5
 """Seconds that a read waits for the first record."""
@@ -53,16 +52,23 @@ LITTLE = {
 NOT_THERE = refused(503, "the topic of the sink is not there: the app makes it when it runs", again=5)
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a subscriber begins."""
+
+    info: TopicInfo
+    position: Position
+
+
 class Follower:
     """Of one subscriber. Its calls block; one thread at a time makes them."""
 
-    def __init__(
-        self, cluster: Cluster, topics: Topics, view: View, info: TopicInfo, position: Position, key: str | None
-    ) -> None:
+    def __init__(self, cluster: Cluster, topics: Topics, decoded: Decoded, start: Start, key: str | None) -> None:
         """`key`: only records whose key has this text; None: all."""
-        self._cluster, self._topics, self._view, self._info = cluster.of(cluster_of(info.name)), topics, view, info
+        self._topics, self._decoded, self._info = topics, decoded, start.info
+        self._cluster = cluster.of(cluster_of(start.info.name))
         self._key = None if key is None else key.encode()
-        self.position = position
+        self.position = start.position
         """Behind all that was read."""
         self._is_behind = False
         """Whether a partition cannot be read where this is: what comes there is deleted, perhaps."""
@@ -91,27 +97,30 @@ class Follower:
 
     def _events(self, messages: Sequence[Message]) -> list[Event]:
         """The events of these messages, in their order."""
-        records = [m for m in messages if m.error() is None]
-        rows = iter(self._view.rows(records))  # type: ignore[arg-type]  # the client's types allow for what no record is
+        records = [m for m in messages if self._is_wanted(m)]
+        # The client's types allow for what no record is.
+        data = iter(self._decoded.data(self._info.id, records))  # type: ignore[arg-type]
         events: list[Event] = []
         for message in messages:
             partition, offset = message.partition() or 0, message.offset() or 0
             if message.error() is None:
-                row = next(rows)
                 self.position = self.position.after(partition, offset + 1)
-                if self._key is None or message.key() == self._key:
-                    events.append(Event(self.position.text(), msgspec.json.encode(as_object(row))))
+                if self._is_wanted(message):
+                    events.append(Event(self.position.text(), next(data)))
             elif trimmed(message):
                 self._is_behind = True
             elif ended(message):
                 self.position = self.position.after(partition, offset)
         return events
 
+    def _is_wanted(self, message: Message) -> bool:
+        return message.error() is None and (self._key is None or message.key() == self._key)
+
     def _look(self) -> None:
         """Raises Ended if the subscriber cannot go on from its position."""
         self._looked = time.monotonic()
         try:
-            found = looked(self._topics, self._view.topic)
+            found = looked(self._topics, self._info.name)
             if found is None:
                 raise Ended(NOT_THERE)
             now, first, end = found
@@ -121,7 +130,7 @@ class Follower:
             if (why := gone(position, Position.at(now.id, first), first, end)) is not None:
                 raise Ended(why)
         except UnreachableError as error:
-            logger.debug("the topic of sink %s is not seen: %s", self._view.name, error)
+            logger.debug("topic %s is not seen: %s", self._info.name, error)
             return
         if now.partitions > self._info.partitions:
             self._info, self.position = now, position
@@ -139,14 +148,6 @@ class Follower:
             [theirs(TopicPartition(self._info.name, p), offset) for p, offset in enumerate(self.position.offsets)]
         )
         return consumer
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where a subscriber begins."""
-
-    info: TopicInfo
-    position: Position
 
 
 def begun(topics: Topics, view: View, start: str | Position) -> Start | Reply:

@@ -19,6 +19,7 @@ from falkirk.connectors.http.messages import Ended, Events, Reply, Some, Subscri
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import logger
 from falkirk.errors import FalkirkError
+from falkirk.runtime.gateway.decoded import Decoded
 from falkirk.runtime.gateway.follower import Follower, begun, in_words
 from falkirk.runtime.gateway.metrics import SubscriberMetrics
 from falkirk.runtime.gateway.positions import Position
@@ -27,6 +28,7 @@ from falkirk.stream.access.endpoints import View, views_of
 from falkirk.stream.operators.sinks.answer import AnswerSink
 from falkirk.stream.stages.plan import Plan
 from falkirk.stream.stages.stage import PhysicalStage
+from falkirk.wording import counted
 
 LOOK = 0.5
 """Seconds between two looks whether the gateway stops."""
@@ -60,6 +62,7 @@ class Subscriptions:
         self.stops = stops
         self._app, self._settings, self._most = plan.app, settings, most
         self._held = 0
+        self._decoded = {name: Decoded(view) for name, view in self.sinks.items()}
         # A subscriber makes one call at a time.
         self.pool = ThreadPoolExecutor(max(1, most), "falkirk-subscriber")
 
@@ -81,7 +84,7 @@ class Subscriptions:
             )  # fmt: skip
         if self._held >= self._most:
             self.metrics.refused[view.name] += 1
-            return refused(503, f"there are {self._most} subscribers already (--subscribers)", again=5)
+            return refused(503, f"the gateway has {counted(self._most, 'subscriber')} already (--subscribers)", again=5)
         return await self._begin(view, start, asked.key)
 
     async def _begin(self, view: View, start: str | Position, key: str | None) -> tuple[Events, str] | Reply:
@@ -108,7 +111,7 @@ class Subscriptions:
         at = begun(self._topics, view, start)
         if isinstance(at, Reply):
             return at
-        return Follower(self._settings.cluster(), self._topics, view, at.info, at.position, key)
+        return Follower(self._settings.cluster(), self._topics, self._decoded[view.name], at, key)
 
     def _give_up(self, beginning: Future[Follower | Reply], loop: asyncio.AbstractEventLoop) -> None:
         made = None if beginning.cancelled() or beginning.exception() is not None else beginning.result()
