@@ -1,7 +1,7 @@
 """Records of a sink as JSON, decoded once for all subscribers that read them at about the same time.
 
-A call of a format costs as much as some dozens of records. Subscribers at the end of a topic get few at a time, and all of them
-the same ones.
+A call of a format costs as much as some dozens of records. Subscribers at the end of a topic get few at a time, and all the
+same ones.
 """
 
 from __future__ import annotations
