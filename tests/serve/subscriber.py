@@ -43,6 +43,7 @@ class Subscriber:
         headers = {**self._headers, "Accept": "text/event-stream"}
         if self.last:
             headers["Last-Event-ID"] = self.last
+        before = len(self.events)
         try:
             connection.request("GET", f"/sinks/{self.sink}?from=earliest", headers=headers)
             response = connection.getresponse()
@@ -51,17 +52,16 @@ class Subscriber:
                 time.sleep(0.1)
                 return
             assert response.headers["content-type"] == "text/event-stream"
-            before, text = len(self.events), b""
+            text = b""
             while more := response.read1(4096):
                 text += more
                 *blocks, text = text.split(b"\n\n")
                 for block in blocks:
                     self._take(block.decode())
                     if len(self.events) - before >= most or enough():
-                        self.sessions += 1
                         return
-            self.sessions += len(self.events) > before
         finally:
+            self.sessions += len(self.events) > before
             connection.close()
 
     def _take(self, block: str) -> None:

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 FLOW = f"{Path(__file__).parent / 'sinks_flow.py'}:flow"
 SINKS = ("all", "totals", "changes")
-ORDERS = 2000
+KILLS = 5
 
 
 @pytest.fixture
@@ -41,26 +41,27 @@ def stand(kafka: str, topic_prefix: str, tmp_path: Path, request: pytest.Fixture
     return stand
 
 
-def write(stand: Stand, orders: int, pause: float = 0.0) -> None:
-    """Orders, one in three of which takes something back."""
-    choice, producer = random.Random(3), Producer({"bootstrap.servers": stand.brokers, "linger.ms": 1})
+def write(stand: Stand, orders: int, choice: random.Random, producer: Producer) -> int:
+    """So many orders; half of them take something back."""
     for _ in range(orders):
-        order = {"item": f"i{choice.randrange(12)}", "usd": choice.randrange(-40, 60)}
+        order = {"item": f"i{choice.randrange(40)}", "usd": choice.randrange(-50, 51)}
         producer.produce(f"{stand.prefix}orders", json.dumps(order), str(choice.random()))
-        producer.poll(pause)
     producer.flush()
+    return orders
 
 
 @contextmanager
-def harm(stand: Stand, run: Any) -> Iterator[list[int]]:
-    """Workers and gateways are killed -9, again and again. Gives how often."""
+def harm(stand: Stand, run: Any, got: Callable[[], int]) -> Iterator[list[int]]:
+    """A worker and a gateway are killed -9, each time that all subscribers have got some more events. Gives which."""
     choice, done, kills = random.Random(7), threading.Event(), list[int]()
 
     def work() -> None:
-        while not done.wait(0.3 + choice.random()):
+        before = 0
+        while not done.wait(0.1 + choice.random() / 4):
             gateway = choice.randrange(2)
-            if not workers(run) or not stand.ready(gateway):
+            if got() < before + 60 or not workers(run) or not stand.ready(gateway):
                 continue
+            before = got()
             with suppress(IndexError):
                 kill_one(run)
             stand.kill_gateway(gateway)
@@ -82,7 +83,7 @@ def test_with_their_last_ids_subscribers_get_each_record_once_and_in_order_thoug
     stand.serve(1)
     stand.until(lambda: stand.ready(0) and stand.ready(1) and workers(run))
     wanted: dict[str, int] = {}
-    choice = random.Random(1)
+    choice, producer = random.Random(1), Producer({"bootstrap.servers": stand.brokers})
     subscribers = [
         Subscriber(f"{stand.prefix}{sink}", lambda: choice.choice(stand.ports), seed)
         for seed, sink in enumerate((*SINKS, "all"))
@@ -93,11 +94,12 @@ def test_with_their_last_ids_subscribers_get_each_record_once_and_in_order_thoug
 
     with ThreadPoolExecutor(len(subscribers)) as pool:
         following = [pool.submit(follow, one) for one in subscribers]
-        with harm(stand, run) as kills:
-            write(stand, ORDERS, pause=0.01)
-            while len(kills) < 5:
-                time.sleep(0.1)
-        stand.until(lambda: sum(map(len, read_committed(stand.brokers, f"{stand.prefix}all").values())) >= ORDERS)
+        orders = 0
+        with harm(stand, run, lambda: min(len(one.events) for one in subscribers)) as kills:
+            while len(kills) < KILLS:
+                orders += write(stand, 3, choice, producer)
+                time.sleep(0.03)
+        stand.until(lambda: sum(map(len, read_committed(stand.brokers, f"{stand.prefix}all").values())) >= orders)
         run.terminate()  # it commits what it has read
         assert run.wait() == 0
         found = {sink: read_committed(stand.brokers, sink) for sink in {one.sink for one in subscribers}}
@@ -106,7 +108,7 @@ def test_with_their_last_ids_subscribers_get_each_record_once_and_in_order_thoug
             future.result()
     for one in subscribers:
         assert got(one) == found[one.sink], one.sink
-        assert one.sessions > 10
+        assert one.sessions > KILLS
         assert not [status for status, _ in one.refused if status != 503]
     assert any(record.value is None for records in found[f"{stand.prefix}totals"].values() for record in records)
     weights = [event["value"]["weight"] for event in subscribers[2].events]
@@ -145,7 +147,7 @@ def test_a_gateway_of_sinks_alone_serves_what_is_kept_while_the_app_is_down_and_
     early = stand.ask(0, f"sinks/{all_}", b"", method="GET")
     assert early is not None
     assert (early.status, int(early.headers["retry-after"]) > 0) == (503, True)
-    write(stand, 50)
+    write(stand, 50, random.Random(3), Producer({"bootstrap.servers": stand.brokers}))
     run = stand.run("--until", "end")
     assert run.wait() == 0
     subscriber = Subscriber(all_, lambda: stand.ports[0])

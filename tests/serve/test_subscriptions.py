@@ -287,7 +287,7 @@ def test_a_position_whose_records_are_deleted_is_gone_and_one_at_the_end_is_not(
 def test_what_is_deleted_under_a_subscriber_is_told_and_not_passed_over(
     sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower, "LITTLE", {**follower.LITTLE, "fetch.message.max.bytes": 500, "fetch.max.bytes": 500})
+    monkeypatch.setattr(follower, "LITTLE", {**follower.LITTLE, "fetch.message.max.bytes": 500})
     monkeypatch.setattr(follower, "MOST", 1)
     sink.make(1)
     for n in range(100):

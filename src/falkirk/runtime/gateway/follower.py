@@ -43,7 +43,6 @@ LITTLE = {
     "queued.min.messages": MOST,
     "queued.max.messages.kbytes": 1024,
     "fetch.message.max.bytes": 1 << 18,
-    "fetch.max.bytes": 1 << 20,
     "fetch.queue.backoff.ms": 100,
     "fetch.wait.max.ms": 500,
 }
@@ -142,7 +141,9 @@ class Follower:
         self._consumer = self._opened()
 
     def _opened(self) -> Consumer:
-        consumer = client(Consumer, {**self._cluster.source(ends=True), **LITTLE})
+        # The client refuses to fetch less than the largest message that its user allows.
+        fetched = max(1 << 20, int(self._cluster.client.get("message.max.bytes", 0)))
+        consumer = client(Consumer, {**self._cluster.source(ends=True), **LITTLE, "fetch.max.bytes": fetched})
         fetch_metadata(consumer, [name_of(self._info.name)])
         consumer.assign(
             [theirs(TopicPartition(self._info.name, p), offset) for p, offset in enumerate(self.position.offsets)]
