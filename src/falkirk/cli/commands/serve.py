@@ -33,8 +33,8 @@ def serve(target: str, **options: Any) -> None:
 
     GET /sinks/NAME streams the committed records of the sink NAME as server-sent events. ?from=earliest begins with the
     first that is kept, ?from=latest (the default) with the next. A client that has lost its connection goes on after its last
-    event, with its id in the header Last-Event-ID, or in ?from=ID. Browsers do this themselves. GET /metrics counts
-    subscribers, for Prometheus.
+    event, with its id in the header Last-Event-ID, or in ?from=ID. A browser's EventSource sends the header itself. GET
+    /metrics counts subscribers, for Prometheus.
 
     \b
     falkirk serve app:flow --brokers broker-1:9092 --listen 8080
