@@ -126,10 +126,12 @@ def error_table() -> str:
 
 def metrics() -> str:
     """The metrics that the code makes: name, labels and meaning."""
-    tree = ast.parse((SOURCE / "runtime" / "observe" / "metrics.py").read_text())
+    runtime = SOURCE / "runtime"
+    files = [runtime / "observe" / "metrics.py", runtime / "gateway" / "metrics.py"]
+    calls = [each for file in files for each in ast.walk(ast.parse(file.read_text()))]
     labels = {"TASK": "stage, task", "CALLS": "stage, task, operator", "SOURCES": "stage, task, source"}
     rows = ["| metric | labels | |", "|---|---|---|"]
-    for call in ast.walk(tree):
+    for call in calls:
         if isinstance(call, ast.Call) and (kind := getattr(call.func, "id", "")).endswith("MetricFamily"):
             name, words = (each.value for each in call.args[:2] if isinstance(each, ast.Constant))
             name = str(name) + {"CounterMetricFamily": "_total", "InfoMetricFamily": "_info"}.get(kind, "")

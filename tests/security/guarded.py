@@ -68,9 +68,9 @@ class Guarded(Stand):
         command = [sys.executable, "-m", "falkirk", arguments[0], "--config", str(self.file), *arguments[1:]]
         return screen(command, timeout, PASSWORD=password)
 
-    def allow(self, flow: str = FLOW) -> None:
-        """What an administrator does: make the topics, and grant the rights, that the command names."""
-        rights = ["--acls", "--user", self.user, "--create"]
+    def allow(self, *more: str, flow: str = FLOW) -> None:
+        """What an administrator does: make the topics, and grant the rights, that the command names. `more`: its options."""
+        rights = ["--acls", "--user", self.user, "--create", *more]
         done = screen(
             [sys.executable, "-m", "falkirk", "topics", self.target(flow), "--brokers", self.brokers, *rights]
         )

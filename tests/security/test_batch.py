@@ -25,7 +25,7 @@ hadoop.falkirk.test.secret = {env = "PASSWORD"}
 def test_an_epoch_is_computed_and_published_with_the_rights_that_are_printed_for_it(app: Guarded) -> None:
     app.topic()
     app.bids(200)
-    app.allow(BATCH)
+    app.allow(flow=BATCH)
     app.file.write_text(app.file.read_text() + SPARK)
     going = app.begin("--until", "end", "--log-format", "json", flow=BATCH)
     run, seen = psutil.Process(going.process.pid), set[str]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,8 @@ import psutil
 import pytest
 from tests.security.guarded import FLOW, PASSWORD, Guarded
 
+from falkirk.connectors.http.messages import Ended, Event, Reply, Subscribe
+from falkirk.runtime.gateway.subscriptions import Subscriptions
 from falkirk.runtime.inspect.check import Finding, check
 from falkirk.stream.flow.load import load_flow
 
@@ -100,3 +103,31 @@ def test_a_token_is_as_good_as_a_password(app: Guarded) -> None:
     app.bids(50)
     app.go_on(FLOW)
     app.assert_exact()
+
+
+def test_subscribers_need_the_rights_that_are_printed_for_gateways(app: Guarded) -> None:
+    app.topic()
+    app.bids(20)
+    app.allow()
+    assert app.to_the_end().code == 0
+    gateway = Subscriptions(load_flow(app.target(FLOW)).plan(), app.settings, 2, lambda: False)
+
+    async def first() -> Event:
+        found = await gateway.subscribe(Subscribe(f"{app.prefix}stats", "earliest"))
+        assert not isinstance(found, Reply), found
+        events, _ = found
+        try:
+            while True:
+                some = await events.some()
+                assert some is not None
+                if some.events:
+                    return some.events[0]
+        finally:
+            events.close()
+
+    with pytest.raises(Ended) as raised:
+        asyncio.run(first())
+    assert raised.value.reply.status == 503
+    assert b"not authorised for a topic" in raised.value.reply.body
+    app.allow("--serve")
+    assert b'"key"' in asyncio.run(first()).data

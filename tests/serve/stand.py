@@ -35,8 +35,11 @@ def free_port() -> int:
 class Stand:
     """Of one test."""
 
-    def __init__(self, brokers: str, prefix: str, folder: Path, finally_: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(
+        self, brokers: str, prefix: str, folder: Path, finally_: Callable[[Callable[[], None]], None], flow: str = FLOW
+    ) -> None:
         self.brokers, self.prefix, self.folder, self._finally = brokers, prefix, folder, finally_
+        self.flow = flow
         self.ports = [free_port(), free_port()]
         self.gateways: list[subprocess.Popen[str] | None] = [None, None]
 
@@ -51,12 +54,12 @@ class Stand:
 
     def run(self, *options: str) -> subprocess.Popen[str]:
         """The workers."""
-        return self.command("run", FLOW, "--session-timeout", "1s", *options)
+        return self.command("run", self.flow, "--session-timeout", "1s", *options)
 
     def serve(self, number: int, *options: str) -> None:
         """A gateway: number 0 or 1."""
         listen = ("--listen", str(self.ports[number]), "--answer-within", "50s")
-        self.gateways[number] = self.command("serve", FLOW, *listen, *options)
+        self.gateways[number] = self.command("serve", self.flow, *listen, *options)
 
     def kill_gateway(self, number: int) -> None:
         """kill -9."""

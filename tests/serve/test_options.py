@@ -10,6 +10,7 @@ import pytest
 
 import falkirk as fk
 from falkirk.errors import ConfigError
+from falkirk.runtime.app.needs import rights
 from falkirk.runtime.gateway.gateway import folder_of_its_own, serve_app
 from falkirk.runtime.gateway.options import GatewayOptions
 from falkirk.runtime.host.settings import Settings
@@ -44,11 +45,25 @@ def test_what_is_wrong_is_told_at_once(options: dict[str, Any], words: str, tmp_
         served(flow, tmp_path, **options)
 
 
-def test_a_flow_without_http_sources_has_nothing_to_serve(tmp_path: Path) -> None:
+def test_a_flow_without_http_sources_has_nothing_to_serve_but_its_sinks(tmp_path: Path) -> None:
     flow = fk.Flow("shop")
     flow.source("orders", value=fk.Json({"usd": int})).sink("all", value=fk.Json())
-    with pytest.raises(ConfigError, match="flow 'shop' has no HTTP source"):
+    with pytest.raises(ConfigError, match="flow 'shop' has no HTTP source, and no sink to subscribe to") as raised:
+        served(flow, tmp_path, subscribers=0)
+    assert "--subscribers" in raised.value.hint
+    flow = fk.Flow("shop")
+    flow.source("orders", value=fk.Json({"usd": int})).sink_parquet("files", str(tmp_path))
+    with pytest.raises(ConfigError, match="no sink to subscribe to"):
         served(flow, tmp_path)
+
+
+def test_gateways_that_serve_sinks_need_to_read_them_and_others_do_not() -> None:
+    flow = fk.Flow("shop")
+    flow.source("orders", value=fk.Json({"usd": int})).sink("all", value=fk.Json())
+    for serve in (False, True):
+        [right] = [right for right in rights(flow.plan(), Settings("nobody:1", ""), serve=serve) if right.name == "all"]
+        assert ("READ" in right.operations) is serve
+        assert "WRITE" in right.operations
 
 
 def test_gateways_that_share_a_state_directory_have_folders_of_their_own(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The options of a gateway, which answers requests to HTTP sources."""
+"""The options of a gateway, which answers requests to HTTP sources, and serves sinks to subscribers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ NOWHERE: Mapping[str, Any] = {"listen": ""}
 """No gateway."""
 
 _gateway_options = [
-    setting("--listen-token-file", metavar="FILE", default="", help="The file with the token that requests to HTTP sources "
-            "must have.  [default: none: then --listen must be on loopback]"),
-    setting("--listen-public", is_flag=True, help="Let anybody who reaches the address of --listen send requests, without a "
-            "token."),
+    setting("--listen-token-file", metavar="FILE", default="", help="The file with the token that requests of "
+            "clients must have.  [default: none: then --listen must be on loopback]"),
+    setting("--listen-public", is_flag=True, help="Let anybody who reaches the address of --listen send requests and read "
+            "sinks, without a token."),
     setting("--listen-cert", metavar="FILE", default="", help="The certificate for TLS, in PEM, with its chain.  [default: "
             "no TLS]"),
     setting("--listen-key", metavar="FILE", default="", help="The key of the certificate, in PEM.  [default: it is in the "
@@ -28,13 +28,16 @@ _gateway_options = [
             "HTTP source may wait at a time. More get 503."),
     setting("--answer-within", type=DURATION, default="30s", show_default=True, help="How long a request may wait for its "
             "answer. Then it gets 504, and the client may ask again."),
+    setting("--subscribers", type=click.IntRange(0, 10_000), default=100, show_default=True, help="How many subscribers of "
+            "sinks there may be at a time. More get 503. 0: nobody can subscribe."),
 ]  # fmt: skip
 
 
 def gateway_options(listen: str) -> Decorator:
-    """How requests to HTTP sources are answered. `listen`: the address by default; "": nowhere."""
+    """How clients are served. `listen`: the address by default; "": nowhere."""
     shown = f"{listen}" if listen else "off"
-    first = setting("--listen", metavar="[HOST:]PORT", default=listen, help="Answer requests to the flow's HTTP sources at "
+    first = setting("--listen", metavar="[HOST:]PORT", default=listen, help="Answer requests to the flow's HTTP sources, "
+                    "and serve its sinks to subscribers, at "
                     f"this address; without a host, on loopback. Port 0 is a free one.  [default: {shown}]")  # fmt: skip
 
     def added(command: Command) -> Command:
@@ -59,6 +62,7 @@ def gateway_from(options: dict[str, Any]) -> Mapping[str, Any]:
         "body": parse_size(options.pop("body_limit"), where="--body-limit"),
         "in_flight": options.pop("in_flight"),
         "within": options.pop("answer_within").total_seconds(),
+        "subscribers": options.pop("subscribers"),
     }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from falkirk.connectors.http.app import Limits, application
-from falkirk.connectors.http.messages import Asked, Reply
+from falkirk.connectors.http.messages import Asked, Events, Reply, Subscribe
 from falkirk.runtime.host.listening import is_loopback
 
 JSON = {"content-type": "application/json", "host": "localhost:8080"}
@@ -24,6 +24,7 @@ class Taking:
     """A desk that answers each request with its key."""
 
     asked: list[Asked] = field(default_factory=list)
+    subscribed: list[Subscribe] = field(default_factory=list)
     why: str = ""
 
     def knows(self, source: str) -> bool:
@@ -35,6 +36,13 @@ class Taking:
 
     def why_not(self) -> str:
         return self.why
+
+    async def subscribe(self, asked: Subscribe) -> tuple[Events, str] | Reply:
+        self.subscribed.append(asked)
+        return Reply(503)
+
+    def metrics(self) -> Reply:
+        return Reply(200, b"falkirk_subscribers 1", kind="text/plain")
 
 
 @dataclass
@@ -49,6 +57,7 @@ def call(
     body: bytes | list[bytes] = b"{}",
     *,
     path: str = "/orders",
+    query: str = "",
     method: str = "POST",
     headers: Mapping[str, str] | list[tuple[str, str]] = JSON,
     limits: Limits = SMALL,
@@ -62,6 +71,7 @@ def call(
         "type": "http",
         "method": method,
         "path": path,
+        "query_string": query.encode(),
         "headers": [(name.encode(), value.encode()) for name, value in pairs],
     }
     response = Response()
@@ -144,3 +154,44 @@ def test_probes_need_no_token_and_say_why() -> None:
     assert (away.status, away.headers["retry-after"]) == (503, "1")
     assert b"paused" in away.body
     assert call(Taking(why="x"), path="/live", method="GET", headers={}, limits=limits).status == 200
+
+
+def test_a_subscriber_begins_where_it_asks_to_and_a_lost_connection_goes_on() -> None:
+    def subscribed(query: str = "", **headers: str) -> Subscribe:
+        desk = Taking()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        call(desk, path="/sinks/totals", query=query, method="GET", headers={**JSON, **named})
+        [found] = desk.subscribed
+        return found
+
+    assert subscribed() == Subscribe("totals", "latest")
+    assert subscribed("from=earliest&key=a%2Bb") == Subscribe("totals", "earliest", "a+b")
+    assert subscribed("from=AUrf").start == "AUrf"
+    # A browser repeats the URL that it began with.
+    assert subscribed("from=earliest", last_event_id="AUrf").start == "AUrf"
+
+
+@pytest.mark.parametrize(
+    ("status", "given"),
+    [
+        (400, {"query": "form=earliest"}),
+        (400, {"query": "from=earliest&from=latest"}),
+        (400, {"headers": [*JSON.items(), ("last-event-id", "a"), ("last-event-id", "b")]}),
+        (403, {"headers": {"host": "rebound.example"}}),
+        (401, {"limits": Limits(100, b"0123456789abcdef")}),
+        (404, {"method": "POST"}),
+        (404, {"method": "HEAD"}),
+    ],
+)
+def test_who_may_not_ask_does_not_subscribe(status: int, given: dict[str, Any]) -> None:
+    desk = Taking()
+    response = call(desk, **{"path": "/sinks/totals", "method": "GET", **given})
+    assert response.status == status
+    assert not desk.subscribed
+
+
+def test_metrics_are_text_and_need_the_token() -> None:
+    response = call(Taking(), path="/metrics", method="GET")
+    assert (response.status, response.headers["content-type"]) == (200, "text/plain")
+    limits = Limits(100, b"0123456789abcdef")
+    assert call(Taking(), path="/metrics", method="GET", limits=limits).status == 401

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -18,6 +17,7 @@ from falkirk.errors import ConfigError
 from falkirk.runtime.inspect.peek import Start, peek, peek_complete
 from falkirk.runtime.observe.console import table
 from falkirk.stream.access.endpoints import Row, View, plain, views_named, views_of
+from falkirk.stream.access.objects import as_object, in_words
 from falkirk.stream.flow.load import load_flow
 
 
@@ -127,29 +127,8 @@ class Lines:
     def __call__(self, rows: Sequence[Row]) -> None:
         """Show some more."""
         for row in rows:
-            click.echo(msgspec.json.encode(self.object(row)))
+            click.echo(msgspec.json.encode(as_object(row, raw=self._raw)))
         sys.stdout.flush()
-
-    def object(self, row: Row) -> dict[str, Any]:
-        """The printed form of one row."""
-        value = row.raw if row.unreadable else row.values
-        if self._raw and row.values is not None:
-            value = row.values["value"]
-        shown = {
-            "partition": row.partition,
-            "offset": row.offset,
-            "timestamp": in_words(row.timestamp),
-            "key": plain(row.key),
-            "value": plain(value),
-        }
-        if row.maker is not None:
-            shown |= row.maker._asdict()
-        more = {
-            "epoch": row.epoch,
-            "weight": None if row.weight == 1 else row.weight,
-            "unreadable": row.unreadable or None,
-        }
-        return shown | {name: it for name, it in more.items() if it is not None}
 
 
 class Rows:
@@ -191,12 +170,3 @@ def _text(value: Any) -> str:
     if isinstance(shown, str):
         return shown
     return "–" if shown is None else msgspec.json.encode(shown).decode()
-
-
-def in_words(millis: int) -> str:
-    """A time in milliseconds since 1970.
-
-    >>> in_words(1500)
-    '1970-01-01T00:00:01.500Z'
-    """
-    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

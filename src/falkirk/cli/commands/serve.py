@@ -22,10 +22,16 @@ from falkirk.stream.flow.load import load_flow
 @serve_options
 @gateway_options("8080")
 def serve(target: str, **options: Any) -> None:
-    """Run a gateway, which answers requests to the HTTP sources of a flow (flow.http). falkirk run runs the flow itself.
+    """Run a gateway, which answers requests to the HTTP sources of a flow (flow.http), and serves its sinks to subscribers.
+    falkirk run runs the flow itself.
 
     POST /NAME is a request to the source NAME. It is answered once the step that has read it has committed. Run as many
     gateways as you like, on any hosts: a client may ask any of them, and again another. SIGTERM lets requests under way end.
+
+    GET /sinks/NAME streams the committed records of the sink NAME as server-sent events. ?from=earliest begins with the
+    first that is kept, ?from=latest (the default) with the next. A client that has lost its connection goes on after its last
+    event, with its id in the header Last-Event-ID, or in ?from=ID. A browser's EventSource sends the header itself. GET
+    /metrics counts subscribers, for Prometheus.
 
     \b
     falkirk serve app:flow --brokers broker-1:9092 --listen 8080

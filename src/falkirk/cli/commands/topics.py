@@ -32,6 +32,7 @@ from falkirk.wording import counted
 @rebuild_option
 @click.option("--acls", is_flag=True, help="Also print or grant the permissions that the app's user needs.")
 @click.option("--user", metavar="NAME", help="With --acls: the app's user, as a name or a principal (User:CN=app).")
+@click.option("--serve", is_flag=True, help="With --acls: also what gateways need that serve sinks to subscribers.")
 @click.option("--backfill", is_flag=True, help="Also the topic of a backfill.")
 @click.option("--create", is_flag=True, help="Create what is missing, with the permissions of this command's own user.")
 @click.option("--sources", is_flag=True, help="Also the missing topics that the flow reads: its sources and tables.")
@@ -43,7 +44,7 @@ from falkirk.wording import counted
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, as described above.")
 def topics(
-    target: str, replication: int, acls: bool, user: str | None, backfill: bool, create: bool, sources: bool,
+    target: str, replication: int, acls: bool, user: str | None, serve: bool, backfill: bool, create: bool, sources: bool,
     partitions: int | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Print the missing topics of a flow as commands for an administrator, or create them.
@@ -68,6 +69,8 @@ def topics(
     """
     if acls and not user:
         raise ConfigError("--acls needs the name of the app's user", where="--acls", hint="add --user NAME")
+    if serve and not acls:
+        raise ConfigError("--serve is about permissions", where="--serve", hint="add --acls --user NAME")
     plan = load_flow(target).plan(options["prefix"])
     settings = cluster_settings(**options)
     cluster = Topics(settings.cluster())
@@ -83,7 +86,7 @@ def topics(
     elif partitions is not None:
         raise ConfigError("--partitions is for source topics", where="--partitions", hint="add --sources")
     needed = needed_topics(plan, settings, cluster, backfill=backfill)
-    wanted = rights(resolved(plan, settings, cluster), settings) if acls else []
+    wanted = rights(resolved(plan, settings, cluster), settings, serve=serve) if acls else []
     if settings.rebuild:
         beside, alone = shadow_plan(plan, settings, cluster), replace(settings, rebuild=())
         needed += [topic for topic in needed_topics(beside, alone, cluster) if topic not in needed]

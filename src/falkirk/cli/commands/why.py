@@ -11,13 +11,14 @@ from rich.text import Text
 from rich.tree import Tree
 
 from falkirk.checkpoint.ids import TopicPartition
-from falkirk.cli.commands.peek import Lines, Rows, in_words
+from falkirk.cli.commands.peek import Rows
 from falkirk.cli.options import cluster_options, cluster_settings
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import ConfigError
 from falkirk.runtime.inspect.lineage import Answer, LineageReader
 from falkirk.runtime.inspect.lineage_step import LineageNode, Read, sources_of, trimmed
 from falkirk.stream.access.endpoints import Row, View, plain, view_of, views_of
+from falkirk.stream.access.objects import as_object, in_words
 from falkirk.stream.dataflow.provenance import Provenance
 from falkirk.stream.flow.load import load_flow
 from falkirk.wording import counted
@@ -114,7 +115,7 @@ def _object(answer: Answer, sources: list[Read], found: list[tuple[View, list[Ro
     }
     if records:
         shown["records"] = [
-            {"topic": view.topic, **line} for view, rows in found for line in map(Lines(view).object, rows)
+            {"topic": view.topic, **as_object(row, raw=view.kind == "topic")} for view, rows in found for row in rows
         ]
     return shown
 

@@ -1,8 +1,10 @@
 """The ASGI application of a gateway.
 
-POST /NAME      a request for the HTTP source NAME, as JSON
-GET /live       200 as long as the process works
-GET /ready      200 if requests are taken now, else 503 and why
+POST /NAME          a request for the HTTP source NAME, as JSON
+GET /sinks/NAME     the records of the sink NAME, as server-sent events
+GET /metrics        what is measured, for Prometheus
+GET /live           200 as long as the process works
+GET /ready          200 if requests are taken now, else 503 and why
 
 What is refused here has had no effect.
 """
@@ -13,14 +15,14 @@ import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import unquote
 
-from falkirk.connectors.http.messages import Asked, Desk, Reply, refused
+from falkirk.connectors.http.events import stream, subscribe_of
+from falkirk.connectors.http.messages import Asked, Desk, Events, Reply, refused
+from falkirk.connectors.http.ports import Receive, Refused, Scope, Send
 
-Scope = Mapping[str, Any]
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+SINKS = "sinks/"
+"""What the path of a sink begins with."""
 
 BODY_WITHIN = 10.0
 """Seconds that a client has to send its body."""
@@ -45,14 +47,6 @@ class Limits:
     header must be loopback's, too."""
 
 
-class Refused(Exception):
-    """The reply to a request that is not let in."""
-
-    def __init__(self, reply: Reply) -> None:
-        super().__init__(reply.status)
-        self.reply = reply
-
-
 def application(
     desk: Desk, limits: Limits, is_loopback: Callable[[str], bool]
 ) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
@@ -65,17 +59,20 @@ def application(
             reply = await _reply(desk, limits, is_loopback, scope, receive)
         except Refused as error:
             reply = error.reply
-        await _send(reply, send, whole=scope["method"] != "HEAD")
+        if isinstance(reply, Reply):
+            await _send(reply, send, whole=scope["method"] != "HEAD")
+        else:
+            await stream(*reply, receive, send)
 
     return app
 
 
 async def _reply(
     desk: Desk, limits: Limits, is_loopback: Callable[[str], bool], scope: Scope, receive: Receive
-) -> Reply:
+) -> Reply | tuple[Events, str]:
     headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
-        if name in (b"idempotency-key", b"authorization") and name in headers:
+        if name in (b"idempotency-key", b"authorization", b"last-event-id") and name in headers:
             raise Refused(refused(400, f"the request has two {name.decode().title()} headers"))
         headers[name] = value
     name, method = unquote(scope["path"].removeprefix("/")), scope["method"]
@@ -83,6 +80,10 @@ async def _reply(
         why = desk.why_not() if name == "ready" else ""
         return refused(503, why, again=1) if why else Reply(200, b'{"ok":true}')
     check_sender(limits, headers, is_loopback)
+    if method == "GET" and name == "metrics":
+        return desk.metrics()
+    if method == "GET" and name.startswith(SINKS):
+        return await desk.subscribe(subscribe_of(name.removeprefix(SINKS), scope, headers))
     if not desk.knows(name):
         raise Refused(refused(404, f"the flow has no HTTP source {name!r}"))
     if method != "POST":
@@ -105,7 +106,7 @@ def check_sender(limits: Limits, headers: Mapping[bytes, bytes], is_loopback: Ca
     >>> check_sender(Limits(10, b"secret"), {b"authorization": b"Bearer secret"}, lambda host: False)
     >>> check_sender(Limits(10), {b"host": b"evil.example:80"}, lambda host: host == "localhost")
     Traceback (most recent call last):
-    falkirk.connectors.http.app.Refused: 403
+    falkirk.connectors.http.ports.Refused: 403
     """
     if limits.token:
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
@@ -125,7 +126,7 @@ def checked_key(given: bytes | None) -> str | None:
     ('8e03978e', '8e03978e', None)
     >>> checked_key(b"a b")
     Traceback (most recent call last):
-    falkirk.connectors.http.app.Refused: 400
+    falkirk.connectors.http.ports.Refused: 400
     """
     if given is None:
         return None
@@ -165,7 +166,7 @@ async def _body(most: int, headers: Mapping[bytes, bytes], receive: Receive) -> 
 async def _send(reply: Reply, send: Send, *, whole: bool) -> None:
     headers: list[Iterable[bytes]] = [(b"cache-control", b"no-store")]
     if reply.status != 204:
-        headers += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(reply.body))]
+        headers += [(b"content-type", reply.kind.encode()), (b"content-length", b"%d" % len(reply.body))]
     if reply.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     if reply.again:

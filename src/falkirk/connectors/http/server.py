@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine
@@ -33,7 +34,7 @@ def check_server(tls: Tls | None) -> None:
         import uvicorn  # noqa: F401
     except ModuleNotFoundError:
         raise ConfigError(
-            "HTTP sources need a library that is not installed: uvicorn", hint="pip install 'falkirk[http]'"
+            "a gateway needs a library that is not installed: uvicorn", hint="pip install 'falkirk[http]'"
         ) from None
     if tls is not None:
         try:
@@ -64,6 +65,10 @@ def serve(app: Callable[..., Awaitable[None]], at: socket.socket, connections: i
     given: dict[str, Any] = {}
     if tls is not None:
         given = {"ssl_certfile": tls.certificate, "ssl_keyfile": tls.key or None}
+    # So the connection of a subscriber is closed that takes nothing any more. The gateway's own words say it.
+    logging.getLogger("uvicorn.error").addFilter(
+        lambda record: "without completing response" not in record.getMessage()
+    )
     config = uvicorn.Config(
         app, lifespan="off", ws="none", log_config=None, access_log=False, server_header=False, proxy_headers=False,
         limit_concurrency=connections, timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=LEAVE, **given,
@@ -84,6 +89,11 @@ class Server:
     def stop(self) -> None:
         """Take no more requests."""
         self._made.should_exit = True
+
+    @property
+    def stops(self) -> bool:
+        """Whether it takes no more requests."""
+        return bool(self._made.should_exit)
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:

@@ -67,24 +67,31 @@ def needed_topics(plan: Plan, settings: Settings, topics: Topics, *, backfill: b
     return sorted(needed, key=lambda topic: (topic.role != "source", topic.name))
 
 
-def rights(plan: Plan, settings: Settings) -> list[Right]:
-    """What the app's user needs, if all topics exist."""
+def rights(plan: Plan, settings: Settings, *, serve: bool = False) -> list[Right]:
+    """What the app's user needs, if all topics exist. `serve`: and gateways give the records of sinks to subscribers."""
     own = own_topics(settings.prefix, plan.app)
     read = {i.topic for part in parts(plan) for i in part.inputs} | {table.source.topic for table in plan.shared}
     written = {o.topic for part in parts(plan) for o in part.outputs}
     again = {o.topic for batch in plan.batches for o in batch.outputs if o.kind == "sink"}
+    sinks = {o.topic for part in parts(plan) for o in part.outputs if o.kind == "sink" and o.outlet is None}
     # Gateways have the app's user, too.
     answers = {o.topic for part in parts(plan) for o in part.outputs if o.answers is not None}
     read, written = read | answers, written | made_topics(plan).keys()
+    served = sinks - read if serve else set()
     found = [
         Right(
             "topic", own, True, ("READ", "WRITE", *ASKED, "DELETE", "ALTER"), "the app's own topics; DELETE trims them"
         )
     ]
     for name in sorted(name for name in read | written if not name.startswith(own)):
-        operations = (*(["READ"] if name in read | again else []), *(["WRITE"] if name in written else []), *ASKED)
+        operations = (
+            *(["READ"] if name in read | again | served else []),
+            *(["WRITE"] if name in written else []),
+            *ASKED,
+        )
         words = [*(["read"] if name in read else []), *(["written"] if name in written else [])]
         words += ["compared with what an epoch replaces"] if name in again else []
+        words += ["read for subscribers"] if name in served else []
         found.append(Right("topic", name_of(name), False, operations, " and ".join(words), cluster_of(name)))
     found.append(Right("group", plan.app, False, ("READ", "DESCRIBE"), "the workers' group"))
     if plan.batches:

@@ -1,4 +1,5 @@
-"""The gateway of HTTP sources: it appends requests to a topic, and gives the answers that the flow writes to another.
+"""The gateway of an app: it appends requests to a topic, and gives the answers that the flow writes to another. It gives the
+records of sinks to subscribers.
 
     request ──▶ connectors/http ──▶ desk ──answer known──▶ reply
                                      │ └──wait──▶ … ◀── tail ◀── topic of answers, read_committed
@@ -10,16 +11,23 @@ The rule for what a gateway says of a key (docs/internals/http.md has all of the
                        422                                 if not
     answer(key)      = the first record under the key in the topic of answers with a digest, and the first with rows
 
-No reply depends on anything that another gateway cannot read: a client may ask any of them, and again another.
+    topic of a sink, read_committed ──follower, from a position──▶ events, each with the position behind it ──▶ subscriber
 
-gateway.py      a gateway's process: its parts, and when it is ready
-desk.py         what becomes of a request, and who waits for what
-answers.py      records of answers, and what they say together
-table.py        the answers, on disk
-tail.py         reads the topic of answers
-appender.py     decodes and appends requests
-health.py       whether the app can answer now
-options.py      how a gateway is run
+No reply and no event depends on anything that another gateway cannot read: a client may ask any of them, and again another.
+
+gateway.py          a gateway's process: its parts, and when it is ready
+desk.py             what becomes of a request, and who waits for what
+answers.py          records of answers, and what they say together
+table.py            the answers, on disk
+tail.py             reads the topic of answers
+appender.py         decodes and appends requests
+health.py           whether the app can answer now
+subscriptions.py    who may subscribe to what, and how many
+follower.py         reads a sink's topic for one subscriber
+decoded.py          records as JSON, for all subscribers of a sink
+positions.py        where a subscriber is, as text
+metrics.py          the subscribers, for Prometheus
+options.py          how a gateway is run
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""A gateway: the HTTP sources of an app, and the server in front of them.
+"""A gateway: the HTTP sources and the sinks of an app, and the server in front of them.
 
 listens ──topics are there──▶ reads the answers ──to their end──▶ takes requests ──SIGTERM──▶ lets those under way end
    └──────────── 503 ────────────────┘
+
+Subscribers of a sink need none of this: they get what is committed in its topic, whether the app runs or not.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from falkirk.connectors.http.app import Limits, application
-from falkirk.connectors.http.messages import Asked, Reply, refused
+from falkirk.connectors.http.messages import Asked, Events, Reply, Subscribe, refused
 from falkirk.connectors.http.server import Server, bound_socket, serve
 from falkirk.connectors.kafka.admin.described import TopicInfo
 from falkirk.connectors.kafka.admin.topics import Topics
@@ -27,6 +29,7 @@ from falkirk.runtime.gateway.appender import Appender
 from falkirk.runtime.gateway.desk import Desk
 from falkirk.runtime.gateway.health import Health
 from falkirk.runtime.gateway.options import GatewayOptions, check_options
+from falkirk.runtime.gateway.subscriptions import Subscriptions
 from falkirk.runtime.gateway.table import Heard, Table
 from falkirk.runtime.gateway.tail import Tail
 from falkirk.runtime.host.identity import hold, host_name
@@ -72,7 +75,7 @@ class Served:
 
 
 def served_by(plan: Plan) -> dict[str, Served]:
-    """The HTTP sources of a flow, by name. Raises ConfigError if there are none.
+    """The HTTP sources of a flow, by name.
 
     >>> import falkirk as fk
     >>> flow = fk.Flow("shop")
@@ -88,10 +91,6 @@ def served_by(plan: Plan) -> dict[str, Served]:
         assert isinstance(source.value, Json)
         way = stages_between(stages, source)
         found[source.id] = Served(source.plan, source.value, source.plan in with_rows, way)
-    if not found:
-        raise ConfigError(
-            f"flow {plan.app!r} has no HTTP source", hint='define one: flow.http("orders", value=fk.Json({"usd": int}))'
-        )
     return found
 
 
@@ -166,9 +165,19 @@ class Gateway:
         self._ended = threading.Event()
         self.stop: Callable[[], None] = lambda: None
         """Ends the server."""
+        self.stops: Callable[[], bool] = lambda: False
+        """Whether the server ends."""
+        self._subscriptions = Subscriptions(plan, settings, options.subscribers, self._ends)
 
     def check(self) -> None:
-        """Raises ConfigError if a request may be appended so late that its key counts no longer."""
+        """Raises ConfigError if there is nothing to serve, or if a request may be appended so late that its key counts no
+        longer."""
+        if not self._served and not self._subscriptions.sinks:
+            raise ConfigError(
+                f"flow {self._plan.app!r} has no HTTP source, and no sink to subscribe to",
+                hint='define one: flow.http("orders", value=fk.Json({"usd": int}))'
+                + ("" if self._options.subscribers else "; and sinks are served with --subscribers"),
+            )
         for name, served in self._served.items():
             if served.plan.keep < 2000 * self._options.within:
                 raise ConfigError(
@@ -177,12 +186,15 @@ class Gateway:
                     hint="let keep= be twice as long at least",
                 )
 
+    def _ends(self) -> bool:
+        return self.stops()
+
     def knows(self, source: str) -> bool:
         return source in self._served
 
     def why_not(self) -> str:
         """Why requests are refused now; "": they are taken."""
-        if not self._sources:
+        if self._served and not self._sources:
             return "the app has not run yet"
         if not all(source.tail.ready for source in self._sources.values()):
             return "the gateway is starting"
@@ -217,8 +229,18 @@ class Gateway:
         finally:
             leave()
 
+    async def subscribe(self, asked: Subscribe) -> tuple[Events, str] | Reply:
+        """The events of a new subscriber, and where it begins; or why it gets none."""
+        return await self._subscriptions.subscribe(asked)
+
+    def metrics(self) -> Reply:
+        """What is measured."""
+        return self._subscriptions.metrics.reply()
+
     async def open(self) -> None:
-        """Wait until the app's topics exist; then begin. Raises FalkirkError."""
+        """Wait until the topics of requests and answers exist; then begin. Raises FalkirkError."""
+        if not self._served:
+            return
         control = control_topic(self._settings.prefix, self._plan.app)
         topics = await asyncio.to_thread(Topics, self._settings.cluster())
         wanted = {control}
@@ -258,6 +280,7 @@ class Gateway:
     def close(self) -> None:
         """End its threads."""
         self._ended.set()
+        self._subscriptions.close()
         self.health.close()
         for source in self._sources.values():
             source.close()
@@ -266,8 +289,8 @@ class Gateway:
 async def serve_app(
     plan: Plan, settings: Settings, options: GatewayOptions, told: Callable[[str, Server], None] = lambda *_: None
 ) -> None:
-    """Serve the HTTP sources of an app until a signal, or until the server is stopped. `told` gets the URL and the server
-    when it listens. Raises FalkirkError."""
+    """Serve the HTTP sources and the sinks of an app until a signal, or until the server is stopped. `told` gets the URL and
+    the server when it listens. Raises FalkirkError."""
     token = check_options(options)
     host, port = parse_address(options.listen, "--listen")
     with folder_of_its_own(Path(settings.state_dir) / plan.app) as folder:
@@ -277,8 +300,9 @@ async def serve_app(
         at = bound_socket(host, port)
         app = application(gateway, limits, is_loopback)
         # Connections that are open and idle count, too.
-        server = serve(app, at, 2 * options.in_flight + 1000, options.tls)
+        server = serve(app, at, 2 * options.in_flight + options.subscribers + 1000, options.tls)
         gateway.stop = server.stop
+        gateway.stops = lambda: server.stops
         shown = host_name() if host in EVERYWHERE else f"[{host}]" if ":" in host else host
         told(f"http{'s' if options.tls else ''}://{shown}:{at.getsockname()[1]}", server)
         opening = asyncio.create_task(gateway.open())

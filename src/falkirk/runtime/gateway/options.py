@@ -28,6 +28,8 @@ class GatewayOptions(msgspec.Struct, frozen=True):
     """Requests that wait at a time, of each source."""
     within: float = 30.0
     """Seconds until a request that waits is told to ask again."""
+    subscribers: int = 100
+    """Subscribers of sinks at a time; 0: nobody can subscribe."""
 
     @property
     def tls(self) -> Tls | None:
@@ -45,7 +47,7 @@ def check_options(options: GatewayOptions) -> bytes:
         return read_token(options.token_file)
     if not is_loopback(host) and not options.public:
         raise ConfigError(
-            f"without a token, anybody who reaches {host} could send requests", where="--listen",
+            f"without a token, anybody who reaches {host} could send requests, and read sinks", where="--listen",
             hint="give --listen-token-file FILE, or an address on loopback; if anybody may: --listen-public",
         )  # fmt: skip
     return b""

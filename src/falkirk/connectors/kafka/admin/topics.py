@@ -273,28 +273,34 @@ class Topics:
                 raise in_words(error, f"topic {resource.name}") from error
 
     def offsets(self, partitions: Iterable[TopicPartition], at: str | int) -> dict[TopicPartition, Offset]:
-        """Offsets at "earliest", at "latest" (the high watermark), or of the first record at or after some milliseconds."""
+        """Offsets at "earliest", at "latest" (the high watermark), at "stable" (the first open transaction, or else the high
+        watermark), or of the first record at or after some milliseconds."""
         spec = (
             OffsetSpec.earliest()  # type: ignore[no-untyped-call]
             if at == "earliest"
             else OffsetSpec.latest()  # type: ignore[no-untyped-call]
-            if at == "latest"
+            if at in ("latest", "stable")
             else OffsetSpec.for_timestamp(int(at))
         )
+        level = IsolationLevel.READ_COMMITTED if at == "stable" else IsolationLevel.READ_UNCOMMITTED
         found: dict[TopicPartition, Offset] = {}
         for cluster, some in parted(dict.fromkeys(partitions, spec)).items():
-            found |= self.of(cluster)._offsets(some)
+            found |= self.of(cluster)._offsets(some, level)
         late = [p for p, offset in found.items() if offset < 0]  # no record is so late: begin at the end
         return {**found, **(self.offsets(late, "latest") if late else {})}
 
-    def _offsets(self, specs: Mapping[TopicPartition, OffsetSpec], timeout: float = 10) -> dict[TopicPartition, Offset]:
+    def _offsets(
+        self,
+        specs: Mapping[TopicPartition, OffsetSpec],
+        level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        timeout: float = 10,
+    ) -> dict[TopicPartition, Offset]:
         """Of this cluster's partitions."""
         asked = {theirs(p): spec for p, spec in specs.items()}
         found: dict[TopicPartition, Offset] = {}
         deadline = time.monotonic() + PATIENCE
         admin = former = self._admin
         while asked:
-            level = IsolationLevel.READ_UNCOMMITTED
             for p, future in admin.list_offsets(asked, isolation_level=level, request_timeout=timeout).items():
                 topic = address(self._cluster.name, p.topic)
                 try:
