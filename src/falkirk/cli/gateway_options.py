@@ -11,6 +11,8 @@ import click
 from falkirk.cli.setting import DURATION, Command, Decorator, setting
 from falkirk.durations import parse_size
 
+SUBSCRIBERS = 100
+
 NOWHERE: Mapping[str, Any] = {"listen": ""}
 """No gateway."""
 
@@ -28,8 +30,8 @@ _gateway_options = [
             "HTTP source may wait at a time. More get 503."),
     setting("--answer-within", type=DURATION, default="30s", show_default=True, help="How long a request may wait for its "
             "answer. Then it gets 504, and the client may ask again."),
-    setting("--subscribers", type=click.IntRange(0, 10_000), default=100, show_default=True, help="How many subscribers of "
-            "sinks there may be at a time. More get 503. 0: nobody can subscribe."),
+    setting("--subscribers", type=click.IntRange(0, 10_000), help="How many subscribers of sinks there may be at a time. "
+            "More get 503. 0: nobody can subscribe.  [default: 100; with --listen-public 0]"),
 ]  # fmt: skip
 
 
@@ -53,16 +55,20 @@ def gateway_from(options: dict[str, Any]) -> Mapping[str, Any]:
     SQL has none: SQL has no HTTP sources."""
     if "listen" not in options:
         return NOWHERE
+    public, subscribers = options.pop("listen_public"), options.pop("subscribers")
+    if subscribers is None:
+        # Who lets anybody send requests has not said that anybody may read the sinks.
+        subscribers = 0 if public else SUBSCRIBERS
     return {
         "listen": options.pop("listen"),
         "token_file": _absolute(options.pop("listen_token_file")),
         "certificate": _absolute(options.pop("listen_cert")),
         "key": _absolute(options.pop("listen_key")),
-        "public": options.pop("listen_public"),
+        "public": public,
         "body": parse_size(options.pop("body_limit"), where="--body-limit"),
         "in_flight": options.pop("in_flight"),
         "within": options.pop("answer_within").total_seconds(),
-        "subscribers": options.pop("subscribers"),
+        "subscribers": subscribers,
     }
 
 

@@ -6,14 +6,21 @@ import random
 from typing import Any
 
 import msgspec
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import falkirk as fk
+from falkirk.checkpoint.overlay import Overlay
 from falkirk.errors import DefinitionError, SourceError
+from falkirk.stream.circuit.circuit import StageCircuit
+from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch
+from falkirk.stream.dataflow.circuit import StepInput
+from falkirk.stream.dataflow.step import StepRun
+from falkirk.stream.dataflow.topics import Layout
 from falkirk.testing.batch import epoch
-from falkirk.testing.memory import MemoryApp, Record
+from falkirk.testing.memory import DictState, MemoryApp, Record
 
 FLIGHT = {"carrier": fk.String, "route": fk.String, "delay": fk.Int64}
 FLIGHTS, NAMES = fk.Json(FLIGHT), fk.Json({"name": fk.String, "fleet": fk.Int64})
@@ -182,6 +189,35 @@ def test_a_table_of_changes_in_any_order_has_the_row_that_they_add_up_to(how: An
         app.run()
         found = app.sinks["out"].rows[-2:]
         assert found == [app.sinks["both"].table.get(k, {"k": k, "x0": None, "x1": None}) for k in "AB"]
+
+
+def test_an_old_row_that_leaves_in_a_later_step_than_the_new_one_came_takes_nothing_along() -> None:
+    """Many rows pass an edge in several records, and these may be read in several steps."""
+    flow = fk.Flow("f")
+    asked, changed = (flow.source(name, key="k", value=fk.Json({"k": str, "x": int})) for name in ("asked", "changed"))
+    table = flow.table(changed.group_by("k", id="tops").agg(top=fk.max("x")), key="k")
+    found = asked.lookup(table, id="found")
+    found.sink("out", key="k", value=fk.Json())
+    (stage,) = [s for s in flow.plan().stages if found._op in s.operators]  # type: ignore[attr-defined]
+    circuit = stage.circuit(0, Layout({t.topic: 1 for t in (*stage.inputs, *stage.outputs)}))
+    assert isinstance(circuit, StageCircuit)
+    runner, state = circuit.runners[found._op], Overlay(DictState())
+
+    def step(*changes: tuple[str, int, int], asks: str = "") -> list[Any]:
+        """What is found for these keys, once the table has changed: keys, rows and weights."""
+        weights = pl.DataFrame({TS: [5] * len(changes), WEIGHT: [w for _, _, w in changes]})
+        rows = pl.DataFrame([c[:2] for c in changes], {"k": pl.String, "top": pl.Int64}, orient="row")
+        asking = pl.DataFrame({"k": [*asks], "x": [0] * len(asks)}, {"k": pl.String, "x": pl.Int64})
+        batches = Batch(asking, pl.DataFrame({TS: [5] * len(asks)})), Batch(rows, weights)
+        given = runner.step(StepRun(StepInput(1, []), state, circuit.failures), *batches)
+        assert isinstance(given, Batch)
+        return given.rows["top"].to_list()
+
+    assert step(("a", 1, 1), ("b", 1, 1), asks="ab") == [1, 1]
+    assert step(("a", 2, 1), ("b", 2, 1), asks="ab") == [2, 2]
+    assert step(("a", 1, -1), asks="ab") == [2, 2]
+    assert step(("b", 1, -1), ("b", 2, -1), asks="ab") == [2, None]
+    assert step(("a", 2, -1), asks="ab") == [None, None]
 
 
 def test_what_does_not_decode_leaves_the_tables_row_as_it_was() -> None:

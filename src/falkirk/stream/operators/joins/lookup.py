@@ -1,6 +1,6 @@
 """`stream.lookup(table)`, incrementally: state has the table's row of each key, and joins it with each row of the stream.
 
-    kept'[k]   = the row of k that the step brings, if it brings any; none, if it only takes the row of k back; else kept[k]
+    kept'[k]   = the row of k that the step brings, if it brings any; none, if it takes kept[k] back; else kept[k]
     output     = { (row, kept'[key of row]) }
 
 From a topic, a step brings the last record of k. From a stream, it brings the row of k in the sum of its changes: they are in
@@ -174,12 +174,24 @@ class LookupRunner(Joining):
         self._check(run, known, hashes, everywhere(True, len(known)), table, rows)
         encoded = encode_values(self.schema, table.rows.select(self.schema.names()))
         weights = table.meta[WEIGHT].to_list() if WEIGHT in table.meta.columns else [1] * len(keys)
-        kept = {key: encoded[i] if weights[i] > 0 else None for key, i in last.items()}
+        kept: dict[bytes, bytes | None]
         if self.summed:
-            kept = _sum(zip(keys, encoded, weights, strict=True))
+            kept, gone = _sum(zip(keys, encoded, weights, strict=True))
+            kept |= self._taken_back(run, gone)
+        else:
+            kept = {key: encoded[i] if weights[i] > 0 else None for key, i in last.items()}
         if kept:
             known = list(kept)
             run.state.put(self._full(known, murmur2(known)), list(kept.values()))
+
+    def _taken_back(self, run: StepRun, gone: Mapping[bytes, Set[bytes]]) -> dict[bytes, None]:
+        """The keys whose present row is among those that are taken back. Where an edge has brought the new row in an earlier
+        step than the old row leaves in, the new one is present, and stays."""
+        keys = list(gone)
+        present = run.state.get(self._full(keys, murmur2(keys))) if keys else []
+        there = [(key, row) for key, row in zip(keys, present, strict=True) if row is not None]
+        rows = encode_values(self.schema, decode_values(self.schema, [row for _, row in there]))
+        return {key: None for (key, _), row in zip(there, rows, strict=True) if row in gone[key]}
 
     def _find(
         self, run: StepRun, keys: Sequence[bytes], batch: Batch, rows: Sequence[int]
@@ -207,23 +219,29 @@ class LookupRunner(Joining):
         return decode_keys(_KEY, some_keys(state, {self.table}))["key"].to_list()
 
 
-def _sum(changes: Iterable[tuple[bytes | None, bytes, int]]) -> dict[bytes, bytes | None]:
-    """The row that each key has after these changes, which are a key, a row and a weight; None if it has none. Without the
-    keys to which nothing happens.
+def _sum(
+    changes: Iterable[tuple[bytes | None, bytes, int]],
+) -> tuple[dict[bytes, bytes | None], dict[bytes, set[bytes]]]:
+    """What changes add up to, which are a key, a row and a weight: the row of each key that has one; and of the others the
+    rows that are taken back.
 
     >>> _sum([(b"k", b"new", 1), (b"k", b"old", -1), (b"gone", b"old", -1), (b"back", b"it", -1), (b"back", b"it", 1)])
-    {b'k': b'new', b'gone': None}
+    ({b'k': b'new'}, {b'gone': {b'old'}})
     """
     sums: dict[bytes, dict[bytes, int]] = {}
     for key, row, weight in changes:
         if key is not None:
             of_key = sums.setdefault(key, {})
             of_key[row] = of_key.get(row, 0) + weight
-    found = {}
+    found: dict[bytes, bytes | None] = {}
+    gone: dict[bytes, set[bytes]] = {}
     for key, of_key in sums.items():
-        if any(of_key.values()):
-            found[key] = next((row for row, weight in of_key.items() if weight > 0), None)
-    return found
+        present = [row for row, weight in of_key.items() if weight > 0]
+        if present:
+            found[key] = present[0]
+        elif taken := {row for row, weight in of_key.items() if weight < 0}:
+            gone[key] = taken
+    return found, gone
 
 
 class SharedLookupRunner(Joining):

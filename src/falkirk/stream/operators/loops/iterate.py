@@ -139,10 +139,7 @@ class IterateRunner(Runner):
         found = self.change(run, changes, time)
         if not found:
             return None
-        # Old rows leave before new rows come, as after a group. A lookup may read many rows in several steps: if
-        # an old row left in a later one than the new row came, its key would have no row.
-        ordered = dict(sorted(found.items(), key=lambda row: row[1] > 0))
-        change = batch_of(self.operator.schema, ordered, time)
+        change = batch_of(self.operator.schema, found, time)
         self._keep(run, change)
         return change
 
