@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -16,6 +17,7 @@ from tests.bad_input.stand import BID, Stand, count
 
 import falkirk as fk
 from falkirk.connectors.kafka.reading import source
+from falkirk.runtime.worker.step_threads import SWITCH, step_threads
 from falkirk.runtime.worker.worker import Worker
 
 pytestmark = pytest.mark.kafka
@@ -281,3 +283,19 @@ def test_a_long_step_of_a_slow_stage_holds_up_no_quicker_one_and_its_backlog_is_
 def count_again(rows: fk.Stream, stand: Stand) -> None:
     stats = rows.group_by("auction", id="again").agg(n=fk.len(), top=fk.max("price"), total=fk.sum("price"))
     stats.sink(f"{stand.prefix}again", key="auction", value=fk.Json())
+
+
+def test_a_step_in_python_beside_a_quicker_stage_gives_the_interpreter_away_soon() -> None:
+    before = sys.getswitchinterval()
+    flow = fk.Flow("f", regime=fk.EagerCheckpoint(step="50ms"))
+    bids = flow.source("bids", key="auction", value=fk.Json(BID))
+    bids.sink("out", key="auction", value=fk.Json())
+    bids.with_regime(fk.LazyCheckpoint(step="2s")).sink("slow", key="auction", value=fk.Json())
+    stages = flow.plan().stages
+    try:
+        quick = [step_threads(stage, stages) is None for stage in stages if stage.regime.step.total_seconds() < 1]
+        assert (quick, sys.getswitchinterval()) == ([True], before)
+        slow = [step_threads(stage, stages) is not None for stage in stages if stage.regime.step.total_seconds() > 1]
+        assert (slow, sys.getswitchinterval()) == ([True], SWITCH)
+    finally:
+        sys.setswitchinterval(before)
