@@ -16,8 +16,9 @@ def workers(run: subprocess.Popen[str]) -> list[psutil.Process]:
     for child in psutil.Process(run.pid).children():
         with suppress(psutil.NoSuchProcess):  # it has just ended
             if child.status() != psutil.STATUS_ZOMBIE and "falkirk.runtime.processes.process" in child.cmdline():
-                found.append(child)
-    return found
+                found.append((child.create_time(), child))
+    # Not by process id: these begin again at the lowest one day.
+    return [child for _, child in sorted(found, key=lambda one: one[0])]
 
 
 def kill_one(run: subprocess.Popen[str]) -> None:
