@@ -29,9 +29,9 @@ def serve(target: str, **options: Any) -> None:
     gateways as you like, on any hosts: a client may ask any of them, and again another. SIGTERM lets requests under way end.
 
     GET /sinks/NAME streams the committed records of the sink NAME as server-sent events. ?from=earliest begins with the
-    first that is kept, ?from=latest (the default) with the next. A client that has lost its connection goes on after its last
-    event, with its id in the header Last-Event-ID, or in ?from=ID. A browser's EventSource sends the header itself. GET
-    /metrics counts subscribers, for Prometheus.
+    first that is kept, ?from=latest (the default) with the next. A client that has lost its connection continues after its
+    last event: it sends the event's id in the header Last-Event-ID, or in ?from=ID. A browser's EventSource sends the header
+    itself. GET /metrics counts subscribers, for Prometheus.
 
     \b
     falkirk serve app:flow --brokers broker-1:9092 --listen 8080
