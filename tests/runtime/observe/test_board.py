@@ -227,6 +227,16 @@ def test_a_recovery_tells_how_long_it_will_take(board: Board, time: Time) -> Non
     assert "recovering stats/0 (rolling 54 %, 0:02 left)" in line(board)
 
 
+def test_a_task_that_another_worker_runs_by_now_does_not_recover(board: Board) -> None:
+    """The worker that took it over first has died, and its last report is still here."""
+    for slot in (0, 1):
+        board.take(Started(slot, 100 + slot))
+    board.take(Report(1, "auctions.w-1", 101, [TaskReport("stats/0", "rolling", done=10, total=20)], 1.0))
+    assert [recovery.task for recovery in board.recovering()] == ["stats/0"]
+    report(board, running(0, 5, 5))
+    assert board.recovering() == []
+
+
 def test_a_frame_shows_what_a_person_wants_to_know(board: Board, time: Time) -> None:
     board.take(Started(0, 100))
     report(board, running(0, 5, 1_239, 61_000), rolling(1, 30, 60))

@@ -277,9 +277,9 @@ class Board:
         found = []
         for worker in self.workers.values():
             for t in worker.tasks:
-                if t.phase in SETTLED:
-                    continue
-                _, since, start = self._rolling[t.task]
+                if t.phase in SETTLED or (known := self._rolling.get(t.task)) is None:
+                    continue  # it runs: here, or by now in another worker
+                _, since, start = known
                 gone, spent = t.done - start, self._clock() - since
                 left = spent * (t.total - t.done) / gone if gone > 0 and spent > 0 else None
                 found.append(Recovery(t.task, t.phase, t.done, t.total, left))
