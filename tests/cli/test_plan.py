@@ -305,7 +305,8 @@ def test_state_is_rebuilt_beside_the_version_that_runs_and_taken_over_at_the_swi
     auctions, least = 500, {1: 4, 2: 2}
     run, beside = (
         ["--workers", "2", "--keep-steps", "1h"],
-        ["--workers", "2", "--state-dir", "beside", "--session-timeout", "30s"],
+        # Longer than it sleeps, on any machine: without members, it would be taken for one that has ended.
+        ["--workers", "2", "--state-dir", "beside", "--session-timeout", "3m"],
     )
 
     def write(file: str, layout: int, *more: str) -> None:
