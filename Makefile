@@ -54,8 +54,7 @@ coverage: kafka
 .PHONY: slow
 slow: kafka
 	$(call say,Slow tests$(comma) and those in containers)
-	@# Three at a time: most of these wait for processes, brokers and time-outs.
-	@$(PYTEST) $(REST) -n 3 $(SPREAD) --durations=40
+	@$(PYTEST) $(REST) -n 2 $(SPREAD) --durations=40
 
 .PHONY: lint
 lint: $(READY) ## Style, types, and who may import whom
