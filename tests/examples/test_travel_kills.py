@@ -77,7 +77,7 @@ class Travel:
         ports = [free_port(), free_port()]
         self.brokers, self.said, self._folder, self._database = brokers, folder / "said", folder, database
         self.addresses = [f"127.0.0.1:{port}" for port in ports]
-        self._command = ["run", "--listen", str(ports[0]), "--workers", "2", "--session-timeout", "2s"]
+        self._command = ["run", "--listen", str(ports[0]), "--workers", "2", "--session-timeout", "6s"]
         self.run = self._start(*self._command)
         self._gateway = self._start("serve", "--listen", str(ports[1]))
 

@@ -143,4 +143,4 @@ def test_requests_are_computed_once_and_answered_alike_though_all_are_killed(sta
     trial = Trial(stand, clients=8, each=25, between=20)
     trial.run()
     trial.check()
-    assert trial.kills > 3
+    assert trial.kills >= 2
