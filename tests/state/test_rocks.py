@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -119,6 +120,28 @@ def test_two_processes_cannot_open_one_store(store: RocksStore, folder: Path) ->
         install_version(folder, WHOSE, 3, lambda _: None)
     store.close()
     RocksStore(folder, WHOSE).close()
+
+
+def test_an_iterator_in_the_frames_of_an_error_does_not_keep_a_store_closed(folder: Path) -> None:
+    def fails(store: RocksStore) -> None:
+        rows = store.scan(b"", LAST_KEY)
+        assert next(rows)
+        raise ValueError
+
+    store = RocksStore(folder, WHOSE)
+    store.write({b"a": b"1", b"b": b"2"}, at(0))
+    gc.disable()
+    try:
+        with pytest.raises(ValueError) as raised:  # noqa: PT011
+            fails(store)
+        raised.value.args = (raised.value,)  # a cycle, as frames and errors often are
+        del raised
+        store.close()
+        again = RocksStore(folder, WHOSE)
+        assert again.get([b"b"]) == [b"2"]
+        again.close()
+    finally:
+        gc.enable()
 
 
 def test_a_closed_store_says_so(store: RocksStore) -> None:

@@ -10,6 +10,7 @@ files are bounded too: the process's limit is divided among the stores that it m
 
 from __future__ import annotations
 
+import gc
 import resource
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -49,6 +50,8 @@ SOFT_LIMIT = 65_536
 
 _BLOCK_BYTES = 8 << 10
 _FILTER_BITS = 10
+_HELD_HERE = "lock hold by current process"
+"""How RocksDB says that this process has a folder open already."""
 
 
 class Memory:
@@ -104,7 +107,18 @@ class Engine:
         self._folder = folder
         access = AccessType.read_only(False) if read_only else AccessType.read_write()
         # With `create`, a folder that lost its CURRENT file would be taken for a new, empty database.
-        self._db: Rdict = self._run(lambda: Rdict(str(folder), _options(memory, create), access_type=access))
+
+        def opened() -> Rdict:
+            return Rdict(str(folder), _options(memory, create), access_type=access)
+
+        try:
+            self._db: Rdict = opened()
+        except Exception as error:
+            if _HELD_HERE not in str(error):
+                raise _explain(error, folder) from error
+            # By an iterator of an engine that was closed: in the frames of an error, which only the collector ends.
+            gc.collect()
+            self._db = self._run(opened)
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values in the order of keys. Raises StateError if a file is damaged."""

@@ -46,6 +46,9 @@ class ThreadPool:
                 future.set_result(job())
             except BaseException as error:  # noqa: BLE001  # it is raised again where the result is asked for
                 future.set_exception(error)
+            # Until its next job, a thread would keep what these refer to: of an error, its frames, and a store's iterators
+            # in them, which keep the store's files locked.
+            del given, future, job
             self._idle.release()
 
 
