@@ -119,10 +119,10 @@ def test_a_worker_that_cannot_read_on_goes_on_if_another_has_its_task(stand: Sta
         stand.trim(30)  # as one that slept finds it whose successor went on
         [(partition, task)] = worker.tasks.items()
         worker._inputs.rewind(task)
-        while not worker._inputs._unreadable:
+        while not worker._inputs._unreadable._noted:
             worker.turn()
             assert time.monotonic() < deadline
-        _, since = worker._inputs._unreadable[task]
+        _, since = worker._inputs._unreadable._noted[task]
         while time.monotonic() < since + 1:
             worker.turn()
         worker._on_lost([partition])
