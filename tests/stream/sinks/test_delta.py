@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
+from tests.stream.sinks.logs import logged
 
 import falkirk as fk
-from falkirk.connectors.kafka.reading.outbox import public
 from falkirk.errors import DefinitionError
-from falkirk.stream.dataflow.packing import unpacked_all
 from falkirk.stream.definition.outlets import GONE
 from falkirk.stream.flow.explain import explain
 from falkirk.stream.operators.sinks.delta import late_or_early
@@ -16,7 +15,6 @@ from falkirk.testing.memory import MemoryApp
 
 BIDS = fk.Json({"auction": fk.Int64, "price": fk.Int64})
 USERS = fk.Json({"id": fk.String, "name": fk.String})
-TOPIC = "falkirk.app.rows.table"
 BEFORE = -719_163
 """The last day, counted from 1970, that no table holds."""
 
@@ -24,12 +22,6 @@ BEFORE = -719_163
 def source() -> tuple[fk.Flow, fk.Stream]:
     flow = fk.Flow("app", regime=fk.EagerCheckpoint())
     return flow, flow.source("bids", key="auction", value=BIDS)
-
-
-def logged(app: MemoryApp) -> list[pl.DataFrame]:
-    """What its log has, by partition."""
-    values = [[record.value() for record in records] for records in app.topics[TOPIC]]
-    return [pl.concat(map(public, unpacked_all(some, str)[0])) if some else pl.DataFrame() for some in values]
 
 
 def test_rows_without_a_key_are_logged_as_they_are() -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
+from tests.stream.sinks.logs import logged
 
 import falkirk as fk
-from falkirk.connectors.kafka.reading.outbox import public
 from falkirk.errors import DefinitionError, UserCodeError
-from falkirk.stream.dataflow.packing import unpacked_all
 from falkirk.stream.definition.outlets import GONE, TablePlan
 from falkirk.stream.flow.explain import explain
 from falkirk.stream.operators.sinks.postgres import unfit
@@ -16,18 +15,11 @@ from falkirk.testing.memory import MemoryApp
 
 BIDS = fk.Json({"auction": fk.Int64, "price": fk.Int64})
 USERS = fk.Json({"id": fk.String, "name": fk.String, "region": fk.String})
-TOPIC = "falkirk.app.rows.table"
 
 
 def source(regime: fk.EagerCheckpoint | fk.Batch | None = None) -> tuple[fk.Flow, fk.Stream]:
     flow = fk.Flow("app", regime=regime or fk.EagerCheckpoint())
     return flow, flow.source("bids", key="auction", value=BIDS)
-
-
-def logged(app: MemoryApp) -> list[pl.DataFrame]:
-    """What its log has, by partition."""
-    values = [[record.value() for record in records] for records in app.topics[TOPIC]]
-    return [pl.concat(map(public, unpacked_all(some, str)[0])) if some else pl.DataFrame() for some in values]
 
 
 def test_rows_without_a_key_are_logged_as_they_are() -> None:

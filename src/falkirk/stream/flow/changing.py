@@ -19,6 +19,7 @@ from falkirk.stream.definition.pattern import Topics
 from falkirk.stream.flow.joining.joins import check_one_writer
 from falkirk.stream.formats import Format, Json, Key, KeyLike, NoColumns, key_of
 from falkirk.stream.formats.debezium import Debezium
+from falkirk.stream.formats.types import type_name
 from falkirk.stream.operators.sinks.sink_changes import SinkChanges
 
 SourceChanges: TypeAlias = Literal["append", "upsert", "debezium", "weights"]
@@ -219,6 +220,26 @@ def check_unique(before: op.Operator, key: Key, where: str) -> None:
             hint=f"there is one row for each {', '.join(sorted(unique))} here: use these columns as the key",
         )
     check_one_writer(before, key, where)
+
+
+def check_not_batch(before: op.Operator, where: str) -> None:
+    """Raises DefinitionError in a batch part, whose results go to topics."""
+    if before.batch:
+        raise DefinitionError(
+            "a batch part writes to topics only",
+            where=where,
+            hint='use .sink("topic", …), or write the table with Spark',
+        )
+
+
+def check_column_type(place: str, column: str, dtype: pl.DataType, held: object | None, where: str) -> None:
+    """Raises DefinitionError if a table of `place` has no type for a column. `held`: the type that it has."""
+    if held is None:
+        raise DefinitionError(
+            f"{place} has no type for column {column!r}: {type_name(dtype)}",
+            where=where,
+            hint="cast it, durations to Int64 for instance, or leave it out with select",
+        )
 
 
 def check_table_key(before: op.Operator, key: Sequence[str], where: str) -> None:

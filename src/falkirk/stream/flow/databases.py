@@ -13,9 +13,8 @@ from falkirk.stream.definition.keys import columns_of
 from falkirk.stream.definition.names import DATABASE
 from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.definition.outlets import TablePlan, postgres_type
-from falkirk.stream.flow.changing import check_table_key
+from falkirk.stream.flow.changing import check_column_type, check_not_batch, check_table_key
 from falkirk.stream.formats.rows import RowT_co
-from falkirk.stream.formats.types import type_name
 
 if TYPE_CHECKING:
     from falkirk.stream.flow.streams import Stream
@@ -96,19 +95,9 @@ def _check_names(database: str, table: str, where: str) -> None:
 
 
 def _check_columns(before: op.Operator, where: str) -> None:
-    if before.batch:
-        raise DefinitionError(
-            "a batch part writes to topics only",
-            where=where,
-            hint='use .sink("topic", …), or write the table with Spark',
-        )
+    check_not_batch(before, where)
     for column, dtype in before.schema.items():
-        if postgres_type(dtype) is None:
-            raise DefinitionError(
-                f"PostgreSQL has no type for column {column!r}: {type_name(dtype)}",
-                where=where,
-                hint="cast it, durations to Int64 for instance, or leave it out with select",
-            )
+        check_column_type("PostgreSQL", column, dtype, postgres_type(dtype), where)
         if len(column.encode()) > LONGEST or "\0" in column:
             raise DefinitionError(
                 f"column {column!r} cannot be a column of PostgreSQL",

@@ -15,7 +15,7 @@ from falkirk.stream import operators as op
 from falkirk.stream.definition.keys import columns_of
 from falkirk.stream.definition.on_error import OnError, checked_on_error
 from falkirk.stream.definition.outlets import DeltaPlan, delta_type
-from falkirk.stream.flow.changing import check_table_key
+from falkirk.stream.flow.changing import check_column_type, check_not_batch, check_table_key
 from falkirk.stream.formats.rows import RowT_co
 from falkirk.stream.formats.types import type_name
 
@@ -85,19 +85,9 @@ def _check_url(url: str, where: str) -> None:
 
 
 def _check_columns(before: op.Operator, where: str) -> None:
-    if before.batch:
-        raise DefinitionError(
-            "a batch part writes to topics only",
-            where=where,
-            hint='use .sink("topic", …), or write the table with Spark',
-        )
+    check_not_batch(before, where)
     for column, dtype in before.schema.items():
-        if delta_type(dtype) is None:
-            raise DefinitionError(
-                f"Delta Lake has no type for column {column!r}: {type_name(dtype)}",
-                where=where,
-                hint="cast it, durations to Int64 for instance, or leave it out with select",
-            )
+        check_column_type("Delta Lake", column, dtype, delta_type(dtype), where)
     seen: dict[str, str] = {}
     for name in _names(before.schema):
         if not name or UNNAMED & set(name):
