@@ -167,7 +167,7 @@ class Clients:
     def _ask_on(self, number: int) -> None:
         choice, sent = random.Random(number), list[tuple[Pair, str]]()
         nearest: dict[Pair, int] = {}
-        while not self._done.wait(0.05):
+        while not self._done.wait(0.15):
             # Few origins, so that the same pair is asked for again and again.
             pair = choice.choice(self._names[:6]), choice.choice(self._names)
             sent.append((pair, f"{number}-{len(sent)}"))

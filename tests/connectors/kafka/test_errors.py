@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 import time
 from concurrent.futures import Future
 
@@ -15,6 +17,7 @@ from falkirk.connectors.kafka.admin.described import described
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.clients import client
 from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.client.connections import watched
 from falkirk.connectors.kafka.client.errors import translate
 from falkirk.connectors.kafka.transactions import delivery
 from falkirk.connectors.kafka.transactions.log import KafkaLog, Transaction
@@ -95,6 +98,31 @@ def test_a_call_that_does_not_keep_its_time_out_leaves_its_outcome_unknown(monke
     with pytest.raises(Unknown, match="renew"):
         kafka._live()
     kafka.close()
+
+
+def test_log_lines_of_a_producer_that_is_left_behind_are_taken_until_its_call_returns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delivery, "STUCK", 0.05)
+    kafka, returns = KafkaLog(Cluster("127.0.0.1:1"), OwnerId("me"), lambda: None), threading.Event()
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    class Log:
+        def log(self, level: int, form: str, *args: str) -> None:
+            lines.put(args[0])
+
+    settings = watched({**Cluster("127.0.0.1:1").settings(), "reconnect.backoff.max.ms": 20})
+    kafka._producer, kafka._state = client(Producer, settings, Log()), Transaction.OPEN
+    before = threading.enumerate()
+    with pytest.raises(Unknown):
+        kafka._in_time(returns.wait)
+    kafka.close()
+    [serving] = [t for t in threading.enumerate() if t.name == "falkirk-left-behind" and t not in before]
+    for _ in range(100):  # it tries to connect, and says so, again and again
+        lines.get(timeout=10)
+    returns.set()
+    serving.join(10)
+    assert not serving.is_alive(), "it is kept although its call has returned"
 
 
 @pytest.mark.parametrize("in_a_log_line", [False, True])

@@ -9,6 +9,8 @@ failure comes through has a producer among its variables.
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec
 
@@ -28,6 +30,9 @@ Row = tuple[
 """Partition, key, value, timestamp, headers, and the callback of its delivery."""
 
 
+LOOK = 0.25
+"""Seconds between two looks at a producer that is left behind."""
+
 PURGED = 2.0
 """Seconds to wait until a producer's threads have ended its records."""
 
@@ -46,6 +51,18 @@ def failure(call: Callable[P, object], *args: P.args, **named: P.kwargs) -> Kafk
     except KafkaException as error:
         return error.with_traceback(None)
     return None
+
+
+def leave_behind(producer: Producer, stuck: Callable[[], bool]) -> None:
+    """Take a producer's log lines for as long as one of its calls does not return. Unread, they would fill the memory, and
+    librdkafka looks through all of them for each new one: a minute without the cluster, and most of a core is spent."""
+
+    def serve() -> None:
+        while stuck():
+            failure(producer.poll, 0)
+            time.sleep(LOOK)
+
+    threading.Thread(target=serve, name="falkirk-left-behind", daemon=True).start()
 
 
 def produce_all(producer: Producer, topic: str, rows: Iterable[Row]) -> None:

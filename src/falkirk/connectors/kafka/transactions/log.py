@@ -30,7 +30,7 @@ from falkirk.checkpoint.ports import Aborted, Fenced, Ranges, Read, Unknown, Wri
 from falkirk.connectors.kafka.client.config import Cluster, logger
 from falkirk.connectors.kafka.client.connections import Connections, watched
 from falkirk.connectors.kafka.client.errors import refused_in, translate, why
-from falkirk.connectors.kafka.client.producing import failure, initialised, last_row, produce_all
+from falkirk.connectors.kafka.client.producing import failure, initialised, last_row, leave_behind, produce_all
 from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.connectors.kafka.transactions import delivery
 from falkirk.connectors.kafka.transactions.delivery import Delivery
@@ -251,7 +251,12 @@ class KafkaLog:
                 return outcome.get(timeout=LOOK)
             except queue.Empty:
                 pass
-            self._look(delivery.STUCK)
+            try:
+                self._look(delivery.STUCK)
+            except Exception:
+                assert self._producer is not None
+                leave_behind(self._producer, outcome.empty)
+                raise
 
     def _look(self, patience: float | None = None) -> None:
         """Raises Unknown if the transaction is not waited for any longer; then the producer is dead. `patience`: seconds,
