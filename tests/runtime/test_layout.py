@@ -12,13 +12,13 @@ from falkirk.connectors.kafka.admin.described import TopicInfo
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.app_topics.control import LAYOUT, ControlTopic
 from falkirk.errors import FalkirkError, SourceError, StateError
-from falkirk.runtime.app.app import App, prepare
+from falkirk.runtime.app.app import App, prepare, prepared
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout import compatibility, layout
 from falkirk.runtime.layout.deleting import read_back
 from falkirk.runtime.layout.layout import LayoutRecord, StageRecord, TopicRecord
 from falkirk.stream.definition.names import control_topic
-from falkirk.stream.stages.plan import Stage
+from falkirk.stream.stages.plan import Plan, Stage
 from falkirk.stream.stages.stage import PhysicalStage
 
 STATS = StageRecord("stats", 4, "eager", True, "f00", "1: stats v1: n:Int64", ("bids",), ("out",))
@@ -264,11 +264,14 @@ class Cluster:
         self.admin = AdminClient({"bootstrap.servers": brokers})
         self.topics.create(f"{prefix}bids", 4, 1, {})
 
-    def flow(self, build: Callable[[fk.Stream, str], None]) -> App:
+    def plan(self, build: Callable[[fk.Stream, str], None]) -> Plan:
         flow = fk.Flow(self.name)
         value = fk.Json({"auction": fk.Int64, "price": fk.Int64})
         build(flow.source(f"{self.prefix}bids", key="auction", value=value), self.prefix)
-        return prepare(flow.plan(), self.settings, self.topics)
+        return flow.plan()
+
+    def flow(self, build: Callable[[fk.Stream, str], None]) -> App:
+        return prepare(self.plan(build), self.settings, self.topics)
 
     def layout(self) -> LayoutRecord:
         control = ControlTopic(self.settings.cluster(), control_topic("falkirk", self.name))
@@ -316,6 +319,39 @@ def test_the_first_run_records_the_layout_and_the_next_ones_find_it_as_it_was(cl
     assert (source.partitions, source.role) == (4, "source")
     assert [b.task for b in cluster.flow(counts).tasks] == [b.task for b in app.tasks]
     assert cluster.layout() == first
+
+
+@pytest.mark.kafka
+def test_a_spare_makes_and_records_nothing(cluster: Cluster) -> None:
+    """Its run may be refused by what it has not seen itself, and must then have changed nothing."""
+
+    def found(build: Callable[[fk.Stream, str], None]) -> App | None:
+        return prepared(cluster.plan(build), cluster.settings, cluster.topics)
+
+    def own() -> list[str]:
+        return [name for name in cluster.topics.names() if cluster.prefix in name]
+
+    def both(bids: fk.Stream, prefix: str) -> None:
+        counts(bids, prefix)
+        tops(bids, prefix)
+
+    assert found(counts) is None
+    assert own() == [f"{cluster.prefix}bids"]
+
+    app, first = cluster.flow(counts), cluster.layout()
+    spare = found(counts)
+    assert spare is not None
+    assert (spare.recorded, spare.topics, spare.limits) == (app.recorded, app.topics, app.limits)
+    assert [bound.task for bound in spare.tasks] == [bound.task for bound in app.tasks]
+    before = own()
+    assert found(both) is None
+    assert own() == before
+    cluster.topics.create(f"{cluster.prefix}tops", 4, 1, {})
+    assert found(both) is None
+    assert cluster.layout() == first
+    cluster.flow(both)
+    assert cluster.layout().number == 2
+    assert found(both) is not None
 
 
 @pytest.mark.kafka

@@ -23,7 +23,7 @@ from falkirk.runtime.app.registries import meet_registries
 from falkirk.runtime.app.warnings import warn_of_expired
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout import layout
-from falkirk.runtime.layout.compatibility import check_stages, differ_in_topics, keep
+from falkirk.runtime.layout.compatibility import check_stages, differ_in_topics, is_recorded, keep
 from falkirk.runtime.layout.layout import LayoutRecord, ShadowRecord, Start
 from falkirk.runtime.layout.preflight import Preflight, logs_of, parts, preflight
 from falkirk.runtime.rebuild.checks import check_rebuilds
@@ -121,6 +121,26 @@ def prepare(
 
     Safe to call from any number of workers at once. Raises ClusterError, SourceError and StateError, and then makes nothing.
     """
+    app = _prepare(plan, settings, topics, backfill=backfill, losing=losing, beside=beside, making=True)
+    assert app is not None
+    return app
+
+
+def prepared(plan: Plan, settings: Settings, topics: Topics) -> App | None:
+    """The same, if all of it has been made and recorded; None otherwise. Makes and records nothing. Raises as `prepare`."""
+    return _prepare(plan, settings, topics, backfill=False, losing=(), beside="", making=False)
+
+
+def _prepare(
+    plan: Plan,
+    settings: Settings,
+    topics: Topics,
+    *,
+    backfill: bool,
+    losing: Collection[str],
+    beside: str,
+    making: bool,
+) -> App | None:
     steps, control = steps_topic(settings.prefix, plan.app), control_topic(settings.prefix, plan.app)
     record = ControlTopic(settings.cluster(), control)
     try:
@@ -129,9 +149,12 @@ def prepare(
         check_fit(found, steps, losing)
         check_rebuilds(found, settings, topics)
         meet_registries(plan)
+        grows = counts.get(steps, found.tasks) < found.tasks
+        if not making and (found.missing or grows or found.past.layout is None):
+            return None
         for name, (partitions, config) in found.missing.items():
             topics.create(name, partitions, settings.replication, config)
-        if counts.get(steps, found.tasks) < found.tasks:
+        if grows:
             topics.grow(steps, found.tasks)
             counts[steps] = found.tasks
         if not topics.describe([control]):
@@ -144,12 +167,14 @@ def prepare(
         firsts = _firsts(found, counts, topics)
         kept = {n: layout.TopicRecord(infos[n].id, counts[n], roles[n], firsts.get(n, ())) for n in sorted(roles)}
         stages = with_shadows(found, settings, topics)
+        if not making and not is_recorded(found.past.layout, stages, kept):
+            return None
         known = keep(record, found.past, plan.app, stages, kept, beside)
     finally:
         record.close()
     if differ_in_topics(known.stages, stages):
         # Another process has seen other topics: look again.
-        return prepare(plan, settings, topics, backfill=backfill, losing=losing, beside=beside)
+        return _prepare(plan, settings, topics, backfill=backfill, losing=losing, beside=beside, making=making)
     shadows = {stage.id: stage.shadow for stage in known.stages if stage.shadow is not None}
     tasks = lay_out(plan, settings, known.number, found.sizes, infos, shadows)
     written = {name for name, role in roles.items() if role != "source"} | {

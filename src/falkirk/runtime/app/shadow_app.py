@@ -16,7 +16,7 @@ from falkirk.checkpoint.tasks import ends
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.app_topics.control import ControlTopic
 from falkirk.errors import ConfigError, StateError
-from falkirk.runtime.app.app import App, BoundTask, Until, prepare
+from falkirk.runtime.app.app import App, BoundTask, Until, prepare, prepared
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.compatibility import check_stages
 from falkirk.runtime.layout.layout import LayoutRecord, Start
@@ -37,6 +37,12 @@ from falkirk.wording import counted
 def prepare_app(plan: Plan, settings: Settings, topics: Topics) -> App:
     """What these settings run: the flow, or a shadow of it. Raises as `prepare` does."""
     return shadow(plan, settings, topics) if settings.beside else prepare(plan, settings, topics)
+
+
+def prepared_app(plan: Plan, settings: Settings, topics: Topics) -> App | None:
+    """The same, if all of the flow has been made and recorded; None otherwise. A shadow records itself, apart from the app.
+    Raises as `prepare` does."""
+    return shadow(plan, settings, topics) if settings.beside else prepared(plan, settings, topics)
 
 
 def shadow(plan: Plan, settings: Settings, topics: Topics) -> App:

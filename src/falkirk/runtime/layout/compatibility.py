@@ -66,7 +66,7 @@ def keep(
 ) -> LayoutRecord:
     """Record what is new, and return the layout that counts. It may be another run's, if that was first: it is checked again,
     unless it is this one with additional topics."""
-    if known.layout is not None and (known.layout.stages, known.layout.topics) == (stages, topics):
+    if known.layout is not None and is_recorded(known.layout, stages, topics):
         return known.layout
     record = LayoutRecord(known.next, app, stages, dict(topics), falkirk=version("falkirk"), beside=beside)
     wins = write_layout(control, record)
@@ -76,6 +76,11 @@ def keep(
     if [s.state for s in wins.stages] != [s.state for s in stages]:
         raise StateError(f"another run has just changed app {app!r}", hint="start again, of one flow")
     return wins
+
+
+def is_recorded(known: LayoutRecord | None, stages: tuple[StageRecord, ...], topics: Mapping[str, TopicRecord]) -> bool:
+    """Whether the layout says exactly this."""
+    return known is not None and (known.stages, known.topics) == (stages, topics)
 
 
 def differ_in_topics(one: Sequence[StageRecord], other: Sequence[StageRecord]) -> bool:

@@ -33,7 +33,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """From a spare: imported, planned and connected."""
 
     app: str = ""
-    """Whose worker it can be; "" if workers have nothing to do."""
+    """Whose worker it can be at once; "" if workers have nothing to do, or if the run must record the app first."""
 
 
 class Waiting(msgspec.Struct, frozen=True, tag="waiting"):

@@ -14,22 +14,25 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import IO
+from typing import IO, TypeVar
 
 import msgspec
 
 from falkirk.connectors.garbage import collect_rarely
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import FalkirkError, UnreachableError
-from falkirk.runtime.app import shadow_app
 from falkirk.runtime.app.app import App
 from falkirk.runtime.app.hosts import Hosts
+from falkirk.runtime.app.shadow_app import prepare_app, prepared_app
 from falkirk.runtime.host.logs import print_trace, setup_logging
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.protocol import BUG, Failed, FromWorker, Ready, Report, Waiting, decode_to_worker, encode
 from falkirk.runtime.observe.traces import warm_up
 from falkirk.runtime.worker.work import work
 from falkirk.stream.flow.load import load_flow
+from falkirk.stream.stages.plan import Plan
+
+Bound = TypeVar("Bound")
 
 
 def main() -> None:
@@ -38,18 +41,20 @@ def main() -> None:
 
 
 def _work(settings: Settings, pipe: Pipe, stop: threading.Event) -> None:
-    app, topics = load_app(settings, pipe)
+    # A run may be refused by what this process has not seen. So what is new is recorded by the run, and not by a spare.
+    early, topics = load(settings, pipe, prepared_app)
     warm_up(settings)
     collect_rarely()
-    pipe.say(Ready(app.name if app.tasks else ""))
+    pipe.say(Ready(early.name if early is not None and early.tasks else ""))
     line = sys.stdin.readline()
     if line and not stop.is_set():
         order = decode_to_worker(line)
         threading.Thread(target=watch_supervisor, daemon=True).start()
+        app = early
+        if app is None or settings.beside:  # beside it, the supervisor waits until we are where it saw the app
+            app, topics = load_app(settings, pipe)
         if order.first:
             Hosts(app, settings, topics).check_alone()
-        if settings.beside:  # the app has moved on: the supervisor waits until we are where it saw the app
-            app, topics = load_app(settings, pipe)
         work(app, settings, topics, order.slot, stop.is_set, pipe.say)
 
 
@@ -81,13 +86,18 @@ def be_child(
 
 
 def load_app(settings: Settings, pipe: Pipe) -> tuple[App, Topics]:
-    """The flow that the command line names, on its cluster. Tries until a broker answers: the supervisor decides whether the
-    run survives that."""
+    """The flow that the command line names, prepared on its cluster (see `load`)."""
+    return load(settings, pipe, prepare_app)
+
+
+def load(settings: Settings, pipe: Pipe, bind: Callable[[Plan, Settings, Topics], Bound]) -> tuple[Bound, Topics]:
+    """The flow that the command line names, bound to its cluster. Tries until a broker answers: the supervisor decides
+    whether the run survives that."""
     plan = load_flow(sys.argv[1]).plan(settings.prefix)
     topics = Topics(settings.cluster())
     while True:
         try:
-            return shadow_app.prepare_app(plan, settings, topics), topics
+            return bind(plan, settings, topics), topics
         except UnreachableError as error:
             logging.getLogger("falkirk").info("a spare waits: %s", error.what)
             pipe.say(Waiting())
