@@ -1,14 +1,4 @@
-"""The app with all four regimes on a real broker, Spark and PostgreSQL, which are killed while clients ask.
-
-clients   each asks one question after the other, with a key of its own, until it is answered: impatiently, and at any of two
-          gateways, so that the app gets some questions twice. Now and then it asks an older one again, which must have the
-          same answer
-harm      kill -9 of workers; of the whole run, while Spark computes an epoch; of PostgreSQL, which is away for some
-          answers
-oracle    the table has each answered question once, with the answer that was given, and nothing else; the counts by airport
-          are those of all questions (`compare`). An answer says what some of the flights say (`allowed`); after the last
-          flight it is exact
-"""
+"""The travel app with its gateways, the clients that ask it, and what is compared in the end."""
 
 from __future__ import annotations
 
@@ -23,51 +13,21 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import polars as pl
-import pytest
-from tests.cli.live import kill_all, kill_one, workers
-from tests.examples.travel import (
-    EXAMPLES,
-    FLOW,
-    Pair,
-    Told,
-    Usual,
-    airports,
-    allowed,
-    answer,
-    client,
-    compare,
-    data,
-    flights,
-    legs,
-    routes,
-    usual,
-)
-from tests.postgres import Server, server
+from tests.cli.live import kill_all
+from tests.postgres import Server
 from tests.serve.stand import free_port
+from tests.travel.oracle import FLOW, Pair, Told, Usual, answer, client, compare, data
 
-from falkirk.connectors.embedded import EmbeddedKafka
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.epochs import BatchPart, batch_part
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.containers]
-
 PATIENCE = 400.0
-"""Seconds until the test gives up: Spark yields to all that keeps the machine busy."""
+"""Seconds until a wait is given up: Spark yields to all that keeps the machine busy."""
 CLIENTS = 4
-FIRST, SECOND, LAST = 600, 2000, 3000
-"""How many flights are sent before the run starts, by when the epoch is open, and in all."""
-
-
-@pytest.fixture
-def postgres() -> Iterator[Server]:
-    found = server()
-    yield found
-    found.close()
 
 
 class Travel:
@@ -79,7 +39,8 @@ class Travel:
         self.addresses = [f"127.0.0.1:{port}" for port in ports]
         self._command = ["run", "--listen", str(ports[0]), "--workers", "2", "--session-timeout", "6s"]
         self.run = self._start(*self._command)
-        self._gateway = self._start("serve", "--listen", str(ports[1]))
+        self._serve = ["serve", "--listen", str(ports[1])]
+        self._gateway = self._start(*self._serve)
 
     def _start(self, what: str, *options: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "falkirk", what, FLOW, "--brokers", self.brokers, *options]
@@ -97,6 +58,11 @@ class Travel:
         """kill -9 of everything that it has started, and a new run."""
         kill_all(self.run)
         self.run = self._start(*self._command)
+
+    def restart_gateway(self) -> None:
+        """kill -9 of the other gateway, and a new one."""
+        kill_all(self._gateway)
+        self._gateway = self._start(*self._serve)
 
     def leave(self) -> int:
         """SIGTERM; the exit code."""
@@ -188,92 +154,6 @@ def until(app: Travel, clients: Clients, holds: Callable[[], object], what: str)
         assert app.run.poll() is None, app.said.read_text()
         assert time.monotonic() < deadline, f"in vain until {what}: {app.said.read_text()[-5000:]}"
         time.sleep(0.1)
-
-
-@pytest.mark.timeout(1500)  # two Sparks start, and they yield to everything else
-def test_each_answered_question_is_in_the_database_once_whatever_is_killed(
-    embedded: Callable[..., EmbeddedKafka], postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    posted = count_posts(monkeypatch)
-    brokers, frame = embedded().start(), flights().head(LAST)
-    Topics(Cluster(brokers)).create("flights", 2, 1, {})
-    known, near = usual(frame[:FIRST]), legs(routes(frame))
-    with postgres.database() as name, ThreadPoolExecutor(CLIENTS) as pool:
-        app = Travel(brokers, postgres.url(name), tmp_path)
-        try:
-            said = by_hand("fill.py", "--brokers", brokers, "--flights", str(FIRST), "--seconds", "0")
-            assert said == f"{FIRST:,} flights are in topic flights\n"
-            clients = Clients(app.addresses, [*airports(frame), "XXX"], pool)
-            try:
-                harm(app, clients, postgres, frame)
-            except BaseException:
-                clients.give_up()
-                raise
-            clients.stop()
-            settle(app, clients, [*airports(frame), "XXX"], known, near)
-            said = by_hand("ask.py", "JFK", "LAX", "--at", app.addresses[0], "--key", "by-hand")
-            assert said == f"{client.sentence(clients.ask(('JFK', 'LAX'), 'by-hand'))}\n"
-            until(app, clients, lambda: written(postgres, name) >= len(clients.told), "all is in the database")
-            assert app.leave() == 0, app.said.read_text()
-        finally:
-            app.close()
-        check(postgres, name, clients.told)
-    for found in clients.told.values():
-        assert allowed(found, known, near), found
-    # The first question of each client comes before there is a gateway.
-    again = [key for key, times in posted.items() if times > clients.asked[key] and not key.endswith("-0")]
-    assert again, "no question had to be asked again, so this has shown nothing"
-
-
-def by_hand(script: str, *arguments: str) -> str:
-    """What a person does who tries the example, and what is printed."""
-    command = [sys.executable, str(EXAMPLES / "travel" / script), *arguments]
-    return subprocess.run(command, text=True, check=True, timeout=PATIENCE, stdout=subprocess.PIPE).stdout
-
-
-def count_posts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Every attempt of the clients from now on, by key."""
-    post, posted = client._post, Counter[str]()
-
-    def counting(address: str, body: str, headers: dict[str, str], timeout: float) -> Any:
-        posted[headers["Idempotency-Key"]] += 1  # a key is asked for by one client at a time
-        return post(address, body, headers, timeout)
-
-    monkeypatch.setattr(client, "_post", counting)
-    return posted
-
-
-def harm(app: Travel, clients: Clients, postgres: Server, frame: pl.DataFrame) -> None:
-    """Kill everything once, and some of it twice, while clients ask and flights come."""
-
-    def answered(more: int) -> None:
-        wanted = len(clients.told) + more
-        until(app, clients, lambda: len(clients.told) >= wanted, f"{more} more answers are given")
-
-    def all_work() -> bool:
-        return len(workers(app.run)) >= 2
-
-    answered(20)
-    with app.epochs() as epochs:
-        until(app, clients, lambda: epochs.look().state != "none", "an epoch is open")
-        app.send(frame[FIRST:SECOND])
-        kill_one(app.run)
-        answered(20)
-        app.restart()
-        answered(20)
-        postgres.kill()
-        answered(20)
-        until(app, clients, all_work, "all workers are there")
-        kill_one(app.run)
-        answered(20)
-        postgres.start()
-        app.send(frame[SECOND:])
-        answered(20)
-        until(app, clients, lambda: epochs.look().state == "complete", "the epoch is complete")
-        assert epochs.look().records == FIRST
-    until(app, clients, all_work, "all workers are there")
-    kill_one(app.run)
-    answered(40)
 
 
 def settle(app: Travel, clients: Clients, names: list[str], known: dict[Pair, Usual], near: dict[Pair, int]) -> None:
