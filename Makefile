@@ -77,7 +77,7 @@ demo: kafka ## The real flights of 2013, with workers killed on the way, compare
 	@$(BIN)/python examples/flights/demo.py
 
 .PHONY: soak
-soak: kafka ## 2,400 kill -9, 100 epochs under kills, 2,000 faults on the network, every output checked (hours)
+soak: kafka ## 3,400 kill -9, 100 epochs under kills, 2,000 faults on the network, every output checked (hours)
 	$(call say,Soak)
 	@$(BIN)/python -m tests.soak --kills 1000
 	@$(BIN)/python -m tests.soak --kills 200 --flow daily
@@ -86,6 +86,7 @@ soak: kafka ## 2,400 kill -9, 100 epochs under kills, 2,000 faults on the networ
 	@$(BIN)/python -m tests.epochs --epochs 100
 	@$(BIN)/python -m tests.faults.trial --faults 2000
 	@$(BIN)/python -m tests.serve --requests 10000
+	@$(BIN)/python -m tests.travel --kills 1000
 
 .PHONY: bench
 bench: kafka ## The figures of bench/RESULTS.md, measured on this machine
