@@ -102,7 +102,11 @@ def test_rows_stay_for_the_reader_that_goes_back_furthest_and_for_a_sink_that_ha
         Facts("top/0", TOP, step(95), None, said("top/0", 90, 80, 90)),
         Facts("top/1", TOP, step(95), step(40), said("top/1", 60, 60)),
     ]
-    waits = {TopicPartition("falkirk.app.files.out", 0): 7, TopicPartition("falkirk.app.files.out", 1): 3}
+    waits = {
+        TopicPartition("falkirk.app.files.out", 0): 7,
+        TopicPartition("falkirk.app.files.out", 1): 3,
+        TopicPartition("edge", 0): 9,
+    }
     found = low_watermarks(LAYOUT, facts, waits, [], set(), NOW)
     assert [(low.of, low.at) for low in found] == [("stats/0", 80), ("top/0", 80), ("top/1", 40)]
     assert found[0].held_by == [

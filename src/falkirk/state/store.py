@@ -64,8 +64,8 @@ EMPTY = Progress(step=-1, step_offset=0, log_offset=0)
 
 
 def low_watermark(copied: Iterable[Progress]) -> Progress:
-    """The oldest state that a task may begin with, whatever fails: the older of its last two versions in the checkpoint
-    store, in case the newer one is damaged. EMPTY while there are fewer. What is below goes.
+    """The oldest version that a recovery may need, whatever fails: the older of the last two in the checkpoint store, in
+    case the newer one is damaged. EMPTY while there are fewer. What is below goes.
 
         low(task) = max { v : a version after v is copied, too }
 
