@@ -27,4 +27,5 @@ What the columns mean:
   age         how long ago the step was committed
   clock       how much the host's clock is ahead of the broker's, at least
   reported    when the worker's last report was sent
+  low-watermark   the step that a failure takes a task of the stage back to at most; what is before it can be deleted
 """

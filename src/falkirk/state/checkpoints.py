@@ -37,7 +37,7 @@ from obstore.store import ObjectStore
 from falkirk.errors import DamagedError, DiskError
 from falkirk.state import files, remote
 from falkirk.state.remote import SMALL, RemoteFile, RemoteVersion, base_path, version_path
-from falkirk.state.store import EMPTY, Identity, Progress
+from falkirk.state.store import EMPTY, Identity, Progress, low_watermark
 from falkirk.state.task_objects import TaskObjects
 
 GRACE = timedelta(hours=1)
@@ -105,8 +105,7 @@ class CheckpointStore:
 
     @property
     def floor(self) -> Progress:
-        """How far the older of the last two versions is, uploaded here or found before. Below it no log is needed, even if
-        the newer one turns out to be damaged."""
+        """The task's low-watermark, by the last two versions that were uploaded here or found before."""
         return self._floor
 
     def upload(
@@ -163,8 +162,7 @@ class CheckpointStore:
                 where=self._objects.folder,
                 hint="the next version is uploaded whole",
             )
-        known = [v.progress for v in (before, version) if v is not None and v.step >= 0]
-        self._floor = min(known, key=lambda p: p.step) if len(known) == 2 else EMPTY
+        self._floor = low_watermark(v.progress for v in (before, version) if v is not None)
         self._newest = version
         return version
 

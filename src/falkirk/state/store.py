@@ -18,7 +18,7 @@ The contract, in clauses that `tests/state/test_store_contract.py` checks on eve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -61,6 +61,23 @@ class Progress:
 
 
 EMPTY = Progress(step=-1, step_offset=0, log_offset=0)
+
+
+def low_watermark(copied: Iterable[Progress]) -> Progress:
+    """The oldest version that a recovery may need, whatever fails: the older of the last two in the checkpoint store, in
+    case the newer one is damaged. EMPTY while there are fewer. What is below goes.
+
+        low(task) = max { v : a version after v is copied, too }
+
+    `falkirk.checkpoint.frontiers.monitor` finds the same for the whole app, as its edges are logged: no task's low-watermark
+    depends on another's.
+
+    >>> at = [Progress(step, step_offset=10 * step, log_offset=0) for step in (3, 5, 9)]
+    >>> low_watermark(at).step, low_watermark(at[:1]).step, low_watermark([at[0], at[0]]).step
+    (5, -1, -1)
+    """
+    by_step = {p.step: p for p in copied if p.step >= 0}
+    return by_step[sorted(by_step)[-2]] if len(by_step) > 1 else EMPTY
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
+from falkirk.state.store import Progress
 
 Floor = dict[TopicPartition, Offset]
 """Offsets below which a task never reads again."""
+
+
+def kept_from(low: Progress) -> Offset:
+    """Where the step records begin that a task with this low-watermark keeps: at the record of that very step, so whoever
+    reads the topic finds the low-watermark there. −1: all are kept."""
+    return Offset(low.step_offset - 1)
 
 
 @dataclass(slots=True)

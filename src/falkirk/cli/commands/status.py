@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +16,7 @@ from falkirk.cli.legend import STATUS
 from falkirk.cli.options import cluster_options, cluster_settings
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.errors import FalkirkError
+from falkirk.runtime.inspect.low import Hold, LowWatermark, furthest
 from falkirk.runtime.inspect.status import PartStatus, Status, TaskStatus, WatermarkStatus, read_status
 from falkirk.runtime.observe.console import paused_words, table
 
@@ -57,9 +58,13 @@ def status(app: str, as_json: bool, **options: Any) -> None:
                               offset: records after it cannot be read yet), end, since_s, words
       parts[]                 parts that have stopped by themselves: part, by, at (milliseconds since 1970), what, where,
                               hint, exit_code (of the error)
+      low[]                   how far back a failure can take each task and batch part: of, at (the step, or the epoch; null:
+                              it may begin with nothing), age_s, held_by[]: what holds it back, or rows that it sent: what
+                              ("version", "copy", "idle", "worker", "part", "epoch", "reader", "outlet"), by (the task, batch
+                              part or sink), at, age_s (of by's newest version, low-watermark or epoch), why, records
       batches[]               stage, epoch, state ("none", "open", "complete", "abandoned"), opened_s_ago, records (to read),
                               rows (published), published and partitions (of the result), complete (the newest complete
-                              epoch), driver, spark_ui (the address of Spark's UI, while it runs)
+                              epoch), complete_s_ago, driver, spark_ui (the address of Spark's UI, while it runs)
     The exit code is 0 for any state, 2 if there is no such app, 3 if the app's cluster does not answer.
     """
     settings = cluster_settings(**options)
@@ -112,7 +117,9 @@ def shown(found: Status) -> RenderableType:
     ]
     held += [Text(one.words, "yellow") for one in found.held]
     held += [Text(words, "dim") for words in _watermarks(found.tasks, time.time())]
-    pages = [Text.assemble((f"Spark of {e.stage}  ", "dim"), e.spark_ui) for e in found.batches if e.spark_ui]
+    held += [Text(words, "dim") for words in _low_watermarks([low for low in found.low if "/" in low.of])]
+    pages = [Text(words, "dim") for words in _low_watermarks([low for low in found.low if "/" not in low.of])]
+    pages += [Text.assemble((f"Spark of {e.stage}  ", "dim"), e.spark_ui) for e in found.batches if e.spark_ui]
     title = Text.assemble(
         (found.app, "bold"), "  ", (found.state, COLOURS[found.state]), ("  layout ", "dim"), str(found.layout),
         ("  lag ", "dim"), f"{found.lag:,}", *((f"  {words}", "yellow") for words in paused_words(found.paused)),
@@ -175,6 +182,60 @@ def _watermarks(tasks: Sequence[TaskStatus], now: float) -> list[str]:
         age = f"{_seconds(ago)} ago" if ago >= 0 else f"{_seconds(-ago)} ahead"
         words.append(f"watermark of {mark.source}: {at:%Y-%m-%d %H:%M:%S} UTC, {age}, {why}")
     return words
+
+
+def _low_watermarks(found: Sequence[LowWatermark]) -> Iterator[str]:
+    """How far back a failure can take each part: the task that it can take back furthest, and what holds that one back.
+
+    >>> next_one = Hold("version", "s/0", 41, 2.3)
+    >>> rows = [Hold("reader", "top/1", 30, 190.0, "lazy"), Hold("outlet", "files", records=12)]
+    >>> for words in _low_watermarks([
+    ...     LowWatermark("s/0", 40, 12.0, [next_one, *rows]), LowWatermark("s/1", 43, 9.0, rows),
+    ...     LowWatermark("usual", 3, 70.0, [Hold("epoch", "usual", 4, 5.0, "1 of 2 partitions are published")]),
+    ... ]):
+    ...     print(words)
+    low-watermark of s: step 40 of s/0, 12.0 s ago, held back by the next version of s/0: the newest is of step 41, 2.3 s ago
+      what it sent stays for top/1 (lazy), from its step 30 on, 3 min ago
+      what it sent waits for sink files: 24 records at most
+    low-watermark of usual: epoch 3, 1 min ago, held back by epoch 4, open for 5.0 s: 1 of 2 partitions are published
+    """
+    by_part: dict[str, list[LowWatermark]] = {}
+    for low in found:
+        by_part.setdefault(low.of.rpartition("/")[0] or low.of, []).append(low)
+    for part, some in by_part.items():
+        low = furthest(some)
+        what = f"epoch {low.at}" if part == low.of else f"step {low.at:,} of {low.of}" if low.at is not None else ""
+        at = f"none yet in {low.of}" if low.at is None else f"{what}, {_seconds(low.age_s)} ago"
+        own = [_holds(hold) for hold in low.held_by if hold.what not in ("reader", "outlet")]
+        yield f"low-watermark of {part}: {at}" + "".join(f", held back by {words}" for words in own)
+        for hold in (hold for hold in low.held_by if hold.what == "reader"):
+            if hold.at is None:
+                yield f"  all that it sent stays for {hold.by} ({hold.why})"
+            else:
+                at = f"from its step {hold.at:,} on, {_seconds(hold.age_s)} ago"
+                yield f"  what it sent stays for {hold.by} ({hold.why}), {at}"
+        waiting: dict[str, int] = {}
+        for hold in (hold for one in some for hold in one.held_by if hold.what == "outlet"):
+            waiting[hold.by] = waiting.get(hold.by, 0) + hold.records
+        for sink, records in waiting.items():
+            yield f"  what it sent waits for sink {sink}: {records:,} records at most"
+
+
+def _holds(hold: Hold) -> str:
+    newest = "it has none yet" if hold.at is None else f"the newest is of step {hold.at:,}, {_seconds(hold.age_s)} ago"
+    match hold.what:
+        case "copy":
+            return f"the version of {hold.by} of step {hold.at:,}, {_seconds(hold.age_s)} ago: it is not copied yet"
+        case "idle":
+            return f"{hold.by}: no step has followed its newest version"
+        case "worker":
+            return f"{hold.by}: " + (f"it is {hold.why}" if hold.why else "no worker reports it")
+        case "part":
+            return f"{hold.by}: its part is stopped"
+        case "epoch":
+            return f"epoch {hold.at}, open for {_seconds(hold.age_s)}: {hold.why}"
+        case _:
+            return f"the next version of {hold.by}: {newest}"
 
 
 def _phase(found: Status, task: TaskStatus) -> str:

@@ -2,6 +2,7 @@
 
 layout      control topic, partition 0     stages, tasks, inputs
 progress    steps topic, last records      step, owner, positions of each task
+low         steps topic, first records     how far back a failure takes each task (`falkirk.runtime.inspect.low`)
 workers     the app's group, and what they report on the control topic, partition 1
 """
 
@@ -22,10 +23,11 @@ from falkirk.connectors.kafka.reading.held import SAY_AFTER, held
 from falkirk.connectors.kafka.reading.lag import Counts, Remaining, lag
 from falkirk.errors import UnreachableError
 from falkirk.runtime.host.settings import Settings
+from falkirk.runtime.inspect.low import Facts, LowWatermark, low_watermarks, unwritten
 from falkirk.runtime.inspect.owners import FRESH_MS, TaskOwner, owners_of
 from falkirk.runtime.layout.app_lookup import layout_of
 from falkirk.runtime.layout.layout import LayoutRecord, StageRecord
-from falkirk.runtime.layout.progress import last_records, last_step
+from falkirk.runtime.layout.progress import first_steps, last_records, last_step
 from falkirk.runtime.messages.epochs import EpochStatus, batch_part
 from falkirk.runtime.messages.parts import StoppedPart
 from falkirk.runtime.messages.protocol import Request, SentEpochReport, SentReport
@@ -179,6 +181,8 @@ class Status(msgspec.Struct, frozen=True):
     """Partitions of sources in which a transaction has been open for some time."""
     parts: list[PartStatus] = []
     """The parts that have stopped by themselves, while the others go on."""
+    low: list[LowWatermark] = []
+    """How far back a failure takes each task, in their order, and each batch part; and what holds that back."""
 
 
 def read_status(name: str, settings: Settings, topics: Topics) -> Status:
@@ -191,8 +195,10 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
     announced = heard.workers
     steps = steps_topic(settings.prefix, name)
     names = [f"{stage.id}/{p}" for stage in layout.stages for p in range(stage.tasks)]
-    histories = last_records(settings, [TopicPartition(steps, i) for i in range(len(names))])
-    own = [stage.inputs for stage in layout.stages for _ in range(stage.tasks)]
+    places = [TopicPartition(steps, i) for i in range(len(names))]
+    firsts, histories = first_steps(settings, places), last_records(settings, places)
+    by_task = [stage for stage in layout.stages for _ in range(stage.tasks)]
+    own = [stage.inputs for stage in by_task]
     now = time.time_ns() // 1_000_000
     read, silent = _inputs(histories, own, settings, topics)
     owners = owners_of(names, histories, group, announced, now)
@@ -206,6 +212,8 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
     paused, parts = asked.pause, _parts(layout, asked.stopped())
     running = all(s.running == s.tasks for s in stages if s.stage not in {p.part for p in parts})
     quiet = paused is not None and all(o in announced and announced[o].report.paused for o in members)
+    batches = _batches(name, layout, settings, topics, heard.epochs, now)
+    facts = map(Facts, names, by_task, map(last_step, histories), firsts, owners)
     up = ("paused" if quiet else "degraded" if parts else "running") if running else "recovering"
     return Status(
         app=name,
@@ -219,11 +227,12 @@ def read_status(name: str, settings: Settings, topics: Topics) -> Status:
         workers=[
             _worker(owner, members.get(owner), announced.get(owner), now) for owner in _workers(members, announced, now)
         ],
-        batches=_batches(name, layout, settings, topics, heard.epochs, now),
+        batches=batches,
         paused=paused,
         silent=silent,
         held=_held(layout, read, settings, silent, now),
         parts=parts,
+        low=low_watermarks(layout, list(facts), unwritten(layout, topics), batches, {p.part for p in parts}, now),
     )
 
 

@@ -32,6 +32,18 @@ def last_records(settings: Settings, partitions: Sequence[TopicPartition]) -> li
         reader.close()
 
 
+def first_steps(settings: Settings, partitions: Sequence[TopicPartition]) -> list[StepRecord | None]:
+    """The first step of each steps partition below which records were deleted: its task's low-watermark
+    (`falkirk.checkpoint.regimes.floors.kept_from`), or an earlier one if records are kept for longer. None: all are there."""
+    reader = BoundedReader(settings.cluster(), levels=(True,))
+    try:
+        first = reader.watermarks(partitions, end=False)
+        read = reader.read({p: (at, Offset(at + 1)) for p, at in first.items() if at > 0}, committed=True)
+        return [last_step(decoded(read[p])) if p in read else None for p in partitions]
+    finally:
+        reader.close()
+
+
 def is_moving(stage: StageRecord, last: StepRecord) -> bool:
     """Whether a task with this last step must still migrate or rebuild something, or continue to."""
     return last.layout < stage.moving or (last.move is not None and last.move.left)

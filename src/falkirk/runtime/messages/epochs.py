@@ -39,6 +39,8 @@ class EpochStatus(msgspec.Struct, frozen=True):
     """The newest complete epoch."""
     driver: str | None
     """Who opened it: host and process."""
+    complete_s_ago: float | None = None
+    """The age of what that one has read."""
     spark_ui: str | None = None
     """Where Spark shows it, while it runs; null: not reported."""
 
@@ -56,7 +58,8 @@ class BatchPart:
         """Its present state."""
         run(catch_up(self._log, self._openings, self.epochs))
         opened, ended = self.epochs.opened, self.epochs.ended
-        complete = None if self.epochs.complete is None else int(self.epochs.complete.epoch)
+        newest = self.epochs.complete
+        complete = None if newest is None else int(newest.epoch)
         if opened is None:
             return EpochStatus(
                 stage=self._stage,
@@ -86,6 +89,7 @@ class BatchPart:
             partitions=len(self._progress),
             complete=complete,
             driver=opened.driver,
+            complete_s_ago=None if newest is None else max(0.0, (WallClock().now() - newest.clock) / 1000),
         )
 
     def ask(self, what: Literal["open", "abandon"]) -> EpochStatus:

@@ -94,12 +94,19 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far its sources are in event time, by their names."""
     answers: str = ""
     """The last `falkirk checkpoint` for which a version is in the checkpoint store; without state: the last heard."""
-    copied: int = -1
-    """The step of that version."""
+    versioned: tuple[int, int] = (-1, 0)
+    """The step and the clock, in milliseconds, of the newest version."""
+    copies: tuple[tuple[int, int], ...] = ()
+    """The same of the last two that are in the checkpoint store, oldest first, once its worker has copied one."""
     took: float = 0.0
     """Seconds that its take-over took, without the wait for its turn; 0: it was not measured."""
     expected: float = 0.0
     """Seconds that it was predicted to take."""
+
+    @property
+    def copied(self) -> int:
+        """The step of the newest version in the checkpoint store; −1: its worker has copied none yet."""
+        return self.copies[-1][0] if self.copies else -1
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -180,7 +187,8 @@ def lost(report: Report) -> Report:
     tasks = [
         TaskReport(
             t.task, t.phase if t.phase == STOPPED else RECOVERING, t.step, version=t.version, behind=t.behind,
-            ends=t.ends, marks=t.marks, places=t.places, answers=t.answers, copied=t.copied,
+            ends=t.ends, marks=t.marks, places=t.places, answers=t.answers,
+            versioned=t.versioned, copies=t.copies,
         )
         for t in report.tasks
     ]  # fmt: skip

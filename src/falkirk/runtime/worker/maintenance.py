@@ -6,8 +6,8 @@
     due ──▶ flush, or version made, on this host's disk        a few threads; a step's commit never waits for them
                         └──▶ copied ──▶ topics trimmed          more threads; each may wait for the checkpoint store
 
-The low-watermark of a task is the step of the older of its last two copied versions: it never rolls back below that, even if
-the newer one is damaged, so step records and edge records below it go. The last step record always stays.
+What is below a task's low-watermark goes (`falkirk.state.store.low_watermark`): step records, edge records and versions below
+the older of its last two copied versions. The last step record always stays.
 
 A task that is handed over is released as soon as its last version is made. The copy follows, if there is time. If not, the
 next owner continues from the copied version before it, and the logs, which reach back to it.
@@ -26,10 +26,10 @@ from functools import partial
 from pathlib import Path
 
 from falkirk.cadence import Cadence
-from falkirk.checkpoint.ids import Millis, Offset, Step, TaskId, TopicPartition
+from falkirk.checkpoint.ids import Millis, Step, TaskId, TopicPartition
 from falkirk.checkpoint.planning import NOTHING, Objective, Pace, Replay
 from falkirk.checkpoint.planning.placement import PAUSE, possible
-from falkirk.checkpoint.regimes.floors import Floor, Floors
+from falkirk.checkpoint.regimes.floors import Floor, Floors, kept_from
 from falkirk.checkpoint.tasks import ClosedStep, Revoked, Task
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import logger
@@ -90,8 +90,8 @@ class TaskMaintenance:
     """The last `falkirk checkpoint` for which a version was begun."""
     answered: str = ""
     """The last for which one is in the checkpoint store; without state: the last that was heard."""
-    copied: int = -1
-    """The step of the newest version in the store."""
+    copies: tuple[Progress, ...] = ()
+    """The last two versions in the store, oldest first, once one was copied here."""
     behind: Replay = NOTHING
     """What has to be replayed over the last version that was begun."""
     since: float = field(default_factory=time.monotonic)
@@ -232,7 +232,7 @@ class Maintenance:
         with suppress(DiskError):  # the next run deletes it
             if time.monotonic() - upkeep.swept >= SWEEP:
                 self._sweep(task.id, older, upkeep)
-        self._trim(upkeep, task.steps, floor, began, step, older.step_offset)
+        self._trim(upkeep, task.steps, floor, began, step, older)
 
     def forget(self, task: RunningTask) -> None:
         """The task leaves: wait for the disk, but for no copy."""
@@ -278,7 +278,7 @@ class Maintenance:
         upkeep, owned, store = copy.upkeep, copy.task.owned, copy.store
         steps = owned.task.steps
         if copy.version is None or not isinstance(store, RocksStore):
-            below, step = store.progress.step_offset, store.progress.step
+            low, step = store.progress, store.progress.step
         else:
             trouble: DiskError | None = None
             progress = store.version_progress(copy.version)
@@ -297,22 +297,22 @@ class Maintenance:
                 upkeep.behind = _sum(upkeep.behind, upkeep.uncopied)
                 upkeep.stepped = True  # another version is due, and another attempt with it
                 return
-            below, step = older.step_offset, progress.step
-            upkeep.copied, upkeep.lead = step, time.monotonic() - copy.began
+            low, step = older, progress.step
+            upkeep.copies = (older, progress) if older.step >= 0 else (progress,)
+            upkeep.lead = time.monotonic() - copy.began
             logger.info("task %s: version %s in %.2f s", owned.task.id, copy.version, time.monotonic() - copy.began)
         upkeep.answered = copy.asked
-        self._trim(upkeep, steps, copy.floor, copy.began, step, below)
+        self._trim(upkeep, steps, copy.floor, copy.began, step, low)
 
     def _trim(
-        self, upkeep: TaskMaintenance, steps: TopicPartition, floor: Floor, began: float, step: int, below: int
+        self, upkeep: TaskMaintenance, steps: TopicPartition, floor: Floor, began: float, step: int, low: Progress
     ) -> None:
-        """A version of `step` is copied: delete what the older of the last two copies does not need. `below`: where that one
-        reads on in the step records.
+        """A version of `step` is copied: delete what is below the low-watermark.
 
         Edges go only behind step records that have gone. Otherwise an old store of another host, which the step records still
         reach back to, would be rolled along edges that do not.
         """
-        upkeep.steps.note(began, {steps: Offset(below - 1)})
+        upkeep.steps.note(began, {steps: kept_from(low)})
         upkeep.edges.note(began, floor, step)
         if self._topics.trim(upkeep.steps.passed(began)):
             self._topics.trim(upkeep.edges.passed(began))

@@ -26,6 +26,7 @@ from falkirk.runtime.worker.queried import Queries
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.runtime.worker.worker import Worker
 from falkirk.state.rocks import RocksStore
+from falkirk.state.store import EMPTY
 from falkirk.wording import counted
 
 PERIOD = 1.0
@@ -140,9 +141,10 @@ class Reporter:
         owned, name = task.owned, str(task.owned.task.id)
         if (last := owned.last) is None:
             return TaskReport(name, owned.phase.value)
-        version, behind = 0, 0.0
+        version, behind, versioned = 0, 0.0, EMPTY
         if isinstance(owned.store, RocksStore) and (version := owned.store.versions()[-1]):
-            behind = max(0, last.clock - owned.store.version_progress(version).clock) / 1000
+            versioned = owned.store.version_progress(version)
+            behind = max(0, last.clock - versioned.clock) / 1000
         at, marks, upkeep = ends(last), self._worker.marks(task), self._worker.maintenance.known(owned.task.id)
         inputs = [i for i in task.bound.inputs if i.partition in at]  # a joining topic is in no step yet
         rebuilds = task.moving and task.rebuilt[1] > 0
@@ -163,7 +165,8 @@ class Reporter:
             hot=dict(task.circuit.hot_keys()),
             watermarks=dict(task.circuit.watermarks()),
             answers=upkeep.answered,
-            copied=upkeep.copied,
+            versioned=(versioned.step, versioned.clock),
+            copies=tuple((p.step, p.clock) for p in upkeep.copies),
             took=0.0 if taken is None else round(taken.took.total, 3),
             expected=0.0 if taken is None else round(taken.expected.total, 3),
             done=task.rebuilt[0] if rebuilds else 0,

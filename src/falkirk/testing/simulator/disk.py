@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from falkirk.checkpoint.ids import Offset, Step, TaskId
 from falkirk.checkpoint.ports import Backfilled, GoOn
 from falkirk.errors import DiskError, StateError
-from falkirk.state.store import EMPTY, Changes, Progress
+from falkirk.state.store import EMPTY, Changes, Progress, low_watermark
 from falkirk.testing.simulator.points import Point, reach
 
 Snapshot = tuple[dict[bytes, bytes], Progress]
@@ -152,12 +152,12 @@ class Copies:
             await reach(Point("waits for the checkpoint store", waits=True))
 
     def upload(self, task: TaskId, version: Snapshot) -> Progress:
-        """Copy a version, and forget all except the last two. Returns the progress of the older one."""
+        """Copy a version, and forget all except the last two. Returns the task's low-watermark."""
         known = self.versions.setdefault(task, {})
         known[version[1].step] = version
         self.damaged.discard((task, version[1].step))
         self.versions[task] = {step: known[step] for step in sorted(known)[-2:]}
-        return known[min(self.versions[task])][1] if len(known) > 1 else EMPTY
+        return low_watermark(progress for _, progress in known.values())
 
     def damage(self) -> None:
         """The newest version of each task becomes unreadable, unless it is the only readable one."""

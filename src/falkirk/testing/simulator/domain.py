@@ -20,7 +20,7 @@ from falkirk.checkpoint.names import last_named
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Clock
 from falkirk.checkpoint.records import Range, decode
-from falkirk.checkpoint.regimes.floors import Floor, Floors
+from falkirk.checkpoint.regimes.floors import Floor, Floors, kept_from
 from falkirk.checkpoint.steps import close_step
 from falkirk.checkpoint.tasks import Owned, Phase, Task, ends, next_clock
 from falkirk.checkpoint.worker import transactions
@@ -268,7 +268,7 @@ class Domain:
         older = await self.copy(task.id, version)
         if older is None:
             return
-        floors.steps.note(self.broker.now, {task.steps: Offset(older.step_offset - 1)})
+        floors.steps.note(self.broker.now, {task.steps: kept_from(older)})
         floors.edges.note(self.broker.now, floor, version[1].step)
         for below in self.below(floors):
             if not await self.trimmed(below, older):
