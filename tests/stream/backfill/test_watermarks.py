@@ -162,7 +162,7 @@ def test_streaming_goes_on_from_a_base_as_if_it_had_streamed_all_along(
     assert_told(streamed, made, sinks=sinks)
 
 
-def test_of_many_partitions_none_makes_rows_of_another_late() -> None:
+def test_of_many_partitions_none_makes_rows_of_another_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """One is read after the other: were the first alone in the watermark, all rows of the next would be late."""
     flow = fk.Flow("f")
     s = flow.source("in", value=FORMAT, time="at", late="10ms")
@@ -174,6 +174,7 @@ def test_of_many_partitions_none_makes_rows_of_another_late() -> None:
         for at in (1, 50, 99, 250, 20):
             value = msgspec.json.encode({"k": "a", "g": 0, "at": at})
             app.append("in", None, value, partition=p)
+    monkeypatch.setattr(jobs, "SIZE", 1)
     made = backfill(app, clock=CLOCK)
     assert len(made.written["late"]) == 4
     assert [msgspec.json.decode(r.value() or b"")["n"] for r in made.written["final"]] == [3 * 4]
