@@ -183,8 +183,9 @@ class MemoryApp:
             keeper.tell(state, about)
         return {keeper.table.source.id: keeper.seen(state, NEVER) for keeper, state in self.tables}
 
-    def run(self, rng: random.Random | None = None) -> None:
-        """Step until nothing waits: all that waits at once, or, with `rng`, any task and any positive number of records."""
+    def run(self, rng: random.Random | None = None, *, tick: int = 1) -> None:
+        """Step until nothing waits: all that waits at once, or, with `rng`, any task and any positive number of records.
+        `tick`: the milliseconds that pass before each step."""
         while True:
             ready = [(s, t, counts) for s, t in self.tasks() if any((counts := self.waiting(s, t)).values())]
             if not ready:
@@ -193,4 +194,4 @@ class MemoryApp:
                 take = {i: rng.randint(0, n) for i, n in counts.items()} if rng else counts
                 if not any(take.values()):
                     take = {next(i for i, n in counts.items() if n): 1}
-                self.step(stage, task, take, self.clock + 1)
+                self.step(stage, task, take, self.clock + tick)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import falkirk as fk
-from falkirk.errors import DefinitionError, StateError
+from falkirk.errors import DefinitionError
 from falkirk.stream.dataflow.event_time import BEGINNING, times_in
 from falkirk.stream.flow.explain import explain
 from falkirk.stream.stages.stage import PhysicalStage
@@ -190,15 +190,3 @@ def test_explain_says_how_late_rows_may_be() -> None:
     assert "windows: tumbling 1h of at, offset 5m  (" in text
     assert "until the watermark is past window_end" in text
     assert "windows: hopping 1h every 5m of at; never complete, so their state is kept for ever" in text
-
-
-def test_a_stage_with_a_watermark_is_not_rebuilt() -> None:
-    def counting(version: int) -> fk.Flow:
-        flow = fk.Flow("counts")
-        rows = flow.source("rows", key="id", value=fk.Json({"id": fk.Int64, "at": fk.Int64}), time="at", late="1s")
-        rows.group_by("id", id="n", version=version).agg(n=fk.len()).sink("out", key="id", value=fk.Json())
-        return flow
-
-    app = fk.testing.run(counting(1), {"rows": [{"id": 1, "at": 5}]})
-    with pytest.raises(StateError, match="cannot be rebuilt"):
-        app.change(counting(2), rebuild=["n"])

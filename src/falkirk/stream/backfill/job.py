@@ -4,6 +4,14 @@ head(task)        the task's sources ──steps──▶ circuit ──▶ parc
 past(source)      a table in the place of records ──▶ parcels for the tasks that read the source
 level n           parcels, task by task ──steps──▶ circuit ──▶ the same
 
+A backfill is the stream whose steps all have its clock. Of event time (`falkirk.stream.dataflow.event_time`) follows:
+
+    no partition becomes idle: from one step to the next no time passes
+    a row is late  ⇔  its time is before the greatest time before it in its partition − late: in whatever order partitions
+                      are read, for the watermark waits for each of them from the first step on
+    the watermark at the end of a task's history  =  that of the stream at the division
+    no row comes before the watermark of a receiver, for it waits for all senders; what is complete goes when all are read
+
 Rows of PARCELS, as batch parts have them, with an edge's record in a parcel:
 
 level      exchange             bucket            order

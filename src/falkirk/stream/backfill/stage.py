@@ -86,12 +86,6 @@ def backfill_stage(plan: Plan, histories: Sequence[History] = ()) -> BackfillSta
             f"flow {plan.app!r} has no streaming part, and there is nothing to backfill",
             hint="what is batch reads its whole history by itself: falkirk run",
         )
-    if timed := next((stage for stage in stages if stage.watermarked), None):
-        raise DefinitionError(
-            "a backfill has no watermarks, and this flow has a source with late=",
-            where=f"stage {timed.id}",
-            hint="run the flow from the start instead",
-        )
     if calling := [o for stage in stages for o in stage.operators if o.calls_others]:
         raise DefinitionError(
             "a backfill cannot record others' answers: Spark may compute a part of it again, and would call again",

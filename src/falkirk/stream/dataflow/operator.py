@@ -96,6 +96,10 @@ class ResultRunner(Runner):
     ) -> Updates:
         """The change that later operators see between two sets of state rows, given by their keys in state."""
 
+    def complete_at(self, full: Sequence[bytes]) -> Sequence[int] | None:
+        """The watermark from which on the result under each of these keys is complete, and leaves the state; None: never."""
+        return None
+
 
 class RowWise(Runner):
     """A function of a batch of rows: f(a ++ b) = f(a) ++ f(b)."""
@@ -213,6 +217,17 @@ class Operator(ABC):
         """Whether no row of a time before its watermark comes or is taken back."""
         steady = not self.changes or (self.row_wise and all(before.settled for before in self.inputs))
         return self.watermarked and self.time is not None and steady
+
+    @property
+    def completes(self) -> bool:
+        """Whether its results leave its state when the watermark is past them."""
+        return False
+
+    @property
+    def compared(self) -> bool:
+        """Whether what a rebuild changes in its results can be told: all that can still change are in its state.
+        (`ResultRunner`)"""
+        return self.keeps_result
 
     @property
     def asks_time(self) -> bool:

@@ -75,12 +75,6 @@ def check_rebuilt(stage: Stage, ids: Collection[str]) -> RebuildPlan | None:
     """That these operators of the stage can be rebuilt by themselves; what it takes. Raises StateError."""
     if not ids or not isinstance(stage, PhysicalStage):
         return None
-    if stage.watermarked:
-        raise StateError(
-            "operators of a stage with a watermark cannot be rebuilt: which rows were late is not read again",
-            where=f"stage {stage.id}",
-            hint="give the flow another name: it then starts from scratch",
-        )
     again = [o for o in stage.keeping if o.id in ids]
     found = plan_rebuild(stage, again)
     for o in found.operators:
@@ -90,15 +84,75 @@ def check_rebuilt(stage: Stage, ids: Collection[str]) -> RebuildPlan | None:
                 where=f"stage {stage.id}",
                 hint=f"rebuild both: raise the version= of {o.id!r}, and say --rebuild {o.id} too",
             )
+    check_times(stage, again, found)
     before = {line.id: line for line in schema.rebuilt(stage.state_schema)}
     for o in again:
-        if o.keeps_result and not was_the_same(before[o.id], o) and (other := _reader(stage, o)) is not None:
+        if o.changes and not o.compared and (reader := _keeping(stage, o, again)) is not None:
+            raise StateError(
+                f"{o.id!r} does not know which of its rows a rebuild changes, and {reader} keeps what it was told of them",
+                where=f"stage {stage.id}",
+                hint="rebuild both, if they are in one stage; or give the flow another name: it then starts from scratch",
+            )
+        if o.compared and not was_the_same(before[o.id], o) and (other := _reader(stage, o)) is not None:
             raise StateError(
                 f"what {o.id!r} gave before has other columns, and {other} must be told which rows of that are gone",
                 where=f"stage {stage.id}",
                 hint="give the operator a new id=, beside this one, or the flow another name",
             )
     return found
+
+
+def check_times(stage: PhysicalStage, rebuilt: Collection[op.Operator], plan: RebuildPlan) -> None:
+    """That the same rows are late again, and that nothing is completed twice, or never. Raises StateError."""
+    several = {i.id for i in stage.inputs if i.among is not None}
+    for reader in plan.readers:
+        why = None
+        if isinstance(reader, op.Source):
+            if reader.lateness is not None and reader.id in several:
+                why = f"source {reader.id!r} reads several topics, and when each was read has decided which rows were late"
+        elif reader.timed and (idle := _idle(reader.before)) is not None:
+            why = (
+                f"source {idle!r} has idle=, and which rows were behind the watermark here has come of when it was idle"
+            )
+        if why is not None:
+            raise StateError(
+                why, where=f"stage {stage.id}", hint="give the flow another name: it then starts from scratch"
+            )
+    for o in rebuilt:
+        if not o.completes:
+            continue
+        why = None if o.compared else "which of its sessions were final cannot be told from the new ones"
+        if above := [a for a in plan_rebuild(stage, [o]).operators if a.stateful and not a.reruns and a is not o]:
+            why = f"its times come from {above[0].id!r}, and how far these were is not kept"
+        if why is not None:
+            raise StateError(
+                f"{o.id!r} cannot be rebuilt: {why}",
+                where=f"stage {stage.id}",
+                hint="give the operator a new id=, beside this one, or the flow another name",
+            )
+
+
+def _idle(operator: op.Operator) -> str | None:
+    """A source of an operator that has `idle=`."""
+    if isinstance(operator, op.Source):
+        return operator.id if operator.lateness is not None and operator.lateness.idle is not None else None
+    return next((found for before in operator.inputs if (found := _idle(before)) is not None), None)
+
+
+def _keeping(stage: PhysicalStage, operator: op.Operator, rebuilt: Collection[op.Operator]) -> str | None:
+    """Who is told of an operator's changes and keeps them: all but sinks that keep the last record of a key, and operators
+    that are rebuilt too."""
+    for edge in stage.edges_out:
+        if edge.before is operator:
+            return edge.after.where
+    for o in stage.operators:
+        if operator not in o.inputs or o in rebuilt:
+            continue
+        if o.stateful or (isinstance(o, op.Sink) and o.is_log):
+            return o.where
+        if o.changes and (found := _keeping(stage, o, rebuilt)) is not None:
+            return found
+    return None
 
 
 def was_the_same(line: schema.Line, operator: op.Operator) -> bool:

@@ -11,6 +11,13 @@
 
 All phases run in steps that read no new input. The state holds the progress, as a mark: a row of the first old table without
 a key. The clock of a step that reads is the time of its records, so that timers that were due then are not due again.
+
+Windows leave the state when the watermark w is past them (`evolution.times_again`):
+
+    complete  ⇔  its end ≤ w, for the w of the task
+    a result of a complete window without an old row was final and is told: its new row goes, and nothing is sent
+    an old row of a complete window is not final yet: the last steps were not done with it. The phase `read` completes no
+    window from the first of these on, so that the new row is there and becomes final in the steps behind the rebuild
 """
 
 from __future__ import annotations
@@ -25,7 +32,8 @@ import msgspec
 
 from falkirk.errors import UserCodeError
 from falkirk.state import schema
-from falkirk.state.codec import encode_key
+from falkirk.state.codec import encode_key, prefix_end
+from falkirk.state.shards import SHARDS
 from falkirk.stream import operators as op
 from falkirk.stream.circuit.circuit import Flows, StageCircuit
 from falkirk.stream.dataflow.batch import Updates, everywhere
@@ -33,7 +41,8 @@ from falkirk.stream.dataflow.circuit import Moving, Place, RereadInput, ShadowCh
 from falkirk.stream.dataflow.failures import Failures
 from falkirk.stream.dataflow.partitioners import EVERYTHING
 from falkirk.stream.dataflow.step import StepRun
-from falkirk.stream.evolution.rebuild_plan import plan_rebuild, was_the_same
+from falkirk.stream.evolution.rebuild_plan import RebuildPlan, plan_rebuild, was_the_same
+from falkirk.stream.evolution.times_again import KeptTimes, TimesAgain, inputs_of, watermarks_in
 from falkirk.stream.stages.kept import MOVED
 
 ROWS_A_STEP = 20_000
@@ -66,6 +75,8 @@ class RebuildProgress(msgspec.Struct, array_like=True, frozen=True):
     """The key where the search for rows continues."""
     taken: int = 0
     """The next offset to read of the shadow's changelog."""
+    times: KeptTimes = ()
+    """The event time of what is read again."""
 
 
 _decode_progress = msgspec.msgpack.Decoder(RebuildProgress).decode
@@ -100,6 +111,8 @@ class Rebuilder:
             for line in schema.rebuilt(stage.state_schema)
             if only is None or line.id in only
         ]
+        self._bounds: dict[str, int] | None = None
+        self._shadow = only is not None
         # Records that failed at first have dead letters already, and are counted.
         self.failures = Failures(stage.app, stage.id, stage.handled, {}, shares=False)
 
@@ -157,41 +170,81 @@ class Rebuilder:
             (_decode_progress(value) for key, value in taken.rows.items() if key in marks and value is not None), mark
         )
         if taken.next is None:
-            return RebuildProgress(RebuildPhase.READ, seen.reached, seen.clock)
-        return RebuildProgress(RebuildPhase.COPY, seen.reached, seen.clock, taken=taken.next)
+            return RebuildProgress(RebuildPhase.READ, seen.reached, seen.clock, times=seen.times)
+        return RebuildProgress(RebuildPhase.COPY, seen.reached, seen.clock, taken=taken.next, times=seen.times)
 
     def _read(
         self, step: StepInput, state: State, left: list[OperatorRebuild], mark: RebuildProgress, moving: Moving
     ) -> RebuildProgress:
         plan = plan_rebuild(self.circuit.stage, [rebuild.operator for rebuild in left])
         timed = any(o.timed for o in plan.operators)
-        rounds, clock = [], mark.clock
+        rounds, clock, kept = list[StepInput](), mark.clock, mark.times
         for latest, slices in _by_time(step.slices) if timed else [(mark.clock, step.slices)]:
             clock = min(moving.since, max(clock, latest))
             rounds.append(StepInput(clock, slices, step.shared))
         if moving.whole:  # run the timers that were due by then, even if no record came after them
             rounds.append(StepInput(moving.since, [], step.shared))
-        for one in rounds:
-            run = StepRun(one, state, self.failures)
+        for number, one in enumerate(rounds, 1):
+            # A time of a row is checked as it was when it was first read, at the latest.
+            run = StepRun(replace(one, clock=moving.since), state, self.failures)
+            times = run.event_time = self._times(state, left, plan, kept, moving.since)
             try:
                 flowing: Flows = {reader: self.circuit.readers[reader].read(run) for reader in plan.readers}
+                run.step = one
+                if times is not None and self.circuit.times is not None:
+                    times.whole = moving.whole and number == len(rounds)
+                    self.circuit.times.read(run)
                 self.circuit.flow(run, plan.operators, flowing)
+                kept = kept if times is None else times.end()
             except UserCodeError as error:
                 ids = ", ".join(rebuild.operator.id for rebuild in left)
                 where = f"{error.where}, which is read again to rebuild {ids}"
                 raise UserCodeError(error.what, where=where, hint=error.hint) from error
         if moving.whole:
             return RebuildProgress(RebuildPhase.INSERT)
-        return RebuildProgress(
-            RebuildPhase.READ, tuple(sorted((*place, at) for place, at in moving.reached.items())), clock
-        )
+        reached = tuple(sorted((*place, at) for place, at in moving.reached.items()))
+        return RebuildProgress(RebuildPhase.READ, reached, clock, times=kept)
+
+    def _times(
+        self, state: State, left: list[OperatorRebuild], plan: RebuildPlan, kept: KeptTimes, clock: int
+    ) -> TimesAgain | None:
+        """The event time of a step that reads again; None: nothing has a watermark."""
+        if self.circuit.times is None:
+            return None
+        inputs = inputs_of(self.circuit.times, plan.readers)
+        if self._shadow:
+            return TimesAgain(inputs, kept, clock, None)
+        if self._bounds is None:
+            # Neither these times nor the old rows change before all is read.
+            first = min((at for rebuild in left for at in self._open(state, rebuild)), default=None)
+            known = watermarks_in(inputs, state)
+            self._bounds = {name: at if first is None else min(at, first - 1) for name, at in known.items()}
+        return TimesAgain(inputs, kept, clock, self._bounds)
+
+    def _open(self, state: State, rebuild: OperatorRebuild) -> list[int]:
+        """In each shard, when the first of the old results is complete. Only where it is read by more than sinks with its key
+        are old rows as the new ones, and else nothing waits for them."""
+        if not (rebuild.operator.completes and rebuild.known):
+            return []
+        number = rebuild.line.numbers[0]
+        ranges = (encode_key(number, shard, []) for shard in range(SHARDS))
+        first = [next((key for key, _ in state.scan(at + b"\0", prefix_end(at))), None) for at in ranges]
+        keys = [_in_table(key, rebuild.table) for key in first if key is not None]
+        return list(self.circuit.result(rebuild.operator).complete_at(keys) or ()) if keys else []
+
+    def _watermark(self, state: State, operator: op.Operator) -> int | None:
+        """How far an operator that completes results was before the rebuild; None: it never does."""
+        if not operator.completes or self.circuit.times is None:
+            return None
+        inputs = inputs_of(self.circuit.times, plan_rebuild(self.circuit.stage, [operator]).readers)
+        return min(watermarks_in(inputs, state).values())
 
     def _emit(
         self, step: StepInput, state: State, left: list[OperatorRebuild], mark: RebuildProgress
     ) -> tuple[RebuildProgress | None, StepOutput]:
         run = StepRun(step, state, self.circuit.failures)
         inserting = mark.phase is RebuildPhase.INSERT
-        groups = [rebuild for rebuild in left if rebuild.operator.keeps_result]
+        groups = [rebuild for rebuild in left if rebuild.operator.compared]
         looked = (
             {rebuild.table for rebuild in groups}
             if inserting
@@ -201,7 +254,8 @@ class Rebuilder:
         flowing: Flows = {}
         for rebuild in groups:
             number = rebuild.table if inserting else rebuild.line.numbers[0]
-            if rows := {key: value for key, value in pairs if key[2] == number}:
+            rows = {key: value for key, value in pairs if key[2] == number}
+            if rows := self._not_told(state, rebuild, rows) if inserting and rows else rows:
                 flowing[rebuild.operator] = (self._inserts if inserting else self._deletes)(run, rebuild, rows)
         if not inserting:
             state.put([key for key, _ in pairs], [None] * len(pairs))
@@ -211,6 +265,20 @@ class Rebuilder:
         if at is not None:
             return RebuildProgress(mark.phase, at=at), out
         return RebuildProgress(RebuildPhase.DELETE) if inserting else None, out
+
+    def _not_told(self, state: State, rebuild: OperatorRebuild, rows: dict[bytes, bytes]) -> dict[bytes, bytes]:
+        """The new rows without those that were final and are told: these go."""
+        at = self._watermark(state, rebuild.operator)
+        if at is None:
+            return rows
+        ends = self.circuit.result(rebuild.operator).complete_at(list(rows))
+        assert ends is not None
+        complete = [key for key, end in zip(rows, ends, strict=True) if end <= at]
+        found = state.get([_in_table(key, rebuild.line.numbers[0]) for key in complete])
+        told = [key for key, was in zip(complete, found, strict=True) if was is None]
+        state.put(told, [None] * len(told))
+        gone = set(told)
+        return {key: value for key, value in rows.items() if key not in gone}
 
     def _inserts(self, run: StepRun, rebuild: OperatorRebuild, rows: Mapping[bytes, bytes]) -> Updates:
         """The changes of groups that exist now. If the old rows had other columns, the published rows are unknown: then send
@@ -231,7 +299,7 @@ class Rebuilder:
     def _behind(self, left: list[OperatorRebuild]) -> list[op.Operator]:
         """The operators that receive these changes. A rebuilt operator sends its own changes."""
         rebuilt = {rebuild.operator for rebuild in left}
-        seen = {o for o in rebuilt if o.keeps_result}
+        seen = {o for o in rebuilt if o.compared}
         found = []
         for o in self.circuit.stage.operators:
             if o not in rebuilt and any(before in seen for before in o.inputs):

@@ -109,6 +109,10 @@ def shadow_of(stage: PhysicalStage, rebuilt: Collection[str], needed: RebuildPla
         "what it is made of is looked up in the app's tables",
     )
     check(
+        not any(o.completes for o in stage.keeping if o.id in rebuilt),
+        "which of its windows are final follows from what the app has of them",
+    )
+    check(
         all(r in stage.sources for r in needed.readers), "it reads what another stage sends, which is trimmed behind it"
     )
     among = [tuple(i.topic for i in stage.inputs if i.id == one.id) for one in stage.inputs]

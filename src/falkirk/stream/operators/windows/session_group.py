@@ -51,6 +51,10 @@ class SessionGroup(Operator):
         return before.watermarked and before.time == self.session.column and not before.changes
 
     @property
+    def completes(self) -> bool:
+        return self.expire
+
+    @property
     def asks_time(self) -> bool:
         return self.expire
 

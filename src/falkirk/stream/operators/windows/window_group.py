@@ -45,6 +45,14 @@ class WindowGroup(Group):
     window: Window
 
     @property
+    def completes(self) -> bool:
+        return True
+
+    @property
+    def compared(self) -> bool:
+        return True
+
+    @property
     def asks_time(self) -> bool:
         return True
 
@@ -87,6 +95,10 @@ class WindowGroupRunner(GroupRunner):
     def wake_at(self, state: State) -> int | None:
         """At once, if complete windows are left."""
         return None if state.get([self.more]) == [None] else 0
+
+    def complete_at(self, full: Sequence[bytes]) -> Sequence[int]:
+        """The ends of their windows."""
+        return (decode_keys(self.key_schema, list(full))[END].to_physical() // self.unit).to_list()
 
     def step(self, run: StepRun, *inputs: Flowing | None) -> Updates | None:
         """Fold the rows into the groups of their windows; then delete the groups of complete windows."""
