@@ -87,6 +87,8 @@ class Toy:
     recovery: type[Recovery] = Eager
     inputs: int = 2
     domains: int = 1
+    at_once: int = 1
+    """Records of each input that a step reads, if nothing bounds it."""
     circuit: Counts = field(default_factory=Counts)
 
     def running(self, code: int) -> Toy:

@@ -58,6 +58,7 @@ from falkirk.testing.simulator.weakened.weak_copies import COPIES
 from falkirk.testing.simulator.weakened.weak_disks import DISKS
 from falkirk.testing.simulator.weakened.weak_domains import DOMAINS
 from falkirk.testing.simulator.weakened.weak_edges import EDGES
+from falkirk.testing.simulator.weakened.weak_lines import LINES
 from falkirk.testing.simulator.weakened.weak_recoveries import RECOVERIES
 from falkirk.testing.simulator.weakened.weakening import (
     COMMIT,
@@ -345,6 +346,7 @@ WEAKENINGS: dict[str, Weakening] = (
     | DISKS
     | COORDINATORS
     | COPIES
+    | LINES
 )
 
 
