@@ -18,7 +18,7 @@ from falkirk.checkpoint.correction import close_correction
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, TaskId
 from falkirk.checkpoint.names import last_named
 from falkirk.checkpoint.overlay import Overlay
-from falkirk.checkpoint.ports import Clock
+from falkirk.checkpoint.ports import Clock, Replayer
 from falkirk.checkpoint.records import Range, decode
 from falkirk.checkpoint.regimes.floors import Floor, Floors
 from falkirk.checkpoint.steps import close_step
@@ -140,12 +140,12 @@ class Domain:
                     for owned in tasks:
                         await self.leave(owned)
                 case Start(owned):
-                    self._running[owned.task.id.partition] = owned
+                    self.start(owned)
                 case Drop(owned):
                     await self.stop(owned)
                     takeover.abandon(owned)
-                case Rewind():
-                    pass  # each step reads from where the one before it ended
+                case Rewind(owned):
+                    self.rewind(owned)
                 case Name() | Admit() | Commit() | Release():
                     if isinstance(instruction, Name):
                         for owned in instruction.tasks:
@@ -158,10 +158,9 @@ class Domain:
         """A task's own thread, from its name on until it can run."""
         if owned.phase is Phase.FENCING:
             await takeover.fence(self.log, [owned])
-            replayer = ToyReplayer(self.toy, self.broker, self.corrects)
             try:
                 with self.reading(owned):
-                    await takeover.recover(self.log, self.disk, replayer, self.clock, owned)
+                    await takeover.recover(self.log, self.disk, self.replayer(), self.clock, owned)
             except DiskError:
                 if not owned.revoked:  # else its next owner finds the problem itself
                     raise
@@ -169,6 +168,17 @@ class Domain:
                 while not owned.revoked:
                     await reach(Point("waits for the group to tell", waits=True))
         self.disk.discard(owned.task.id)
+
+    def replayer(self) -> Replayer:
+        """Runs recorded steps again."""
+        return ToyReplayer(self.toy, self.broker, self.corrects)
+
+    def start(self, owned: Owned) -> None:
+        """Step the task from now on."""
+        self._running[owned.task.id.partition] = owned
+
+    def rewind(self, owned: Owned) -> None:
+        """Its last step was aborted. Each step reads from where the one before it ended."""
 
     async def stop(self, owned: Owned) -> None:
         """Step the task no more, and wait for its upkeep."""

@@ -68,6 +68,7 @@ class World:
     def __post_init__(self) -> None:
         self.broker.group = Group(self.toy.tasks)
         self.toy.create(self.broker)
+        self.toy.before(self)
         self._faults = self.plan.faults
         self._durations = [item for item in self.plan.items if isinstance(item, Takes)]
         self.chooser.turns |= {i.at: i.choice for i in self.plan.items if isinstance(i, Turn)}
@@ -97,7 +98,7 @@ class World:
             log = SimLog(self.broker, owner, member, on_fence=lambda whom: self.fences.append((host.name, whom)))
             begin = spawn if n == 0 else lambda name, work: spawn(f"{name} of domain {n}", work)
             clock, choose = host.clock, self.chooser.choose
-            return Domain(
+            return (toy.runs or Domain)(
                 toy=toy,
                 broker=self.broker,
                 log=log,
