@@ -4,7 +4,7 @@ the new flow had always run."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 
@@ -12,6 +12,9 @@ import pytest
 
 from falkirk.checkpoint.regimes import Eager, Lazy
 from falkirk.checkpoint.regimes.recovery import Recovery
+from falkirk.checkpoint.tasks import ClosedStep
+from falkirk.checkpoint.transaction import Fate
+from falkirk.runtime.worker.pacing import Pacer
 from falkirk.testing.simulator import check
 from falkirk.testing.simulator.explore import (
     Kinds,
@@ -54,6 +57,20 @@ def test_it_takes_several_steps_and_then_new_input_is_read(recovery: type[Recove
         assert [n for n in read if n] == [2, 2, 1]
         assert steps.index(rebuilding[-1]) - steps.index(rebuilding[0]) == len(rebuilding) - 1
         assert steps[-1].move is None
+
+
+def test_how_much_is_read_again_at_once_is_learnt_from_what_was_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If such a step counted as one without rows, one that is too large would be tried again as large."""
+    noted: list[int] = []
+    decided = Pacer.decided
+
+    def seen(self: Pacer, steps: Sequence[ClosedStep], fates: Sequence[Fate], seconds: float) -> None:
+        noted.extend(step.rows for step in steps if step.record.move is not None)
+        decided(self, steps, fates, seconds)
+
+    monkeypatch.setattr(Pacer, "decided", seen)
+    check.run(toy := Rebuilds(inputs=5), Plan(), World(toy, Plan()))
+    assert noted == [2, 2, 1, 0, 0]
 
 
 @regimes
