@@ -122,6 +122,9 @@ class Toy:
     def before(self, world: World) -> None:
         """What has happened before the run begins."""
 
+    def changed(self, world: World) -> None:
+        """Every process has died, and those started from now on run what is there now."""
+
     def key_of(self, partition: int, i: int) -> bytes:
         """The key of the i-th record of an input partition: partitions of a task share it, tasks do not."""
         return KEYS[i % len(KEYS)] + b"%d" % (partition // INPUTS_PER_TASK)

@@ -258,6 +258,7 @@ class World:
             if each.process is not None:
                 keep, back_after = (change.keep, change.back_after) if each is host else (FOREVER, 12)
                 each.end(self.turn, keep, back_after)
+        self.toy.changed(self)
 
     def _duration(self, host: Host, place: str) -> int:
         return max((t.turns for t in self._durations if t.worker == host.number and t.on in place), default=0)

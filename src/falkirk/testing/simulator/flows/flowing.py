@@ -48,7 +48,9 @@ class FlowDomain(Domain):
     def start(self, owned: Owned) -> None:
         """Step the task from now on."""
         bound, t = self.flow.bound(owned.task.id.partition), owned.task.id.partition
-        self._flowing[t] = RunningTask(bound, owned, bound.stage.circuit(t, self.flow.cluster.layout))
+        task = self._flowing[t] = RunningTask(bound, owned, bound.stage.circuit(t, self.flow.cluster.layout))
+        ends = task.ends
+        task.join({i.partition: Offset(0) for i in bound.inputs if ends and i.partition not in ends})
         Domain.start(self, owned)
 
     def rewind(self, owned: Owned) -> None:
@@ -66,6 +68,10 @@ class FlowDomain(Domain):
     def step(self, t: int, owned: Owned) -> bool:
         """Run one step of a task, if there is something to do."""
         task, pipeline, cluster = self._flowing[t], self.core.pipeline, self.flow.cluster
+        if not task.begun:
+            starts = dict.fromkeys(self.toy.reads(t), Offset(0))
+            pipeline.stage(task.begin(starts, self.log.owner, self.clock.now()))
+            return True
         open_inputs(task)
         for place, at in task.positions().items() if not task.rows else ():
             if found := cluster.read(place, at, self.toy.at_once + self.choose(3)):

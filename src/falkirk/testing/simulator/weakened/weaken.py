@@ -59,6 +59,7 @@ from falkirk.testing.simulator.weakened.weak_copies import COPIES
 from falkirk.testing.simulator.weakened.weak_disks import DISKS
 from falkirk.testing.simulator.weakened.weak_domains import DOMAINS
 from falkirk.testing.simulator.weakened.weak_edges import EDGES
+from falkirk.testing.simulator.weakened.weak_joins import JOINS
 from falkirk.testing.simulator.weakened.weak_lines import LINES
 from falkirk.testing.simulator.weakened.weak_rebuilds import REBUILDS
 from falkirk.testing.simulator.weakened.weak_recoveries import RECOVERIES
@@ -350,6 +351,7 @@ WEAKENINGS: dict[str, Weakening] = (
     | COPIES
     | LINES
     | REBUILDS
+    | JOINS
 )
 
 
