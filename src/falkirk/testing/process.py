@@ -95,7 +95,7 @@ class Process:
         self._perform(at)
         for task in self.tasks:
             task.rewind()
-            _open(task)
+            open_inputs(task)
         return all(step.owned.last is step.record for step in steps)
 
     def flush(self) -> None:
@@ -146,7 +146,7 @@ class Process:
             self.core.pipeline.stage(task.begin(starts, self.log.owner, self.cluster.now()))
         elif owned.correction is not None:
             self.core.pipeline.stage(task.correct(self.log.owner, self.cluster.now()))
-        _open(task)
+        open_inputs(task)
 
     def _make_version(self, owned: Owned) -> None:
         if not owned.task.recovery.rebuilds:
@@ -223,7 +223,7 @@ class Deaths:
         self._before = False
 
 
-def _open(task: RunningTask) -> None:
+def open_inputs(task: RunningTask) -> None:
     """Tables are read before anything else: nothing is waited for but a move of state."""
     while task.intake is not Intake.OPEN and not task.moving:
         task.advance()

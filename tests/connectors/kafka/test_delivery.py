@@ -121,8 +121,54 @@ def test_when_fewer_records_do_not_help_there_is_more_time_up_to_what_brokers_al
     assert timeouts[-1] == LONGEST
     assert lasted == sorted(lasted)
     assert lasted[-1] > 10 * lasted[0]
+
+
+def grown(delivery: Delivery, clock: Clock) -> None:
+    """Transactions are given up until the next one has twice the time."""
+    for _ in range(SMALLER + 1):
+        assert write(delivery, clock, [1] * 10_000, every=0.5) is not None
+    assert delivery.timeout == 2 * TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("left", "every"),
+    [([3, 2, 1, 0], 1.5 * PATIENCE), (list(range(60, -1, -1)), 1.0)],
+    ids=["long silences", "long in all"],
+)
+def test_as_long_as_transactions_need_more_time_they_have_it(
+    delivery: Delivery, clock: Clock, left: list[int], every: float
+) -> None:
+    """Else each of them would be given up, and again, before it is written."""
+    grown(delivery, clock)
+    for _ in range(3):
+        assert write(delivery, clock, left, every) is None
+        delivery.committed()
+        assert delivery.timeout == 2 * TIMEOUT
+    assert write(delivery, clock, [3, 2, 1, 0], every=PATIENCE / 2) is None
     delivery.committed()
     assert delivery.timeout == TIMEOUT
+
+
+def test_a_delay_that_was_announced_is_no_silence(delivery: Delivery, clock: Clock) -> None:
+    grown(delivery, clock)
+    delivery.begin()
+    delivery.sent(2)
+    assert delivery.given_up(1) is None
+    delivery.throttled(delay(2 * PATIENCE))
+    clock.now += 2.5 * PATIENCE
+    assert delivery.given_up(0) is None
+    delivery.committed()
+    assert delivery.timeout == TIMEOUT
+
+
+def test_what_arrives_at_one_blow_is_not_taken_for_slower_than_it_is(delivery: Delivery, clock: Clock) -> None:
+    """Three requests of ten seconds each: the second is not late before it has arrived."""
+    delivery.begin()
+    delivery.sent(300)
+    for left in (300, 200, 100, 0):
+        for _ in range(40):
+            assert delivery.given_up(left) is None
+            clock.now += 0.25
 
 
 def test_a_broker_that_does_not_allow_that_gets_the_first_again(delivery: Delivery, clock: Clock) -> None:

@@ -34,6 +34,7 @@ from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.observe.spans import Spans
 from falkirk.runtime.observe.traces import PLACES, SILENT, Traces, traces_of
 from falkirk.runtime.worker.maintenance import Maintenance
+from falkirk.runtime.worker.pacing import Pacer
 from falkirk.state.engine import Memory
 from falkirk.state.rocks import RocksStore
 from falkirk.state.store import Identity, Progress
@@ -154,9 +155,10 @@ def test_what_fails_in_a_step_is_told_before_the_worker_ends(spans: Spans, memor
     worker = domain_of(task, traces=spans)
     tables: Any = SimpleNamespace(positions=lambda bound: {}, seen=lambda bound: {})
     worker._inputs = SimpleNamespace(tables=tables, again=None)  # type: ignore[assignment]
+    worker.pacer = Pacer(limit=0.1, max_rows=1_000, max_bytes=1 << 20)
     task.circuit.run = fails  # type: ignore[assignment]
     with pytest.raises(UserCodeError):
-        worker._run_step(task, Millis(0), time.monotonic(), time.monotonic(), 1.0)
+        worker._run_step(task, Millis(0), time.monotonic(), time.monotonic(), 0)
     ((span, parts),) = told(memory)
     assert (attributes(span)["task"], attributes(span)["step"], parts) == ("stats/0", 1, ["compute"])
     assert "offset 7" in (span.status.description or "")

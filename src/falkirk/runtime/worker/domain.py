@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from falkirk.checkpoint.ids import Millis, domain_owner
-from falkirk.checkpoint.ports import Why
 from falkirk.checkpoint.takeover import abandon
 from falkirk.checkpoint.tasks import ClosedStep, Phase, next_step
 from falkirk.checkpoint.transaction import Fate
@@ -141,9 +140,8 @@ class CommitDomain:
             drained=drained,
             committing=self.performer.committing(),
         )
-        share = self.pacer.share(rows)
         for task in dict.fromkeys([*due, *(t for t in pending if close and t.rows)]):
-            self._run_step(task, now, first, began, share)
+            self._run_step(task, now, first, began, rows)
         if close:
             if self._threads is None:
                 self.pacer.ran(time.monotonic() - began)
@@ -158,9 +156,9 @@ class CommitDomain:
             self._stage(task, began, began, began, finish)
             self._shared.stats.rounds.add(time.monotonic() - began)
 
-    def _run_step(self, task: RunningTask, now: Millis, first: float, closed: float, share: float) -> None:
+    def _run_step(self, task: RunningTask, now: Millis, first: float, closed: float, rows: int) -> None:
         inputs, pipeline, began = self._shared.inputs, self.core.pipeline, time.monotonic()
-        most = self.pacer.most if task.moving else max(1, int(share * task.rows))
+        most = self.pacer.most if task.moving else self.pacer.part(task.rows, rows)
         if self._threads is not None and not task.moving:
             self._threads.begin(task, task.open(pipeline, now, inputs.tables, most))
             self.queue.changed(task)
@@ -184,12 +182,9 @@ class CommitDomain:
 
     def _decided(self, commit: Commit, fates: Sequence[Fate], took: float) -> None:
         """The transaction of some steps has ended: learn the next one's size and time from it."""
-        steps, rows, stats = commit.steps, sum(step.rows for step in commit.steps), self._shared.stats
+        steps, stats = commit.steps, self._shared.stats
+        self.pacer.decided(steps, fates, took)
         committed = [step for step, fate in zip(steps, fates, strict=True) if fate is Fate.COMMITTED]
-        if committed:
-            self.pacer.committed(took, rows)
-        elif any(step.failed is not None and step.failed.why is Why.SLOW for step in steps):
-            self.pacer.slow(rows)
         stats.commits.add(took)
         for step in committed:
             stats.committed(step.record, step.late)

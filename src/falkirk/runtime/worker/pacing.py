@@ -3,8 +3,12 @@ than what can be written in time."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from falkirk.checkpoint.ports import Why
+from falkirk.checkpoint.tasks import ClosedStep
+from falkirk.checkpoint.transaction import Fate
 from falkirk.stream.stages.plan import Stage
 
 IDLE_WAIT = 0.01
@@ -93,6 +97,18 @@ class Pacer:
         bound = self.most + (ALONG if self.most == self.max_rows else 0)
         return 1.0 if rows <= bound else self.most / rows
 
+    def part(self, rows: int, of: int) -> int:
+        """The rows that a task's next step takes, at most, of the `rows` that it has pending. `of`: rows pending in all."""
+        return max(1, int(self.share(of) * rows))
+
+    def decided(self, steps: Sequence[ClosedStep], fates: Sequence[Fate], seconds: float) -> None:
+        """Learn from a transaction of some steps that has ended: the size of the next ones."""
+        rows = sum(step.rows for step in steps)
+        if Fate.COMMITTED in fates:
+            self.committed(seconds, rows)
+        elif any(step.failed is not None and step.failed.why is Why.SLOW for step in steps):
+            self.slow(rows)
+
     def committed(self, seconds: float, rows: int) -> None:
         """Learn how long the commit of a step of this many rows took.
 
@@ -123,6 +139,12 @@ def pacer_of(stage: Stage) -> Pacer:
     """The pace of a stage's regime."""
     regime = stage.regime
     return Pacer(regime.step.total_seconds(), regime.max_rows, regime.max_bytes)
+
+
+def each_of(most: int, places: int) -> int:
+    """The rows that each of so many inputs with something pending gives to a step of `most` rows: in whole records, and one
+    record at least."""
+    return max(1, most // max(1, places))
 
 
 def poll_wait(staged: object, committing: float | None) -> float:

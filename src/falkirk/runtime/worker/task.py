@@ -285,10 +285,12 @@ class RunningTask:
         move = Move(division, since=last.clock if last.move is None else last.move.since)
         result = self.evolution.move(step, state, moving_of(move, self._ends, taken))
         self.moving, self.wake_at = result.moving, result.wake_at
-        return close_step(
+        closed = close_step(
             self.owned, owner, last, self._ends, clock, outputs_of(result.emitted), state,
             dead=result.dead, skipped=result.skipped, move=replace(move, left=result.moving),
         )  # fmt: skip
+        closed.rows = sum(len(s.records) for s in slices)
+        return closed
 
     def _take(self, again: RereadInput | None, rereader: Rereader) -> ShadowChunk | None:
         """The next part of a shadow's result, as long as there is more."""

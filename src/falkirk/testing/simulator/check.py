@@ -90,7 +90,7 @@ def fold(broker: SimBroker, toy: Toy, t: int, upto: int = FOREVER) -> Expected:
             continue
         over = [c.layout for c in chain if 0 <= c.corrects <= record.step < c.step]
         ran = toy.running(max(over, default=record.layout))
-        outputs, _ = ran.run(broker, record.division, record.clock, overlay, trimmed=True)
+        outputs = ran.again(broker, record, overlay)
         if not over and digest([o.writes for o in outputs]) != record.digest:
             raise Broken(f"output: step {record.step} of task {t} recorded another digest")
         for output in outputs:

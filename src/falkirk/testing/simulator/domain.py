@@ -18,7 +18,7 @@ from falkirk.checkpoint.correction import close_correction
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, TaskId
 from falkirk.checkpoint.names import last_named
 from falkirk.checkpoint.overlay import Overlay
-from falkirk.checkpoint.ports import Clock
+from falkirk.checkpoint.ports import Clock, Replayer
 from falkirk.checkpoint.records import Range, decode
 from falkirk.checkpoint.regimes.floors import Floor, Floors, kept_from
 from falkirk.checkpoint.steps import close_step
@@ -38,8 +38,10 @@ from falkirk.checkpoint.worker.instructions import (
     Start,
 )
 from falkirk.errors import DiskError, SourceError
+from falkirk.runtime.worker.pacing import Pacer, each_of
 from falkirk.state.store import Progress
 from falkirk.testing.simulator.cluster.broker import SimBroker
+from falkirk.testing.simulator.cluster.line import TURNS_A_SECOND
 from falkirk.testing.simulator.cluster.log import SimLog
 from falkirk.testing.simulator.cluster.partition import OutOfRange
 from falkirk.testing.simulator.disk import Disk, SimStore, Snapshot
@@ -49,6 +51,8 @@ from falkirk.testing.simulator.toy import Toy, ToyReplayer
 THREADS: dict[type, str] = {Name: "naming", Admit: "admission", Commit: "committer", Release: "release"}
 FLUSH_EVERY, VERSION_EVERY = 2, 3
 """Commits between two flushes, and between two versions."""
+MOST_ROWS = 1_000
+"""The rows of a step, at most: more than a run has."""
 
 
 class Thread(Protocol):
@@ -83,6 +87,8 @@ class Domain:
     spawn: Callable[[str, Coroutine[Any, Any, Any]], Thread]
     corrects: bool
     core: WorkerCore = field(init=False)
+    pacer: Pacer = field(init=False)
+    """How large a step is, where writing is slow."""
     _running: dict[int, Owned] = field(default_factory=dict)
     _transaction: Thread | None = None
     _recoveries: list[tuple[Owned, Thread]] = field(default_factory=list)
@@ -91,8 +97,8 @@ class Domain:
     _applied: int = 0
 
     def __post_init__(self) -> None:
-        # A second is ten turns.
-        self.core = WorkerCore(aborts=Aborts(lambda: self.broker.now / 10))
+        self.core = WorkerCore(aborts=Aborts(lambda: self.broker.now / TURNS_A_SECOND))
+        self.pacer = Pacer(limit=1.0, max_rows=MOST_ROWS, max_bytes=1 << 20)
 
     async def turn(self) -> bool:
         """What a round of the worker's loop does for it. Returns whether there was anything to do."""
@@ -117,6 +123,7 @@ class Domain:
         self._transaction = None
         self.core.ended(fates)
         if isinstance(commit, Commit):
+            self.pacer.decided(commit.steps, fates, self.log.waited / TURNS_A_SECOND)
             self.maintain()
         return True
 
@@ -133,12 +140,12 @@ class Domain:
                     for owned in tasks:
                         await self.leave(owned)
                 case Start(owned):
-                    self._running[owned.task.id.partition] = owned
+                    self.start(owned)
                 case Drop(owned):
                     await self.stop(owned)
                     takeover.abandon(owned)
-                case Rewind():
-                    pass  # each step reads from where the one before it ended
+                case Rewind(owned):
+                    self.rewind(owned)
                 case Name() | Admit() | Commit() | Release():
                     if isinstance(instruction, Name):
                         for owned in instruction.tasks:
@@ -151,10 +158,9 @@ class Domain:
         """A task's own thread, from its name on until it can run."""
         if owned.phase is Phase.FENCING:
             await takeover.fence(self.log, [owned])
-            replayer = ToyReplayer(self.toy, self.broker, self.corrects)
             try:
                 with self.reading(owned):
-                    await takeover.recover(self.log, self.disk, replayer, self.clock, owned)
+                    await takeover.recover(self.log, self.disk, self.replayer(), self.clock, owned)
             except DiskError:
                 if not owned.revoked:  # else its next owner finds the problem itself
                     raise
@@ -162,6 +168,17 @@ class Domain:
                 while not owned.revoked:
                     await reach(Point("waits for the group to tell", waits=True))
         self.disk.discard(owned.task.id)
+
+    def replayer(self) -> Replayer:
+        """Runs recorded steps again."""
+        return ToyReplayer(self.toy, self.broker, self.corrects)
+
+    def start(self, owned: Owned) -> None:
+        """Step the task from now on."""
+        self._running[owned.task.id.partition] = owned
+
+    def rewind(self, owned: Owned) -> None:
+        """Its last step was aborted. Each step reads from where the one before it ended."""
 
     async def stop(self, owned: Owned) -> None:
         """Step the task no more, and wait for its upkeep."""
@@ -209,9 +226,9 @@ class Domain:
                 outputs, rows = self.toy.run(self.broker, ranges, clock, overlay)
         except SourceError:
             return False  # the group will tell
-        self.core.pipeline.stage(
-            close_step(owned, self.log.owner, last, at, Millis(clock), outputs, overlay, rows=rows)
-        )
+        closed = close_step(owned, self.log.owner, last, at, Millis(clock), outputs, overlay, rows=rows)
+        closed.rows = rows
+        self.core.pipeline.stage(closed)
         return True
 
     @contextmanager
@@ -227,10 +244,16 @@ class Domain:
             raise SourceError(f"task {owned.task.id} was taken over, and its successor has trimmed {error}") from error
 
     def division_end(self, t: int, at: dict[InputPartition, Offset]) -> dict[InputPartition, Offset]:
-        """Where the next step stops: one or more records later in each partition, chosen again at each attempt."""
+        """Where the next step stops: some records later in each partition, chosen again at each attempt. They are fewer if
+        writing is slow; the worker's other tasks are taken to have as many pending."""
         if not at:
             return dict.fromkeys(self.toy.reads(t), Offset(0))
-        return {p: self.toy.ahead(self.broker, p, o, 1 + self.choose(3)) for p, o in at.items()}
+        read = {p: self.toy.ahead(self.broker, p, o, self.toy.at_once + self.choose(3)) for p, o in at.items()}
+        rows = sum(read[p] - o for p, o in at.items())
+        if rows <= (most := self.pacer.part(rows, rows * len(self._running))):
+            return read
+        each = each_of(most, sum(read[p] > o for p, o in at.items()))
+        return {p: min(read[p], self.toy.ahead(self.broker, p, o, each)) for p, o in at.items()}
 
     def maintain(self) -> None:
         """Sometimes make the stores durable, and less often a version."""

@@ -35,6 +35,7 @@ from falkirk.testing.simulator.plan import (
     Pause,
     Plan,
     Refuse,
+    Slow,
     Takes,
     TimeOut,
     Turn,
@@ -141,6 +142,13 @@ def failovers(worker: int, at: int) -> Iterator[Fault]:
     for turns in (15, 120):
         yield from (Failover(worker=worker, at=at, turns=turns, decided=decided) for decided in (False, True))
     yield Refuse(worker=worker, at=at, topic="steps", turns=60)
+
+
+def slow_lines(worker: int, at: int) -> Iterator[Fault]:
+    """What the worker writes takes long from there on: for a few transactions, or for good; and a broker says so, or not. A
+    step of two records of input is written in time."""
+    for turns in (300, FOREVER):
+        yield from (Slow(worker=worker, at=at, every=20, turns=turns, quota=quota) for quota in (False, True))
 
 
 def ages(worker: int, at: int) -> Iterator[Fault]:

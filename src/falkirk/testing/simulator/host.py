@@ -19,6 +19,7 @@ from falkirk.testing.simulator.cluster.group import (
     Membership,
     UnknownMember,
 )
+from falkirk.testing.simulator.cluster.line import Line
 from falkirk.testing.simulator.cluster.log import SimLog
 from falkirk.testing.simulator.disk import Disk
 from falkirk.testing.simulator.plan import (
@@ -34,6 +35,7 @@ from falkirk.testing.simulator.plan import (
     Move,
     Pause,
     Refuse,
+    Slow,
     TimeOut,
 )
 from falkirk.testing.simulator.points import Order, Point
@@ -181,6 +183,8 @@ def apply_cluster_fault(host: Host, fault: Fault, broker: SimBroker) -> None:
             broker.group.move(fault.task, f"w{fault.to}")
         case Refuse():
             broker.refuse(fault.topic, host.name if fault.only else "", fault.turns)
+        case Slow():
+            broker.lines[host.name] = Line(fault.every, broker.now + fault.turns, fault.quota)
         case TimeOut() if broker.coordinator.phase(f"w{fault.owner}") is Phase.OPEN:
             broker.coordinator.time_out(f"w{fault.owner}")
         case Age():

@@ -122,6 +122,17 @@ class Refuse(At):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Slow(At):
+    """Each record that the worker writes takes `every` turns on its way, for so many turns from here on. Meanwhile the
+    coordinator ends its transactions that last too long."""
+
+    every: int
+    turns: int = FOREVER
+    quota: bool = False
+    """The brokers take records at once, then nothing for as long as these would take; and they say so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failover(At):
     """The transaction coordinator moves, and answers NOT_COORDINATOR for so many turns. It loses nothing."""
 
@@ -174,6 +185,7 @@ Fault = (
     | Damage
     | Full
     | Refuse
+    | Slow
     | Failover
     | Change
 )

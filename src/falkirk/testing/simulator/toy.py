@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
@@ -30,6 +30,7 @@ from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.points import Point, reach
 
 if TYPE_CHECKING:
+    from falkirk.testing.simulator.domain import Domain
     from falkirk.testing.simulator.world import World
 
 STAGE = "counts"
@@ -87,7 +88,11 @@ class Toy:
     recovery: type[Recovery] = Eager
     inputs: int = 2
     domains: int = 1
+    at_once: int = 1
+    """Records of each input that a step reads, if nothing bounds it."""
     circuit: Counts = field(default_factory=Counts)
+    runs: ClassVar[type[Domain] | None] = None
+    """What a worker does for its tasks, where that is something of their own."""
 
     def running(self, code: int) -> Toy:
         """The same application with another version of its code."""
@@ -113,6 +118,12 @@ class Toy:
         for p in broker.partitions("in"):
             for i in range(self.inputs):
                 p.append(self.key_of(p.name.partition, i), None, 0, None)
+
+    def before(self, world: World) -> None:
+        """What has happened before the run begins."""
+
+    def changed(self, world: World) -> None:
+        """Every process has died, and those started from now on run what is there now."""
 
     def key_of(self, partition: int, i: int) -> bytes:
         """The key of the i-th record of an input partition: partitions of a task share it, tasks do not."""
@@ -143,6 +154,10 @@ class Toy:
         deleted, which only the checks can."""
         slices = [Slice("in", r.partition.topic, r.partition.partition, self.read(broker, r, trimmed)) for r in ranges]
         return outputs_of(self.circuit.run(StepInput(clock, slices), state))
+
+    def again(self, broker: SimBroker, record: StepRecord, state: Overlay) -> list[Output]:
+        """Run a recorded step again, for the checks; returns its output."""
+        return self.run(broker, record.division, record.clock, state, trimmed=True)[0]
 
     def read(self, broker: SimBroker, read: Range, trimmed: bool) -> Records:
         """The committed records of a range. Raises OutOfRange."""

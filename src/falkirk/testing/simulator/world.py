@@ -68,6 +68,7 @@ class World:
     def __post_init__(self) -> None:
         self.broker.group = Group(self.toy.tasks)
         self.toy.create(self.broker)
+        self.toy.before(self)
         self._faults = self.plan.faults
         self._durations = [item for item in self.plan.items if isinstance(item, Takes)]
         self.chooser.turns |= {i.at: i.choice for i in self.plan.items if isinstance(i, Turn)}
@@ -97,7 +98,7 @@ class World:
             log = SimLog(self.broker, owner, member, on_fence=lambda whom: self.fences.append((host.name, whom)))
             begin = spawn if n == 0 else lambda name, work: spawn(f"{name} of domain {n}", work)
             clock, choose = host.clock, self.chooser.choose
-            return Domain(
+            return (toy.runs or Domain)(
                 toy=toy,
                 broker=self.broker,
                 log=log,
@@ -139,6 +140,7 @@ class World:
         self.turn += 1
         self.broker.now += 1
         self.copies.turn = self.turn
+        self.broker.coordinator.now = self.broker.now
         self.broker.coordinator.away = self.broker.now < self.broker.coordinator_back
         if actions := self.actions():
             choice = self.chooser.choose(len(actions))
@@ -256,6 +258,7 @@ class World:
             if each.process is not None:
                 keep, back_after = (change.keep, change.back_after) if each is host else (FOREVER, 12)
                 each.end(self.turn, keep, back_after)
+        self.toy.changed(self)
 
     def _duration(self, host: Host, place: str) -> int:
         return max((t.turns for t in self._durations if t.worker == host.number and t.on in place), default=0)

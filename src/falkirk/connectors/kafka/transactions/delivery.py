@@ -6,7 +6,7 @@
 A broker with a quota answers a write at once, says for how long it will not read from this connection, and then answers
 nothing for that time. Over a slow line acknowledgements are far apart. A transaction given up for that is tried again with
 fewer records (`Why.SLOW`). After SMALLER such failures in a row, fewer do not seem to help: then patience and time-out
-double each time, up to LONGEST.
+double each time, up to LONGEST. They stay so until a transaction commits that would have done with the first ones.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class Delivery:
         self._open = False
         self._sent = self._left = 0
         self._began = self._sign = clock()
+        self._silence = 0.0
         self._until = self._announced = float("-inf")
         self._log = Cadence(SAID, EVERY)
         self._delays = 0.0
@@ -79,7 +80,7 @@ class Delivery:
     def begin(self) -> None:
         """A transaction begins."""
         self._open, self._began = True, self._clock()
-        self._sign, self._sent, self._left = self._began, 0, 0
+        self._sign, self._silence, self._sent, self._left = self._began, 0.0, 0, 0
 
     def sent(self, records: int) -> None:
         """So many more records were sent."""
@@ -88,8 +89,12 @@ class Delivery:
         self._sign = self._clock()
 
     def committed(self) -> None:
-        """The transaction is over."""
-        self._open, self._slow = False, 0
+        """The transaction is over. If it needed more than the first patience and time-out, the next one keeps what it had."""
+        now = self._clock()
+        self._shows(now)
+        self._open = False
+        if self._silence <= PATIENCE and now - self._began <= BUDGET * self._timeout:
+            self._slow = 0
 
     def throttled(self, event: ThrottleEvent) -> None:
         """A broker says how long it reads nothing more from this producer; librdkafka says 0 when that is over."""
@@ -123,7 +128,8 @@ class Delivery:
         """Whether to stop waiting with so many records not acknowledged yet; and why. `patience`: for when all are."""
         now = self._clock()
         if left < self._left:
-            self._left, self._sign = left, now
+            self._left = left
+            self._shows(now)
         spent, allowed = now - self._began, BUDGET * self.timeout
         if self._log.due(now, self._began):
             logger.warning("writing waits for %s", self.waits())
@@ -131,11 +137,17 @@ class Delivery:
         if now - max(self._sign, self._until) > patience:
             return self._end(left, f"nothing was acknowledged in the last {patience:.0f} s", slow=left > 0)
         late = spent > allowed or self._until - self._began > allowed
-        if not late and left < self._sent and spent > SETTLED:
-            late = spent * self._sent > allowed * (self._sent - left)
+        # Its pace up to the last sign: what is on its way since then comes at one blow, perhaps soon.
+        if not late and left < self._sent and (paced := self._sign - self._began) > SETTLED:
+            late = paced * self._sent > allowed * (self._sent - left)
         if late:
             return self._end(left, f"it takes longer than the {self.timeout:.0f} s that a transaction has", slow=True)
         return None
+
+    def _shows(self, now: float) -> None:
+        """A sign of progress."""
+        self._silence = max(self._silence, now - max(self._sign, self._until))
+        self._sign = now
 
     def _end(self, left: int, why: str, *, slow: bool) -> Unknown:
         now = self._clock()

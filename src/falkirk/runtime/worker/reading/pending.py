@@ -14,6 +14,7 @@ from confluent_kafka import Message
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.runtime.app.app import BoundInput
+from falkirk.runtime.worker.pacing import each_of
 from falkirk.stream.circuit.edges import rows_in
 from falkirk.stream.dataflow.records import Records
 
@@ -51,7 +52,7 @@ class Pending:
         self.clear()
         if rows <= most:
             return records, rows
-        each = max(1, most // max(1, sum(1 for some in records.values() if len(some))))
+        each = each_of(most, sum(1 for some in records.values() if len(some)))
         for place, some in records.items():
             counts = heights.get(place)
             cut = each if counts is None else max(1, int(np.searchsorted([*accumulate(counts)], each, side="right")))

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from falkirk.checkpoint.ids import OwnerId, TopicPartition, worker_of
 from falkirk.testing.simulator.cluster.coordinator import Concurrent, Coordinator, Fenced, InvalidState, Moving
 from falkirk.testing.simulator.cluster.group import Group, IllegalGeneration, InstanceFenced, Membership, UnknownMember
+from falkirk.testing.simulator.cluster.line import Line
 from falkirk.testing.simulator.cluster.partition import Entry, Fate, Partition, Txn
 
 OFFSETS = TopicPartition("__consumer_offsets", 0)
@@ -63,6 +65,10 @@ class SimBroker:
     """The time from which the transaction coordinator answers again."""
     _refused: dict[tuple[str, str], int] = field(default_factory=dict)
     """Until when no record for a topic is taken, from one worker or, "", from any."""
+    lines: dict[str, Line] = field(default_factory=dict)
+    """Of the workers whose way to the brokers is slow, or was."""
+    timeouts: dict[str, int] = field(default_factory=dict)
+    """How long a transaction of each transactional id may be open where the line is slow."""
     committed_offsets: dict[TopicPartition, int] = field(default_factory=dict)
     _partitions: dict[TopicPartition, Partition] = field(default_factory=dict)
     _offsets: dict[Txn, dict[TopicPartition, int]] = field(default_factory=dict)
@@ -87,6 +93,11 @@ class SimBroker:
     def refuses(self, topic: str, owner: str) -> bool:
         """Whether records of this transactional id are refused now."""
         return any(self.now < self._refused.get((topic, worker), 0) for worker in ("", worker_of(OwnerId(owner))))
+
+    def line(self, owner: str) -> Line | None:
+        """The slow line that what this transactional id sends goes over now, if there is one."""
+        line = self.lines.get(worker_of(OwnerId(owner))) if self.lines else None
+        return line if line is not None and self.now < line.until else None
 
     # requests of a transactional producer
 
@@ -130,7 +141,16 @@ class SimBroker:
         arriving = [p for p in self.under_way if p.due <= self.now] if self.under_way else []
         if self.coordinator.away:
             return arriving
-        return [*arriving, *(self._marker(owner, tp) for owner, tp in self.coordinator.unmarked())]
+        markers = [self._marker(owner, tp) for owner, tp in self.coordinator.unmarked()]
+        return [*arriving, *(self._overdue() if self.lines else ()), *markers]
+
+    def _overdue(self) -> list[Pending]:
+        """The transactions that the coordinator may end, because they have lasted too long."""
+        return [
+            Pending(f"the transaction of {owner} times out", partial(self.coordinator.time_out, owner))
+            for owner, since in self.coordinator.open_since().items()
+            if self.line(owner) is not None and self.now - since > self.timeouts[owner]
+        ]
 
     @property
     def settled(self) -> bool:

@@ -51,6 +51,8 @@ class _Producer:
     phase: Phase = Phase.EMPTY
     txn: Txn | None = None
     partitions: set[TopicPartition] = field(default_factory=set)
+    since: int = 0
+    """When the transaction was opened."""
     committed: bool | None = None
     """The fate of the last transaction of this epoch; None while it is open."""
 
@@ -69,6 +71,7 @@ class Coordinator:
         """Those whose transaction is decided and lacks markers."""
         self.away = False
         """It has moved, and does not answer yet."""
+        self.now = 0
 
     def init(self, owner: str) -> int:
         """A new producer for an id: its epoch. Older ones are fenced from here on, even when it raises.
@@ -94,7 +97,7 @@ class Coordinator:
             raise Concurrent(owner)
         if p.phase is Phase.EMPTY:
             p.phase, p.number = Phase.OPEN, p.number + 1
-            p.txn, p.committed = Txn(owner, epoch, p.number), None
+            p.txn, p.committed, p.since = Txn(owner, epoch, p.number), None, self.now
         assert p.txn is not None
         p.partitions |= set(partitions)
         return p.txn
@@ -120,6 +123,10 @@ class Coordinator:
             p.epoch += 1
             p.phase = Phase.ABORTING
             self._deciding.add(owner)
+
+    def open_since(self) -> dict[str, int]:
+        """The owners of open transactions, and when they were opened."""
+        return {owner: p.since for owner, p in self._producers.items() if p.phase is Phase.OPEN}
 
     def _checked(self, owner: str, epoch: int) -> _Producer:
         if self.away:

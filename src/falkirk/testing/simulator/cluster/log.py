@@ -12,13 +12,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+from confluent_kafka import ThrottleEvent
+
 from falkirk.checkpoint import ports
 from falkirk.checkpoint.ids import Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.ports import Aborted, LogRecord, Ranges, Read, Unknown, Why, Writes
+from falkirk.connectors.kafka.transactions.delivery import Delivery
 from falkirk.state.store import Changes
-from falkirk.testing.simulator.cluster.broker import Sent, SimBroker
+from falkirk.testing.simulator.cluster.broker import Pending, Sent, SimBroker
 from falkirk.testing.simulator.cluster.coordinator import Concurrent, Fenced, InvalidState, Moving
 from falkirk.testing.simulator.cluster.group import NOBODY, IllegalGeneration, InstanceFenced, Member, UnknownMember
+from falkirk.testing.simulator.cluster.line import TURNS_A_SECOND
 from falkirk.testing.simulator.cluster.partition import Entry
 from falkirk.testing.simulator.points import Order, Point, reach
 
@@ -26,6 +30,9 @@ T = TypeVar("T")
 
 CHUNK = 5
 """Offsets of a changelog that are read at a time."""
+
+TIMEOUT = 60.0
+"""Seconds: the time-out of transactions, as a worker has it by default."""
 
 BROKE = "a connection broke"
 """Why the end of a transaction is in doubt although it was acknowledged."""
@@ -66,6 +73,10 @@ class SimLog:
     """The worker's membership; None: its commits of offsets are accepted unchecked, like those of generation −1."""
     on_fence: Callable[[str], None] = lambda _: None
     """Called with the id of another worker that is about to be fenced."""
+    delivery: Delivery = field(init=False)
+    """How long transactions are waited for, as in production."""
+    waited: int = 0
+    """Turns that the last transaction has waited for a slow line. What else it does takes no time."""
     _epoch: int | None = None
     """Of the producer; None if there is none that may be used."""
     _open: bool = False
@@ -77,14 +88,18 @@ class SimLog:
     _queue: list[_Batch] = field(default_factory=list)
     _written: dict[TopicPartition, Offset] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.delivery = Delivery(TIMEOUT, lambda: self.broker.now / TURNS_A_SECOND)
+
     # the producer
 
     async def begin(self) -> None:
         """Open a transaction, only on this side."""
         self._producer(within=False)
         self._open, self._sent, self._queue, self._written = True, False, [], {}
-        self._broke = False
+        self._broke, self.waited = False, 0
         self._begun += 1
+        self.delivery.begin()
 
     async def send(self, writes: Writes) -> None:
         """Queue records."""
@@ -101,11 +116,12 @@ class SimLog:
                 self._queue[-1].records.append(record)
             else:
                 self._queue.append(_Batch(tp, [record], writes.tracked, self._begun))
+        self.delivery.sent(len(writes))
         await reach(Point(f"has queued records for {writes.topic}"))
 
     def queued(self) -> str:
-        """What the background thread would send next; empty if nothing."""
-        return _name(self._queue[0].partition) if self._queue else ""
+        """What the background thread would send next; empty if nothing, or over a slow line: `commit` waits for that."""
+        return _name(self._queue[0].partition) if self._queue and self.broker.line(self.owner) is None else ""
 
     def deliver(self) -> None:
         """The background thread sends the first batch of the queue. Nothing happens while an older transaction ends."""
@@ -153,9 +169,15 @@ class SimLog:
             if self.broker.refuses(batch.partition.topic, self.owner):
                 await self.abort()
                 raise Aborted(f"INVALID_RECORD in {batch.partition.topic}", Why.REFUSED)
-            await self._ask(f"sends records to {_name(batch.partition)}", partial(self._produce, batch, epoch))
+            what, request = f"sends records to {_name(batch.partition)}", partial(self._produce, batch, epoch)
+            await self._arrives(what, request, len(batch.records))
+            await self._ask(what, request)
+            self._is_told()
         if self._sent:
-            await self._ask("sends EndTxn(commit)", lambda: self.broker.coordinator.end(self.owner, epoch, commit=True))
+            what, end = "sends EndTxn(commit)", partial(self.broker.coordinator.end, self.owner, epoch, commit=True)
+            await self._arrives(what, end, 0)
+            await self._ask(what, end)
+        self.delivery.committed()
         self._ended()
         return dict(self._written)
 
@@ -170,6 +192,7 @@ class SimLog:
     async def renew(self) -> None:
         """A new producer with this worker's id."""
         self._forget()
+        self.broker.timeouts[self.owner] = int(self.delivery.timeout * TURNS_A_SECOND)
         self._epoch = await self._init(self.owner, "makes a new producer")
 
     async def fence(self, owner: OwnerId) -> None:
@@ -218,6 +241,30 @@ class SimLog:
                 self._forget()
                 raise Unknown(f"{what}: the reply is lost")
             return result
+
+    async def _arrives(self, what: str, request: Callable[[], object], records: int) -> None:
+        """Wait until a slow line has taken a request, as long as production waits. Raises Unknown: then it is under way
+        still."""
+        if (line := self.broker.line(self.owner)) is None:
+            return
+        began, due = self.broker.now, line.takes(records, self.broker.now)
+        while self.broker.now < due:
+            given_up = self.delivery.given_up(sum(len(batch.records) for batch in self._queue))
+            if given_up is not None:
+                self.broker.under_way.append(Pending(f"late: {self.owner} {what}", request, due))
+                self._forget()
+                raise given_up
+            if await reach(Point(f"{what}: the line is slow", request, waits=True)) is not Order.GO:
+                self._forget()
+                raise Unknown(f"{what}: no reply")
+        self.waited += self.broker.now - began
+
+    def _is_told(self) -> None:
+        """A broker with a quota says how long it takes nothing more."""
+        line = self.broker.line(self.owner)
+        if line is not None and line.quota:
+            left = max(0, line.free - self.broker.now) / TURNS_A_SECOND
+            self.delivery.throttled(ThrottleEvent("simulated", 0, left))
 
     async def _moved(self, what: str, request: Callable[[], object]) -> Order:
         """The client asks again until it has waited for too long: then nobody knows whether the request was carried out."""

@@ -35,6 +35,7 @@ from falkirk.testing.simulator.explore import (
     sample,
     smallest,
 )
+from falkirk.testing.simulator.flows.flowing import Flowing
 from falkirk.testing.simulator.plan import (
     FOREVER,
     Age,
@@ -58,6 +59,9 @@ from falkirk.testing.simulator.weakened.weak_copies import COPIES
 from falkirk.testing.simulator.weakened.weak_disks import DISKS
 from falkirk.testing.simulator.weakened.weak_domains import DOMAINS
 from falkirk.testing.simulator.weakened.weak_edges import EDGES
+from falkirk.testing.simulator.weakened.weak_joins import JOINS
+from falkirk.testing.simulator.weakened.weak_lines import LINES
+from falkirk.testing.simulator.weakened.weak_rebuilds import REBUILDS
 from falkirk.testing.simulator.weakened.weak_recoveries import RECOVERIES
 from falkirk.testing.simulator.weakened.weakening import (
     COMMIT,
@@ -345,6 +349,9 @@ WEAKENINGS: dict[str, Weakening] = (
     | DISKS
     | COORDINATORS
     | COPIES
+    | LINES
+    | REBUILDS
+    | JOINS
 )
 
 
@@ -358,7 +365,7 @@ def search(name: str, seeds: Sequence[int]) -> Schedule | None:
     """A run that breaks it, drawn from a seed and shrunk. None: no seed breaks it."""
     toys: tuple[Toy, ...] = (ONE, ONE_LAZY, Toy(2, recovery=Eager), Toy(2, recovery=Lazy))
     kinds: Sequence[Kinds] = (crashes, pauses, naps, others, others)
-    if isinstance(toy := WEAKENINGS[name].breaks.toy, TwoStages):
+    if isinstance(toy := WEAKENINGS[name].breaks.toy, TwoStages | Flowing):
         toys, kinds = (toy,), (crashes, pauses, outages, moves, others)
     with lacking(name, *WEAKENINGS[name].lacks_too):
         for seed in seeds:

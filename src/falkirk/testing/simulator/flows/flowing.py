@@ -1,0 +1,137 @@
+"""Tasks of a flow in the simulated world: `RunningTask`, its circuit and its evolution are those of production."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from falkirk.checkpoint.ids import InputPartition, Offset
+from falkirk.checkpoint.overlay import Overlay
+from falkirk.checkpoint.ports import Output, Replayer
+from falkirk.checkpoint.records import StepRecord
+from falkirk.checkpoint.tasks import Owned, Task
+from falkirk.runtime.app.app import BoundTask
+from falkirk.runtime.worker.emissions import outputs_of
+from falkirk.runtime.worker.reading.replay import rerun
+from falkirk.runtime.worker.task import RunningTask
+from falkirk.stream.dataflow.circuit import Circuit, StepInput
+from falkirk.stream.dataflow.topics import Layout
+from falkirk.testing.cluster import Cluster, Replays, Rereads, Tables
+from falkirk.testing.process import open_inputs
+from falkirk.testing.simulator.cluster.broker import SimBroker
+from falkirk.testing.simulator.domain import Domain
+from falkirk.testing.simulator.toy import Toy
+
+
+@dataclass(slots=True)
+class FlowDomain(Domain):
+    """A worker's tasks of one stage of a flow."""
+
+    _flowing: dict[int, RunningTask] = field(default_factory=dict)
+
+    @property
+    def flow(self) -> Flowing:
+        """The application."""
+        assert isinstance(self.toy, Flowing)
+        return self.toy
+
+    async def turn(self) -> bool:
+        """As in production, a step is closed only after what the core says is done: its task may have to be rewound first."""
+        self.check_upkeep()
+        return self.heard() | await self.acted() | self.staged()
+
+    def replayer(self) -> Replayer:
+        """Runs recorded steps again, through the circuits of the flow that runs now."""
+        return Replays(self.flow.cluster)
+
+    def start(self, owned: Owned) -> None:
+        """Step the task from now on."""
+        bound, t = self.flow.bound(owned.task.id.partition), owned.task.id.partition
+        task = self._flowing[t] = RunningTask(bound, owned, bound.stage.circuit(t, self.flow.cluster.layout))
+        ends = task.ends
+        task.join({i.partition: Offset(0) for i in bound.inputs if ends and i.partition not in ends})
+        Domain.start(self, owned)
+
+    def rewind(self, owned: Owned) -> None:
+        """Its last step was aborted."""
+        self._flowing[owned.task.id.partition].rewind()
+
+    async def stop(self, owned: Owned) -> None:
+        """Step the task no more."""
+        task = self._flowing.get(owned.task.id.partition)
+        if task is not None and task.owned is owned:
+            del self._flowing[owned.task.id.partition]
+            task.end()
+        await Domain.stop(self, owned)
+
+    def step(self, t: int, owned: Owned) -> bool:
+        """Run one step of a task, if there is something to do."""
+        task, pipeline, cluster = self._flowing[t], self.core.pipeline, self.flow.cluster
+        if not task.begun:
+            starts = dict.fromkeys(self.toy.reads(t), Offset(0))
+            pipeline.stage(task.begin(starts, self.log.owner, self.clock.now()))
+            return True
+        open_inputs(task)
+        for place, at in task.positions().items() if not task.rows else ():
+            if found := cluster.read(place, at, self.toy.at_once + self.choose(3)):
+                task.offer(place, found)  # type: ignore[arg-type]  # as much of a message as is asked for
+        if not task.rows and not task.due(self.clock.now()):
+            return False
+        most = self.pacer.part(task.rows, task.rows * len(self._running))
+        if task.moving:
+            most = min(self.pacer.most, self.flow.most)
+        tables, again = Tables(cluster), Rereads(cluster)
+        pipeline.stage(task.close(pipeline, self.log.owner, self.clock.now(), tables, again, most))
+        return True
+
+
+@dataclass(slots=True)
+class Flowing(Toy):
+    """An application that is a flow of one stage. `create` makes `cluster`, which knows its plan and its layout."""
+
+    most: int = 2
+    """Records that a step reads again, at most."""
+    runs: ClassVar[type[Domain] | None] = FlowDomain
+    cluster: Cluster = field(init=False, repr=False)
+    earlier: dict[int, tuple[Sequence[BoundTask], Layout]] = field(init=False, repr=False, default_factory=dict)
+    """The layouts that the app has had before, by their numbers."""
+    _circuits: dict[tuple[str, int], tuple[BoundTask, Circuit]] = field(init=False, repr=False, default_factory=dict)
+
+    def bound(self, t: int) -> BoundTask:
+        """Task t as it runs now."""
+        return self.cluster.tasks[t]
+
+    def running(self, code: int) -> Toy:
+        """The flow is part of the cluster."""
+        return self
+
+    def task(self, t: int) -> Task:
+        """Task t."""
+        return self.bound(t).task
+
+    def reads(self, t: int) -> list[InputPartition]:
+        """The inputs of task t."""
+        return [i.partition for i in self.bound(t).inputs]
+
+    def ends(self, broker: SimBroker, t: int) -> dict[InputPartition, Offset]:
+        """Where the input of task t ends."""
+        return {i.partition: Offset(broker[i.place].end) for i in self.bound(t).inputs}
+
+    def again(self, broker: SimBroker, record: StepRecord, state: Overlay) -> list[Output]:
+        """Run a recorded step again, with the flow that made it."""
+        if record.step == 0:
+            return []
+        bound, circuit = self._ran_by(record)
+        slices = Rereads(self.cluster).read(bound, record.division if record.move is None else record.move.again)
+        circuit.rewind()
+        evolution = bound.stage.evolution(circuit)
+        return outputs_of(rerun(circuit, evolution, record, StepInput(record.clock, slices), state).emitted)
+
+    def _ran_by(self, record: StepRecord) -> tuple[BoundTask, Circuit]:
+        """The task as it was when it made a step. A circuit takes longer to make than to run."""
+        if (record.task, record.layout) not in self._circuits:
+            tasks, layout = self.earlier.get(record.layout, (self.cluster.tasks, self.cluster.layout))
+            [bound] = [b for b in tasks if str(b.task.id) == record.task]
+            self._circuits[record.task, record.layout] = bound, bound.stage.circuit(bound.task.id.partition, layout)
+        return self._circuits[record.task, record.layout]

@@ -1,0 +1,91 @@
+"""An application that reads the topics that a pattern matches. One of them is created while it runs, and its workers restart.
+
+before the change   the workers read `orders-eu`
+after it            they find `orders-us` too. A step records where it begins, and then they read both
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from falkirk.checkpoint.ids import Millis
+from falkirk.checkpoint.regimes import Lazy
+from falkirk.stream.definition.names import steps_topic
+from falkirk.stream.definition.pattern import Pattern
+from falkirk.stream.definition.regimes import EagerCheckpoint, LazyCheckpoint
+from falkirk.stream.flow.flow import Flow
+from falkirk.stream.formats import Json
+from falkirk.stream.formats.types import Int64
+from falkirk.testing.cluster import SETTINGS, Cluster
+from falkirk.testing.simulator.check import Broken
+from falkirk.testing.simulator.cluster.broker import SimBroker
+from falkirk.testing.simulator.flows.flowing import Flowing
+from falkirk.testing.simulator.plan import FOREVER, Change, Fault
+
+if TYPE_CHECKING:
+    from falkirk.testing.simulator.world import World
+
+HERE, JOINS, COPIES = "orders-eu", "orders-us", "copies"
+JOINED = Change(worker=0, on="committer: sends EndTxn(commit): done", at=2, new=False, corrects=False)
+"""The other topic joins when some of the first one is read."""
+
+
+def joinings(worker: int, at: int) -> Iterator[Fault]:
+    """The other topic joins there; the worker's last steps may not be on its disk, and it may be another that goes on."""
+    for keep in (0, FOREVER):
+        for back_after in (12, 150):
+            yield Change(worker=worker, at=at, new=False, corrects=False, keep=keep, back_after=back_after)
+
+
+@dataclass(slots=True)
+class Joins(Flowing):
+    """The application. Each topic has `inputs` records."""
+
+    tasks: int = 1
+
+    def create(self, broker: SimBroker) -> None:
+        """Make the topics that there are at first."""
+        flow = Flow("app", regime=LazyCheckpoint() if self.recovery is Lazy else EagerCheckpoint())
+        orders = flow.source("orders", topic=Pattern("orders-.*"), value=Json({"id": Int64}), metadata=["topic"])
+        orders.sink(COPIES, value=Json())
+        self.cluster = Cluster(flow.plan(), {HERE: self.tasks})
+        self.cluster.broker, self.cluster.clock = broker, Millis(broker.now)
+        for topic, partitions in self.cluster.counts.items():
+            broker.create(topic, partitions)
+        broker.create(steps_topic(SETTINGS.prefix, self.cluster.plan.app), self.tasks)
+        self._order(HERE)
+
+    def changed(self, world: World) -> None:
+        """The other topic joins, once."""
+        if not self.earlier:
+            number = self.cluster.tasks[0].task.layout
+            self.earlier = {number: (self.cluster.tasks, self.cluster.layout)}
+            self.cluster.join(JOINS, self.tasks)
+            self._order(JOINS)
+
+    def _order(self, topic: str) -> None:
+        for partition in self.cluster.broker.partitions(topic):
+            for i in range(self.inputs):
+                partition.append(None, json.dumps({"id": 100 * partition.name.partition + i}).encode(), 0, None)
+
+    def says(self, t: int) -> str:
+        """The topic that task t writes to."""
+        return COPIES
+
+    def holds(self, world: World, *, ended: bool) -> None:
+        """In the end, the sink has each record of each topic once. Raises Broken."""
+        if not ended:
+            return
+        topics = [HERE, JOINS] if self.earlier else [HERE]
+        due = Counter((topic, 100 * p + i) for topic in topics for p in range(self.tasks) for i in range(self.inputs))
+        found = Counter[tuple[str, int]]()
+        for partition in world.broker.partitions(COPIES):
+            for entry in partition.committed(0, partition.end, trimmed=True)[0]:
+                row = json.loads(entry.value or b"{}")
+                found[row["topic"], row["id"]] += 1
+        if found != due:
+            raise Broken(f"joined: lost {dict(due - found)}, and doubled {dict(found - due)}")

@@ -1,0 +1,97 @@
+"""A topic that a pattern matches is created while the app runs: whatever happens to the workers, each of its records is read
+once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+
+import pytest
+
+from falkirk.checkpoint.regimes import Eager, Lazy
+from falkirk.checkpoint.regimes.recovery import Recovery
+from falkirk.testing.simulator import check
+from falkirk.testing.simulator.explore import (
+    Kinds,
+    attempt,
+    crashes,
+    doubts,
+    every_point,
+    moves,
+    others,
+    pauses,
+    sample,
+    slow_lines,
+)
+from falkirk.testing.simulator.flows.joins import HERE, JOINED, JOINS, Joins, joinings
+from falkirk.testing.simulator.plan import Plan
+from falkirk.testing.simulator.world import World
+
+regimes = pytest.mark.parametrize("recovery", [Eager, Lazy])
+each_kind = pytest.mark.parametrize("kinds", [crashes, pauses, moves, doubts])
+
+
+@pytest.fixture(autouse=True)
+def _silent(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    with caplog.at_level(logging.ERROR, "falkirk"):
+        yield
+
+
+@regimes
+def test_a_step_records_where_the_topic_begins_and_the_next_reads_it(recovery: type[Recovery]) -> None:
+    toy = Joins(recovery=recovery, inputs=5)
+    world = check.run(toy, Plan((JOINED,)), World(toy, Plan((JOINED,))))
+    steps = check.steps(world.broker, toy, 0)
+    alone = [s for s in steps if {r.partition.topic for r in s.division} == {HERE}]
+    both = steps[len(alone) :]
+    [begins] = [r for r in both[0].division if r.partition.topic == JOINS]
+    assert len(alone) > 2
+    assert (begins.start, begins.end) == (0, 0)
+    assert [r.end for s in both for r in s.division if r.partition.topic == JOINS] == [0, 1, 2, 3, 4, 5]
+
+
+@regimes
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_it_joins_at_any_point(recovery: type[Recovery], tasks: int) -> None:
+    make = partial(Joins, recovery=recovery, inputs=3, tasks=tasks)
+    plans = list(islice(every_point(make, joinings, Plan(), each=1), 0, None, tasks * 3))
+    assert len(plans) > 10
+    assert [f for plan in plans if (f := attempt(make, plan))] == []
+
+
+@regimes
+@each_kind
+def test_a_fault_when_it_has_joined(recovery: type[Recovery], kinds: Kinds) -> None:
+    """At some points; the long test has them all."""
+    make = partial(Joins, recovery=recovery, inputs=4)
+    plans = list(islice(every_point(make, kinds, Plan((JOINED,)), each=1), 0, None, 8))
+    assert len(plans) > 6
+    assert [f for plan in plans if (f := attempt(make, plan))] == []
+
+
+@pytest.mark.slow
+@regimes
+@each_kind
+def test_a_fault_at_every_point_when_it_has_joined(recovery: type[Recovery], kinds: Kinds) -> None:
+    make = partial(Joins, recovery=recovery, inputs=4)
+    plans = every_point(make, kinds, Plan((JOINED,), lazy_broker=True), each=2)
+    assert [f for plan in plans if (f := attempt(make, plan))] == []
+
+
+def mixed(seed: int) -> str:
+    """A sampled run; what broke, if anything did."""
+    make = partial(Joins, tasks=1 + seed % 2, recovery=(Lazy, Eager)[seed // 2 % 2], inputs=3 + seed % 3)
+    plan = sample(seed, points=80, kinds=(joinings, joinings, crashes, pauses, moves, slow_lines, others))
+    failure = attempt(make, plan, seed=seed, rate=(0.0, 0.1, 0.4)[seed % 3])
+    return "" if failure is None else f"{seed}: {failure}"
+
+
+def test_it_joins_among_other_faults() -> None:
+    assert [broken for seed in range(10) if (broken := mixed(seed))] == []
+
+
+@pytest.mark.slow
+def test_it_joins_among_other_faults_at_length() -> None:
+    assert [broken for seed in range(10, 600) if (broken := mixed(seed))] == []
