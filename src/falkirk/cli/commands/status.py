@@ -19,6 +19,7 @@ from falkirk.errors import FalkirkError
 from falkirk.runtime.inspect.low import Hold, LowWatermark, furthest
 from falkirk.runtime.inspect.status import PartStatus, Status, TaskStatus, WatermarkStatus, read_status
 from falkirk.runtime.observe.console import paused_words, table
+from falkirk.wording import counted
 
 COLOURS = {"running": "green", "degraded": "red", "recovering": "yellow", "paused": "yellow", "stopped": "red"}
 
@@ -218,7 +219,7 @@ def _low_watermarks(found: Sequence[LowWatermark]) -> Iterator[str]:
         for hold in (hold for one in some for hold in one.held_by if hold.what == "outlet"):
             waiting[hold.by] = waiting.get(hold.by, 0) + hold.records
         for sink, records in waiting.items():
-            yield f"  what it sent waits for sink {sink}: {records:,} records at most"
+            yield f"  what it sent waits for sink {sink}: {counted(records, 'record')} at most"
 
 
 def _holds(hold: Hold) -> str:

@@ -124,12 +124,12 @@ class Cluster:
         return {
             "compression.type": "lz4",
             "linger.ms": 5,
-            **self.settings(),
-            "transactional.id": owner,
-            "transaction.timeout.ms": transaction_timeout_ms,
             # Another producer takes its place when all brokers have been away, and asks for their addresses itself. If this
             # one did, a thread of a broker that it still refers to would run, and log, a thousand times a second.
             "metadata.recovery.strategy": "none",
+            **self.settings(),
+            "transactional.id": owner,
+            "transaction.timeout.ms": transaction_timeout_ms,
             "batch.num.messages": 20_000,
             "queue.buffering.max.messages": 1_000_000,
             "queue.buffering.max.kbytes": 1_000_000,

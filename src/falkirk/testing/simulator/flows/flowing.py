@@ -17,6 +17,7 @@ from falkirk.runtime.worker.reading.replay import rerun
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.stream.dataflow.circuit import Circuit, StepInput
 from falkirk.stream.dataflow.topics import Layout
+from falkirk.stream.definition.regimes import Checkpoint, EagerCheckpoint, LazyCheckpoint
 from falkirk.testing.cluster import Cluster, Replays, Rereads, Tables
 from falkirk.testing.process import open_inputs
 from falkirk.testing.simulator.cluster.broker import SimBroker
@@ -97,6 +98,11 @@ class Flowing(Toy):
     earlier: dict[int, tuple[Sequence[BoundTask], Layout]] = field(init=False, repr=False, default_factory=dict)
     """The layouts that the app has had before, by their numbers."""
     _circuits: dict[tuple[str, int], tuple[BoundTask, Circuit]] = field(init=False, repr=False, default_factory=dict)
+
+    @property
+    def regime(self) -> Checkpoint:
+        """The regime that recovers as the run says."""
+        return next(kind() for kind in (EagerCheckpoint, LazyCheckpoint) if kind.recovery is self.recovery)
 
     def bound(self, t: int) -> BoundTask:
         """Task t as it runs now."""

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from falkirk.checkpoint.ids import Millis
-from falkirk.checkpoint.regimes import Lazy
 from falkirk.stream.definition.names import steps_topic
 from falkirk.stream.definition.pattern import Pattern
-from falkirk.stream.definition.regimes import EagerCheckpoint, LazyCheckpoint
 from falkirk.stream.flow.flow import Flow
 from falkirk.stream.formats import Json
 from falkirk.stream.formats.types import Int64
@@ -49,7 +47,7 @@ class Joins(Flowing):
 
     def create(self, broker: SimBroker) -> None:
         """Make the topics that there are at first."""
-        flow = Flow("app", regime=LazyCheckpoint() if self.recovery is Lazy else EagerCheckpoint())
+        flow = Flow("app", regime=self.regime)
         orders = flow.source("orders", topic=Pattern("orders-.*"), value=Json({"id": Int64}), metadata=["topic"])
         orders.sink(COPIES, value=Json())
         self.cluster = Cluster(flow.plan(), {HERE: self.tasks})

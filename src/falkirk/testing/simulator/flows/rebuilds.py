@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from narwhals import col
 
 from falkirk.checkpoint.ids import Millis
-from falkirk.checkpoint.regimes import Lazy
 from falkirk.stream import aggregates
 from falkirk.stream.definition.names import steps_topic
-from falkirk.stream.definition.regimes import Checkpoint, EagerCheckpoint, LazyCheckpoint
+from falkirk.stream.definition.regimes import Checkpoint
 from falkirk.stream.flow.flow import Flow
 from falkirk.stream.formats import Json
 from falkirk.stream.formats.types import Int64, String
@@ -60,11 +59,6 @@ class Rebuilds(Flowing):
         for topic, partitions in self.cluster.counts.items():
             broker.create(topic, partitions)
         broker.create(steps_topic(SETTINGS.prefix, self.cluster.plan.app), self.tasks)
-
-    @property
-    def regime(self) -> Checkpoint:
-        """As a flow has it."""
-        return LazyCheckpoint() if self.recovery is Lazy else EagerCheckpoint()
 
     def before(self, world: World) -> None:
         """The flow of before reads, and ends. Then the app has the new one, and more comes in."""
