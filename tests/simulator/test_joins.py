@@ -76,7 +76,7 @@ def test_a_fault_when_it_has_joined(recovery: type[Recovery], kinds: Kinds) -> N
 @each_kind
 def test_a_fault_at_every_point_when_it_has_joined(recovery: type[Recovery], kinds: Kinds) -> None:
     make = partial(Joins, recovery=recovery, inputs=4)
-    plans = every_point(make, kinds, Plan((JOINED,), lazy_broker=True), each=2)
+    plans = every_point(make, kinds, Plan((JOINED,), lazy_broker=True), each=1)
     assert [f for plan in plans if (f := attempt(make, plan))] == []
 
 
