@@ -18,7 +18,7 @@ from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Producer
-from tests.cli.live import workers
+from tests.cli.live import kill_all, workers
 from tests.runtime.observe.collector import Collector
 
 from falkirk.cli.running import bound
@@ -66,6 +66,12 @@ class Running:
         process = self.start(*arguments)
         out, err = process.communicate(timeout=120)
         return process.returncode, out, err
+
+    def close(self) -> None:
+        """kill -9 of every run that has not ended, with all that it has started."""
+        for process in self.processes:
+            if process.poll() is None:
+                kill_all(process)
 
     def status(self) -> dict[str, Any]:
         code, out, err = self.call("status", self.name, "--json")

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.cli.live import kill_all
 from tests.cli.test_app import Running
 
 from falkirk.checkpoint.ids import TopicPartition
@@ -81,9 +80,7 @@ def holds(low: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def app(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[Living]:
     running = Living(kafka, topic_prefix, tmp_path)
     yield running
-    for process in running.processes:
-        if process.poll() is None:
-            kill_all(process)
+    running.close()
 
 
 @pytest.mark.slow

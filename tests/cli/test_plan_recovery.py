@@ -106,9 +106,7 @@ class Living(Running):
 def app(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[Living]:
     running = Living(kafka, topic_prefix, tmp_path)
     yield running
-    for process in running.processes:
-        if process.poll() is None:
-            kill_all(process)
+    running.close()
 
 
 @pytest.mark.slow

@@ -102,7 +102,7 @@ def test_windows_that_are_rebuilt_with_the_same_code_change_nothing(idle: str | 
     assert_as_always(more(app), more(silent(windows(1, idle=idle))))
 
 
-def test_open_windows_are_told_anew_and_complete_ones_stay() -> None:
+def test_open_windows_are_published_again_and_complete_ones_stay() -> None:
     app = started(windows(1, least=30))
     final = app.sinks["final"].records[:]
     app.change(windows(2), rebuild=["sums"])

@@ -137,7 +137,7 @@ class Delivery:
         if now - max(self._sign, self._until) > patience:
             return self._end(left, f"nothing was acknowledged in the last {patience:.0f} s", slow=left > 0)
         late = spent > allowed or self._until - self._began > allowed
-        # Its pace up to the last sign: what is on its way since then comes at one blow, perhaps soon.
+        # Its pace up to the last sign: what was sent since then is acknowledged as a whole, perhaps soon.
         if not late and left < self._sent and (paced := self._sign - self._began) > SETTLED:
             late = paced * self._sent > allowed * (self._sent - left)
         if late:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PAID, SUMS = "paid", "sums"
 LEAST = {1: 10, 2: 4}
-"""What the operator leaves out: amounts below. Version 2 mends it."""
+"""What the operator leaves out: amounts below. Version 2 fixes it."""
 USERS = 3
 
 
@@ -110,5 +110,5 @@ class Rebuilds(Flowing):
 
 
 def amount(partition: int, i: int) -> tuple[str, int]:
-    """The i-th record of an input partition: some amounts only the mended operator counts."""
+    """The i-th record of an input partition: some amounts only the fixed operator counts."""
     return f"{partition}{'abc'[i % USERS]}", 2 + 5 * (i % 4) + i
