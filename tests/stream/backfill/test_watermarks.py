@@ -158,7 +158,13 @@ def test_streaming_goes_on_from_a_base_as_if_it_had_streamed_all_along(
         send(app, "also", given)
         app.run(rng, tick=0)
     assert_states(streamed, {f"{stage.id}/{p}": resumed.states[stage.id, p].data for stage, p in resumed.tasks()})
-    sinks = {s.id: [(r.key(), r.value()) for r in resumed.records(s.topic)] for s in made.job.stage.sinks}
+    # How the rows are divided into steps decides whether a session was shown before another joined it.
+    sinks = {
+        s.id: [*resumed.latest(s.topic).items()]
+        if s.changes
+        else [(r.key(), r.value()) for r in resumed.records(s.topic)]
+        for s in made.job.stage.sinks
+    }
     assert_told(streamed, made, sinks=sinks)
 
 
