@@ -20,7 +20,8 @@ QUICK := -m "not slow and not containers"
 REST := -m "slow or containers"
 
 # What coverage is asked about. Measuring takes half as long again, so `make test` does without.
-MEASURED := tests/checkpoint tests/state tests/simulator tests/connectors/kafka src/falkirk/checkpoint src/falkirk/state
+MEASURED := tests/checkpoint tests/state src/falkirk/checkpoint src/falkirk/state \
+	$(addprefix tests/simulator/test_,$(addsuffix .py,world log broker copies coordinators backfill refused full_disks))
 
 # A worker that hangs ends its process. A replacement would run the same test again, so there is none.
 # Files stay together, for what their tests share, and are handed out in order.
@@ -79,6 +80,7 @@ demo: kafka ## The real flights of 2013, with workers killed on the way, compare
 .PHONY: soak
 soak: kafka ## 3,400 kill -9, 100 epochs under kills, 2,000 faults on the network, every output checked (hours)
 	$(call say,Soak)
+	@$(PYTEST) -m slow --every-case -n 2 --dist worksteal tests/simulator
 	@$(BIN)/python -m tests.soak --kills 1000
 	@$(BIN)/python -m tests.soak --kills 200 --flow daily
 	@$(BIN)/python -m tests.soak --kills 200 --brokers 3
@@ -94,8 +96,9 @@ bench: kafka ## The figures of bench/RESULTS.md, measured on this machine
 	@$(BIN)/python bench/run.py
 
 .PHONY: kafka
-kafka: $(READY) ## Fetch the embedded Kafka's jars (once for each user)
+kafka: $(READY) ## Fetch the embedded Kafka's jars, and prepare fast starts of Kafka and Spark (once for each user)
 	@$(BIN)/falkirk kafka fetch
+	@$(BIN)/falkirk spark prepare || true
 
 .PHONY: lock
 lock: $(READY) ## Choose newer versions of all dependencies, within the bounds of pyproject.toml

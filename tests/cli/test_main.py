@@ -63,7 +63,7 @@ def all_commands(context: click.Context, group: click.Group) -> Iterator[tuple[s
 
 
 VERB = re.compile(
-    r"(Clear|Compare|Compute|Count|Delete|Download|List|Pause|Print|Process|Rebuild|Resume|Run|Save|Show|Start|Stop|Write)\b"
+    r"(Clear|Compare|Compute|Count|Delete|Download|List|Pause|Prepare|Print|Process|Rebuild|Resume|Run|Save|Show|Start|Stop|Write)\b"
 )
 NOT_PLAIN = re.compile(
     r"\b(anew|mend|whence|say how|let an?|be one|may be given|an object a|goes? on|no terminal)\b", re.IGNORECASE

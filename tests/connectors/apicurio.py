@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from falkirk.connectors.embedded.jars import cache_folder
+from falkirk.connectors.class_archive import cache_folder
 from falkirk.connectors.embedded.maven import download
 from falkirk.connectors.embedded.node import free_port
 from falkirk.connectors.java import find_java

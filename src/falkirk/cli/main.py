@@ -35,6 +35,7 @@ SECTIONS: dict[str, dict[str, LazyCommand]] = {
         "topics": LazyCommand("topics", "topics", "Print or create the topics and permissions that a flow needs."),
         "send": LazyCommand("send", "send_command", "Write rows to a topic that a flow reads."),
         "kafka": LazyCommand("kafka", "kafka", "Start, stop or inspect the embedded Kafka."),
+        "spark": LazyCommand("spark", "spark", "Prepare Spark on this machine, so that it starts sooner."),
     },
     "Run a flow": {
         "dev": LazyCommand("run", "dev", "Run a flow on this machine, with an embedded Kafka."),

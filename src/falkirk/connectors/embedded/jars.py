@@ -21,10 +21,10 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-import platformdirs
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from falkirk.connectors.class_archive import cache_folder
 from falkirk.connectors.embedded.maven import download, local_copy
 from falkirk.connectors.embedded.trouble import disk_error
 from falkirk.errors import ClusterError
@@ -72,11 +72,6 @@ def kafka_version() -> str:
     """
     (broker,) = (jar for jar in pinned_jars() if jar.coordinate.startswith("org.apache.kafka:kafka_2.13:"))
     return broker.coordinate.rsplit(":", 1)[1]
-
-
-def cache_folder() -> Path:
-    """The user's cache of jars: FALKIRK_CACHE, else the platform's own cache folder."""
-    return Path(os.environ.get("FALKIRK_CACHE") or platformdirs.user_cache_path("falkirk"))
 
 
 def fetch_jars(jars: tuple[Jar, ...] | None = None, *, console: Console | None = None) -> Path:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -29,6 +30,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from falkirk.connectors.java import WHEEL, find_java
+from falkirk.connectors.spark import fast_start
 from falkirk.connectors.spark.errors import SparkEnded
 from falkirk.connectors.spark.master import addresses, check_master, is_local, is_on_loopback
 from falkirk.connectors.spark.source import source_for
@@ -75,10 +77,13 @@ def session(
     check_master(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["JAVA_HOME"] = str(java_home())
+    fast_start.use()
     chosen: dict[str, str | int | float | bool | None] = {**SETTINGS}
     if is_local(master) or is_on_loopback(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         chosen |= LOOPBACK
+        if not is_local(master) and (flags := fast_start.flags()):
+            chosen["spark.executor.extraJavaOptions"] = shlex.join(flags)
     chosen |= settings or {}
     builder = SparkSession.builder.appName(name).master(_CORES.sub(rf"local[\1,{ATTEMPTS}]", master))
     builder = builder.config(map=chosen)

@@ -15,9 +15,15 @@ from typing import TypeVar
 import psutil
 import pyspark
 
+from falkirk.connectors.spark.fast_start import flags
 from falkirk.connectors.spark.session import java_home
 
-JARS = Path(pyspark.__file__).parent / "jars" / "*"
+HOME = Path(pyspark.__file__).parent
+JARS = [HOME / "conf", *(HOME / "jars").glob("slf4j-api-*.jar"), HOME / "jars" / "*"]
+"""As Spark itself starts its JVMs: an archive of classes holds only for one order of jars."""
+FLAGS = [*os.environ["SPARK_SUBMIT_OPTS"].split(), *flags()]
+"""For JVMs that start for little work (tests/conftest.py)."""
+EXECUTORS = f"spark.executor.extraJavaOptions={' '.join(FLAGS)}"
 AT = re.compile(r"Starting Spark master at (spark://\S+)")
 T = TypeVar("T")
 
@@ -96,8 +102,15 @@ class Standalone:
     def _start(self, main: str, *arguments: str) -> tuple[subprocess.Popen[bytes], Path]:
         log = self.folder / f"{main.partition('.')[0]}-{self._started}.log"
         self._started += 1
-        command = [str(self._java / "bin" / "java"), "-Xmx256m", "-cp", str(JARS), f"org.apache.spark.deploy.{main}"]
-        home = {"JAVA_HOME": str(self._java), "SPARK_HOME": str(JARS.parent.parent), "SPARK_SCALA_VERSION": "2.13"}
+        command = [
+            str(self._java / "bin" / "java"),
+            "-Xmx256m",
+            *FLAGS,
+            "-cp",
+            ":".join(map(str, JARS)),
+            f"org.apache.spark.deploy.{main}",
+        ]
+        home = {"JAVA_HOME": str(self._java), "SPARK_HOME": str(HOME), "SPARK_SCALA_VERSION": "2.13"}
         with log.open("wb") as out:
             process = subprocess.Popen(
                 [*command, "--host", "127.0.0.1", "--webui-port", "0", *arguments],
@@ -137,5 +150,5 @@ def until(look: Callable[[], T | None], what: str, patience: float = PATIENCE) -
     while time.monotonic() < late:
         if found := look():
             return found
-        time.sleep(0.1)
+        time.sleep(0.25)
     raise TimeoutError(what)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sysconfig
-import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,7 +29,7 @@ def drive(cluster: Standalone, topic: Callable[..., Topic], tmp_path: Path) -> I
 
 def test_an_epoch_outlives_workers_and_executors(cluster: Standalone, drive: Callable[..., Driving]) -> None:
     driving = drive()
-    driving.append(0, 2_000)
+    driving.append(0, 1_200)
     driving.ask()
     end(until(cluster.pythons, "a Python worker is at work")[0])
     until(lambda: len(cluster.pythons()) == 2, "two Python workers are at work")
@@ -39,7 +37,7 @@ def test_an_epoch_outlives_workers_and_executors(cluster: Standalone, drive: Cal
     cluster.kill_worker()
     cluster.start_workers()
     driving.completed(0)
-    driving.append(2_000, 500)
+    driving.append(1_200, 300)
     driving.ask()
     driving.completed(1)
 
@@ -48,14 +46,14 @@ def test_an_epoch_goes_on_when_the_master_is_gone_and_with_the_next_in_another_a
     cluster: Standalone, drive: Callable[..., Driving]
 ) -> None:
     driving = drive()
-    driving.append(0, 2_000)
+    driving.append(0, 1_200)
     driving.ask()
     until(cluster.pythons, "a Python worker is at work")
     cluster.kill_master()
     driving.completed(0)
     cluster.start_master()
     until(lambda: not cluster.executors(), "the master has ended executors of an application that it does not know")
-    driving.append(2_000, 500)
+    driving.append(1_200, 300)
     driving.ask()
     driving.completed(1)
     assert "no executor" in driving.said()
@@ -65,7 +63,7 @@ def test_an_epoch_whose_driver_lost_its_jvm_goes_on_with_the_next_driver(
     cluster: Standalone, drive: Callable[..., Driving]
 ) -> None:
     driving = drive()
-    driving.append(0, 1_000)
+    driving.append(0, 600)
     driving.ask()
     until(cluster.pythons, "a Python worker is at work")
     end(driving.jvm())
@@ -76,25 +74,6 @@ def test_an_epoch_whose_driver_lost_its_jvm_goes_on_with_the_next_driver(
     end(driving.jvm())  # while nothing is to do
     driving.ask()
     assert driving.process.wait(90) == 3
-
-
-def test_a_python_without_falkirk_is_an_error_in_few_words(drive: Callable[..., Driving], tmp_path: Path) -> None:
-    bare, packages = tmp_path / "bare", tmp_path / "packages"
-    venv.create(bare, symlinks=True)
-    packages.mkdir()
-    for there in Path(sysconfig.get_path("purelib")).iterdir():
-        if "falkirk" not in there.name and there.suffix != ".pth":
-            (packages / there.name).symlink_to(there)
-    (found,) = bare.glob("lib/*/site-packages")
-    (found / "packages.pth").write_text(str(packages))
-    driving = drive(PYSPARK_PYTHON=str(bare / "bin" / "python"))
-    driving.append(0, 1)
-    driving.ask()
-    assert driving.process.wait(180) == 2
-    error = driving.said().partition("error: ")[2].splitlines()
-    assert error[0] == "falkirk is not installed in a Python of Spark's"
-    assert error[1].startswith(f"  where: {bare}/bin/python on ")
-    assert error[2].startswith("  to do: pip install 'falkirk[spark]' there, ")
 
 
 def test_a_master_that_does_not_answer_ends_the_driver_at_once(topic: Callable[..., Topic], tmp_path: Path) -> None:
