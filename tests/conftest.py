@@ -59,6 +59,11 @@ LONGEST = (
 """Folders whose files take longest: begun first, so that no process is left with one of them while the others are done."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--every-case`: see tests/simulator/conftest.py."""
+    parser.addoption("--every-case", action="store_true", help="explore every case in the simulator, not each fourth")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """The process that hands the tests out keeps the broker for those that run them; it may be the same one."""
     if not hasattr(config, "workerinput"):

@@ -49,7 +49,7 @@ def write(self, *arguments):
 
 DeltaOutlet._write = write
 
-flow = fk.Flow("{prefix}app", regime=fk.{regime}Checkpoint(step="20ms", every="1s"))
+flow = fk.Flow("{prefix}app", regime=fk.LazyCheckpoint(step="20ms", every="1s"))
 value = fk.Json({{"id": fk.Int64, "region": fk.String, "n": fk.Int64}})
 users = flow.source("{prefix}users", key="id", value=value, changes="upsert")
 users.sink("{prefix}out", key="id", value=fk.Json())
@@ -77,13 +77,12 @@ def table(brokers: str, topic: str) -> set[tuple[Any, ...]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("regime", ["Eager", "Lazy"])
 def test_tables_hold_what_is_committed_though_workers_are_killed(
-    kafka: str, topic_prefix: str, tmp_path: Path, regime: str, request: pytest.FixtureRequest
+    kafka: str, topic_prefix: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     for topic in ("users", "bids", "out", "regions"):
         Topics(Cluster(kafka)).create(f"{topic_prefix}{topic}", 2, 1, {})
-    (tmp_path / "app.py").write_text(FLOW.format(prefix=topic_prefix, regime=regime))
+    (tmp_path / "app.py").write_text(FLOW.format(prefix=topic_prefix))
     producer, choice, sent = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2"}), random.Random(7), 0
 
     def feed(count: int) -> None:

@@ -26,7 +26,7 @@ FLOW = """
 from __future__ import annotations
 import falkirk as fk
 
-flow = fk.Flow("{prefix}app", regime=fk.{regime}Checkpoint(step="20ms", every="1s"))
+flow = fk.Flow("{prefix}app", regime=fk.EagerCheckpoint(step="20ms", every="1s"))
 value = fk.Json({{"id": fk.Int64, "region": fk.String, "n": fk.Int64}})
 users = flow.source("{prefix}users", key="id", value=value, changes="upsert")
 users.sink("{prefix}out", key="id", value=fk.Json())
@@ -54,19 +54,17 @@ def table(brokers: str, topic: str) -> set[tuple[Any, ...]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("regime", ["Eager", "Lazy"])
 def test_tables_hold_what_is_committed_though_workers_and_the_server_are_killed(
     kafka: str,
     postgres: Server,
     name: str,
     topic_prefix: str,
     tmp_path: Path,
-    regime: str,
     request: pytest.FixtureRequest,
 ) -> None:
     for topic in ("users", "bids", "out", "regions"):
         Topics(Cluster(kafka)).create(f"{topic_prefix}{topic}", 2, 1, {})
-    (tmp_path / "app.py").write_text(FLOW.format(prefix=topic_prefix, regime=regime))
+    (tmp_path / "app.py").write_text(FLOW.format(prefix=topic_prefix))
     (tmp_path / "falkirk.toml").write_text('[database.shop]\nurl = {file = "secret"}\n')
     (tmp_path / "secret").write_text(postgres.url(name) + "\n")
     producer, choice, sent = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2"}), random.Random(7), 0

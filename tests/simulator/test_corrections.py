@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
+from tests.simulator.conftest import Some
 
 from falkirk.checkpoint.regimes import Lazy
 from falkirk.errors import DivergenceError
@@ -68,9 +69,10 @@ def test_a_replay_without_the_option_passes_once_the_correction_is_committed() -
 @pytest.mark.parametrize("late", [False, True], ids=["prompt broker", "late broker"])
 @pytest.mark.parametrize("worker", [0, 1])
 @pytest.mark.parametrize("kinds", [crashes, pauses, others, moves, changes])
-def test_a_fault_at_every_point_of_any_worker(kinds: Kinds, worker: int, late: bool) -> None:
+def test_a_fault_at_every_point_of_any_worker(kinds: Kinds, worker: int, late: bool, some: Some) -> None:
     base = Plan((Change(worker=0, on=COMMITTED, at=5, back_after=150),), lazy_broker=late)
-    assert [f for plan in every_point(lazy, kinds, base, worker) if (f := attempt(lazy, plan))] == []
+    plans = some(every_point(lazy, kinds, base, worker))
+    assert [f for plan in plans if (f := attempt(lazy, plan))] == []
 
 
 def sampled(seed: int) -> object:
@@ -86,5 +88,5 @@ def test_several_changes_among_several_faults() -> None:
 
 
 @pytest.mark.slow
-def test_several_changes_among_several_faults_at_length() -> None:
-    assert [broken for seed in range(60, 1_000) if (broken := sampled(seed))] == []
+def test_several_changes_among_several_faults_at_length(some: Some) -> None:
+    assert [broken for seed in some(range(60, 1_000)) if (broken := sampled(seed))] == []

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import islice
 
 import pytest
+from tests.simulator.conftest import Some
 
 from falkirk.checkpoint.regimes import Eager, Lazy
 from falkirk.checkpoint.regimes.recovery import Recovery
@@ -74,9 +75,9 @@ def test_a_fault_when_it_has_joined(recovery: type[Recovery], kinds: Kinds) -> N
 @pytest.mark.slow
 @regimes
 @each_kind
-def test_a_fault_at_every_point_when_it_has_joined(recovery: type[Recovery], kinds: Kinds) -> None:
+def test_a_fault_at_every_point_when_it_has_joined(recovery: type[Recovery], kinds: Kinds, some: Some) -> None:
     make = partial(Joins, recovery=recovery, inputs=4)
-    plans = every_point(make, kinds, Plan((JOINED,), lazy_broker=True), each=1)
+    plans = some(every_point(make, kinds, Plan((JOINED,), lazy_broker=True), each=1))
     assert [f for plan in plans if (f := attempt(make, plan))] == []
 
 
@@ -93,5 +94,5 @@ def test_it_joins_among_other_faults() -> None:
 
 
 @pytest.mark.slow
-def test_it_joins_among_other_faults_at_length() -> None:
-    assert [broken for seed in range(10, 600) if (broken := mixed(seed))] == []
+def test_it_joins_among_other_faults_at_length(some: Some) -> None:
+    assert [broken for seed in some(range(10, 600)) if (broken := mixed(seed))] == []

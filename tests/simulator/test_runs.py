@@ -7,6 +7,7 @@ from functools import partial
 from random import Random
 
 import pytest
+from tests.simulator.conftest import Some
 
 from falkirk.checkpoint.regimes import Eager, Lazy
 from falkirk.testing.simulator import check
@@ -70,8 +71,9 @@ def test_one_fault_at_every_point_of_workers_with_two_commit_domains(make: Calla
 @regimes
 @brokers
 @pytest.mark.parametrize("kinds", [crashes, pauses, others])
-def test_every_fault_at_every_point(make: Callable[[], Toy], late: bool, kinds: Kinds) -> None:
-    assert [f for plan in every_point(make, kinds, Plan(lazy_broker=late)) if (f := attempt(make, plan))] == []
+def test_every_fault_at_every_point(make: Callable[[], Toy], late: bool, kinds: Kinds, some: Some) -> None:
+    plans = some(every_point(make, kinds, Plan(lazy_broker=late)))
+    assert [f for plan in plans if (f := attempt(make, plan))] == []
 
 
 @regimes
@@ -135,8 +137,9 @@ def test_several_faults_at_random_points() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
-def test_several_faults_at_random_points_at_length(block: int) -> None:
-    assert [broken for seed in range(2_000 * block, 2_000 * block + 2_000) if (broken := explore(seed))] == []
+def test_several_faults_at_random_points_at_length(block: int, some: Some) -> None:
+    seeds = some(range(2_000 * block, 2_000 * block + 2_000))
+    assert [broken for seed in seeds if (broken := explore(seed))] == []
 
 
 def test_a_run_is_replayed_from_its_plan_alone() -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import islice
 
 import pytest
+from tests.simulator.conftest import Some
 
 from falkirk.checkpoint.ids import OwnerId, TopicPartition
 from falkirk.checkpoint.ports import Unknown, Why, Writes
@@ -133,9 +134,9 @@ def test_a_fault_while_it_is_slow(kinds: Kinds) -> None:
 @pytest.mark.parametrize("quota", [False, True], ids=["line", "quota"])
 @pytest.mark.parametrize(("make", "every"), [(lazy, 60), (eager, 25)], ids=["lazy", "eager"])
 def test_a_fault_at_every_point_while_it_is_slow(
-    make: Callable[[], Toy], every: int, quota: bool, kinds: Kinds
+    make: Callable[[], Toy], every: int, quota: bool, kinds: Kinds, some: Some
 ) -> None:
-    plans = every_point(make, kinds, slow(every, quota=quota), each=1)
+    plans = some(every_point(make, kinds, slow(every, quota=quota), each=1))
     assert [f for plan in plans if (f := attempt(make, plan))] == []
 
 
@@ -152,8 +153,8 @@ def test_among_other_faults() -> None:
 
 
 @pytest.mark.slow
-def test_among_other_faults_at_length() -> None:
-    assert [broken for seed in range(20, 1_000) if (broken := mixed(seed))] == []
+def test_among_other_faults_at_length(some: Some) -> None:
+    assert [broken for seed in some(range(20, 1_000)) if (broken := mixed(seed))] == []
 
 
 # the simulated line

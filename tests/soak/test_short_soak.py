@@ -63,7 +63,7 @@ def test_a_passed_soak_leaves_its_report_alone(outcome: Outcome) -> None:
 
 
 def test_avro_dead_letters_two_clusters_and_a_password_change_nothing(tmp_path: Path) -> None:
-    soak = Soak(Config(KILLS, SEED, tmp_path / "evidence", "daily", rate=300, partitions=2), show=lambda progress: None)
+    soak = Soak(Config(5, SEED, tmp_path / "evidence", "daily", rate=300, partitions=2), show=lambda progress: None)
     report = soak.go()
     assert report["found"] == [], f"seed {SEED}; evidence in {soak.config.folder}"
     assert report["exact"]

@@ -1,0 +1,21 @@
+"""How many cases the long explorations have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any, TypeAlias
+
+import pytest
+
+EACH = 4
+
+Some: TypeAlias = Callable[[Iterable[Any]], list[Any]]
+
+
+@pytest.fixture
+def some(request: pytest.FixtureRequest) -> Some:
+    """Each fourth of the cases of a long exploration. With `--every-case` all of them, as `make soak` has them: ten minutes
+    on two cores."""
+    each = 1 if request.config.getoption("every_case") else EACH
+    return lambda cases: list(islice(cases, 0, None, each))
