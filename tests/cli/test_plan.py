@@ -69,7 +69,7 @@ ahead = rebuilding.Rebuilder.ahead
 
 
 def slowly(*step):
-    time.sleep(4)
+    time.sleep(2)
     ahead(*step)
 
 
