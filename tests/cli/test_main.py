@@ -21,9 +21,10 @@ SELDOM = {"pyarrow", "fastavro", "pyspark", "opentelemetry", "google.protobuf"}
     [
         ("from falkirk.cli.main import falkirk; falkirk(['--help'], standalone_mode=False)", LIBRARIES),
         ("import falkirk.cli.commands.run", LIBRARIES - {"confluent_kafka"}),
+        ("import falkirk.cli.commands.status, falkirk.cli.commands.requests", {"polars", "pyarrow", "narwhals"}),
         ("import falkirk.runtime.processes.process", SELDOM),
     ],
-    ids=["help", "a supervisor, until its workers are started", "a worker"],
+    ids=["help", "a supervisor, until its workers are started", "status and requests", "a worker"],
 )
 def test_none_of_the_heavy_libraries_is_imported_where_it_is_not_needed(script: str, unneeded: set[str]) -> None:
     script += f"\nimport sys\nassert not (heavy := {unneeded!r} & sys.modules.keys()), heavy"

@@ -9,14 +9,17 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.tasks import Phase
 from falkirk.connectors.kafka.reading.lag import Remaining, lag
-from falkirk.runtime.app.app import App, BoundTask
 from falkirk.runtime.messages.events import Ended, Started
 from falkirk.runtime.messages.protocol import STOPPED, EpochReport, Report, Request, TaskReport, answers, lost, merged
 from falkirk.wording import counted
+
+if TYPE_CHECKING:  # `falkirk status` shows a board and has no app: it starts in half the time without Polars
+    from falkirk.runtime.app.app import App, BoundTask
 
 WINDOW = 10.0
 """Seconds over which rates are averaged: longer than the time between two lines of the log, so that each burst is in one."""
