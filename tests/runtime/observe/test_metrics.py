@@ -244,6 +244,15 @@ def test_the_reference_lists_what_there_is(metrics: Metrics) -> None:
     assert sorted(name for name, _ in listed) == sorted(found)
 
 
+@pytest.mark.usefixtures("at_work")
+def test_a_low_watermark_is_that_of_the_copied_versions(metrics: Metrics, tell: Tell) -> None:
+    name, task = "falkirk_low_watermark_behind_seconds stats stats/0", running(0, 100, 100)
+    tell(report(0, replace(task, versioned=(38, 9_000), copies=((20, 5_000),))))
+    assert name not in samples(metrics), "the only copy may be damaged"
+    tell(report(0, replace(task, versioned=(38, 9_000), copies=((20, 5_000), (31, 7_000)))))
+    assert samples(metrics)[name] == 3 + (9_000 - 5_000) / 1000
+
+
 def test_lines_for_people_are_no_news(metrics: Metrics, tell: Tell) -> None:
     before = samples(metrics)
     tell(Line("something"))

@@ -28,6 +28,7 @@ from falkirk.connectors.kafka.reading.lag import lag
 from falkirk.runtime.messages.events import Ended, Line, Started, WorkerEvent
 from falkirk.runtime.messages.protocol import BOUNDS, EpochReport, Report, TaskReport, added
 from falkirk.runtime.observe.board import RUNNING, SETTLED, Board, WorkerState
+from falkirk.state.store import Progress, low_watermark
 from falkirk.stream.dataflow.task_counts import CallCounts, summed
 from falkirk.wording import counted
 
@@ -192,6 +193,11 @@ class Metrics(Collector):
         age = GaugeMetricFamily(
             "falkirk_version_behind_seconds", "How much older that version is than the last step.", labels=TASK
         )
+        low = GaugeMetricFamily(
+            "falkirk_low_watermark_behind_seconds",
+            "How much older than the last step the task's low-watermark is: what is above it is kept.",
+            labels=TASK,
+        )
         took = GaugeMetricFamily(
             "falkirk_takeover_seconds", "How long the task's last take-over here took.", labels=TASK
         )
@@ -218,8 +224,12 @@ class Metrics(Collector):
             if runs and task.version:
                 versions.add_metric(labels, task.version)
                 age.add_metric(labels, task.behind)
+            oldest = low_watermark(Progress(number, 0, 0, clock) for number, clock in task.copies)
+            if runs and oldest.step >= 0:
+                low.add_metric(labels, task.behind + (task.versioned[1] - oldest.clock) / 1000)
         return [
-            read, dead, skipped, late, running, behind, step, versions, age, took, expected, watermark, *self._of_calls()
+            read, dead, skipped, late, running, behind, step, versions, age, low, took, expected, watermark,
+            *self._of_calls(),
         ]  # fmt: skip
 
     def _of_calls(self) -> Iterable[Metric]:
