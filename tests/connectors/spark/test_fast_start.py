@@ -21,18 +21,18 @@ def test_without_an_archive_nothing_changes(monkeypatch: pytest.MonkeyPatch, tmp
 def test_flags_are_added_once_to_those_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FALKIRK_CACHE", str(tmp_path / "a folder"))
     (tmp_path / "a folder").mkdir()
-    fast_start._archive().write_bytes(b"classes")
+    fast_start._archive(find_java()).write_bytes(b"classes")
     monkeypatch.setenv(fast_start.OPTIONS, "-Xss4m")
     for _ in range(2):
         fast_start.use()
     assert shlex.split(fast_start.os.environ[fast_start.OPTIONS]) == ["-Xss4m", *fast_start.flags()]
-    assert fast_start.flags()[0] == f"-XX:SharedArchiveFile={fast_start._archive()}"
+    assert fast_start.flags()[0] == f"-XX:SharedArchiveFile={fast_start._archive(find_java())}"
 
 
 def test_an_archive_that_cannot_be_read_is_not_spoken_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What a JVM prints would come between a script's output and its reader."""
     monkeypatch.setenv("FALKIRK_CACHE", str(tmp_path))
-    fast_start._archive().write_bytes(b"no archive")
+    fast_start._archive(find_java()).write_bytes(b"no archive")
     java = find_java().executable
     done = subprocess.run([java, *fast_start.flags(), "-version"], capture_output=True, text=True, check=True)
     assert done.stdout == ""

@@ -50,5 +50,5 @@ def fast_jvm(java: Java, jars: Path, console: Console, train: Callable[[Jvm], No
     given = os.environ.get(FLAGS_VARIABLE)
     jvm = Jvm(java, jars, _FAST_START if given is None else tuple(shlex.split(given)))
     archive = archive_path(jars, java)
-    make_archive(archive, "Kafka", console, lambda flag: train(replace(jvm, flags=(*jvm.flags, flag))))
+    make_archive(archive, java, "Kafka", console, lambda flags: train(replace(jvm, flags=(*jvm.flags, *flags))))
     return replace(jvm, flags=(*jvm.flags, *archive_flags(archive)))

@@ -17,7 +17,7 @@ import pyspark
 from rich.console import Console
 
 from falkirk.connectors.class_archive import archive_flags, archive_path, cache_folder, make_archive
-from falkirk.connectors.java import find_java
+from falkirk.connectors.java import Java, find_java
 from falkirk.errors import ConfigError
 
 OPTIONS = "SPARK_SUBMIT_OPTS"
@@ -29,7 +29,7 @@ QUIET = ("-Xlog:cds*=off", "-Xlog:class+path=off")
 
 def flags() -> tuple[str, ...]:
     """For a JVM of Spark's on this host: nothing changes without an archive. Raises ConfigError if there is no Java."""
-    found = archive_flags(_archive())
+    found = archive_flags(_archive(find_java("Spark")))
     return (*found, *QUIET) if found else ()
 
 
@@ -42,25 +42,26 @@ def use() -> None:
 
 def prepare(console: Console) -> bool:
     """Make the archive, once: whether there is one now. Raises ConfigError if Spark does not start here."""
-    archive = _archive()
-    make_archive(archive, "Spark", console, _train)
+    java = find_java("Spark")
+    archive = _archive(java)
+    make_archive(archive, java, "Spark", console, _train)
     return bool(archive_flags(archive))
 
 
-def _archive() -> Path:
+def _archive(java: Java) -> Path:
     """Named after what a JVM compares: the jars, where they are, and when they were installed."""
     jars = Path(pyspark.__file__).parent / "jars"
     one = min(jars.glob("*.jar"))
     told = hashlib.sha256(f"{one} {one.stat().st_mtime_ns}".encode()).hexdigest()[:8]
-    return archive_path(cache_folder() / f"spark-{pyspark.__version__}-{told}", find_java("Spark"))
+    return archive_path(cache_folder() / f"spark-{pyspark.__version__}-{told}", java)
 
 
-def _train(flag: str) -> None:
+def _train(flags: tuple[str, ...]) -> None:
     """Run a session once, to load its classes."""
     given = os.environ.get(OPTIONS, "")
     done = subprocess.run(
         [sys.executable, "-m", "falkirk.connectors.spark.training"],
-        env={**os.environ, OPTIONS: f"{given} {shlex.quote(flag)}"},
+        env={**os.environ, OPTIONS: f"{given} {shlex.join(flags)}"},
         capture_output=True,
         text=True,
         check=False,
