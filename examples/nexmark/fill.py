@@ -35,7 +35,14 @@ def fill(brokers: str, count: int, *, partitions: int = 4, rate: int = 10_000) -
     admin = AdminClient({"bootstrap.servers": brokers})
     made = admin.create_topics(
         [
-            NewTopic(topic, partitions, config={"cleanup.policy": "compact"} if topic == "side_input" else {})
+            # The events are of years ago: a broker that looks at their times would delete them.
+            NewTopic(
+                topic,
+                partitions,
+                config={"cleanup.policy": "compact", "retention.ms": "-1"}
+                if topic == "side_input"
+                else {"retention.ms": "-1"},
+            )
             for topic in KEYS
         ]
     )
