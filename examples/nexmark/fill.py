@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import falkirk as fk
 
+COMPACTED = {"side_input": {"cleanup.policy": "compact"}}
 KEYS = {"person": "id", "auction": "id", "bid": "auction", "side_input": "key"}
 """The topics, and the column that each is keyed by."""
 CHUNK = 100_000
@@ -36,13 +37,7 @@ def fill(brokers: str, count: int, *, partitions: int = 4, rate: int = 10_000) -
     made = admin.create_topics(
         [
             # The events are of years ago: a broker that looks at their times would delete them.
-            NewTopic(
-                topic,
-                partitions,
-                config={"cleanup.policy": "compact", "retention.ms": "-1"}
-                if topic == "side_input"
-                else {"retention.ms": "-1"},
-            )
+            NewTopic(topic, partitions, config={"retention.ms": "-1"} | COMPACTED.get(topic, {}))
             for topic in KEYS
         ]
     )

@@ -13,6 +13,8 @@ from tests.soak.soak import Config, Soak
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 KILLS, SEED = 9, 3
+EACH_KIND = 5
+"""As many kills as there are kinds of harm."""
 TRANSACTION_TIMEOUT_S = 60.0
 
 
@@ -63,7 +65,9 @@ def test_a_passed_soak_leaves_its_report_alone(outcome: Outcome) -> None:
 
 
 def test_avro_dead_letters_two_clusters_and_a_password_change_nothing(tmp_path: Path) -> None:
-    soak = Soak(Config(5, SEED, tmp_path / "evidence", "daily", rate=300, partitions=2), show=lambda progress: None)
+    soak = Soak(
+        Config(EACH_KIND, SEED, tmp_path / "evidence", "daily", rate=300, partitions=2), show=lambda progress: None
+    )
     report = soak.go()
     assert report["found"] == [], f"seed {SEED}; evidence in {soak.config.folder}"
     assert report["exact"]

@@ -15,7 +15,7 @@ import fcntl
 import hashlib
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,7 +23,6 @@ import platformdirs
 from rich.console import Console
 
 from falkirk.connectors.java import Java
-from falkirk.errors import FalkirkError
 
 
 def cache_folder() -> Path:
@@ -33,16 +32,15 @@ def cache_folder() -> Path:
 
 def archive_path(jars: Path, java: Java) -> Path:
     """Where the archive of a folder's jars is, for this build of Java: beside the folder."""
-    home = java.executable.resolve().parent.parent
-    release = home / "release"
-    told = release.read_bytes() if release.exists() else str(home).encode()
+    release = java.home / "release"
+    told = release.read_bytes() if release.exists() else str(java.home).encode()
     return jars.with_name(f"{jars.name}-java{java.major}-{hashlib.sha256(told).hexdigest()[:8]}.jsa")
 
 
 def archive_flags(archive: Path) -> tuple[str, ...]:
     """The flags with which a JVM takes its classes from the archive; none if there is none."""
     try:
-        return (*_on_top(_base(archive), archive),) if archive.stat().st_size > 0 else ()
+        return _on_top(_base(archive), archive) if archive.stat().st_size > 0 else ()
     except OSError:
         return ()
 
@@ -52,32 +50,29 @@ def make_archive(
 ) -> None:
     """Make the archive, unless it exists: `train` runs the program from start to end, in a JVM with flags that it is given.
 
-    Of two processes at once one makes it, and the other waits. A failure leaves no archive, and nothing else behind: a
-    JVM starts without it, too.
+    Of two processes at once one makes it, and the other waits. Raises OSError (a read-only cache, or a full one) and what
+    `train` raises: then there is no archive, and a JVM starts without it.
     """
+    if archive.exists():
+        return
     partial, base = archive.with_suffix(".part"), _base(archive)
-    try:
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with archive.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if archive.exists():
             return
-        archive.parent.mkdir(parents=True, exist_ok=True)
-        with archive.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if archive.exists():
-                return
-            console.print(f"Preparing fast starts of {program}, once for this user …")
-            partial.unlink(missing_ok=True)
-            _make_base(base, java)
-            train((*_on_top(base), f"-XX:ArchiveClassesAtExit={partial}"))
-            partial.touch()  # empty: this Java writes none, so do not try again
-            partial.rename(archive)
-    except (OSError, FalkirkError):  # a read-only cache, or a full /tmp
-        return
+        console.print(f"Preparing fast starts of {program}, once for this user …")
+        partial.unlink(missing_ok=True)
+        _make_base(base, java)
+        train((*_on_top(base), f"-XX:ArchiveClassesAtExit={partial}"))
+        partial.touch()  # empty: this Java writes none, so do not try again
+        partial.rename(archive)
 
 
-def _on_top(base: Path, *archives: Path) -> Iterator[str]:
-    """The flag for archives on top of a base, if there is one."""
-    if files := [str(file) for file in (base, *archives) if file.exists()]:
-        yield f"-XX:SharedArchiveFile={os.pathsep.join(files)}"
+def _on_top(*archives: Path) -> tuple[str, ...]:
+    """The flag for those archives that exist, the base first."""
+    files = [str(archive) for archive in archives if archive.exists()]
+    return (f"-XX:SharedArchiveFile={os.pathsep.join(files)}",) if files else ()
 
 
 def _base(archive: Path) -> Path:
@@ -86,8 +81,7 @@ def _base(archive: Path) -> Path:
 
 def _make_base(base: Path, java: Java) -> None:
     """Java's own archive, if it came without. A Java that cannot make one leaves none."""
-    home = java.executable.resolve().parent.parent
-    if not (home / "lib" / "server" / "classes.jsa").exists():
+    if not (java.home / "lib" / "server" / "classes.jsa").exists():
         with suppress(OSError, subprocess.SubprocessError):
             command = [str(java.executable), "-Xshare:dump", f"-XX:SharedArchiveFile={base}"]
             subprocess.run(command, capture_output=True, timeout=300, check=True)

@@ -29,6 +29,11 @@ class Java:
     major: int
     origin: str
 
+    @property
+    def home(self) -> Path:
+        """Its JAVA_HOME."""
+        return self.executable.resolve().parent.parent
+
     def __str__(self) -> str:
         return f"Java {self.major} from {self.origin}"
 

@@ -13,9 +13,9 @@ from falkirk.connectors.spark import fast_start
 def test_without_an_archive_nothing_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FALKIRK_CACHE", str(tmp_path))
     monkeypatch.setenv(fast_start.OPTIONS, "-Xss4m")
-    fast_start.use()
+    fast_start.use(find_java())
     assert fast_start.os.environ[fast_start.OPTIONS] == "-Xss4m"
-    assert fast_start.flags() == ()
+    assert fast_start.flags(find_java()) == ()
 
 
 def test_flags_are_added_once_to_those_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -24,9 +24,9 @@ def test_flags_are_added_once_to_those_of_the_user(monkeypatch: pytest.MonkeyPat
     fast_start._archive(find_java()).write_bytes(b"classes")
     monkeypatch.setenv(fast_start.OPTIONS, "-Xss4m")
     for _ in range(2):
-        fast_start.use()
-    assert shlex.split(fast_start.os.environ[fast_start.OPTIONS]) == ["-Xss4m", *fast_start.flags()]
-    assert fast_start.flags()[0] == f"-XX:SharedArchiveFile={fast_start._archive(find_java())}"
+        fast_start.use(find_java())
+    assert shlex.split(fast_start.os.environ[fast_start.OPTIONS]) == ["-Xss4m", *fast_start.flags(find_java())]
+    assert fast_start.flags(find_java())[0] == f"-XX:SharedArchiveFile={fast_start._archive(find_java())}"
 
 
 def test_an_archive_that_cannot_be_read_is_not_spoken_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -34,6 +34,8 @@ def test_an_archive_that_cannot_be_read_is_not_spoken_of(monkeypatch: pytest.Mon
     monkeypatch.setenv("FALKIRK_CACHE", str(tmp_path))
     fast_start._archive(find_java()).write_bytes(b"no archive")
     java = find_java().executable
-    done = subprocess.run([java, *fast_start.flags(), "-version"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [java, *fast_start.flags(find_java()), "-version"], capture_output=True, text=True, check=True
+    )
     assert done.stdout == ""
     assert "warning" not in done.stderr

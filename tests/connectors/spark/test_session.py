@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import falkirk.spark
+from falkirk.connectors.java import find_java
 from falkirk.connectors.spark.session import java_home
 
 PROGRAM = """
@@ -33,7 +34,7 @@ def no_java_but_the_wheels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("no_java_but_the_wheels")
 def test_the_wheels_java_is_spared_the_module_that_it_lacks() -> None:
-    java = java_home() / "bin" / "java"
+    java = java_home(find_java()) / "bin" / "java"
     asked = [str(java), "--add-modules=jdk.incubator.vector", "-Dwith=a space", "-version"]
     said = subprocess.run(asked, capture_output=True, text=True, check=True)
     assert "version" in said.stderr
@@ -57,7 +58,7 @@ def test_a_users_java_is_taken_by_its_home(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "bin" / "java").symlink_to(java)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    assert java_home() == tmp_path / "jdk"
+    assert java_home(find_java()) == tmp_path / "jdk"
 
 
 MORTAL = """#!/bin/sh
@@ -74,7 +75,7 @@ kill -9 $$
 def test_a_java_that_is_killed_as_it_starts_is_started_once_more(times: int, said: str, tmp_path: Path) -> None:
     java = tmp_path / "jdk" / "bin" / "java"
     java.parent.mkdir(parents=True)
-    java.write_text(MORTAL.format(java=java_home() / "bin" / "java", folder=tmp_path, times=times))
+    java.write_text(MORTAL.format(java=java_home(find_java()) / "bin" / "java", folder=tmp_path, times=times))
     java.chmod(0o755)
     environment = {**os.environ, "JAVA_HOME": str(tmp_path / "jdk")}
     run = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False)

@@ -29,6 +29,6 @@ def prepare() -> None:
     if not fast_start.prepare(console):
         raise ConfigError(
             "Spark cannot be prepared with this Java: it starts as before",
-            hint="a JDK or JRE of Java 17 or newer that has its own class archive can do it; set JAVA_HOME to one",
+            hint="set JAVA_HOME to another Java of version 17 or newer",
         )
     console.print("Spark starts fast on this machine.")

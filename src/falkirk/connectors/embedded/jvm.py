@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from rich.console import Console
 
 from falkirk.connectors.class_archive import archive_flags, archive_path, make_archive
 from falkirk.connectors.java import Java
+from falkirk.errors import FalkirkError
 
 FLAGS_VARIABLE = "KAFKA_JVM_PERFORMANCE_OPTS"  # its name in Kafka's own scripts
 _FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -50,5 +52,6 @@ def fast_jvm(java: Java, jars: Path, console: Console, train: Callable[[Jvm], No
     given = os.environ.get(FLAGS_VARIABLE)
     jvm = Jvm(java, jars, _FAST_START if given is None else tuple(shlex.split(given)))
     archive = archive_path(jars, java)
-    make_archive(archive, java, "Kafka", console, lambda flags: train(replace(jvm, flags=(*jvm.flags, *flags))))
+    with suppress(OSError, FalkirkError):  # a read-only cache, or a full /tmp: it starts anyway
+        make_archive(archive, java, "Kafka", console, lambda flags: train(replace(jvm, flags=(*jvm.flags, *flags))))
     return replace(jvm, flags=(*jvm.flags, *archive_flags(archive)))

@@ -17,6 +17,7 @@ import pyspark
 from rich.console import Console
 
 from falkirk.connectors.class_archive import archive_flags, archive_path, cache_folder, make_archive
+from falkirk.connectors.embedded.trouble import disk_error
 from falkirk.connectors.java import Java, find_java
 from falkirk.errors import ConfigError
 
@@ -27,24 +28,28 @@ QUIET = ("-Xlog:cds*=off", "-Xlog:class+path=off")
 """A JVM whose classpath the user has changed cannot use the archive. It starts without, and need not say so."""
 
 
-def flags() -> tuple[str, ...]:
-    """For a JVM of Spark's on this host: nothing changes without an archive. Raises ConfigError if there is no Java."""
-    found = archive_flags(_archive(find_java("Spark")))
+def flags(java: Java) -> tuple[str, ...]:
+    """For a JVM of Spark's on this host: nothing changes without an archive."""
+    found = archive_flags(_archive(java))
     return (*found, *QUIET) if found else ()
 
 
-def use() -> None:
+def use(java: Java) -> None:
     """Let the session that this process makes next start fast."""
     given = os.environ.get(OPTIONS, "")
     if "-XX:SharedArchiveFile" not in given and "-XX:ArchiveClassesAtExit" not in given:
-        os.environ[OPTIONS] = " ".join(filter(None, [given, *map(shlex.quote, flags())]))
+        os.environ[OPTIONS] = " ".join(filter(None, [given, *map(shlex.quote, flags(java))]))
 
 
 def prepare(console: Console) -> bool:
-    """Make the archive, once: whether there is one now. Raises ConfigError if Spark does not start here."""
+    """Make the archive, once: whether there is one now. Raises ConfigError if there is no Java or Spark does not start here,
+    DiskError if the cache cannot be written."""
     java = find_java("Spark")
     archive = _archive(java)
-    make_archive(archive, java, "Spark", console, _train)
+    try:
+        make_archive(archive, java, "Spark", console, _train)
+    except OSError as error:
+        raise disk_error(error, archive.parent, "the cache of Java's classes cannot be written") from error
     return bool(archive_flags(archive))
 
 

@@ -29,7 +29,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from falkirk.connectors.java import WHEEL, find_java
+from falkirk.connectors.java import WHEEL, Java, find_java
 from falkirk.connectors.spark import fast_start
 from falkirk.connectors.spark.errors import SparkEnded
 from falkirk.connectors.spark.master import addresses, check_master, is_local, is_on_loopback
@@ -76,13 +76,14 @@ def session(
         return register(active)
     check_master(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ["JAVA_HOME"] = str(java_home())
-    fast_start.use()
+    java = find_java("Spark")
+    os.environ["JAVA_HOME"] = str(java_home(java))
+    fast_start.use(java)
     chosen: dict[str, str | int | float | bool | None] = {**SETTINGS}
     if is_local(master) or is_on_loopback(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         chosen |= LOOPBACK
-        if not is_local(master) and (flags := fast_start.flags()):
+        if not is_local(master) and (flags := fast_start.flags(java)):
             chosen["spark.executor.extraJavaOptions"] = shlex.join(flags)
     chosen |= settings or {}
     builder = SparkSession.builder.appName(name).master(_CORES.sub(rf"local[\1,{ATTEMPTS}]", master))
@@ -118,11 +119,10 @@ def register(spark: SparkSession) -> SparkSession:
     return spark
 
 
-def java_home() -> Path:
-    """A JAVA_HOME for Spark. Raises ConfigError if there is no Java of at least version 17."""
-    java = find_java("Spark")
+def java_home(java: Java) -> Path:
+    """A JAVA_HOME with which Spark runs on it."""
     if java.origin != WHEEL:
-        return java.executable.resolve().parent.parent
+        return java.home
     home = Path(tempfile.mkdtemp(prefix="falkirk-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     wrapper = home / "bin" / "java"

@@ -17,7 +17,7 @@ import polars as pl
 import psutil
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
-from tests.connectors.spark.cluster.standalone import EXECUTORS, line, until
+from tests.connectors.spark.cluster.standalone import executor_flags, line, until
 from tests.connectors.spark.topics import Found, Topic
 
 from falkirk.checkpoint.epochs import Epochs
@@ -52,7 +52,7 @@ class Driving:
         """Start it."""
         command = [sys.executable, "-m", "falkirk", "driver", f"{FLOW}:flow", "--brokers", self.bids.brokers]
         command += ["--state-dir", str(self.folder / "state"), "--spark", self.master, "--session-timeout", "1s"]
-        for setting in ("spark.executor.memory=512m", "spark.driver.memory=512m", EXECUTORS):
+        for setting in ("spark.executor.memory=512m", "spark.driver.memory=512m", executor_flags()):
             command += ["--spark-set", setting]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 from confluent_kafka import Producer
-from tests.connectors.spark.cluster.standalone import EXECUTORS, end, line, until
+from tests.connectors.spark.cluster.standalone import end, executor_flags, line, until
 from tests.connectors.spark.topics import Topic
 
 from falkirk.checkpoint.ids import TopicPartition
@@ -81,7 +81,7 @@ class OnSpark:
         command += ["--on", "spark", "--spark", self.master, "--workers", str(self.workers)]
         command += ["--state-dir", str(self.folder / "state"), "--checkpoints", (self.folder / "versions").as_uri()]
         command += ["--session-timeout", "2s", "--spark-set", "spark.executor.memory=512m"]
-        command += ["--spark-set", EXECUTORS, *more]
+        command += ["--spark-set", executor_flags(), *more]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=log, cwd=self.folder, env={**os.environ, **environment}

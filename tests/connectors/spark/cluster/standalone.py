@@ -9,21 +9,20 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
 import psutil
 import pyspark
 
+from falkirk.connectors.java import find_java
 from falkirk.connectors.spark.fast_start import flags
 from falkirk.connectors.spark.session import java_home
 
 HOME = Path(pyspark.__file__).parent
 JARS = [HOME / "conf", *(HOME / "jars").glob("slf4j-api-*.jar"), HOME / "jars" / "*"]
 """As Spark itself starts its JVMs: an archive of classes holds only for one order of jars."""
-FLAGS = [*os.environ["SPARK_SUBMIT_OPTS"].split(), *flags()]
-"""For JVMs that start for little work (tests/conftest.py)."""
-EXECUTORS = f"spark.executor.extraJavaOptions={' '.join(FLAGS)}"
 AT = re.compile(r"Starting Spark master at (spark://\S+)")
 T = TypeVar("T")
 
@@ -31,11 +30,22 @@ PATIENCE = 180.0
 """Seconds that a process of Spark's has to do what is waited for."""
 
 
+@cache
+def jvm_flags() -> tuple[str, ...]:
+    """For JVMs that start for little work (tests/conftest.py)."""
+    return *os.environ["SPARK_SUBMIT_OPTS"].split(), *flags(find_java())
+
+
+def executor_flags() -> str:
+    """The setting that gives them to executors."""
+    return f"spark.executor.extraJavaOptions={' '.join(jvm_flags())}"
+
+
 class Standalone:
     """`with Standalone(folder) as cluster: … cluster.master …`: two workers of a core each."""
 
     def __init__(self, folder: Path, workers: int = 2) -> None:
-        self.folder, self._java = folder, java_home()
+        self.folder, self._java = folder, java_home(find_java())
         self._masters: list[subprocess.Popen[bytes]] = []
         self._workers: list[subprocess.Popen[bytes]] = []
         self._started = 0
@@ -105,7 +115,7 @@ class Standalone:
         command = [
             str(self._java / "bin" / "java"),
             "-Xmx256m",
-            *FLAGS,
+            *jvm_flags(),
             "-cp",
             ":".join(map(str, JARS)),
             f"org.apache.spark.deploy.{main}",

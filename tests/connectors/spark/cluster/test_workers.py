@@ -106,6 +106,7 @@ def test_a_python_without_falkirk_is_an_error_in_few_words(app: OnSpark, tmp_pat
     error = app.said().partition("error: ")[2].splitlines()
     assert error[0] == "falkirk is not installed in a Python of Spark's"
     assert error[1].startswith(f"  where: {bare}/bin/python on ")
+    assert error[2].startswith("  to do: pip install 'falkirk[spark]' there, ")
 
 
 def test_without_a_store_to_share_nothing_begins(app: OnSpark) -> None:
