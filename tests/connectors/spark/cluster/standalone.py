@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import time
@@ -17,7 +18,7 @@ import psutil
 import pyspark
 
 from falkirk.connectors.java import find_java
-from falkirk.connectors.spark.fast_start import flags
+from falkirk.connectors.spark import fast_start
 from falkirk.connectors.spark.session import java_home
 
 HOME = Path(pyspark.__file__).parent
@@ -32,13 +33,14 @@ PATIENCE = 180.0
 
 @cache
 def jvm_flags() -> tuple[str, ...]:
-    """For JVMs that start for little work (tests/conftest.py)."""
-    return *os.environ["SPARK_SUBMIT_OPTS"].split(), *flags(find_java())
+    """For JVMs that start for little work (tests/conftest.py). A session of this process may have added the archive."""
+    fast_start.use(find_java())
+    return tuple(shlex.split(os.environ[fast_start.OPTIONS]))
 
 
 def executor_flags() -> str:
     """The setting that gives them to executors."""
-    return f"spark.executor.extraJavaOptions={' '.join(jvm_flags())}"
+    return f"spark.executor.extraJavaOptions={shlex.join(jvm_flags())}"
 
 
 class Standalone:
@@ -70,18 +72,18 @@ class Standalone:
         port = self.master.rpartition(":")[2] or "0"
         master, log = self._start("master.Master", "--port", port)
         self._masters.append(master)
-        self.master = until(lambda: (found := AT.search(log.read_text())) and found[1], "the master listens")
+        self.master = until(lambda: (found := AT.search(said(master, log))) and found[1], "the master listens")
 
     def start_workers(self, count: int = 1) -> None:
         """So many more, of a core each."""
-        logs = []
+        logs: list[tuple[subprocess.Popen[bytes], Path]] = []
         for _ in range(count):
             work = self.folder / f"work-{self._started}"
             arguments = ["--port", "0", "--cores", "1", "--memory", "1g", "--work-dir", str(work), self.master]
             worker, log = self._start("worker.Worker", *arguments)
             self._workers.append(worker)
-            logs.append(log)
-        until(lambda: all("Successfully registered" in log.read_text() for log in logs), "workers are registered")
+            logs.append((worker, log))
+        until(lambda: all("Successfully registered" in said(*one) for one in logs), "workers are registered")
 
     def kill_master(self) -> None:
         """kill -9."""
@@ -130,6 +132,12 @@ class Standalone:
                 start_new_session=True,
             )
         return process, log
+
+
+def said(process: subprocess.Popen[bytes], log: Path) -> str:
+    """What it has logged. Raises AssertionError if it has ended: nothing comes any more."""
+    assert process.poll() is None, log.read_text()[-2000:]
+    return log.read_text()
 
 
 def line(process: psutil.Process) -> Sequence[str]:

@@ -84,7 +84,7 @@ def test_batch_parts_have_the_cores_that_the_workers_leave(app: OnSpark) -> None
     assert found == Counter(str(n % KEYS) for n in range(500))
 
 
-def test_an_error_that_no_repetition_mends_ends_the_run_with_its_words(app: OnSpark) -> None:
+def test_an_error_that_no_repetition_cures_ends_the_run_with_its_words(app: OnSpark) -> None:
     app.sent = -3
     app.feed(1)
     assert app.start().wait(200) == 5, app.said()
