@@ -163,7 +163,7 @@ def test_what_is_replayed_after_the_loss_of_a_host_is_what_was_planned(app: Livi
 
 @pytest.mark.slow
 def test_versions_keep_what_a_lost_host_has_to_replay_within_the_time_of_a_recovery(app: Living) -> None:
-    """Until a replay is measured, a step is presumed to take 2 ms: a second holds some 400 of them, with what else it needs."""
+    """Until a replay is measured, a step is presumed to take 2 ms: some 400 of them fit into a second, with the rest."""
     app.define(WITHIN)
     app.live("ant", "--checkpoints", app.copies)
     planned: dict[str, Any] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,9 @@ from falkirk.errors import ConfigError
 
 OPTIONS = "SPARK_SUBMIT_OPTS"
 """Spark's variable with flags of the JVM of a session."""
+
+PATIENCE = 1800.0
+"""Seconds that the session which makes the archive may take: about 20 on two free cores, and minutes on busy ones."""
 
 QUIET = ("-Xlog:cds*=off", "-Xlog:class+path=off")
 """A JVM whose classpath the user has changed cannot use the archive. It starts without, and need not say so."""
@@ -64,14 +68,24 @@ def _archive(java: Java) -> Path:
 def _train(flags: tuple[str, ...]) -> None:
     """Run a session once, to load its classes."""
     given = os.environ.get(OPTIONS, "")
-    done = subprocess.run(
+    # In a process group of its own, so that the JVM which it has started ends with it.
+    training = subprocess.Popen(
         [sys.executable, "-m", "falkirk.connectors.spark.training"],
         env={**os.environ, OPTIONS: f"{given} {shlex.join(flags)}"},
-        capture_output=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
+        start_new_session=True,
     )
-    if done.returncode != 0:
+    try:
+        _, said = training.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired as error:
         raise ConfigError(
-            "Spark does not start here", where=done.stderr.strip().splitlines()[-1] if done.stderr else ""
-        )
+            f"Spark has not run its first jobs within {PATIENCE:g} s", hint="repeat it when the machine has less to do"
+        ) from error
+    finally:
+        if training.poll() is None:
+            os.killpg(training.pid, signal.SIGKILL)
+            training.wait()
+    if training.returncode != 0:
+        raise ConfigError("Spark does not start here", where=said.strip().splitlines()[-1] if said else "")
