@@ -36,3 +36,12 @@ numbered.key_by("item").process(Numbering(), id="numbers", returns=returns).answ
 # Acknowledged.
 taken = flow.http("taken", value=fk.Json(BODY), topic=f"{PREFIX}taken", partitions=2, keep="1h")
 taken.sink(f"{PREFIX}kept", key="request", value=fk.Json())
+
+# Requests of many rows, which gateways reduce before they log them.
+READING = {**BODY, "note": fk.String}
+dear = flow.http(
+    "dear", value=fk.Json(READING), reduce=lambda rows: rows.filter(fk.col("usd") > 50).select("item", "usd"),
+    topic=f"{PREFIX}dear", partitions=2, keep="1h",
+)  # fmt: skip
+dear.sink(f"{PREFIX}dear-rows", key="request", value=fk.Json())
+dear.answer("dear")

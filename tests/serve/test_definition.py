@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import falkirk as fk
-from falkirk.errors import DefinitionError
+from falkirk.errors import ConfigError, DefinitionError
 from falkirk.runtime.inspect.peek import enough_rows
 from falkirk.stream.access.endpoints import views_of
 from falkirk.stream.backfill.stage import backfill_stage
 from falkirk.stream.dataflow.topics import Made, Output
+from falkirk.stream.flow.explain import explain
 from falkirk.testing import App
 
 BODY = {"item": str, "usd": int}
@@ -230,6 +231,27 @@ REFUSED: list[tuple[str, Callable[[fk.Flow], Any]]] = [
 ]
 
 
+def reduced(reduce: Any) -> Callable[[fk.Flow], Any]:
+    return lambda flow: flow.http("orders", value=fk.Json(BODY), reduce=reduce)
+
+
+REFUSED += [
+    ("cannot run map: .*\n.*map '<lambda>' .*test_definition.py:", reduced(lambda rows: rows.map(lambda row: row))),
+    ("cannot run group_by", reduced(lambda rows: rows.group_by("item").agg(n=fk.len()))),
+    ("cannot run over", reduced(lambda rows: rows.with_columns(total=fk.sum("usd").over("item")))),
+    ("cannot run sink", reduced(lambda rows: [rows, rows.sink("all", value=fk.Json())][0])),
+    ("cannot run repartition", reduced(lambda rows: rows.repartition("item").select("usd"))),
+    ("cannot run with_regime", reduced(lambda rows: rows.with_regime(fk.LazyCheckpoint()))),
+    ("cannot run errors", reduced(lambda rows: rows.errors)),
+    ("cannot run concat", reduced(lambda rows: rows.concat(rows))),
+    ("gives 3, and not a stream", reduced(lambda rows: 3)),
+    ("not a stream of the rows", lambda flow: reduced(lambda rows: flow.source("x", value=fk.Json(BODY)))(flow)),
+    ("is not a function", reduced("filter")),
+    ("column 'request' is added by Falkirk", reduced(lambda rows: rows.select(request="item"))),
+    ("Duration.* is not a type", reduced(lambda rows: rows.select(d=fk.lit(timedelta(1)), i="item"))),
+]
+
+
 @pytest.mark.parametrize(("words", "define"), REFUSED)
 def test_what_makes_no_sense_is_refused_where_it_is_written(words: str, define: Callable[[fk.Flow], Any]) -> None:
     with pytest.raises(DefinitionError, match=words):
@@ -261,3 +283,59 @@ def test_an_answer_is_json_that_a_client_reads() -> None:
     assert json.loads(record.value() or b"") == {
         "digest": "", "rows": [{"text": 'say "é"\n', "share": 0.1, "at": None, "tags": ["x", None]}]
     }  # fmt: skip
+
+
+def reducing(minimum: int, *columns: str) -> fk.Flow:
+    """A flow that writes what is left of the rows of requests."""
+    flow = fk.Flow("shop", regime=fk.LazyCheckpoint(every="1m"))
+    kept = columns or ("item", "usd")
+    rows = flow.http(
+        "orders", value=fk.Json(BODY), reduce=lambda rows: rows.filter(fk.col("usd") > minimum).select(*kept)
+    )
+    rows.sink("all", key="request", value=fk.Json())
+    rows.select("request", "usd").answer("orders")
+    return flow
+
+
+def of_rows(request: str, *usd: int, digest: str = "d") -> dict[str, Any]:
+    return {"request": request, "request_digest": digest, "rows": [{"item": "lamp", "usd": each} for each in usd]}
+
+
+def test_rows_of_a_request_are_reduced_logged_together_and_answered_once() -> None:
+    asked = [of_rows("a", 5, 15, 25), of_rows("b", 1, 2), of_rows("a", 30, digest="other"), of_rows("c", 12)]
+    for step_rows in (1, 10):
+        app = fk.testing.run(reducing(10), {"orders": asked}, step_rows=step_rows, crash_at="everywhere")
+        found = [(row["request"], row["item"], row["usd"]) for row in app.sinks["all"].rows]
+        assert found == [("a", "lamp", 15), ("a", "lamp", 25), ("c", "lamp", 12)]
+        # Nothing was logged of "b": it is the gateway that answers it.
+        assert answers(app) == [
+            ("a", {"digest": "d", "rows": [{"usd": 15}, {"usd": 25}]}), ("c", {"digest": "d", "rows": [{"usd": 12}]})
+        ]  # fmt: skip
+
+
+def test_a_row_that_a_gateway_refuses_cannot_be_sent_in_a_test_either() -> None:
+    flow = fk.Flow("shop")
+    flow.http("orders", value=fk.Json(BODY), reduce=lambda rows: rows.select(n=fk.col("item").cast(fk.Int64)))
+    with pytest.raises(ConfigError, match="a gateway refuses row 1 of request 'a': select 'select' raised"):
+        App(flow).send("orders", [{"request": "a", "rows": [{"item": "7"}, {"item": "lamp"}]}])
+
+
+def test_a_flow_with_another_reduction_goes_on_and_reads_what_was_logged_before() -> None:
+    app = App(reducing(10), step_rows=1)
+    app.send("orders", [of_rows("a", 5, 15), of_rows("b", 20)])
+    app.step()
+    # The host is lost too, so that the steps since the last version run again, and are compared.
+    app.change(reducing(1), host=True)
+    app.send("orders", [of_rows("c", 5)])
+    app.run()
+    assert [row["usd"] for row in app.sinks["all"].rows] == [15, 20, 5]
+    app.change(reducing(1, "usd"))
+    app.send("orders", [of_rows("d", 6)])
+    app.run()
+    assert app.sinks["all"].rows[-1] == {"request": "d", "usd": 6}
+
+
+def test_a_plan_says_what_gateways_do() -> None:
+    said = explain(reducing(10))
+    assert "          in the gateway, before it is logged: filter: usd > 10  (" in said
+    assert "          in the gateway, before it is logged: select: item, usd  (" in said

@@ -21,6 +21,7 @@ from falkirk.connectors.http.messages import Ended, Event, Events, Reply, Subscr
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.runtime.gateway import follower
+from falkirk.runtime.gateway.metrics import Metrics
 from falkirk.runtime.gateway.subscriptions import Subscriptions
 from falkirk.runtime.host.settings import Settings
 
@@ -242,7 +243,7 @@ def test_what_cannot_be_asked_for_is_refused_in_words(sink: Sink) -> None:
             return True
 
         await until(has_a_place)
-        body = gateway.metrics.reply().body.decode()
+        body = Metrics(gateway.metrics).reply().body.decode()
         assert f'falkirk_subscribers_refused_total{{sink="{sink.name}"}}' in body
         assert (await refused(sink.subscriptions(most=0), sink.name))[0] == 404
 

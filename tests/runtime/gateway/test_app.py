@@ -28,7 +28,10 @@ class Taking:
     why: str = ""
 
     def knows(self, source: str) -> bool:
-        return source == "orders"
+        return source in ("orders", "delays")
+
+    def takes_rows(self, source: str) -> bool:
+        return source == "delays"
 
     async def ask(self, asked: Asked) -> Reply:
         self.asked.append(asked)
@@ -98,6 +101,13 @@ def test_a_request_reaches_the_desk_whole() -> None:
     assert response.headers["content-type"] == "application/json"
 
 
+def test_lines_are_a_body_where_a_request_may_have_many_rows() -> None:
+    desk = Taking()
+    call(desk, path="/delays", headers={**JSON, "content-type": "application/x-ndjson; charset=utf-8"})
+    call(desk, path="/delays")
+    assert [asked.lines for asked in desk.asked] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("status", "given"),
     [
@@ -107,6 +117,8 @@ def test_a_request_reaches_the_desk_whole() -> None:
         (405, {"method": "OPTIONS"}),
         (415, {"headers": {"host": "localhost"}}),
         (415, {"headers": {**JSON, "content-type": "text/plain"}}),
+        (415, {"headers": {**JSON, "content-type": "application/x-ndjson"}}),
+        (415, {"path": "/delays", "headers": {**JSON, "content-type": "text/plain"}}),
         (400, {"headers": {**JSON, "idempotency-key": ""}}),
         (400, {"headers": {**JSON, "idempotency-key": "a b"}}),
         (400, {"headers": {**JSON, "idempotency-key": "~made-up"}}),

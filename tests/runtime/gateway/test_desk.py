@@ -28,11 +28,12 @@ class World:
     known: dict[str, Answer] = field(default_factory=dict)
     appended: list[ToAppend] = field(default_factory=list)
     why: Reply | None = None
+    reduces: bool = False
     now: float = 100.0
     date: int = 1_000_000
 
     def __post_init__(self) -> None:
-        self.desk = Desk(KEEP, self.with_rows, self.most, self, self.appended.append, lambda: self.why)
+        self.desk = Desk(KEEP, self.with_rows, self.most, self, self.appended.append, lambda: self.why, self.reduces)
 
     def get(self, key: str) -> Answer | None:
         return self.known.get(key)
@@ -254,3 +255,40 @@ def test_a_body_that_is_no_object_is_not_appended(body: bytes) -> None:
     assert world.ask("k", body).status == 400
     assert not world.appended
     assert not world.desk.flying
+
+
+def test_a_request_of_which_no_row_is_left_is_answered_as_the_flow_would_answer_it() -> None:
+    for with_rows, status in ((True, 200), (False, 204)):
+        world = World(with_rows, reduces=True)
+        first, second, other = world.ask("k"), world.ask("k"), world.ask("k", OTHER)
+        [record] = world.appended
+        assert (record.key, record.digest, record.rows, record.value) == ("k", DIGEST, [BODY], b"")
+        world.desk.nothing_left(record.key, record.digest, world.date)
+        assert [client.status for client in (first, second, other)] == [status, status, 422]
+        assert first.told == [Reply(status, b"[]" if with_rows else b"")]
+        assert not world.desk.flying
+        # Nothing is known of it afterwards: who asks again gets what a reduction finds again.
+        assert (world.ask("k").status, len(world.appended)) == (None, 2)
+
+
+def test_a_key_that_the_flow_has_answered_is_refused_with_another_body_though_no_row_of_it_would_be_left() -> None:
+    world = World(reduces=True)
+    world.ask("k")
+    world.answers("k")
+    assert world.ask("k", b"[]").status == 422
+    assert len(world.appended) == 1
+
+
+def test_rows_that_are_reduced_count_as_requests_in_flight_until_they_are_answered() -> None:
+    world = World(most=1, reduces=True)
+    world.ask("a")
+    assert world.ask("b").status == 503
+    world.desk.nothing_left("a", DIGEST, world.date)
+    world.now += STUCK + 1  # it has never waited for the app
+    assert world.ask("b").status is None
+
+
+@pytest.mark.parametrize("body", [b"[", b'[{"usd":1}', b"[1,]", b"[\xff]", b"[" * 5000])
+def test_what_is_no_array_of_rows_is_not_appended(body: bytes) -> None:
+    world = World(reduces=True)
+    assert (world.ask("k", body).status, world.appended) == (400, [])

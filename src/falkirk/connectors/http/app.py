@@ -24,6 +24,9 @@ from falkirk.connectors.http.ports import Receive, Refused, Scope, Send
 SINKS = "sinks/"
 """What the path of a sink begins with."""
 
+LINES = b"application/x-ndjson"
+"""The type of a body whose lines are rows."""
+
 BODY_WITHIN = 10.0
 """Seconds that a client has to send its body."""
 
@@ -88,8 +91,10 @@ async def _reply(
         raise Refused(refused(404, f"the flow has no HTTP source {name!r}"))
     if method != "POST":
         raise Refused(refused(405, f"{method} is not answered here", hint=f"POST /{name}"))
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    lines = kind == LINES and desk.takes_rows(name)
     # A page in a browser may send other types to any host without asking it.
-    if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
+    if kind != b"application/json" and not lines:
         raise Refused(refused(415, "the body must be JSON", hint="send it with Content-Type: application/json"))
     key = checked_key(headers.get(b"idempotency-key"))
     try:
@@ -97,7 +102,7 @@ async def _reply(
             body = await _body(limits.body, headers, receive)
     except TimeoutError:
         raise Refused(refused(408, f"the body did not come within {BODY_WITHIN:.0f} s")) from None
-    return await desk.ask(Asked(name, key, body))
+    return await desk.ask(Asked(name, key, body, lines))
 
 
 def check_sender(limits: Limits, headers: Mapping[bytes, bytes], is_loopback: Callable[[str], bool]) -> None:

@@ -18,6 +18,8 @@ class Asked:
     key: str | None
     """The Idempotency-Key; None: it has none."""
     body: bytes
+    lines: bool = False
+    """Whether each line of the body is JSON, and not the body as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,10 @@ class Desk(Protocol):
 
     def knows(self, source: str) -> bool:
         """Whether the flow has an HTTP source of this name."""
+        ...
+
+    def takes_rows(self, source: str) -> bool:
+        """Whether a request of this source may have many rows."""
         ...
 
     async def ask(self, asked: Asked) -> Reply:

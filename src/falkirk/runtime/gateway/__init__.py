@@ -20,13 +20,14 @@ desk.py             what becomes of a request, and who waits for what
 answers.py          records of answers, and what they say together
 table.py            the answers, on disk
 tail.py             reads the topic of answers
-appender.py         decodes and appends requests
+recording.py        makes records of requests, and reduces their rows
+appender.py         appends them
 health.py           whether the app can answer now
 subscriptions.py    who may subscribe to what, and how many
 follower.py         reads a sink's topic for one subscriber
 decoded.py          records as JSON, for all subscribers of a sink
 positions.py        where a subscriber is, as text
-metrics.py          the subscribers, for Prometheus
+metrics.py          subscribers and rows, for Prometheus
 options.py          how a gateway is run
 """
 

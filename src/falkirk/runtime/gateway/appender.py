@@ -1,10 +1,11 @@
 """Appends requests to the topic of one HTTP source.
 
-    requests of a moment ──decoded together──▶ those that fit ──idempotent producer──▶ topic
-                              └ does not fit: 400 and the column
+    requests of a moment ──made into records together──▶ those that fit ──idempotent producer──▶ topic
+                              │ does not fit: 400 and why
+                              └ no row is left: answered
 
 Requests are decoded by the format of the flow, whose cost is mostly one for each call. So those that come in one turn of the
-loop share a call.
+loop share a call (`falkirk.runtime.gateway.recording`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from falkirk.connectors.kafka.client.clients import client
 from falkirk.connectors.kafka.client.config import Cluster, logger
 from falkirk.connectors.kafka.client.contact import Contact
 from falkirk.runtime.gateway.desk import ToAppend
-from falkirk.stream.formats import Json
+from falkirk.runtime.gateway.recording import Recording
 
 UNKNOWN = refused(
     504, "the cluster did not acknowledge the request in time: it may have been taken",
@@ -29,21 +30,28 @@ UNKNOWN = refused(
 )  # fmt: skip
 """Told to whoever waits for a request of which it is not known whether it was appended."""
 
+UNREADABLE = refused(400, "the body does not fit: it could not be decoded: see the gateway's log")
+
 BUSY = refused(503, "too many requests are waiting for the cluster", again=1)
 
 Failed = Callable[[str, Reply], None]
 """Told of each request that is not appended, or may not be: its key, and the reply."""
+
+Empty = Callable[[ToAppend], None]
+"""Told of each request that leaves nothing to append."""
 
 
 class Appender:
     """Of one source. It is used in the thread of a loop, and calls `failed` there."""
 
     def __init__(
-        self, cluster: Cluster, topic: str, value: Json, *, largest: int, patience: float, failed: Failed
-    ) -> None:
-        """`value`: the format of records, which have up to `largest` bytes. `patience`: seconds within which the cluster must
+        self, cluster: Cluster, topic: str, records: Recording, *, largest: int, patience: float, failed: Failed,
+        empty: Empty,
+    ) -> None:  # fmt: skip
+        """`records`: makes records, which have up to `largest` bytes. `patience`: seconds within which the cluster must
         acknowledge one."""
-        self._topic, self._value, self._failed, self._patience = topic, value, failed, max(1.0, patience)
+        self._topic, self._records, self._patience = topic, records, max(1.0, patience)
+        self._failed, self._empty = failed, empty
         self._settings = {
             "compression.type": "lz4",
             # Requests of one moment share a batch; waiting longer for others would only make them late.
@@ -83,22 +91,25 @@ class Appender:
         if not batch:
             return
         try:
-            bad = dict(self._value.decode([one.value for one in batch]).bad)
+            made = self._records(batch)
         except Exception:  # noqa: BLE001  # whatever it is, nobody waits for it, and the next batch is another one
             logger.exception("requests to topic %s could not be decoded", self._topic)
-            bad = dict.fromkeys(range(len(batch)), "it could not be decoded: see the gateway's log")
-        for i, one in enumerate(batch):
-            if (why := bad.get(i)) is not None:
-                self._failed(one.key, refused(400, f"the body does not fit: {why}"))
-                continue
-            try:
-                self._producer.produce(
-                    self._topic, one.value, one.key.encode(), on_delivery=partial(self._delivered, one.key)
-                )
-            except BufferError:
-                self._failed(one.key, BUSY)
-            except KafkaException as error:
-                self._told(one.key, error.args[0])
+            made = [UNREADABLE] * len(batch)
+        for one, value in zip(batch, made, strict=True):
+            if isinstance(value, Reply):
+                self._failed(one.key, value)
+            elif value is None:
+                self._empty(one)
+            else:
+                self._send(one.key, value)
+
+    def _send(self, key: str, value: bytes) -> None:
+        try:
+            self._producer.produce(self._topic, value, key.encode(), on_delivery=partial(self._delivered, key))
+        except BufferError:
+            self._failed(key, BUSY)
+        except KafkaException as error:
+            self._told(key, error.args[0])
 
     def _delivered(self, key: str, error: KafkaError | None, _: Message) -> None:
         """In the thread that polls."""

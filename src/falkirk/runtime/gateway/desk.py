@@ -6,6 +6,7 @@ but to ask its ports.
        ▼
     in flight: a key, and those here who wait for it    appended once, however many wait
        │ record of an answer ──complete──▶ all are told, each by its own digest
+       │ no row is left      ────────────▶ the same, as if the flow had answered with no rows
        │ not appended        ────────────▶ all are told why
        └ time is up          ────────────▶ the one whose time it is
 
@@ -16,7 +17,7 @@ the table and begins to wait in one call. So an answer that the look has missed 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -51,6 +52,10 @@ class ToAppend:
 
     key: str
     value: bytes
+    """The whole record; b"": it is made of the rows."""
+    digest: str = ""
+    rows: Sequence[bytes] = ()
+    """Of a request to a source with `reduce=`, as the client has sent them."""
 
 
 @dataclass(eq=False, slots=True)
@@ -86,6 +91,8 @@ class Desk:
     append: Callable[[ToAppend], None]
     why_not: Callable[[], Reply | None]
     """Why the app does not take requests now; None: it does."""
+    reduces: bool = False
+    """Whether a request has rows, which are reduced before they are appended."""
     flying: dict[str, InFlight] = field(default_factory=dict)
     _untaken: dict[str, float] = field(default_factory=dict)
     """Keys without a receipt, and since when they are in flight: the oldest first."""
@@ -104,12 +111,12 @@ class Desk:
                 return None
             # The flow has taken it, and its rows are still to come.
             return self._wait(key, self._fly(key, now, 0, known), Waiter(digest, tell))
-        value = self._refusal(len(asked.body), now) or record_value(asked.body, key, digest)
-        if isinstance(value, Reply):
-            tell(value)
+        made = self._refusal(len(asked.body), now) or self._made(asked, key, digest)
+        if isinstance(made, Reply):
+            tell(made)
             return None
         leave = self._wait(key, self._fly(key, now, len(asked.body), Answer(0)), Waiter(digest, tell))
-        self.append(ToAppend(key, value))
+        self.append(made)
         return leave
 
     def heard(self, records: list[Heard]) -> None:
@@ -122,6 +129,11 @@ class Desk:
             flying.answer = flying.answer.with_record(one.digest, one.rows, one.at, self.keep)
             self._tell_known(one.key, flying)
 
+    def nothing_left(self, key: str, digest: str, date: int) -> None:
+        """No row of this request is left, and nothing is appended. Any gateway finds the same whenever it gets this body,
+        so that the flow never sees the request."""
+        self.heard([Heard(key, digest, b"[]", date)])
+
     def failed(self, key: str, reply: Reply) -> None:
         """A request was not appended, or it is not known whether it was."""
         if (flying := self.flying.get(key)) is not None:
@@ -131,6 +143,13 @@ class Desk:
         """Whether the app takes nothing, although no report says why."""
         oldest = next(iter(self._untaken.values()), now)
         return now - oldest > STUCK
+
+    def _made(self, asked: Asked, key: str, digest: str) -> ToAppend | Reply:
+        if self.reduces:
+            rows = rows_of(asked.body, lines=asked.lines)
+            return rows if isinstance(rows, Reply) else ToAppend(key, b"", digest, rows)
+        value = record_value(asked.body, key, digest)
+        return value if isinstance(value, Reply) else ToAppend(key, value)
 
     def _refusal(self, size: int, now: float) -> Reply | None:
         """Why this request is not let in; None: it is."""
@@ -180,6 +199,27 @@ class Desk:
             del self.flying[key]
             self._untaken.pop(key, None)
             self._size -= flying.size
+
+
+_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def rows_of(body: bytes, *, lines: bool) -> Sequence[bytes] | Reply:
+    """The rows of a request: the elements of an array, or the lines that are not empty; or else the body is one.
+
+    >>> rows_of(b' [{"usd": 1}, {"usd": 2}]', lines=False), rows_of(b'{"usd": 1}', lines=False)
+    ([b'{"usd": 1}', b'{"usd": 2}'], [b'{"usd": 1}'])
+    >>> rows_of(b'{"usd": 1}\\r\\n\\n{"usd": 2}\\n', lines=True)
+    [b'{"usd": 1}', b'{"usd": 2}']
+    """
+    if lines:
+        return [line for each in body.split(b"\n") if (line := each.strip())]
+    if body.lstrip()[:1] != b"[":
+        return [body]
+    try:
+        return list(map(bytes, _array(body)))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return refused(400, "the body is not a JSON array")
 
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

@@ -26,9 +26,11 @@ from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import logger
 from falkirk.errors import ConfigError, FalkirkError, IdentityError, UnreachableError
 from falkirk.runtime.gateway.appender import Appender
-from falkirk.runtime.gateway.desk import Desk
+from falkirk.runtime.gateway.desk import Desk, ToAppend
 from falkirk.runtime.gateway.health import Health
+from falkirk.runtime.gateway.metrics import Metrics, ReducedRows
 from falkirk.runtime.gateway.options import GatewayOptions, check_options
+from falkirk.runtime.gateway.recording import as_they_are, reduced_by
 from falkirk.runtime.gateway.subscriptions import Subscriptions
 from falkirk.runtime.gateway.table import Heard, Table
 from falkirk.runtime.gateway.tail import Tail
@@ -39,6 +41,7 @@ from falkirk.stream.definition.names import control_topic
 from falkirk.stream.definition.requests import RequestsPlan
 from falkirk.stream.formats import Json
 from falkirk.stream.operators.sinks.answer import AnswerSink
+from falkirk.stream.operators.sources.reduction import Reduction
 from falkirk.stream.operators.sources.requests import HttpSource
 from falkirk.stream.stages.plan import Plan
 from falkirk.stream.stages.stage import PhysicalStage
@@ -69,6 +72,8 @@ class Served:
     plan: RequestsPlan
     value: Json
     """The format of the records of requests."""
+    reduction: Reduction | None
+    """What is done with the rows of requests before they are appended."""
     with_rows: bool
     stages: frozenset[str]
     """Those on the way from the requests to the answers."""
@@ -90,7 +95,7 @@ def served_by(plan: Plan) -> dict[str, Served]:
     for source in (source for stage in stages for source in stage.sources if isinstance(source, HttpSource)):
         assert isinstance(source.value, Json)
         way = stages_between(stages, source)
-        found[source.id] = Served(source.plan, source.value, source.plan in with_rows, way)
+        found[source.id] = Served(source.plan, source.value, source.reduction, source.plan in with_rows, way)
     return found
 
 
@@ -135,13 +140,23 @@ class SourceGateway:
         def lost(key: str, reply: Reply) -> None:
             self.desk.failed(key, reply)
 
+        def empty(one: ToAppend) -> None:
+            self.desk.nothing_left(one.key, one.digest, time.time_ns() // 1_000_000)
+
+        reduction = served.reduction
+        records = as_they_are(served.value) if reduction is None else reduced_by(reduction, plan.name, gateway.rows)
         self.appender = Appender(
-            cluster, plan.topic, served.value, largest=options.body + FIELDS, patience=options.within,
+            cluster,
+            plan.topic,
+            records,
+            largest=options.body + FIELDS,
+            patience=options.within,
             failed=lost,
-        )  # fmt: skip
+            empty=empty,
+        )
         self.desk = Desk(
             plan.keep, served.with_rows, options.in_flight, self.table, self.appender.append,
-            lambda: gateway.health.lately(time.monotonic(), served.stages),
+            lambda: gateway.health.lately(time.monotonic(), served.stages), reduces=reduction is not None,
         )  # fmt: skip
         self.tail = Tail(cluster, plan.answers, answers.partitions, self.table, plan.keep, heard, failed)
         self.tail.start()
@@ -168,6 +183,8 @@ class Gateway:
         self.stops: Callable[[], bool] = lambda: False
         """Whether the server ends."""
         self._subscriptions = Subscriptions(plan, settings, options.subscribers, self._ends)
+        self.rows = ReducedRows(name for name, served in self._served.items() if served.reduction is not None)
+        self._metrics = Metrics(self._subscriptions.metrics, self.rows)
 
     def check(self) -> None:
         """Raises ConfigError if there is nothing to serve, or if a request may be appended so late that its key counts no
@@ -191,6 +208,9 @@ class Gateway:
 
     def knows(self, source: str) -> bool:
         return source in self._served
+
+    def takes_rows(self, source: str) -> bool:
+        return self._served[source].reduction is not None
 
     def why_not(self) -> str:
         """Why requests are refused now; "": they are taken."""
@@ -235,7 +255,7 @@ class Gateway:
 
     def metrics(self) -> Reply:
         """What is measured."""
-        return self._subscriptions.metrics.reply()
+        return self._metrics.reply()
 
     async def open(self) -> None:
         """Wait until the topics of requests and answers exist; then begin. Raises FalkirkError."""

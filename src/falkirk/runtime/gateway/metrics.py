@@ -1,4 +1,4 @@
-"""The subscribers of a gateway, for Prometheus."""
+"""The subscribers of a gateway, and the rows that it reduces, for Prometheus."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SubscriberMetrics(Collector):
 
     >>> metrics = SubscriberMetrics(["totals"])
     >>> metrics.events["totals"] += 3
-    >>> b'falkirk_subscriber_events_total{sink="totals"} 3.0' in metrics.reply().body
+    >>> b'falkirk_subscriber_events_total{sink="totals"} 3.0' in Metrics(metrics).reply().body
     True
     """
 
@@ -27,9 +27,6 @@ class SubscriberMetrics(Collector):
         self.events = Counter(none)
         self.refused = Counter(none)
         self.cut = Counter(none)
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-        ProcessCollector(registry=self._registry)
 
     def collect(self) -> Iterable[Metric]:
         """All metrics, as of now."""
@@ -54,6 +51,48 @@ class SubscriberMetrics(Collector):
             for sink, count in counted.items():
                 family.add_metric([sink], count)
         return [subscribers, events, refused, cut]
+
+
+class ReducedRows(Collector):
+    """Rows of HTTP sources with `reduce=`, since the gateway's start.
+
+    >>> rows = ReducedRows(["delays"])
+    >>> rows.received["delays"] += 3
+    >>> b'falkirk_http_rows_received_total{source="delays"} 3.0' in Metrics(rows).reply().body
+    True
+    """
+
+    def __init__(self, sources: Iterable[str]) -> None:
+        none = dict.fromkeys(sources, 0)
+        self.received = Counter(none)
+        self.logged = Counter(none)
+
+    def collect(self) -> Iterable[Metric]:
+        """All metrics, as of now."""
+        received = CounterMetricFamily(
+            "falkirk_http_rows_received",
+            "Rows of requests that this gateway took, before it reduced them (reduce=).",
+            labels=["source"],
+        )
+        logged = CounterMetricFamily(
+            "falkirk_http_rows_logged",
+            "Rows of requests that this gateway wrote to the topic of requests, after it reduced them (reduce=).",
+            labels=["source"],
+        )
+        for family, counted in ((received, self.received), (logged, self.logged)):
+            for source, count in counted.items():
+                family.add_metric([source], count)
+        return [received, logged]
+
+
+class Metrics:
+    """All that a gateway measures."""
+
+    def __init__(self, *collectors: Collector) -> None:
+        self._registry = CollectorRegistry()
+        for collector in collectors:
+            self._registry.register(collector)
+        ProcessCollector(registry=self._registry)
 
     def reply(self) -> Reply:
         """All metrics, and those of the process, as text."""

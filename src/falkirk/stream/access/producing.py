@@ -1,4 +1,8 @@
-"""Rows as the records that a producer would write: by the formats of the source that reads them."""
+"""Rows as the records that a producer would write: by the formats of the source that reads them.
+
+Requests of an HTTP source with `reduce=` are written as a gateway would write them: their rows are reduced, and there is no
+record of a request of which nothing is left.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,10 @@ from falkirk.errors import ConfigError, FalkirkError
 from falkirk.state.shards import murmur2_of
 from falkirk.stream.dataflow.records import Headers
 from falkirk.stream.definition.pattern import reads
+from falkirk.stream.definition.requests import ROWS
 from falkirk.stream.formats import Format, Registering
+from falkirk.stream.operators.sources.reduction import Misfit, Reduction, Request
+from falkirk.stream.operators.sources.requests import HttpSource
 from falkirk.stream.operators.sources.source import Source
 from falkirk.stream.operators.sources.table import TableSource
 from falkirk.stream.stages.plan import Plan
@@ -110,12 +117,13 @@ def encoded(source: Source, rows: Rows, clock: int) -> list[Sent]:
     [(b'7', b'{"auction":7}'), (b'8', b'no JSON')]
     """
     if isinstance(rows, pl.DataFrame):
-        return _of_frame(source, rows, [Record()] * rows.height, clock)
+        return [sent for sent in _of_frame(source, rows, [Record()] * rows.height, clock) if sent is not None]
     if isinstance(rows, (str, bytes, Mapping, Record)):
         raise ConfigError(f"source {source.id!r} is sent a list of rows, not {rows!r:.60}", hint="put it into a list")
     records = [_record(source, row) for row in rows]
     made = iter(_of_frame(source, _frame(source, records), [r for r in records if isinstance(r.value, Mapping)], clock))
-    return [next(made) if isinstance(r.value, Mapping) else _raw(source, r, clock) for r in records]
+    every: list[Sent | None] = [next(made) if isinstance(r.value, Mapping) else _raw(source, r, clock) for r in records]
+    return [sent for sent in every if sent is not None]
 
 
 def _record(source: Source, row: Any) -> Record:
@@ -131,6 +139,11 @@ def _record(source: Source, row: Any) -> Record:
     )
 
 
+def reduction_of(source: Source) -> Reduction | None:
+    """What a gateway does with the rows of requests before it writes them."""
+    return source.reduction if isinstance(source, HttpSource) else None
+
+
 def written_as(source: Source) -> Format:
     """The format that writes what a source reads: a registered schema belongs to a topic."""
     value, schema = source.value, source.value.schema
@@ -139,8 +152,12 @@ def written_as(source: Source) -> Format:
 
 
 def columns_of(source: Source) -> dict[str, pl.DataType]:
-    """What a row may have: the columns of value and key, and that of the timestamp."""
+    """What a row may have: the columns of value and key, and that of the timestamp. A request that a gateway reduces has its
+    rows as the client sends them."""
     assert source.value.schema is not None
+    if (reduction := reduction_of(source)) is not None:
+        fields = [pl.Field(name, dtype) for name, dtype in (reduction.body.schema or {}).items()]
+        return {**source.value.schema, ROWS: pl.List(pl.Struct(fields))}
     own = {c: source.schema[c] for c, what in source.metadata.items() if what == "timestamp"}
     keys = {c: source.schema[c] for c in source.key.columns} if isinstance(source, TableSource) else {}
     return {**keys, **source.value.schema, **own}
@@ -156,7 +173,8 @@ def _frame(source: Source, records: Sequence[Record]) -> pl.DataFrame:
         raise _misfit(source, error) from error
 
 
-def _of_frame(source: Source, frame: pl.DataFrame, records: Sequence[Record], clock: int) -> list[Sent]:
+def _of_frame(source: Source, frame: pl.DataFrame, records: Sequence[Record], clock: int) -> list[Sent | None]:
+    """None: a gateway would write nothing."""
     columns, value = columns_of(source), source.value.schema
     assert value is not None
     if unknown := [c for c in frame.columns if c not in columns]:
@@ -166,14 +184,21 @@ def _of_frame(source: Source, frame: pl.DataFrame, records: Sequence[Record], cl
             (pl.col(c).cast(dtype) if c in frame.columns else pl.lit(None, dtype).alias(c))
             for c, dtype in columns.items()
         )
-        values = written_as(source).encode(whole.select(value.names()))
+        reduction = reduction_of(source)
+        values = (
+            written_as(source).encode(whole.select(value.names()))
+            if reduction is None
+            else [_reduced(source, reduction, *row) for row in whole.iter_rows()]
+        )
         keys = [None] * whole.height if source.key is None else source.key.encode(whole)
     except pl.exceptions.PolarsError as error:
         raise _misfit(source, error) from error
     at = next((c for c, what in source.metadata.items() if what == "timestamp"), None)
     times = [None] * whole.height if at is None else whole[at].to_list()
     return [
-        Sent(
+        None
+        if reduction is not None and line is None
+        else Sent(
             own if record.key is None else _key(source, record.key),
             line,
             _millis(record.timestamp or time, clock),
@@ -182,6 +207,17 @@ def _of_frame(source: Source, frame: pl.DataFrame, records: Sequence[Record], cl
         )
         for record, own, line, time in zip(records, keys, values, times, strict=True)
     ]
+
+
+def _reduced(
+    source: Source, reduction: Reduction, request: str, digest: str | None, rows: list[dict[str, Any] | None] | None
+) -> bytes | None:
+    """The record of a request. Raises ConfigError as a gateway would refuse it."""
+    frame = pl.DataFrame([row or {} for row in rows or ()], schema=reduction.body.schema)
+    (made,) = reduction.reduced([Request(request, digest or "", reduction.body.encode(frame))])
+    if isinstance(made, Misfit):
+        raise ConfigError(f"a gateway refuses row {made.row} of request {request!r}: {made.reason}", where=source.where)
+    return made.value
 
 
 def _raw(source: Source, record: Record, clock: int) -> Sent:

@@ -4,13 +4,17 @@ A record of a request is its body with two more fields:
 
     request           the Idempotency-Key, or a name that the gateway has made up; it is the record's key, too
     request_digest    of the body, in hex; "": the request has no Idempotency-Key, so nobody can ask again
+
+A source with `reduce=` has requests of many rows. Their fields are not beside these two, but in a list:
+
+    rows              those that the gateway has left (`falkirk.stream.operators.sources.reduction`)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-REQUEST, DIGEST = "request", "request_digest"
+REQUEST, DIGEST, ROWS = "request", "request_digest", "rows"
 
 MINUTE, DAY = 60_000, 24 * 3_600_000
 

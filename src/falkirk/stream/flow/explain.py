@@ -102,6 +102,7 @@ def _sources(sources: Mapping[op.Source, Format]) -> Iterable[str]:
         time = f", dated by {source.time}" if source.time is not None else ""
         time += f", {source.lateness}" if source.lateness is not None else ""
         yield f"  read    source {source.id}: topic {source.topic}, from {source.start}{keyed}{time}{unread}{fails}"
+        yield from (f"          {note}" for note in source.notes)
 
 
 def _tables(tables: Iterable[SharedTable]) -> Iterable[str]:

@@ -2,11 +2,16 @@
 
 topic of requests ──▶ HttpSource ──▶ deduplicate by request ──▶ without the digest ──▶ the user's operators
                                                └──▶ AnswerSink ◀── the rows of .answer(…), if there is one
+
+With `reduce=`, a record is a request with all rows that the gateway has left, and the rows become a stream last. What the
+gateway does must be the same at any gateway, and whenever the request is sent again. So only operators are accepted whose
+result is a function of the row alone, and no Python functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +22,24 @@ from falkirk.blame import did_you_mean, user_line
 from falkirk.durations import DurationLike, duration
 from falkirk.errors import DefinitionError
 from falkirk.stream import operators as op
+from falkirk.stream.definition.functions import checked_function
 from falkirk.stream.definition.keys import sink_format
 from falkirk.stream.definition.names import check_name
 from falkirk.stream.definition.on_error import OnError, checked_on_error
-from falkirk.stream.definition.requests import DIGEST, REQUEST, RequestsPlan
+from falkirk.stream.definition.requests import DIGEST, REQUEST, ROWS, RequestsPlan
 from falkirk.stream.flow.sources import in_cluster
 from falkirk.stream.formats import Json, Key
 from falkirk.stream.formats.rows import Row, RowT_co
 from falkirk.stream.operators.sinks.answer import AnswerSink, answer_schema
+from falkirk.stream.operators.sources.reduction import Reduction
 from falkirk.stream.operators.sources.requests import HttpSource
 
 if TYPE_CHECKING:
     from falkirk.stream.flow.flow import Flow
     from falkirk.stream.flow.streams import Stream
+
+_IN_GATEWAYS = (op.Filter, op.Select, op.WithColumns, op.Explode)
+"""The operators that a reduction may have."""
 
 _LEAST, _MOST = timedelta(minutes=1), timedelta(days=30)
 
@@ -39,6 +49,7 @@ def http(
     name: str,
     *,
     value: Json,
+    reduce: Callable[[Stream[Row]], Stream[Any]] | None = None,
     keep: DurationLike = "1d",
     topic: str | None = None,
     answers: str | None = None,
@@ -52,6 +63,11 @@ def http(
     Idempotency-Key, or one that is made up. For the time `keep`, a request with the same key is not computed again. It gets
     the same answer.
 
+    `reduce` is for sources of many rows. It gets the stream of what clients send, and returns the stream of what is left of
+    it, by filter, select, with_columns and explode. A gateway does this before it writes anything to Kafka. A request may
+    then have many rows, in a JSON array or as lines of JSON. They are logged together, or not at all. If no row is left,
+    nothing is logged, and the request is answered at once.
+
     Requests are in the topic `topic`, by default `name`, and answers in the topic `answers`, by default `name`-answers. The
     app makes both; that of requests gets so many `partitions`. `on_error` applies to records that do not decode. Raises
     DefinitionError. See docs/how-to/http.md.
@@ -63,6 +79,10 @@ def http(
     >>> asked = [{"request": "a1", "item": "lamp", "usd": 40}]
     >>> [record.value["rows"] for record in fk.testing.run(flow, {"orders": asked}).sinks["orders.answers"].records]
     [[{'tax': 8.0}]]
+    >>> value, late = fk.Json({"carrier": str, "delay": int, "note": str}), fk.col("delay") > 15
+    >>> delays = flow.http("delays", value=value, reduce=lambda rows: rows.filter(late).select("carrier", "delay"))
+    >>> delays
+    <Stream of select 'select': request String, carrier String, delay Int64>
     """
     from falkirk.stream.flow.streams import Stream
 
@@ -92,6 +112,10 @@ def http(
         regime=graph.regime, topics=plan.topic, key=Key(REQUEST), value=body, start="earliest", metadata={}, checked=True,
         on_error=checked_on_error(on_error, where), plan=plan,
     )  # fmt: skip
+    if reduce is not None:
+        reduction = _reduction(graph, reduce, value, source, where)
+        records = _records(reduction.schema, plan, where)
+        source = replace(source, reduction=reduction, value=records, schema=records.schema or pl.Schema())
     asked: Stream[Any] = Stream(graph, graph.add(source))
     # A request without a key has a name of its own: its state would be of no use.
     again = nw.col(DIGEST).is_null() | (nw.col(DIGEST) != "")
@@ -103,6 +127,9 @@ def http(
     once: Stream[Any] = Stream(graph, graph.add(first))
     taken = once.concat(asked.filter(nw.col(DIGEST) == ""))
     graph.add(_sink(f"{name}.receipts", line, plan, None, taken._op))
+    if source.reduction is not None:
+        fields = [nw.col(ROWS).struct.field(name).alias(name) for name in source.reduction.schema]
+        return taken.explode(ROWS).select(REQUEST, *fields)
     return taken.select(*(column for column in taken.schema if column != DIGEST))
 
 
@@ -187,6 +214,48 @@ def _checked_body(value: Any, where: str) -> Json:
         )
     schema = {REQUEST: pl.String(), DIGEST: pl.String(), **value.schema}
     return Json(schema, extra=value.extra, missing=value.missing)
+
+
+def _reduction(
+    graph: op.Graph, reduce: Callable[[Stream[Row]], Stream[Any]], value: Json, source: HttpSource, where: str
+) -> Reduction:
+    """What `reduce` does with the rows of requests. Raises DefinitionError."""
+    from falkirk.stream.flow.streams import Stream
+
+    checked_function(reduce, where)
+    start = replace(source, value=value, schema=value.schema or pl.Schema(), partitioned=None, key=None, checked=False)
+    built: Any
+    built, behind = graph.apart(start, lambda: reduce(Stream(graph, start)))
+    if wrong := next((o for o in behind if not isinstance(o, _IN_GATEWAYS)), None):
+        raise DefinitionError(
+            f"a gateway cannot run {wrong.kind}: reduce= of HTTP source {source.id!r} has only operators without state "
+            "and without functions in Python",
+            where=wrong.where,
+            hint="use filter, select, with_columns and explode; the stream of flow.http(…) has all operators",
+        )
+    result = built._op if isinstance(built, Stream) else None
+    if result is not start and result not in behind:
+        raise DefinitionError(
+            f"reduce= gives {built!r}, and not a stream of the rows that it was given", where=where,
+            hint='lambda rows: rows.filter(…).select("origin", "delay")',
+        )  # fmt: skip
+    operators: list[op.Operator] = []
+    while result is not start and result is not None:
+        operators.insert(0, result)
+        result = result.inputs[0]
+    return Reduction(value, tuple(operators))
+
+
+def _records(rows: pl.Schema, plan: RequestsPlan, where: str) -> Json:
+    """The format of requests with these rows. Raises DefinitionError if JSON cannot hold them."""
+    if taken := [column for column in (REQUEST, DIGEST) if column in rows]:
+        raise DefinitionError(f"column {taken[0]!r} is added by Falkirk", where=where, hint="give it another name")
+    sink_format(Json(), plan.topic, rows, where)
+    listed = pl.List(pl.Struct([pl.Field(name, dtype) for name, dtype in rows.items()]))
+    try:
+        return Json({REQUEST: pl.String(), DIGEST: pl.String(), ROWS: listed})
+    except DefinitionError as error:
+        raise DefinitionError(error.what, where=where, hint="cast the column in reduce=") from error
 
 
 def _in_one_step(graph: op.Graph, taken: op.Operator, rows: op.Operator) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from falkirk.stream.dataflow.topics import Made
 from falkirk.stream.definition.requests import RequestsPlan
+from falkirk.stream.operators.sources.reduction import Reduction
 from falkirk.stream.operators.sources.source import Source
 
 
@@ -16,6 +18,13 @@ class HttpSource(Source):
 
     kind: ClassVar[str] = "http"
     plan: RequestsPlan
+    reduction: Reduction | None = None
+    """What gateways do with the rows of requests. It is no part of what the flow computes from the topic: a flow with another
+    one reads the records that are there as any source does, by the schema that it has now."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return () if self.reduction is None else self.reduction.notes
 
     @property
     def made(self) -> Made:
