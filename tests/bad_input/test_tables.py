@@ -14,7 +14,7 @@ from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.errors import ClusterError, SourceError
 from falkirk.runtime.app.app import App, prepare
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.worker.reading.broadcast import SharedTables
+from falkirk.runtime.worker.reading.broadcast import open_tables
 from falkirk.state.engine import Memory
 
 pytestmark = pytest.mark.kafka
@@ -69,7 +69,7 @@ def test_a_record_that_does_not_decode_is_told_and_changes_nothing(
     app = stand.prepare("table")
     (task, _) = app.tasks
     with caplog.at_level(logging.WARNING):
-        tables = SharedTables(app, Cluster(stand.brokers), stand.topics, stand.folder, Memory())
+        tables = open_tables(app, Cluster(stand.brokers), stand.topics, stand.folder, Memory())
         while not tables.ready(task, {}):
             tables.tick()
     assert [record.getMessage().count("does not decode") for record in caplog.records] == [1, 1]
@@ -78,6 +78,6 @@ def test_a_record_that_does_not_decode_is_told_and_changes_nothing(
     assert rows["x"][place] == 1
     at = tables.positions(task)
     tables.close()
-    again = SharedTables(app, Cluster(stand.brokers), stand.topics, stand.folder, Memory())
+    again = open_tables(app, Cluster(stand.brokers), stand.topics, stand.folder, Memory())
     assert again.positions(task) == at, "what is kept is not read again"
     again.close()

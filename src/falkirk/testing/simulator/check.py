@@ -112,8 +112,12 @@ def chain(broker: SimBroker, toy: Toy, t: int) -> None:
     except Exception as error:
         raise Broken(f"chain: {error}") from error
     filled = backfilled(broker)
+    own = set(toy.reads(t))
     begins = {} if filled is None else {r.partition: r.end for r in filled.opened.division}
-    if found and (found[0].step != 0 or any(r.start != begins.get(r.partition, 0) for r in found[0].division)):
+    if found and (
+        found[0].step != 0
+        or any(r.start != begins.get(r.partition, 0) for r in found[0].division if r.partition in own)
+    ):
         raise Broken(f"chain: task {t} begins with {found[0]}, and the backfill is {filled}")
     if found and found[0].base != (-1 if filled is None else filled.opening):
         raise Broken(f"chain: task {t} begins with base {found[0].base}, and the backfill is {filled}")
@@ -122,7 +126,7 @@ def chain(broker: SimBroker, toy: Toy, t: int) -> None:
 def covered(broker: SimBroker, toy: Toy, t: int) -> bool:
     """Whether all of the task's input is in committed steps."""
     found = steps(broker, toy, t)
-    return bool(found) and {r.partition: r.end for r in found[-1].division} == toy.ends(broker, t)
+    return bool(found) and toy.ends(broker, t).items() <= {r.partition: r.end for r in found[-1].division}.items()
 
 
 def output(broker: SimBroker, toy: Toy) -> None:

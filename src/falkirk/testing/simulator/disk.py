@@ -195,6 +195,8 @@ class Disk:
     look: Callable[[], Awaitable[Backfilled | None]] = _none
     """Finds the app's backfill."""
     stores: dict[TaskId, SimStore] = field(default_factory=dict)
+    tables: dict[str, SimStore] = field(default_factory=dict)
+    """The worker's copies of broadcast tables, by topic: no part of any task's state."""
     full_until: int = 0
     """The turn from which it has room again."""
     _ahead: dict[TaskId, SimStore] = field(default_factory=dict)
@@ -270,6 +272,12 @@ class Disk:
         """The app's backfill."""
         return await self.look()
 
+    def table(self, topic: str) -> SimStore:
+        """The copy of a broadcast table."""
+        if topic not in self.tables:
+            self.tables[topic] = SimStore(check_room=self._check_room)
+        return self.tables[topic]
+
     def _new(self, task: TaskId, kept: dict[int, Snapshot]) -> SimStore:
         return SimStore(lambda progress: self.on_write(task, progress), self._check_room, kept=kept)
 
@@ -291,5 +299,5 @@ class Disk:
     def crash(self, keep: int) -> None:
         """Every store loses its unflushed writes except the first `keep`."""
         self._ahead.clear()
-        for store in self.stores.values():
+        for store in [*self.stores.values(), *self.tables.values()]:
             store.crash(keep)

@@ -122,6 +122,9 @@ class Toy:
     def before(self, world: World) -> None:
         """What has happened before the run begins."""
 
+    def passes(self, world: World) -> None:
+        """A turn passes: what comes from outside may come."""
+
     def changed(self, world: World) -> None:
         """Every process has died, and those started from now on run what is there now."""
 

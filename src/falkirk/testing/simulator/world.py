@@ -141,6 +141,7 @@ class World:
         self.broker.now += 1
         self.copies.turn = self.turn
         self.broker.coordinator.now = self.broker.now
+        self.toy.passes(self)
         self.broker.coordinator.away = self.broker.now < self.broker.coordinator_back
         if actions := self.actions():
             choice = self.chooser.choose(len(actions))

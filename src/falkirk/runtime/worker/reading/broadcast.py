@@ -9,8 +9,11 @@ part of any task's state. Each is a function of its topic and its positions, bot
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
+
+from confluent_kafka import Message
 
 from falkirk.checkpoint.epochs import decoded
 from falkirk.checkpoint.ids import InputPartition, Offset, TopicPartition
@@ -19,11 +22,12 @@ from falkirk.connectors.kafka.admin.described import TopicInfo
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster, logger
 from falkirk.connectors.kafka.reading.sources import SourceReaders
+from falkirk.errors import SourceError
 from falkirk.runtime.app.app import App, BoundTask
 from falkirk.state.engine import Memory
 from falkirk.state.files import discard_folder
 from falkirk.state.rocks import RocksStore
-from falkirk.state.store import Identity, Progress
+from falkirk.state.store import Identity, Progress, Store
 from falkirk.stream.circuit.broadcast import Arrivals, Keeper
 from falkirk.stream.dataflow.circuit import SharedRows
 from falkirk.stream.dataflow.records import Records
@@ -34,22 +38,55 @@ TOLD = 3
 """Undecodable records are reported one by one, up to this many of one table."""
 
 
+Earliest = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, Offset]]
+
+
+class TableReader(Protocol):
+    """What reads the topics: `falkirk.connectors.kafka.reading.sources.SourceReaders`."""
+
+    def add(self, positions: Mapping[TopicPartition, Offset]) -> None:
+        """Begin to read partitions at the given offsets."""
+        ...
+
+    def poll(self, timeout: float) -> tuple[Sequence[tuple[TopicPartition, Sequence[Message]]], int]:
+        """Runs of messages of one partition each, and how many in all."""
+        ...
+
+    @property
+    def ends(self) -> Mapping[TopicPartition, Offset]:
+        """Where the end of a partition was last reached."""
+        ...
+
+    @property
+    def unreadable(self) -> Mapping[TopicPartition, SourceError]:
+        """Partitions that can no longer be read, and why."""
+        ...
+
+    def at_end(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether the end of each of these partitions has been reached."""
+        ...
+
+    def close(self) -> None:
+        """Read no more."""
+        ...
+
+
 class SharedTables:
     """All of them. Does nothing in a worker without such tables."""
 
-    def __init__(self, app: App, cluster: Cluster, topics: Topics, folder: Path, memory: Memory) -> None:
-        self._tables = [_Table(app.name, t, app.topics[t.source.topic], folder, memory) for t in app.plan.shared]
-        self._by_topic = {table.topic: table for table in self._tables}
-        self._tellers = {table.epochs: table for table in self._tables if table.epochs is not None}
-        if not self._tables:
+    def __init__(self, tables: Sequence[TableCopy], reader: TableReader, earliest: Earliest) -> None:
+        """`earliest` finds where partitions begin."""
+        self._tables, self._reader = tables, reader
+        self._by_topic = {table.topic: table for table in tables}
+        self._tellers = {table.epochs: table for table in tables if table.epochs is not None}
+        if not tables:
             return
-        self._reader = SourceReaders(cluster, ends=True)
         self._at: dict[TopicPartition, Offset] = {}
-        firsts = [TopicPartition(t.topic, p) for t in self._tables for p in range(t.partitions) if p not in t.positions]
-        begin = topics.offsets([*firsts, *self._tellers], "earliest")
-        for table in self._tables:
+        firsts = [TopicPartition(t.topic, p) for t in tables for p in range(t.partitions) if p not in t.positions]
+        begin = dict(earliest([*firsts, *self._tellers]))
+        for table in tables:
             begin |= {TopicPartition(table.topic, p): Offset(at) for p, at in table.positions.items()}
-        self._reader.add(begin)
+        reader.add(begin)
         self._everything = set(begin)
         self._loaded = False
 
@@ -97,8 +134,7 @@ class SharedTables:
         """Close the files."""
         for table in self._tables:
             table.store.close()
-        if self._tables:
-            self._reader.close()
+        self._reader.close()
 
     def _position(self, place: TopicPartition) -> Offset:
         if place in self._tellers:
@@ -106,23 +142,15 @@ class SharedTables:
         return self._by_topic[place.topic].arrivals.about.positions.get(place.partition, Offset(0))
 
 
-class _Table:
-    """One of them."""
+class TableCopy:
+    """One of them, over a store of its own."""
 
-    def __init__(self, app: str, table: SharedTable, info: TopicInfo, folder: Path, memory: Memory) -> None:
-        self.topic, self.partitions = info.name, info.partitions
+    def __init__(self, table: SharedTable, partitions: int, store: Store) -> None:
+        self.topic, self.partitions, self.store = table.source.topic, partitions, store
         self.epochs = None if table.epochs is None else TopicPartition(table.epochs, 0)
         self._keeper = Keeper(table)
         self._bad = 0
-        name = table.source.id
-        kept = f"{table.source.key!r} → {words(self._keeper.kept)}, of {info.name}, {info.id}"
-        fingerprint = hashlib.blake2b(kept.encode(), digest_size=16).hexdigest()
-        own = folder / "tables" / name / fingerprint[:12]
-        for other in own.parent.iterdir() if own.parent.exists() else ():
-            if other != own:  # what an earlier version of the flow kept of it
-                discard_folder(other)
-        self.store = RocksStore(own, Identity(app, f"table {name}", fingerprint, kept), memory)
-        self.arrivals = Arrivals(info.name, self._keeper.about(Overlay(self.store)))
+        self.arrivals = Arrivals(self.topic, self._keeper.about(Overlay(store)))
 
     @property
     def positions(self) -> dict[int, Offset]:
@@ -151,3 +179,26 @@ class _Table:
         if self._bad <= TOLD:
             logger.warning("table %s: a record does not decode, so its key's row does not change: %s",
                            self.topic, (letter or b"").decode())  # fmt: skip
+
+
+def open_tables(app: App, cluster: Cluster, topics: Topics, folder: Path, memory: Memory) -> SharedTables:
+    """Those of an app's worker, kept in its folder and read from Kafka."""
+    tables = []
+    for table in app.plan.shared:
+        info = app.topics[table.source.topic]
+        tables.append(TableCopy(table, info.partitions, _store(app.name, table, info, folder, memory)))
+    return SharedTables(
+        tables, SourceReaders(cluster, ends=True), lambda places: topics.offsets(list(places), "earliest")
+    )
+
+
+def _store(app: str, table: SharedTable, info: TopicInfo, folder: Path, memory: Memory) -> RocksStore:
+    """What the worker has kept of a table, if it was the same one."""
+    name, keeper = table.source.id, Keeper(table)
+    kept = f"{table.source.key!r} → {words(keeper.kept)}, of {info.name}, {info.id}"
+    fingerprint = hashlib.blake2b(kept.encode(), digest_size=16).hexdigest()
+    own = folder / "tables" / name / fingerprint[:12]
+    for other in own.parent.iterdir() if own.parent.exists() else ():
+        if other != own:  # what an earlier version of the flow kept of it
+            discard_folder(other)
+    return RocksStore(own, Identity(app, f"table {name}", fingerprint, kept), memory)

@@ -16,7 +16,7 @@ from falkirk.connectors.kafka.reading.sources import SourceReaders
 from falkirk.errors import SourceError
 from falkirk.runtime.app.app import App
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.worker.reading.broadcast import SharedTables
+from falkirk.runtime.worker.reading.broadcast import open_tables
 from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.runtime.worker.reading.rereading import KafkaRereader
 from falkirk.runtime.worker.reading.unreadable import UnreadableInputs
@@ -54,7 +54,7 @@ class Inputs:
         self._paused: dict[RunningTask, None] = {}
         """Those that read no more until their steps have taken some."""
         self._unreadable = UnreadableInputs[RunningTask](settings)
-        self.tables = SharedTables(app, cluster, topics, folder, memory)
+        self.tables = open_tables(app, cluster, topics, folder, memory)
         self.again = KafkaRereader(app, cluster, topics)
 
     def add(self, task: RunningTask) -> None:

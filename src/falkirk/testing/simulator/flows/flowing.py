@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -15,7 +15,8 @@ from falkirk.runtime.app.app import BoundTask
 from falkirk.runtime.worker.emissions import outputs_of
 from falkirk.runtime.worker.reading.replay import rerun
 from falkirk.runtime.worker.task import RunningTask
-from falkirk.stream.dataflow.circuit import Circuit, StepInput
+from falkirk.runtime.worker.task_ports import Tables as TaskTables
+from falkirk.stream.dataflow.circuit import Circuit, Evolution, SharedRows, StepInput
 from falkirk.stream.dataflow.topics import Layout
 from falkirk.stream.definition.regimes import Checkpoint, EagerCheckpoint, LazyCheckpoint
 from falkirk.testing.cluster import Cluster, Replays, Rereads, Tables
@@ -42,6 +43,16 @@ class FlowDomain(Domain):
         self.check_upkeep()
         return self.heard() | await self.acted() | self.staged()
 
+    @property
+    def tables(self) -> TaskTables:
+        """The worker's broadcast tables."""
+        return Tables(self.flow.cluster)
+
+    def opens(self, task: RunningTask) -> bool:
+        """Whether the task may step. Then it reads what its intake says."""
+        open_inputs(task)
+        return True
+
     def replayer(self) -> Replayer:
         """Runs recorded steps again, through the circuits of the flow that runs now."""
         return Replays(self.flow.cluster)
@@ -51,6 +62,7 @@ class FlowDomain(Domain):
         bound, t = self.flow.bound(owned.task.id.partition), owned.task.id.partition
         task = self._flowing[t] = RunningTask(bound, owned, bound.stage.circuit(t, self.flow.cluster.layout))
         ends = task.ends
+        self.flow.paces(task.evolution)
         task.join({i.partition: Offset(0) for i in bound.inputs if ends and i.partition not in ends})
         Domain.start(self, owned)
 
@@ -70,10 +82,11 @@ class FlowDomain(Domain):
         """Run one step of a task, if there is something to do."""
         task, pipeline, cluster = self._flowing[t], self.core.pipeline, self.flow.cluster
         if not task.begun:
-            starts = dict.fromkeys(self.toy.reads(t), Offset(0))
+            starts = dict.fromkeys(self.toy.reads(t), Offset(0)) | self.tables.positions(task.bound)
             pipeline.stage(task.begin(starts, self.log.owner, self.clock.now()))
             return True
-        open_inputs(task)
+        if not self.opens(task):
+            return False
         for place, at in task.positions().items() if not task.rows else ():
             if found := cluster.read(place, at, self.toy.at_once + self.choose(3)):
                 task.offer(place, found)  # type: ignore[arg-type]  # as much of a message as is asked for
@@ -82,8 +95,8 @@ class FlowDomain(Domain):
         most = self.pacer.part(task.rows, task.rows * len(self._running))
         if task.moving:
             most = min(self.pacer.most, self.flow.most)
-        tables, again = Tables(cluster), Rereads(cluster)
-        pipeline.stage(task.close(pipeline, self.log.owner, self.clock.now(), tables, again, most))
+        again = Rereads(cluster)
+        pipeline.stage(task.close(pipeline, self.log.owner, self.clock.now(), self.tables, again, most))
         return True
 
 
@@ -108,6 +121,13 @@ class Flowing(Toy):
         """Task t as it runs now."""
         return self.cluster.tasks[t]
 
+    def paces(self, evolution: Evolution) -> None:
+        """Set how much a step moves of the state of an earlier version."""
+
+    def shared(self, record: StepRecord) -> Mapping[str, SharedRows]:
+        """What a recorded step has seen of the broadcast tables."""
+        return {}
+
     def running(self, code: int) -> Toy:
         """The flow is part of the cluster."""
         return self
@@ -131,8 +151,9 @@ class Flowing(Toy):
         bound, circuit = self._ran_by(record)
         slices = Rereads(self.cluster).read(bound, record.division if record.move is None else record.move.again)
         circuit.rewind()
-        evolution = bound.stage.evolution(circuit)
-        return outputs_of(rerun(circuit, evolution, record, StepInput(record.clock, slices), state).emitted)
+        self.paces(evolution := bound.stage.evolution(circuit))
+        step = StepInput(record.clock, slices, self.shared(record))
+        return outputs_of(rerun(circuit, evolution, record, step, state).emitted)
 
     def _ran_by(self, record: StepRecord) -> tuple[BoundTask, Circuit]:
         """The task as it was when it made a step. A circuit takes longer to make than to run."""

@@ -54,6 +54,7 @@ from falkirk.testing.simulator.plan import (
 from falkirk.testing.simulator.points import Order
 from falkirk.testing.simulator.toy import Toy
 from falkirk.testing.simulator.weakened import weak, weak_transactions
+from falkirk.testing.simulator.weakened.weak_broadcasts import BROADCASTS
 from falkirk.testing.simulator.weakened.weak_coordinators import COORDINATORS
 from falkirk.testing.simulator.weakened.weak_copies import COPIES
 from falkirk.testing.simulator.weakened.weak_disks import DISKS
@@ -352,6 +353,7 @@ WEAKENINGS: dict[str, Weakening] = (
     | LINES
     | REBUILDS
     | JOINS
+    | BROADCASTS
 )
 
 
