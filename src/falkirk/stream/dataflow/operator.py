@@ -138,6 +138,8 @@ class Operator(ABC):
     stateful: ClassVar[bool] = False
     row_wise: ClassVar[bool] = False
     """A function of each batch of rows, the same in the stream and in a batch."""
+    runs_in_gateways: ClassVar[bool] = False
+    """It is row-wise, and what it makes of a row is a function of the row alone: no state, no code of the user's."""
     can_fail: ClassVar[bool] = False
     """Whether it can continue without a failed record or row. Then it has a stream of errors."""
     can_refuse: ClassVar[bool] = False

@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from falkirk.stream.flow.flow import Flow
     from falkirk.stream.flow.streams import Stream
 
-_IN_GATEWAYS = (op.Filter, op.Select, op.WithColumns, op.Explode)
-"""The operators that a reduction may have."""
-
 _LEAST, _MOST = timedelta(minutes=1), timedelta(days=30)
 
 
@@ -226,7 +223,7 @@ def _reduction(
     start = replace(source, value=value, schema=value.schema or pl.Schema(), partitioned=None, key=None, checked=False)
     built: Any
     built, behind = graph.apart(start, lambda: reduce(Stream(graph, start)))
-    if wrong := next((o for o in behind if not isinstance(o, _IN_GATEWAYS)), None):
+    if wrong := next((o for o in behind if not o.runs_in_gateways), None):
         raise DefinitionError(
             f"a gateway cannot run {wrong.kind}: reduce= of HTTP source {source.id!r} has only operators without state "
             "and without functions in Python",

@@ -47,6 +47,7 @@ class Explode(Operator):
 
     kind: ClassVar[str] = "explode"
     row_wise: ClassVar[bool] = True
+    runs_in_gateways: ClassVar[bool] = True
     column: str
 
     @property

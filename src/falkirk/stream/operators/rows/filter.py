@@ -23,6 +23,7 @@ class Filter(Operator):
 
     kind: ClassVar[str] = "filter"
     row_wise: ClassVar[bool] = True
+    runs_in_gateways: ClassVar[bool] = True
     can_fail: ClassVar[bool] = True
     predicates: tuple[nw.Expr, ...]
 

@@ -20,6 +20,7 @@ class Select(Operator):
 
     kind: ClassVar[str] = "select"
     row_wise: ClassVar[bool] = True
+    runs_in_gateways: ClassVar[bool] = True
     can_fail: ClassVar[bool] = True
     exprs: tuple[nw.Expr, ...]
 

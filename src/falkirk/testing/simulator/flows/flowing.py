@@ -16,7 +16,7 @@ from falkirk.runtime.worker.emissions import outputs_of
 from falkirk.runtime.worker.reading.replay import rerun
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.runtime.worker.task_ports import Tables as TaskTables
-from falkirk.stream.dataflow.circuit import Circuit, Evolution, SharedRows, StepInput
+from falkirk.stream.dataflow.circuit import Circuit, SharedRows, StepInput
 from falkirk.stream.dataflow.topics import Layout
 from falkirk.stream.definition.regimes import Checkpoint, EagerCheckpoint, LazyCheckpoint
 from falkirk.testing.cluster import Cluster, Replays, Rereads, Tables
@@ -62,7 +62,6 @@ class FlowDomain(Domain):
         bound, t = self.flow.bound(owned.task.id.partition), owned.task.id.partition
         task = self._flowing[t] = RunningTask(bound, owned, bound.stage.circuit(t, self.flow.cluster.layout))
         ends = task.ends
-        self.flow.paces(task.evolution)
         task.join({i.partition: Offset(0) for i in bound.inputs if ends and i.partition not in ends})
         Domain.start(self, owned)
 
@@ -121,9 +120,6 @@ class Flowing(Toy):
         """Task t as it runs now."""
         return self.cluster.tasks[t]
 
-    def paces(self, evolution: Evolution) -> None:
-        """Set how much a step moves of the state of an earlier version."""
-
     def shared(self, record: StepRecord) -> Mapping[str, SharedRows]:
         """What a recorded step has seen of the broadcast tables."""
         return {}
@@ -151,7 +147,7 @@ class Flowing(Toy):
         bound, circuit = self._ran_by(record)
         slices = Rereads(self.cluster).read(bound, record.division if record.move is None else record.move.again)
         circuit.rewind()
-        self.paces(evolution := bound.stage.evolution(circuit))
+        evolution = bound.stage.evolution(circuit)
         step = StepInput(record.clock, slices, self.shared(record))
         return outputs_of(rerun(circuit, evolution, record, step, state).emitted)
 
