@@ -18,7 +18,7 @@ from tests.runtime.observe.test_board import Time, app, rolling, running
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.connectors.kafka.reading.lag import Remaining
 from falkirk.errors import ConfigError
-from falkirk.runtime.gateway.metrics import SubscriberMetrics
+from falkirk.runtime.gateway.metrics import ReducedRows, SubscriberMetrics
 from falkirk.runtime.messages.events import Ended, Line, Started, WorkerEvent
 from falkirk.runtime.messages.protocol import (
     BOUNDS,
@@ -239,7 +239,7 @@ def test_the_reference_lists_what_there_is(metrics: Metrics) -> None:
     script = Path(__file__).parents[3] / "tools" / "reference.py"
     shown = subprocess.run([sys.executable, script, "metrics"], capture_output=True, text=True, check=True).stdout
     listed = re.findall(r"^\| `(falkirk_\w+)` \| ([\w, ]*)", shown, re.MULTILINE)
-    made = [*metrics.collect(), *SubscriberMetrics([]).collect()]
+    made = [*metrics.collect(), *SubscriberMetrics([]).collect(), *ReducedRows([]).collect()]
     found = {m.name + {"counter": "_total", "info": "_info"}.get(m.type, "") for m in made}
     assert sorted(name for name, _ in listed) == sorted(found)
 
