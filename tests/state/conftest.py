@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from rocksdict import Options
+from tests.state.stats import WHOSE
 
 from falkirk.state import engine
 from falkirk.state.engine import Memory
+from falkirk.state.rocks import RocksStore
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Of the store."""
+    return tmp_path / "stats-0"
+
+
+@pytest.fixture
+def store(folder: Path) -> Iterator[RocksStore]:
+    """An empty one."""
+    store = RocksStore(folder, WHOSE)
+    yield store
+    store.close()
 
 
 @pytest.fixture
