@@ -62,16 +62,16 @@ class Cluster:
                 return {topic: len(found[topic].partitions) for topic in topics}
             time.sleep(0.1)
 
-    def behind(self) -> int:
+    def behind(self) -> dict[Tp, int]:
         """Records between its positions and the ends that came with the last answers."""
-        return sum(
-            max(
+        return {
+            Tp(tp.topic, tp.partition): max(
                 0,
                 self.consumer.get_watermark_offsets(TopicPartition(tp.topic, tp.partition), cached=True)[1] - tp.offset,
             )
             for tp in self.consumer.position(self.consumer.assignment())
             if tp.offset >= 0
-        )
+        }
 
     def ask(self) -> Asked:
         """Ask for the ends of all partitions."""

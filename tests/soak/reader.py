@@ -46,6 +46,8 @@ class Status(msgspec.Struct):
     longest_gap: tuple[float, str, float] = (0.0, "", 0.0)
     behind: int = 0
     """Records that are there, and that it has not read: it cannot tell yet whether a task is back."""
+    furthest: str = ""
+    """Where most of them are."""
     drained: bool = False
     verdict: bool = False
     troubles: list[str] = []
@@ -104,9 +106,12 @@ class Reader:
         """High watermarks of all partitions now; None while the broker does not answer."""
         return self._result([cluster.ask() for cluster in self.clusters])
 
-    def behind(self) -> int:
-        """How many records it has still to read, as far as the last answers of the brokers tell."""
-        return self._ahead.waiting() + sum(cluster.behind() for cluster in self.clusters)
+    def behind(self) -> tuple[int, str]:
+        """How many records it has still to read, as far as the brokers have last told, and where most of them are."""
+        parts = {str(tp): count for cluster in self.clusters for tp, count in cluster.behind().items()}
+        parts["what the app trims"] = self._ahead.waiting()
+        furthest = max(parts, key=lambda part: parts[part])
+        return sum(parts.values()), f"{parts[furthest]:,} of {furthest}"
 
     def finish(self, sent: Mapping[str, int], patience: float) -> None:
         """Read to the end of everything, and come to a verdict."""
@@ -177,7 +182,7 @@ class Teller:
         examples = list(checker.found)
         status = Status(
             checker.steps, checker.records, reader.read, checker.found.as_dict(),
-            examples if len(examples) > self.told else [], reader.settled, checker.longest_gap, reader.behind(),
+            examples if len(examples) > self.told else [], reader.settled, checker.longest_gap, *reader.behind(),
             troubles=reader.troubles[-5:], **more,
         )  # fmt: skip
         self.told, reader.settled, reader.troubles = len(examples), [], []

@@ -88,7 +88,7 @@ class Soak:
         self.examples: list[str] = []
         self.drained = self.verdict = self.stopping = False
         self.broker_down = self.broker_up = 0.0
-        self.behind = 0
+        self.behind, self.furthest = 0, ""
         folder = config.folder.absolute()
         (folder / "logs").mkdir(parents=True)
         self.actions = (folder / "actions.jsonl").open("w")
@@ -261,8 +261,9 @@ class Soak:
                 # On a busy machine the reader falls behind: what is not read yet may show that all tasks are back.
                 deadline = min(time.monotonic() + self.config.patience_s, limit)
             if time.monotonic() > deadline:
+                unread = f"; the reader is {self.behind:,} records behind, {self.furthest}" if self.behind else ""
                 for wound in self.recoveries.open:
-                    words = f"nothing from {wound.missing} for {self.config.patience_s:g} s"
+                    words = f"nothing from {wound.missing} for {now() - wound.at:.0f} s{unread}"
                     self.conduct.add(Kind.CONDUCT, f"{wound.kind} at {wound.at:.3f}", words)
                 raise TimeoutError(f"the run does not recover: nothing from {self.recoveries.open[0].missing}")
             self._tick()
@@ -287,7 +288,8 @@ class Soak:
         for status in self.reader.news():
             progress.steps, progress.records, progress.read = status.steps, status.records, status.read
             progress.counts, progress.longest_gap = status.counts, status.longest_gap
-            self.drained, self.verdict, self.behind = status.drained, status.verdict, status.behind
+            self.drained, self.verdict = status.drained, status.verdict
+            self.behind, self.furthest = status.behind, status.furthest
             self.recoveries.see(status.settled)
             self.examples = status.examples or self.examples
             for trouble in status.troubles:
