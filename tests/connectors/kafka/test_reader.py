@@ -20,7 +20,7 @@ from falkirk.connectors.kafka.reading import reader as reader_module
 from falkirk.connectors.kafka.reading.division import DivisionReader
 from falkirk.connectors.kafka.reading.lag import Counts, Remaining, lag
 from falkirk.connectors.kafka.reading.reader import BoundedReader
-from falkirk.errors import UnreachableError
+from falkirk.errors import ClusterError, UnreachableError
 from falkirk.state.store import Changes
 
 pytestmark = pytest.mark.kafka
@@ -89,6 +89,26 @@ def test_a_changelog_is_read_in_chunks_whatever_else_is_read_in_between(
             more, position = chunk(position)
             found = {**found, **more}
     assert found == {b"%d" % i: b"%d" % (i * i) for i in range(10)}
+
+
+@pytest.mark.timeout(60)
+def test_a_topic_that_is_gone_is_an_error_and_one_that_is_new_is_waited_for(
+    kafka: str, place: TopicPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whoever asks for the offsets of an app that is being deleted waits for ever."""
+    topics, new = Topics(Cluster(kafka)), TopicPartition(f"{place.topic}-new", 0)
+    with closing(BoundedReader(Cluster(kafka))) as reader, ThreadPoolExecutor(1) as aside:
+        asked = aside.submit(reader.watermarks, [new], end=True)
+        time.sleep(0.5)
+        assert not asked.done()
+        topics.create(new.topic, 1, 1, {})
+        assert asked.result(30) == {new: 0}
+    topics.delete([new.topic])
+    monkeypatch.setattr(reader_module, "GONE", 0.5)
+    with closing(BoundedReader(Cluster(kafka))) as reader:  # a client that has known the topic is told at once
+        with pytest.raises(ClusterError, match="a topic is missing") as gone:
+            reader.watermarks([new], end=False)
+        assert new.topic in gone.value.where
 
 
 def test_a_short_way_to_the_end_is_counted_without_the_markers_on_it(kafka: str, place: TopicPartition) -> None:

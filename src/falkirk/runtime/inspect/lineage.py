@@ -135,8 +135,15 @@ class LineageReader:
         return next(iter(found.items()))
 
     def _layout(self, app: str) -> LayoutRecord | None:
-        with closing(ControlTopic(self.settings.cluster(), control_topic(self.settings.prefix, app))) as control:
-            return read_layout(control)
+        """None, too, if the app has been deleted since its topics were listed."""
+        control_name = control_topic(self.settings.prefix, app)
+        with closing(ControlTopic(self.settings.cluster(), control_name)) as control:
+            try:
+                return read_layout(control)
+            except ClusterError:
+                if control_name in self.topics.names():
+                    raise
+                return None
 
     def _epoch(self, app: str, layout: LayoutRecord, topic: str, number: int) -> LineageNode:
         """The opening of an epoch says what it reads."""

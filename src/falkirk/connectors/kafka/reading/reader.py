@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message
@@ -31,12 +31,25 @@ ANSWER = 5.0
 """Seconds that a broker has to answer, before it is asked again. A read that gets nothing for so long ends early: its
 caller may have a reason to give up."""
 
+GONE = 30.0
+"""Seconds for which brokers must have said that they do not have a topic. Not all of them know of a new one at once."""
+
 STUCK_AFTER = 0.1
 """Seconds that a read waits at an end before its goal. A commit's markers take a few milliseconds."""
 
 
 READERS = 8
 """Most consumers of one isolation level. With more readers, one that stands in a changelog is taken."""
+
+
+def _missing(admin: AdminClient, topics: Iterable[str]) -> str:
+    """One of the topics that the cluster does not have; "" if it has all of them, or does not answer."""
+    with suppress(KafkaException):
+        for topic in sorted(topics):
+            found = admin.list_topics(topic, timeout=ANSWER).topics.get(topic)
+            if found is None or (found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART):
+                return topic
+    return ""
 
 
 @dataclass(slots=True, eq=False)
@@ -108,9 +121,11 @@ class BoundedReader:
                 self._back.notify()
 
     def watermarks(self, partitions: Sequence[TopicPartition], *, end: bool) -> dict[TopicPartition, Offset]:
-        """First offsets, or high watermarks. Blocks while the cluster cannot be reached."""
+        """First offsets, or high watermarks. Blocks while the cluster cannot be reached. Raises ClusterError if a topic is
+        gone."""
         if not partitions:
             return {}
+        missing: float | None = None
         spec = OffsetSpec.latest() if end else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         asked = {KafkaPartition(p.topic, p.partition): spec for p in partitions}
         level = IsolationLevel.READ_UNCOMMITTED
@@ -129,6 +144,11 @@ class BoundedReader:
             except KafkaException as error:
                 if known := translate(error.args[0], f"topic {p.topic}"):
                     raise known from error
+                gone, now = _missing(admin, {p.topic for p in partitions}), time.monotonic()
+                missing = None if not gone else now if missing is None else missing
+                unknown = translate(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), f"topic {gone}")
+                if missing is not None and now - missing >= GONE and unknown is not None:
+                    raise unknown from error
                 self._replace(asker, error.args[0])
             except FutureTimeoutError:
                 self._replace(asker, f"no answer for {2 * ANSWER:.0f} s")
