@@ -1,4 +1,4 @@
-"""How many cases the long explorations have."""
+"""How many cases the long explorations have, and what is said of sampled runs that fail."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 import pytest
+
+from falkirk.testing.simulator.explore import Failure
 
 EACH = 4
 
@@ -19,3 +21,8 @@ def some(request: pytest.FixtureRequest) -> Some:
     on two cores."""
     each = 1 if request.config.getoption("every_case") else EACH
     return lambda cases: list(islice(cases, 0, None, each))
+
+
+def failures(run: Callable[[int], Failure | None], seeds: Iterable[int]) -> list[str]:
+    """What broke in the sampled runs with these seeds, each with its seed."""
+    return [f"{seed}: {failure}" for seed in seeds if (failure := run(seed)) is not None]

@@ -9,12 +9,13 @@ from functools import partial
 from itertools import islice
 
 import pytest
-from tests.simulator.conftest import Some
+from tests.simulator.conftest import Some, failures
 
 from falkirk.checkpoint.regimes import Eager, Lazy
 from falkirk.checkpoint.regimes.recovery import Recovery
 from falkirk.testing.simulator import check
 from falkirk.testing.simulator.explore import (
+    Failure,
     Kinds,
     attempt,
     crashes,
@@ -81,18 +82,17 @@ def test_a_fault_at_every_point_when_it_has_joined(recovery: type[Recovery], kin
     assert [f for plan in plans if (f := attempt(make, plan))] == []
 
 
-def mixed(seed: int) -> str:
-    """A sampled run; what broke, if anything did."""
+def mixed(seed: int) -> Failure | None:
+    """A sampled run."""
     make = partial(Joins, tasks=1 + seed % 2, recovery=(Lazy, Eager)[seed // 2 % 2], inputs=3 + seed % 3)
     plan = sample(seed, points=80, kinds=(joinings, joinings, crashes, pauses, moves, slow_lines, others))
-    failure = attempt(make, plan, seed=seed, rate=(0.0, 0.1, 0.4)[seed % 3])
-    return "" if failure is None else f"{seed}: {failure}"
+    return attempt(make, plan, seed=seed, rate=(0.0, 0.1, 0.4)[seed % 3])
 
 
 def test_it_joins_among_other_faults() -> None:
-    assert [broken for seed in range(10) if (broken := mixed(seed))] == []
+    assert failures(mixed, range(10)) == []
 
 
 @pytest.mark.slow
 def test_it_joins_among_other_faults_at_length(some: Some) -> None:
-    assert [broken for seed in some(range(10, 600)) if (broken := mixed(seed))] == []
+    assert failures(mixed, some(range(10, 600))) == []

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 
 import pytest
-from tests.simulator.conftest import Some
+from tests.simulator.conftest import Some, failures
 
 from falkirk.checkpoint.regimes import Eager, Lazy
 from falkirk.checkpoint.regimes.recovery import Recovery
@@ -18,6 +18,7 @@ from falkirk.checkpoint.transaction import Fate
 from falkirk.runtime.worker.pacing import Pacer
 from falkirk.testing.simulator import check
 from falkirk.testing.simulator.explore import (
+    Failure,
     Kinds,
     attempt,
     crashes,
@@ -104,18 +105,17 @@ def test_a_fault_at_every_point_of_a_rebuild(recovery: type[Recovery], kinds: Ki
     assert [f for plan in plans if (f := attempt(make, plan))] == []
 
 
-def mixed(seed: int) -> str:
-    """A sampled run; what broke, if anything did."""
+def mixed(seed: int) -> Failure | None:
+    """A sampled run."""
     make = partial(Rebuilds, tasks=1 + seed % 2, recovery=(Lazy, Eager)[seed // 2 % 2], inputs=3 + seed % 3)
     plan = sample(seed, points=100, kinds=(crashes, crashes, pauses, naps, moves, outages, others))
-    failure = attempt(make, plan, seed=seed, rate=(0.0, 0.1, 0.4)[seed % 3])
-    return "" if failure is None else f"{seed}: {failure}"
+    return attempt(make, plan, seed=seed, rate=(0.0, 0.1, 0.4)[seed % 3])
 
 
 def test_several_faults_while_it_rebuilds() -> None:
-    assert [broken for seed in range(10) if (broken := mixed(seed))] == []
+    assert failures(mixed, range(10)) == []
 
 
 @pytest.mark.slow
 def test_several_faults_while_it_rebuilds_at_length(some: Some) -> None:
-    assert [broken for seed in some(range(10, 250)) if (broken := mixed(seed))] == []
+    assert failures(mixed, some(range(10, 250))) == []

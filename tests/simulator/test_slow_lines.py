@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 
 import pytest
-from tests.simulator.conftest import Some
+from tests.simulator.conftest import Some, failures
 
 from falkirk.checkpoint.ids import OwnerId, TopicPartition
 from falkirk.checkpoint.ports import Unknown, Why, Writes
@@ -21,6 +21,7 @@ from falkirk.testing.simulator.cluster.line import Line
 from falkirk.testing.simulator.cluster.log import SimLog
 from falkirk.testing.simulator.edges.stages import TwoStages
 from falkirk.testing.simulator.explore import (
+    Failure,
     Kinds,
     attempt,
     crashes,
@@ -140,21 +141,20 @@ def test_a_fault_at_every_point_while_it_is_slow(
     assert [f for plan in plans if (f := attempt(make, plan))] == []
 
 
-def mixed(seed: int) -> str:
-    """A sampled run; what broke, if anything did."""
+def mixed(seed: int) -> Failure | None:
+    """A sampled run."""
     make = partial(Toy, tasks=1 + seed % 2, recovery=(Lazy, Eager)[seed % 2], inputs=2 + seed % 3, at_once=1 + seed % 3)
     plan = sample(seed, points=60, kinds=(slow_lines, slow_lines, crashes, pauses, moves, others))
-    failure = attempt(make, plan, seed=seed, rate=0.1)
-    return "" if failure is None else f"{seed}: {failure}"
+    return attempt(make, plan, seed=seed, rate=0.1)
 
 
 def test_among_other_faults() -> None:
-    assert [broken for seed in range(20) if (broken := mixed(seed))] == []
+    assert failures(mixed, range(20)) == []
 
 
 @pytest.mark.slow
 def test_among_other_faults_at_length(some: Some) -> None:
-    assert [broken for seed in some(range(20, 1_000)) if (broken := mixed(seed))] == []
+    assert failures(mixed, some(range(20, 1_000))) == []
 
 
 # the simulated line
