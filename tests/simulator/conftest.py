@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -21,6 +22,13 @@ def some(request: pytest.FixtureRequest) -> Some:
     on two cores."""
     each = 1 if request.config.getoption("every_case") else EACH
     return lambda cases: list(islice(cases, 0, None, each))
+
+
+@pytest.fixture
+def silent(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Production's code says nothing below an error: thousands of runs would."""
+    with caplog.at_level(logging.ERROR, "falkirk"):
+        yield
 
 
 def failures(run: Callable[[int], Failure | None], seeds: Iterable[int]) -> list[str]:

@@ -3,8 +3,6 @@ the position that its step has recorded."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 
@@ -28,14 +26,10 @@ from falkirk.testing.simulator.flows.broadcasts import SIZES, Broadcasts, seen_o
 from falkirk.testing.simulator.plan import Crash, Plan
 from falkirk.testing.simulator.world import World
 
+pytestmark = pytest.mark.usefixtures("silent")
+
 each_kind = pytest.mark.parametrize("kinds", [crashes, pauses, moves, doubts])
 TAKES_IN = f"takes in {SIZES} from "
-
-
-@pytest.fixture(autouse=True)
-def _silent(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    with caplog.at_level(logging.ERROR, "falkirk"):
-        yield
 
 
 def ran(plan: Plan) -> World:

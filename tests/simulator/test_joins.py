@@ -3,8 +3,6 @@ once."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 
@@ -31,14 +29,10 @@ from falkirk.testing.simulator.flows.joins import HERE, JOINED, JOINS, Joins, jo
 from falkirk.testing.simulator.plan import Plan
 from falkirk.testing.simulator.world import World
 
+pytestmark = pytest.mark.usefixtures("silent")
+
 regimes = pytest.mark.parametrize("recovery", [Eager, Lazy])
 each_kind = pytest.mark.parametrize("kinds", [crashes, pauses, moves, doubts])
-
-
-@pytest.fixture(autouse=True)
-def _silent(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    with caplog.at_level(logging.ERROR, "falkirk"):
-        yield
 
 
 @regimes

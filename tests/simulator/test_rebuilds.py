@@ -3,8 +3,7 @@ the new flow had always run."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 
@@ -36,15 +35,11 @@ from falkirk.testing.simulator.flows.rebuilds import Rebuilds
 from falkirk.testing.simulator.plan import Crash, Plan
 from falkirk.testing.simulator.world import World
 
+pytestmark = pytest.mark.usefixtures("silent")
+
 regimes = pytest.mark.parametrize("recovery", [Eager, Lazy])
 each_kind = pytest.mark.parametrize("kinds", [crashes, pauses, moves, doubts, slow_lines])
 COMMITTED = "committer: sends EndTxn(commit): done"
-
-
-@pytest.fixture(autouse=True)
-def _silent(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    with caplog.at_level(logging.ERROR, "falkirk"):
-        yield
 
 
 @regimes

@@ -3,8 +3,7 @@ run ends: over a slow line, and with a broker that has a quota."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
 
@@ -39,17 +38,13 @@ from falkirk.testing.simulator.points import Point, drive
 from falkirk.testing.simulator.toy import Toy
 from falkirk.testing.simulator.world import World
 
+pytestmark = pytest.mark.usefixtures("silent")
+
 PLACE = TopicPartition("a", 0)
 COMMITTED = "committer: sends EndTxn(commit): done"
 lazy = partial(Toy, tasks=1, recovery=Lazy, inputs=3, at_once=3)
 eager = partial(Toy, tasks=1, recovery=Eager, inputs=3, at_once=3)
 kinds_of_faults = pytest.mark.parametrize("kinds", [crashes, pauses, moves, doubts, failovers])
-
-
-@pytest.fixture(autouse=True)
-def _silent(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    with caplog.at_level(logging.ERROR, "falkirk"):
-        yield
 
 
 def slow(every: int, *, quota: bool = False, on: str = COMMITTED) -> Plan:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message
@@ -18,7 +18,7 @@ from falkirk.checkpoint.ports import LogRecord, Ranges, Read
 from falkirk.connectors.kafka.client.clients import client, fetch_metadata
 from falkirk.connectors.kafka.client.config import READER, Cluster, logger
 from falkirk.connectors.kafka.client.contact import connected
-from falkirk.connectors.kafka.client.errors import found_offset, translate
+from falkirk.connectors.kafka.client.errors import found_offset, in_words, translate
 from falkirk.state.store import Changes
 
 CHUNK = 100_000
@@ -40,16 +40,6 @@ STUCK_AFTER = 0.1
 
 READERS = 8
 """Most consumers of one isolation level. With more readers, one that stands in a changelog is taken."""
-
-
-def _missing(admin: AdminClient, topics: Iterable[str]) -> str:
-    """One of the topics that the cluster does not have; "" if it has all of them, or does not answer."""
-    with suppress(KafkaException):
-        for topic in sorted(topics):
-            found = admin.list_topics(topic, timeout=ANSWER).topics.get(topic)
-            if found is None or (found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART):
-                return topic
-    return ""
 
 
 @dataclass(slots=True, eq=False)
@@ -125,7 +115,7 @@ class BoundedReader:
         gone."""
         if not partitions:
             return {}
-        missing: float | None = None
+        gone: float | None = None
         spec = OffsetSpec.latest() if end else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         asked = {KafkaPartition(p.topic, p.partition): spec for p in partitions}
         level = IsolationLevel.READ_UNCOMMITTED
@@ -134,8 +124,8 @@ class BoundedReader:
             # answers of a client that is gone never come.
             admin, led = asker = self._admin
             new = {p.topic for p in partitions} - led
-            fetch_metadata(admin, new)
-            led |= new
+            missing = fetch_metadata(admin, new)
+            led |= new - missing
             answers = admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER)
             found = dict[TopicPartition, Offset]()
             try:
@@ -144,11 +134,11 @@ class BoundedReader:
             except KafkaException as error:
                 if known := translate(error.args[0], f"topic {p.topic}"):
                     raise known from error
-                gone, now = _missing(admin, {p.topic for p in partitions}), time.monotonic()
-                missing = None if not gone else now if missing is None else missing
-                unknown = translate(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), f"topic {gone}")
-                if missing is not None and now - missing >= GONE and unknown is not None:
-                    raise unknown from error
+                now = time.monotonic()
+                gone = None if not missing else now if gone is None else gone
+                if gone is not None and now - gone >= GONE:
+                    unknown = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+                    raise in_words(unknown, f"topic {min(missing)}") from error
                 self._replace(asker, error.args[0])
             except FutureTimeoutError:
                 self._replace(asker, f"no answer for {2 * ANSWER:.0f} s")
