@@ -60,6 +60,7 @@ def send(brokers: str, topic: str, chunks: Iterable[pl.DataFrame]) -> None:
         {
             "bootstrap.servers": brokers,
             "partitioner": "murmur2_random",
+            "enable.idempotence": True,
             "compression.type": "lz4",
             "linger.ms": 20,
             "batch.num.messages": 20_000,

@@ -109,7 +109,9 @@ class Host:
 
 
 def feed(brokers: str, count: int) -> None:
-    producer = Producer({"bootstrap.servers": brokers, "partitioner": "murmur2", "linger.ms": 50})
+    producer = Producer(
+        {"bootstrap.servers": brokers, "partitioner": "murmur2", "linger.ms": 50, "enable.idempotence": True}
+    )
     for i in range(count):
         auction = random.randrange(KEYS)
         producer.produce("bids", json.dumps({"auction": auction, "price": i}), str(auction))

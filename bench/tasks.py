@@ -62,7 +62,9 @@ class Bursts:
 
     def __init__(self, brokers: str, topic: str, tasks: int) -> None:
         self._topic, self.sent = topic, 0
-        self._producer = Producer({"bootstrap.servers": brokers, "queue.buffering.max.messages": 10 * ROWS})
+        self._producer = Producer(
+            {"bootstrap.servers": brokers, "queue.buffering.max.messages": 10 * ROWS, "enable.idempotence": True}
+        )
         keys = np.arange(20 * tasks)
         places = murmur2_partition(murmur2([b"%d" % key for key in keys.tolist()]), tasks)
         self._auctions = [int(keys[places == task][0]) for task in range(tasks)]

@@ -7,11 +7,12 @@ python examples/nexmark/fill.py localhost:9092 --events 1000000 --partitions 4
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Iterator
 
 import events
 import polars as pl
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import falkirk as fk
@@ -20,7 +21,14 @@ COMPACTED = {"side_input": {"cleanup.policy": "compact"}}
 KEYS = {"person": "id", "auction": "id", "bid": "auction", "side_input": "key"}
 """The topics, and the column that each is keyed by."""
 CHUNK = 100_000
-SETTINGS = {"partitioner": "murmur2_random", "compression.type": "lz4", "linger.ms": 20, "batch.num.messages": 20_000}
+SETTINGS = {
+    "partitioner": "murmur2_random",
+    "compression.type": "lz4",
+    "linger.ms": 20,
+    "batch.num.messages": 20_000,
+    # Without it, a batch that is sent again comes behind the next ones, and its events may be too late for the watermark.
+    "enable.idempotence": True,
+}
 
 
 def frames(count: int, rate: int = 10_000) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -36,7 +44,7 @@ def fill(brokers: str, count: int, *, partitions: int = 4, rate: int = 10_000) -
     admin = AdminClient({"bootstrap.servers": brokers})
     made = admin.create_topics(
         [
-            # The events are of years ago: a broker that looks at their times would delete them.
+            # A run may read them long after they were written.
             NewTopic(topic, partitions, config={"retention.ms": "-1"} | COMPACTED.get(topic, {}))
             for topic in KEYS
         ]
@@ -46,19 +54,26 @@ def fill(brokers: str, count: int, *, partitions: int = 4, rate: int = 10_000) -
             done.result()
         except KafkaException as error:
             raise SystemExit(f"topic {topic}: {error.args[0].str()}") from None
-    producer = Producer({"bootstrap.servers": brokers, **SETTINGS})
+    producer, refused = Producer({"bootstrap.servers": brokers, **SETTINGS}), Counter[str]()
+
+    def reported(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            refused[f"topic {message.topic()}: {error.str()}"] += 1
+
     for topic, frame in frames(count, rate):
         keys = frame[KEYS[topic]].cast(pl.String)
         for key, value in zip(keys, fk.Json().encode(frame), strict=True):
             while True:
                 try:
-                    producer.produce(topic, value, key)
+                    producer.produce(topic, value, key, on_delivery=reported)
                     break
                 except BufferError:
                     producer.poll(0.05)
         producer.poll(0)
     if left := producer.flush(120):
-        raise SystemExit(f"{left} records could not be written")
+        refused["the brokers did not answer within 120 s"] = left
+    if refused:
+        raise SystemExit("\n".join(f"{count} records could not be written: {why}" for why, count in refused.items()))
 
 
 def main() -> None:

@@ -48,7 +48,9 @@ class Stand:
         self.name = f"{prefix}app"
         self.settings = Settings(brokers, str(folder / "state"), session_timeout_ms=6000)
         self.admin = AdminClient({"bootstrap.servers": brokers})
-        self.producer = Producer({"bootstrap.servers": brokers, "partitioner": "murmur2_random", "linger.ms": 1})
+        self.producer = Producer(
+            {"bootstrap.servers": brokers, "partitioner": "murmur2_random", "linger.ms": 1, "enable.idempotence": True}
+        )
         self.sent = 0
         self._random = random.Random(prefix)
         self._going: list[Going] = []

@@ -62,7 +62,7 @@ def test_a_record_that_does_not_decode_is_told_and_changes_nothing(
     stand: Stand, caplog: pytest.LogCaptureFixture
 ) -> None:
     stand.topics.create(f"{stand.prefix}table", 1, 1, {"cleanup.policy": "compact"})
-    producer = Producer({"bootstrap.servers": stand.brokers})
+    producer = Producer({"bootstrap.servers": stand.brokers, "enable.idempotence": True})
     for value in (b'{"x":1}', b"{", b'{"x":"?"}'):
         producer.produce(f"{stand.prefix}table", value, b"a")
     producer.flush()

@@ -51,7 +51,7 @@ class Running:
         self.processes: list[subprocess.Popen[str]] = []
 
     def feed(self, count: int) -> None:
-        producer = Producer({"bootstrap.servers": self.brokers, "partitioner": "murmur2"})
+        producer = Producer({"bootstrap.servers": self.brokers, "partitioner": "murmur2", "enable.idempotence": True})
         for i in range(count):
             producer.produce(self.source, json.dumps({"auction": i % 7}), str(i % 7))
         producer.flush()
@@ -236,7 +236,7 @@ def test_the_status_of_an_app_that_is_not_there_or_of_a_cluster_that_does_not_an
 
 
 def test_a_worker_says_what_is_wrong_with_the_exit_code_of_its_kind(app: Running) -> None:
-    producer = Producer({"bootstrap.servers": app.brokers})
+    producer = Producer({"bootstrap.servers": app.brokers, "enable.idempotence": True})
     producer.produce(app.source, json.dumps({"auction": 5}), b"not 5")
     producer.flush()
     code, _, err = app.call("worker", "app.py:flow")

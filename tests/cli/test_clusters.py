@@ -188,7 +188,7 @@ def ran(kafka: str, sales: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
     trial = Trial(kafka, sales, f"clusters-{uuid4().hex[:8]}-", tmp_path_factory.mktemp("clusters"))
     trial.feed(kafka, 300)
     trial.feed(sales, 500)
-    producer = Producer({"bootstrap.servers": sales})
+    producer = Producer({"bootstrap.servers": sales, "enable.idempotence": True})
     producer.produce(trial.bids, b"no JSON", b"1", headers=[("from", b"sales")])
     producer.flush()
     trial.flush()
@@ -233,7 +233,7 @@ def test_status_says_how_far_the_app_is_in_each_cluster(ran: Trial) -> None:
 
     before = lags()
     assert before.keys() == {f"sales:{ran.bids}"}
-    producer = Producer({"bootstrap.servers": ran.sales})
+    producer = Producer({"bootstrap.servers": ran.sales, "enable.idempotence": True})
     producer.produce(ran.bids, b"not read yet", b"1")
     producer.flush()
     assert lags() == {f"sales:{ran.bids}": before[f"sales:{ran.bids}"] + 1}

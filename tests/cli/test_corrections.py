@@ -50,7 +50,7 @@ class App:
         (self.folder / "app.py").write_text(FLOW.format(name=self.name, prefix=self.prefix, least=least))
 
     def feed(self, bids: list[Bid]) -> None:
-        producer = Producer({"bootstrap.servers": self.brokers, "partitioner": "murmur2"})
+        producer = Producer({"bootstrap.servers": self.brokers, "partitioner": "murmur2", "enable.idempotence": True})
         for auction, price in bids:
             producer.produce(f"{self.prefix}bids", json.dumps({"auction": auction, "price": price}), str(auction))
         producer.flush()

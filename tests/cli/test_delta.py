@@ -83,7 +83,11 @@ def test_tables_hold_what_is_committed_though_workers_are_killed(
     for topic in ("users", "bids", "out", "regions"):
         Topics(Cluster(kafka)).create(f"{topic_prefix}{topic}", 2, 1, {})
     (tmp_path / "app.py").write_text(FLOW.format(prefix=topic_prefix))
-    producer, choice, sent = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2"}), random.Random(7), 0
+    producer, choice, sent = (
+        Producer({"bootstrap.servers": kafka, "partitioner": "murmur2", "enable.idempotence": True}),
+        random.Random(7),
+        0,
+    )
 
     def feed(count: int) -> None:
         nonlocal sent

@@ -66,7 +66,7 @@ class Bench:
     def __init__(self, brokers: str, prefix: str, folder: Path) -> None:
         self.stand = Stand(brokers, prefix, folder)
         self.app, self.bids = self.stand.name, self.stand.topic(partitions=2)
-        producer = Producer({"bootstrap.servers": brokers, "partitioner": "murmur2"})
+        producer = Producer({"bootstrap.servers": brokers, "partitioner": "murmur2", "enable.idempotence": True})
         for i in range(24):
             value = b"{" if i % 6 == 0 else json.dumps({"auction": i, "price": -i if i % 6 == 3 else i}).encode()
             headers = [("trace", str(i).encode())]

@@ -66,7 +66,7 @@ def test_files_hold_each_committed_row_once_though_workers_are_killed(
     for name in ("bids", "out"):
         Topics(Cluster(kafka)).create(f"{topic_prefix}{name}", 2, 1, {})
     (tmp_path / "app.py").write_text(FLOW.format(prefix=topic_prefix, regime=regime))
-    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2"})
+    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2", "enable.idempotence": True})
     sent = 0
 
     def feed(count: int) -> None:

@@ -67,7 +67,7 @@ def peeking(kafka: str, tmp_path: Path) -> Peeking:
 def test_a_flows_topics_are_shown_decoded_with_what_wrote_each_record(peeking: Peeking, topic_prefix: str) -> None:
     (peeking.folder / "app.py").write_text(FLOW.format(prefix=topic_prefix))
     bids = Topic(peeking.brokers, f"{topic_prefix}bids", 2)
-    producer = Producer({"bootstrap.servers": peeking.brokers, "partitioner": "murmur2"})
+    producer = Producer({"bootstrap.servers": peeking.brokers, "partitioner": "murmur2", "enable.idempotence": True})
     for i in range(20):
         producer.produce(bids.name, json.dumps({"auction": i % 4, "price": i % 3}), str(i % 4), timestamp=BEGIN + i)
     producer.produce(bids.name, b"{", b"\xff", timestamp=BEGIN + 1000)

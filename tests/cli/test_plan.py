@@ -95,7 +95,7 @@ class App:
         (self.folder / file).write_text(text)
 
     def feed(self, count: int, auctions: int = 7) -> None:
-        producer = Producer({"bootstrap.servers": self.brokers, "partitioner": "murmur2"})
+        producer = Producer({"bootstrap.servers": self.brokers, "partitioner": "murmur2", "enable.idempotence": True})
         for i in range(self.fed, self.fed + count):
             producer.produce(self.source, json.dumps({"auction": i % auctions, "bidder": i % 11}), str(i % auctions))
             producer.poll(0)

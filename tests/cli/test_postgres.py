@@ -67,7 +67,11 @@ def test_tables_hold_what_is_committed_though_workers_and_the_server_are_killed(
     (tmp_path / "app.py").write_text(FLOW.format(prefix=topic_prefix))
     (tmp_path / "falkirk.toml").write_text('[database.shop]\nurl = {file = "secret"}\n')
     (tmp_path / "secret").write_text(postgres.url(name) + "\n")
-    producer, choice, sent = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2"}), random.Random(7), 0
+    producer, choice, sent = (
+        Producer({"bootstrap.servers": kafka, "partitioner": "murmur2", "enable.idempotence": True}),
+        random.Random(7),
+        0,
+    )
 
     def feed(count: int) -> None:
         nonlocal sent
@@ -152,7 +156,7 @@ def test_what_keeps_a_run_from_its_table_is_said_at_the_start_or_waited_for(
     kafka: str, postgres: Server, name: str, topic_prefix: str, tmp_path: Path
 ) -> None:
     Topics(Cluster(kafka)).create(f"{topic_prefix}bids", 1, 1, {})
-    producer = Producer({"bootstrap.servers": kafka})
+    producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
     producer.produce(f"{topic_prefix}bids", b'{"n": 1}')
     producer.flush()
     done = once(kafka, tmp_path, topic_prefix, None)

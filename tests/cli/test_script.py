@@ -58,7 +58,7 @@ def test_a_script_runs_its_flow_and_goes_on_after_the_end_and_after_ctrl_c(
     kafka: str, tmp_path: Path, topic_prefix: str
 ) -> None:
     (tmp_path / "script.py").write_text(SCRIPT.format(prefix=topic_prefix))
-    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2"})
+    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2", "enable.idempotence": True})
     bids = Topic(kafka, f"{topic_prefix}bids", 2)
     for i in range(20):
         producer.produce(bids.name, json.dumps({"auction": i % 4}), str(i % 4))
@@ -86,7 +86,7 @@ def test_a_script_runs_its_flow_and_goes_on_after_the_end_and_after_ctrl_c(
 def test_what_ends_a_worker_is_raised_as_what_it_is(kafka: str, tmp_path: Path, topic_prefix: str) -> None:
     (tmp_path / "script.py").write_text(FAILING.format(prefix=topic_prefix))
     bids = Topic(kafka, f"{topic_prefix}bids", 1)
-    producer = Producer({"bootstrap.servers": kafka})
+    producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
     producer.produce(bids.name, json.dumps({"auction": 1}))
     producer.flush()
     command = [sys.executable, "script.py", kafka]

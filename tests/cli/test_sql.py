@@ -27,7 +27,7 @@ def test_a_file_of_sql_runs_to_the_end_of_its_topics(kafka: str, topic_prefix: s
         "insert into counts select auction, count(*) as n from bids group by auction;\n"
     )
     Topics(Cluster(kafka)).create(bids, 2, 1, {})
-    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2"})
+    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2", "enable.idempotence": True})
     for i in range(700):
         producer.produce(bids, json.dumps({"auction": i % 7}), str(i % 7))
     producer.flush()

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.kafka
 def test_a_record_of_a_sink_leads_back_to_the_records_of_its_key(kafka: str, tmp_path: Path, topic_prefix: str) -> None:
     (tmp_path / "app.py").write_text(FLOW.format(prefix=topic_prefix))
     bids, counts = Topic(kafka, f"{topic_prefix}bids", 2), f"{topic_prefix}counts"
-    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2"})
+    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2", "enable.idempotence": True})
     for i in range(20):
         producer.produce(bids.name, json.dumps({"auction": i % 4, "price": i % 3}), str(i % 4))
     producer.flush()
@@ -92,7 +92,7 @@ def test_a_record_of_a_batch_part_leads_to_the_division_of_its_epoch(kafka: str,
         write_layout(control, LayoutRecord(1, app, (), named))
     division = tuple(Range(InputPartition("", bids, "id", p), Offset(0), Offset(10 * p)) for p in (0, 1))
     ends = (OutputEnds(totals, "id", (Offset(0), Offset(0))),)
-    producer = Producer({"bootstrap.servers": kafka})
+    producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
     producer.produce(
         epochs, encode(Opened(Epoch(4), Millis(1_767_225_600_000), division, ends, "f", "host")), partition=0
     )

@@ -51,7 +51,7 @@ class Hosts:
         self.processes: list[subprocess.Popen[str]] = []
 
     def feed(self, count: int = 100) -> None:
-        producer = Producer({"bootstrap.servers": self.brokers, "partitioner": "murmur2"})
+        producer = Producer({"bootstrap.servers": self.brokers, "partitioner": "murmur2", "enable.idempotence": True})
         for i in range(count):
             producer.produce(f"{self.prefix}bids", json.dumps({"auction": i % 7}), str(i % 7))
         producer.flush()

@@ -43,7 +43,7 @@ def test_the_checker_sees(fault: str | None, kafka: str, topic_prefix: str, monk
     admin = AdminClient({"bootstrap.servers": kafka})
     for future in admin.create_topics([NewTopic(bids, 1, 1), NewTopic(sink, 1, 1)]).values():
         future.result()
-    producer = Producer({"bootstrap.servers": kafka})
+    producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
     for bid in BIDS:
         producer.produce(bids, json.dumps(bid), partition=0)
     rows, words = FAULTS[fault] if fault else (RIGHT, "")

@@ -115,6 +115,10 @@ class Trial:
             process.wait()
         self.kills.append(f"{'all' if everything else 'a worker'} after {self.steps()}")
 
+    def late(self) -> list[str]:
+        """What the workers logged of rows that came too late: a missing row may be one of them."""
+        return [line for line in (self.folder / "log").read_text().splitlines() if "too late" in line]
+
     def _words(self) -> str:
         return (self.folder / "log").read_text()[-2_000:]
 

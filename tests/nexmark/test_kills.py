@@ -32,5 +32,6 @@ def test_a_killed_query_gives_what_duckdb_gives(
     brokers, inputs = filled
     trial = Trial(brokers, tmp_path, number, regime, rows=3_000)
     trial.run(kills=2, every=8, timeout=120)
+    assert trial.late() == [], "the topics are not in the order of time"
     assert trial.faults(inputs) == {"too many": {}, "missing": {}}
     assert len(trial.kills) == 2

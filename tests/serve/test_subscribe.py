@@ -83,7 +83,7 @@ def test_with_their_last_ids_subscribers_get_each_record_once_and_in_order_thoug
     stand.serve(1)
     stand.until(lambda: stand.ready(0) and stand.ready(1) and workers(run))
     wanted: dict[str, int] = {}
-    choice, producer = random.Random(1), Producer({"bootstrap.servers": stand.brokers})
+    choice, producer = random.Random(1), Producer({"bootstrap.servers": stand.brokers, "enable.idempotence": True})
     subscribers = [
         Subscriber(f"{stand.prefix}{sink}", lambda: choice.choice(stand.ports), seed)
         for seed, sink in enumerate((*SINKS, "all"))
@@ -147,7 +147,7 @@ def test_a_gateway_of_sinks_alone_serves_what_is_kept_while_the_app_is_down_and_
     early = stand.ask(0, f"sinks/{all_}", b"", method="GET")
     assert early is not None
     assert (early.status, int(early.headers["retry-after"]) > 0) == (503, True)
-    write(stand, 50, random.Random(3), Producer({"bootstrap.servers": stand.brokers}))
+    write(stand, 50, random.Random(3), Producer({"bootstrap.servers": stand.brokers, "enable.idempotence": True}))
     run = stand.run("--until", "end")
     assert run.wait() == 0
     subscriber = Subscriber(all_, lambda: stand.ports[0])
@@ -173,7 +173,14 @@ def test_clients_that_take_nothing_cost_no_memory_are_cut_off_and_go_on_after_th
     records, clients, large = 40_000, 5, 1 << 26
     all_ = f"{stand.prefix}all"
     Topics(Cluster(stand.brokers)).create(all_, 1, 1, {})
-    producer = Producer({"bootstrap.servers": stand.brokers, "linger.ms": 5, "queue.buffering.max.messages": records})
+    producer = Producer(
+        {
+            "bootstrap.servers": stand.brokers,
+            "linger.ms": 5,
+            "queue.buffering.max.messages": records,
+            "enable.idempotence": True,
+        }
+    )
     for n in range(records):
         producer.produce(all_, b'{"item":"%b","usd":%d}' % (b"x" * 2000, n), b"k")
     producer.flush()

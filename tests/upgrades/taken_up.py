@@ -73,7 +73,7 @@ def outputs(brokers: str, topic: str) -> tuple[dict[int, int], int]:
 
 def feed(brokers: str, topic: str) -> None:
     """The input, slowly enough that a kill falls amid it."""
-    producer = Producer({"bootstrap.servers": brokers, "partitioner": "murmur2"})
+    producer = Producer({"bootstrap.servers": brokers, "partitioner": "murmur2", "enable.idempotence": True})
     for i, (auction, price) in enumerate(BIDS):
         producer.produce(topic, json.dumps({"auction": auction, "price": price}), str(auction))
         if i % 50 == 0:

@@ -54,7 +54,7 @@ class Topic:
 
     def send(self, values: Iterable[Any], partition: int = 0, **more: Any) -> None:
         """Records outside any transaction."""
-        producer = Producer({"bootstrap.servers": self.brokers})
+        producer = Producer({"bootstrap.servers": self.brokers, "enable.idempotence": True})
         _produce(producer, self.name, partition, values, more)
         assert producer.flush(10) == 0
 

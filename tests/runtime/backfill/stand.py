@@ -92,7 +92,9 @@ class Stand:
 
     def append(self, count: int) -> None:
         """More bids, some of which are none; and a tenth as many notes."""
-        producer = Producer({"bootstrap.servers": self.brokers, "partitioner": "murmur2_random"})
+        producer = Producer(
+            {"bootstrap.servers": self.brokers, "partitioner": "murmur2_random", "enable.idempotence": True}
+        )
         for n in range(self.made, self.made + count):
             bid = {"auction": n * n % 997, "bidder": n % 53, "price": n * 7919 % 1000}
             value = json.dumps(bid) if n % 500 else "no bid"

@@ -95,7 +95,7 @@ class Stand:
         return prepare(flow.plan(), self.settings, self.topics)
 
     def append(self, count: int) -> None:
-        producer = Producer({"bootstrap.servers": self.settings.brokers})
+        producer = Producer({"bootstrap.servers": self.settings.brokers, "enable.idempotence": True})
         for i in range(count):
             producer.produce(self.source, b'{"auction":1,"price":1}', partition=i % PARTITIONS)
         producer.flush(10)

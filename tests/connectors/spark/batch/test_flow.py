@@ -115,7 +115,9 @@ class Stand:
         return flow
 
     def append(self, first: int, count: int) -> None:
-        producer = Producer({"bootstrap.servers": self.bids.brokers, "partitioner": "murmur2_random"})
+        producer = Producer(
+            {"bootstrap.servers": self.bids.brokers, "partitioner": "murmur2_random", "enable.idempotence": True}
+        )
         for n in range(first, first + count):
             bid = {"auction": n * n % 97, "bidder": n % 13, "price": n * 7919 % 1000}
             producer.produce(self.bids.name, json.dumps(bid), str(bid["auction"]))

@@ -83,7 +83,9 @@ class Driving:
 
     def append(self, first: int, count: int) -> None:
         """Bids, the same for the same numbers."""
-        producer = Producer({"bootstrap.servers": self.bids.brokers, "partitioner": "murmur2_random"})
+        producer = Producer(
+            {"bootstrap.servers": self.bids.brokers, "partitioner": "murmur2_random", "enable.idempotence": True}
+        )
         for n in range(first, first + count):
             bid = {"auction": n * n % 97, "bidder": n * n % 61, "price": n * 7919 % 1000}
             producer.produce(self.bids.name, json.dumps(bid), str(bid["auction"]))

@@ -126,7 +126,9 @@ class OnSpark:
 
     def feed(self, count: int) -> None:
         """So many bids."""
-        producer = Producer({"bootstrap.servers": self.bids.brokers, "partitioner": "murmur2"})
+        producer = Producer(
+            {"bootstrap.servers": self.bids.brokers, "partitioner": "murmur2", "enable.idempotence": True}
+        )
         for n in range(self.sent, self.sent + count):
             producer.produce(self.bids.name, json.dumps({"auction": n % KEYS, "n": n}), str(n % KEYS))
         assert producer.flush(30) == 0
