@@ -20,8 +20,10 @@ from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.kafka.client.contact import connected
 from falkirk.connectors.kafka.client.errors import Words
 from falkirk.connectors.kafka.group.group import Membership
+from falkirk.connectors.kafka.reading import peek as peek_module
 from falkirk.connectors.kafka.reading import reader as reader_module
 from falkirk.connectors.kafka.reading.division import DivisionReader
+from falkirk.connectors.kafka.reading.peek import TopicPeek
 from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.connectors.kafka.reading.source import SourceReader
 from falkirk.errors import SourceError, UnreachableError
@@ -132,6 +134,38 @@ def test_a_recorded_division_is_read_on(stand: Stand) -> None:
         stand.cut_off(reader._consumer)
         stand.send("2", "3")
         assert [m.value() for m in reader.read({place: (Offset(1), Offset(4))})[place]] == [b"1", b"2", b"3"]
+
+
+def test_a_topic_that_is_followed_is_read_on(stand: Stand) -> None:
+    stand.send("0", "1")
+    topics = Topics(stand.cluster)
+    with closing(TopicPeek(stand.cluster, topics, topics.there(stand.topic, ""))) as peek:
+        got = [m.value() for m in peek.last(1)]
+        coming = peek.coming()
+        stand.send("2")
+        until(lambda: got.extend(m.value() for m in next(coming)) or len(got) == 2)
+        stand.cut_off(peek._consumer)
+        stand.send("3", "4")
+        until(lambda: got.extend(m.value() for m in next(coming)) or len(got) == 4)
+    assert got == [b"1", b"2", b"3", b"4"]
+
+
+def test_who_looks_at_a_topic_hears_that_no_broker_answers(
+    stand: Stand, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(peek_module, "SILENT", 1.0)
+    monkeypatch.setattr(peek_module, "PATIENCE", 2.0)
+    stand.send("0", "1")
+    topics = Topics(stand.cluster)
+    with closing(TopicPeek(stand.cluster, topics, topics.there(stand.topic, ""))) as peek:
+        assert [m.value() for m in peek.last(2)] == [b"0", b"1"]
+        bounds = peek._bounds()
+        monkeypatch.setattr(peek, "_bounds", lambda: bounds)  # the brokers go away behind this answer
+        proxy.close()
+        with pytest.raises(UnreachableError, match="nothing was read for 2 s"):
+            peek.first(2)
+        coming = peek.coming()
+        until(lambda: next(coming) or "no broker has answered for 1 s" in caplog.text)
 
 
 @pytest.mark.parametrize("changes", [False, True])

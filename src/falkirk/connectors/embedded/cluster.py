@@ -27,7 +27,7 @@ from falkirk.errors import ClusterError
 SESSION_MS = 3_000
 """If a broker is silent for so long, its leaders move: a third of Kafka's default."""
 STOP_TIMEOUT_S = 10.0
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 """To wait for the wanted cluster state."""
 
 
@@ -181,7 +181,7 @@ class EmbeddedCluster:
                     raise
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"{PATIENCE_S:g} s have passed, and it is not so that {what}",
+                    f"after {PATIENCE_S:g} s it is still not true that {what}",
                     where=self.bootstrap,
                     hint="the ends of the nodes' kafka.log say more",
                 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import Consumer, Message
 
@@ -15,12 +15,18 @@ from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of, name_of
 from falkirk.connectors.kafka.admin.described import TopicInfo
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.clients import client, fetch_metadata
-from falkirk.connectors.kafka.client.config import Cluster
+from falkirk.connectors.kafka.client.config import Cluster, logger
+from falkirk.connectors.kafka.client.contact import Contact
 from falkirk.connectors.kafka.client.places import ours, theirs
 from falkirk.connectors.kafka.reading.reader import STUCK_AFTER, ended, poll_batch, trimmed
+from falkirk.errors import UnreachableError
 
 ALL = 1 << 62
 """More records than exist."""
+PATIENCE = 30.0
+"""Seconds without a record until a look that must end gives up."""
+SILENT = 15.0
+"""Seconds without a connection until a look that does not end says so."""
 
 _LITTLE = {"queued.min.messages": 1000, "queued.max.messages.kbytes": 16_384, "fetch.wait.max.ms": 50}
 """A look needs a few records, not the memory for a hundred thousand of them."""
@@ -31,12 +37,15 @@ class TopicPeek:
 
     def __init__(self, cluster: Cluster, topics: Topics, topic: TopicInfo) -> None:
         self._cluster = cluster.of(cluster_of(topic.name))
-        self._consumer = client(Consumer, {**self._cluster.reader(committed=True), **_LITTLE})
-        self._topics = topics
+        self._settings = {**self._cluster.reader(committed=True), **_LITTLE}
+        self._consumer = client(Consumer, self._settings)
+        self._contact, self._told = Contact(), False
+        self._topics, self._topic = topics, name_of(topic.name)
         self._places = [TopicPartition(topic.name, p) for p in range(topic.partitions)]
         self._at: dict[TopicPartition, Offset] = {}
-        """Where `coming` begins: behind all that was read."""
-        fetch_metadata(self._consumer, [name_of(topic.name)])
+        """Behind all that was read: where `coming` begins, and where another client goes on."""
+        self._reading: list[TopicPartition] = []
+        fetch_metadata(self._consumer, [self._topic])
 
     def first(self, count: int, start: int = 0) -> list[Message]:
         """The first `count` present records from an offset on (in each partition)."""
@@ -77,13 +86,16 @@ class TopicPeek:
         self._at = {p: min(max(begin[p], Offset(start)), end[p]) for p in self._places}
 
     def coming(self) -> Iterator[list[Message]]:
-        """The records after all that was read, as they come; an empty list if none comes for a moment. Never ends."""
+        """The records after all that was read, as they come; an empty list if none comes for a moment. Never ends, but logs
+        that no broker answers."""
         self._assign(self._at)
         while True:
-            messages = poll_batch(self._consumer, 1000)
+            messages = self._poll()
             for message in messages:
                 self._check(message)
-            yield [m for m in messages if m.error() is None]
+            found = [m for m in messages if m.error() is None]
+            self._at |= {self.place(m): Offset((m.offset() or 0) + 1) for m in found}
+            yield found
 
     def place(self, message: Message) -> TopicPartition:
         """Where a record of the topic is."""
@@ -99,17 +111,19 @@ class TopicPeek:
     def _read(
         self, ranges: Mapping[TopicPartition, tuple[Offset, Offset]], most: int = ALL
     ) -> dict[TopicPartition, list[Message]]:
-        """Up to `most` records of each range; does not wait for open transactions."""
+        """Up to `most` records of each range; does not wait for open transactions. Raises UnreachableError."""
         found: dict[TopicPartition, list[Message]] = {p: [] for p in ranges}
         left = {p: end for p, (start, end) in ranges.items() if start < end}
         stopped: dict[TopicPartition, float] = {}
         self._at |= {p: start for p, (start, _) in ranges.items()}
-        self._assign({p: self._at[p] for p in left})
+        self._assign(left)
+        deadline = time.monotonic() + PATIENCE
         while left:
-            for message in poll_batch(self._consumer, 1000):
+            for message in self._poll():
                 place, offset = self.place(message), Offset(message.offset() or 0)
                 if message.error() is None:
                     stopped.pop(place, None)
+                    deadline = time.monotonic() + PATIENCE
                     if offset < left.get(place, 0):
                         found[place].append(message)
                         self._at[place] = offset = Offset(offset + 1)
@@ -121,7 +135,29 @@ class TopicPeek:
                     left.pop(place, None)
             now = time.monotonic()
             left = {p: end for p, end in left.items() if now - stopped.get(p, now) <= STUCK_AFTER}
+            if left and now > deadline:
+                place = next(iter(left))
+                raise UnreachableError(
+                    f"nothing was read for {PATIENCE:.0f} s",
+                    where=f"{place.topic}[{place.partition}] at offset {self._at[place]}",
+                    hint="is Kafka running?",
+                )
         return found
+
+    def _poll(self) -> list[Message]:
+        """What has come. Goes on with another client if this one has lost its cluster."""
+        messages = poll_batch(self._consumer, 1000)
+        if any(message.error() is None for message in messages):
+            self._contact.heard()
+        elif self._contact.lost(self._consumer, self._topic):
+            lost, self._consumer = self._consumer, client(Consumer, self._settings)
+            self._assign(self._reading)
+            lost.close()
+        silent = self._contact.silence > SILENT
+        if silent and not self._told:
+            logger.warning("no broker has answered for %.0f s; %s is read on when one does", SILENT, self._topic)
+        self._told = silent
+        return messages
 
     def _check(self, message: Message) -> bool:
         """Whether a message, perhaps not a record, says that its partition ends. If records were deleted just now, the
@@ -134,8 +170,10 @@ class TopicPeek:
         self._consumer.incremental_assign([theirs(place, first)])
         return False
 
-    def _assign(self, at: Mapping[TopicPartition, Offset]) -> None:
-        self._consumer.assign([theirs(p, offset) for p, offset in at.items()])
+    def _assign(self, places: Iterable[TopicPartition]) -> None:
+        """Read these partitions on, from behind what was read."""
+        self._reading = list(places)
+        self._consumer.assign([theirs(p, self._at[p]) for p in self._reading])
 
 
 def _millis(message: Message) -> int:
