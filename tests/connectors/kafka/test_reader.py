@@ -93,14 +93,15 @@ def test_a_changelog_is_read_in_chunks_whatever_else_is_read_in_between(
 
 @pytest.mark.timeout(60)
 def test_a_topic_that_is_gone_is_an_error_and_one_that_is_new_is_waited_for(
-    kafka: str, place: TopicPartition, monkeypatch: pytest.MonkeyPatch
+    kafka: str, place: TopicPartition, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Else whoever asks for the offsets of an app that is being deleted waits for ever."""
+    monkeypatch.setattr(reader_module, "SILENT", 0.3)
     topics, new = Topics(Cluster(kafka)), TopicPartition(f"{place.topic}-new", 0)
     with closing(BoundedReader(Cluster(kafka))) as reader, ThreadPoolExecutor(1) as aside:
         asked = aside.submit(reader.watermarks, [new], end=True)
-        time.sleep(0.5)
-        assert not asked.done()
+        while f"told the offsets of topic {new.topic}" not in caplog.text:
+            assert not asked.done()
         topics.create(new.topic, 1, 1, {})
         assert asked.result(30) == {new: 0}
     topics.delete([new.topic])

@@ -34,6 +34,9 @@ caller may have a reason to give up."""
 GONE = 30.0
 """Seconds for which brokers must have said that they do not have a topic. Not all of them know of a new one at once."""
 
+SILENT = 15.0
+"""Seconds of asking for offsets in vain until a log line says so."""
+
 STUCK_AFTER = 0.1
 """Seconds that a read waits at an end before its goal. A commit's markers take a few milliseconds."""
 
@@ -111,11 +114,12 @@ class BoundedReader:
                 self._back.notify()
 
     def watermarks(self, partitions: Sequence[TopicPartition], *, end: bool) -> dict[TopicPartition, Offset]:
-        """First offsets, or high watermarks. Blocks while the cluster cannot be reached. Raises ClusterError if a topic is
-        gone."""
+        """First offsets, or high watermarks. Blocks while the cluster cannot be reached, and logs that it does. Raises
+        ClusterError if a topic is gone."""
         if not partitions:
             return {}
         gone: float | None = None
+        say_at = time.monotonic() + SILENT
         spec = OffsetSpec.latest() if end else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         asked = {KafkaPartition(p.topic, p.partition): spec for p in partitions}
         level = IsolationLevel.READ_UNCOMMITTED
@@ -139,11 +143,15 @@ class BoundedReader:
                 if gone is not None and now - gone >= GONE:
                     unknown = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
                     raise in_words(unknown, f"topic {min(missing)}") from error
-                self._replace(asker, error.args[0])
+                self._replace(asker, problem := str(error.args[0]))
             except FutureTimeoutError:
-                self._replace(asker, f"no answer for {2 * ANSWER:.0f} s")
+                self._replace(asker, problem := f"no answer for {2 * ANSWER:.0f} s")
             else:
                 return found
+            if time.monotonic() >= say_at:
+                words = "no broker has told the offsets of topic %s for %.0f s; they are asked again: %s"
+                logger.warning(words, p.topic, SILENT, problem)
+                say_at = float("inf")
 
     def _replace(self, asker: tuple[AdminClient, set[str]], problem: object) -> None:
         """Ask with another client: one that knew the broker before its restart gets FENCED_LEADER_EPOCH forever."""
