@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 
@@ -19,6 +21,7 @@ from falkirk.connectors.kafka.client import contact
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.kafka.client.contact import connected
 from falkirk.connectors.kafka.client.errors import Words
+from falkirk.connectors.kafka.client.pending_answer import PendingAnswer
 from falkirk.connectors.kafka.group.group import Membership
 from falkirk.connectors.kafka.reading import peek as peek_module
 from falkirk.connectors.kafka.reading import reader as reader_module
@@ -26,7 +29,7 @@ from falkirk.connectors.kafka.reading.division import DivisionReader
 from falkirk.connectors.kafka.reading.peek import TopicPeek
 from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.connectors.kafka.reading.source import SourceReader
-from falkirk.errors import SourceError, UnreachableError
+from falkirk.errors import FalkirkError, SourceError, UnreachableError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(90)]
 
@@ -224,6 +227,27 @@ def test_topics_are_described_again(stand: Stand) -> None:
             return False
 
     until(described)
+
+
+@pytest.mark.parametrize("ask", [lambda topics: topics.ask_group("g", 0.2), Topics.ask_names])
+def test_a_client_that_is_replaced_ends_without_a_search_for_garbage(
+    ask: Callable[[Topics], PendingAnswer[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a worker, which looks for garbage rarely, has more and more clients while its cluster is away."""
+    topics = Topics(Cluster("127.0.0.1:1"))
+    listed = AdminClient.list_topics
+    monkeypatch.setattr(AdminClient, "list_topics", lambda admin, timeout: listed(admin, timeout=0.2))
+    replaced = weakref.ref(topics._admin)
+    gc.disable()
+    try:
+        asked = ask(topics)
+        until(asked.done)
+        with pytest.raises(FalkirkError):
+            asked.result()
+        topics._admin = AdminClient(NOWHERE)
+        until(lambda: replaced() is None)
+    finally:
+        gc.enable()
 
 
 def test_reports_arrive_again(stand: Stand) -> None:

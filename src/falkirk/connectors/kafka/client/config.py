@@ -116,6 +116,10 @@ class Cluster:
             "topic.metadata.refresh.fast.interval.ms": 10,
             "socket.nagle.disable": True,
             "log.connection.close": False,
+            # Another client takes the place of one whose brokers have all been away (`contact`), and asks for their addresses
+            # itself. If each did so whenever it cannot connect, a worker without its cluster would begin and end threads
+            # that connect to the bootstrap servers, for half a core and more.
+            "metadata.recovery.strategy": "none",
             **self.client,
         }
 
@@ -124,9 +128,6 @@ class Cluster:
         return {
             "compression.type": "lz4",
             "linger.ms": 5,
-            # Another producer takes its place when all brokers have been away, and asks for their addresses itself. If this
-            # one did, a thread of a broker that it still refers to would run, and log, a thousand times a second.
-            "metadata.recovery.strategy": "none",
             **self.settings(),
             "transactional.id": owner,
             "transaction.timeout.ms": transaction_timeout_ms,
