@@ -19,7 +19,7 @@ from functools import partial
 from string import ascii_letters
 from typing import TYPE_CHECKING, Any
 
-from falkirk.checkpoint.ids import InputPartition, Millis, Offset
+from falkirk.checkpoint.ids import InputPartition, Offset
 from falkirk.state import schema
 from falkirk.state.codec import decode_key, decode_values
 from falkirk.state.meta import META
@@ -27,7 +27,6 @@ from falkirk.state.shards import murmur2_of
 from falkirk.state.store import Reader
 from falkirk.stream.dataflow.earlier import From
 from falkirk.stream.dataflow.process import KeyContext
-from falkirk.stream.definition.names import steps_topic
 from falkirk.stream.definition.regimes import Checkpoint
 from falkirk.stream.evolution.evolution import StageEvolution
 from falkirk.stream.flow.flow import Flow
@@ -35,7 +34,7 @@ from falkirk.stream.formats import Json
 from falkirk.stream.formats.types import Int64, String
 from falkirk.stream.stages.plan import Plan
 from falkirk.stream.stages.stage import PhysicalStage
-from falkirk.testing.cluster import SETTINGS, Cluster
+from falkirk.testing.cluster import Cluster
 from falkirk.testing.process import Process
 from falkirk.testing.simulator.check import Broken, steps
 from falkirk.testing.simulator.cluster.broker import SimBroker
@@ -113,12 +112,7 @@ class Moves(Flowing):
 
     def create(self, broker: SimBroker) -> None:
         """Make the topics, with the layout of the flow of before."""
-        self.cluster = Cluster(plan_of(1, self.regime), {SPENT: self.tasks})
-        self.cluster.broker, self.cluster.clock = broker, Millis(broker.now)
-        for topic, partitions in self.cluster.counts.items():
-            broker.create(topic, partitions)
-        broker.create(steps_topic(SETTINGS.prefix, self.cluster.plan.app), self.tasks)
-        broker.compacted |= {place.topic for t in range(self.tasks) for place in self.task(t).recovery.logged}
+        self.begin(Cluster(plan_of(1, self.regime), {SPENT: self.tasks}), broker)
 
     def before(self, world: World) -> None:
         """The flow of before reads, and ends. Then the app has the next one, and more comes in."""

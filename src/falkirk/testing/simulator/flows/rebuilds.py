@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 
 from narwhals import col
 
-from falkirk.checkpoint.ids import Millis
 from falkirk.stream import aggregates
-from falkirk.stream.definition.names import steps_topic
 from falkirk.stream.definition.regimes import Checkpoint
 from falkirk.stream.flow.flow import Flow
 from falkirk.stream.formats import Json
 from falkirk.stream.formats.types import Int64, String
-from falkirk.testing.cluster import SETTINGS, Cluster
+from falkirk.testing.cluster import Cluster
 from falkirk.testing.process import Process
 from falkirk.testing.simulator.check import Broken, steps
 from falkirk.testing.simulator.cluster.broker import SimBroker
@@ -54,11 +52,7 @@ class Rebuilds(Flowing):
 
     def create(self, broker: SimBroker) -> None:
         """Make the topics, with the layout of the flow of before."""
-        self.cluster = Cluster(flow_of(1, self.regime).plan(), {PAID: self.tasks})
-        self.cluster.broker, self.cluster.clock = broker, Millis(broker.now)
-        for topic, partitions in self.cluster.counts.items():
-            broker.create(topic, partitions)
-        broker.create(steps_topic(SETTINGS.prefix, self.cluster.plan.app), self.tasks)
+        self.begin(Cluster(flow_of(1, self.regime).plan(), {PAID: self.tasks}), broker)
 
     def before(self, world: World) -> None:
         """The flow of before reads, and ends. Then the app has the new one, and more comes in."""
