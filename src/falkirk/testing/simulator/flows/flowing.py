@@ -12,7 +12,7 @@ from falkirk.checkpoint.ports import Output, Replayer
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.tasks import Owned, Task
 from falkirk.runtime.app.app import BoundTask
-from falkirk.runtime.worker.emissions import outputs_of
+from falkirk.runtime.worker.emissions import moving_of, outputs_of
 from falkirk.runtime.worker.reading.replay import rerun
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.runtime.worker.task_ports import Tables as TaskTables
@@ -159,6 +159,12 @@ class Flowing(Toy):
         circuit.rewind()
         evolution = bound.stage.evolution(circuit)
         step = StepInput(record.clock, slices, self.shared(record))
+        if record.move is not None and bound.shadow is not None:
+            # No worker ever runs such a step again: what it takes is in its changelog.
+            again = evolution.again(state)
+            if again is not None and again.taken is not None:
+                taken = Rereads(self.cluster).take(bound, Offset(again.taken))
+                return outputs_of(evolution.move(step, state, moving_of(record.move, {}, taken)).emitted)
         return outputs_of(rerun(circuit, evolution, record, step, state).emitted)
 
     def _ran_by(self, record: StepRecord) -> tuple[BoundTask, Circuit]:

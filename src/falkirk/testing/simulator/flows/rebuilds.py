@@ -1,7 +1,8 @@
 """An application whose flow has changed, and that rebuilds an operator from its inputs while workers die.
 
 before the run   the flow of before has read all that there was, and ended
-the run          the new one reads it again, a few records a step; then it says what differs, and reads on
+the run          the new one reads it again, a few records a step; then it says what differs, and reads on. If a shadow
+                 has read some of it before, the new one takes over what that has made, and reads the rest again
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from falkirk.testing.simulator.check import Broken, steps
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.disk import Disk
 from falkirk.testing.simulator.flows.flowing import Flowing
+from falkirk.testing.simulator.flows.shadows import shadowed
 
 if TYPE_CHECKING:
     from falkirk.testing.simulator.world import World
@@ -49,6 +51,8 @@ class Rebuilds(Flowing):
     """The application. `inputs` records of each partition are read by the flow of before, and as many come later."""
 
     tasks: int = 1
+    beside: int = 0
+    """The records of each partition that a shadow has read again before the run. The new flow begins with what it made."""
 
     def create(self, broker: SimBroker) -> None:
         """Make the topics, with the layout of the flow of before."""
@@ -67,7 +71,10 @@ class Rebuilds(Flowing):
         process.end()
         world.broker.settle()
         self.earlier = {1: (self.cluster.tasks, self.cluster.layout)}
-        self.cluster.change(flow_of(2, self.regime).plan(), rebuilt=[SUMS])
+        plan, self.cluster.chunk = flow_of(2, self.regime).plan(), self.most
+        if self.beside:
+            self.cluster.shadows = shadowed(self.cluster, plan, SUMS, self.beside)
+        self.cluster.change(plan, rebuilt=[SUMS])
         self._pay(self.inputs)
 
     def _pay(self, start: int) -> None:
