@@ -20,6 +20,7 @@ from falkirk.testing.simulator.explore import (
     attempt,
     crashes,
     every_point,
+    lost_disks,
     moves,
     named,
     others,
@@ -100,7 +101,7 @@ def test_take_overs_while_the_checkpoint_store_is_away() -> None:
     failures, waited = list[Failure](), 0
     for seed in range(250):
         make = partial(Toy, tasks=1 + seed % 3, recovery=Eager if seed % 4 == 0 else Lazy, inputs=3 + seed % 4)
-        plan = sample(seed, workers=2, kinds=(outages, outages, crashes, moves, others))
+        plan = sample(seed, workers=2, kinds=(outages, outages, crashes, lost_disks, moves, others))
         world = World(make(), plan, Chooser(rng=Random(seed), rate=0.1))
         try:
             check.run(world.toy, plan, world)

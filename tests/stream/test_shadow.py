@@ -6,7 +6,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import pytest
 from tests.stream.test_rebuilding import (
@@ -26,9 +25,7 @@ import falkirk as fk
 from falkirk.checkpoint.ids import Millis, Offset, TopicPartition
 from falkirk.checkpoint.overlay import EmptyReader, Overlay
 from falkirk.errors import ConfigError, StateError
-from falkirk.runtime.app import app as app_module
 from falkirk.runtime.app.app import Until
-from falkirk.runtime.layout.compatibility import as_recorded
 from falkirk.runtime.layout.layout import ShadowRecord
 from falkirk.runtime.worker import task
 from falkirk.state import schema
@@ -36,10 +33,8 @@ from falkirk.stream.dataflow.circuit import Slice, StepInput
 from falkirk.stream.dataflow.records import Records
 from falkirk.stream.dataflow.topics import Layout
 from falkirk.stream.evolution import rebuilding
-from falkirk.stream.evolution.rebuild_plan import check_rebuilt
-from falkirk.stream.evolution.shadow import ShadowStage, shadow_of
+from falkirk.stream.evolution.shadow import ShadowStage
 from falkirk.stream.stages.plan import Plan
-from falkirk.stream.stages.stage import PhysicalStage
 from falkirk.testing import cluster
 from falkirk.testing.dying import step_dying
 from falkirk.testing.process import Ending, Process
@@ -49,19 +44,10 @@ CHANGELOG = "falkirk.app.rebuild.changelog"
 
 def shadow_stage(app: fk.testing.App, flow: fk.Flow, rebuild: str) -> ShadowStage:
     """What would rebuild an operator beside the app."""
-    known = app._cluster._recorded
-    assert known is not None
-    for stage, was in zip(as_recorded(known, flow.plan().stages, [rebuild]), known.stages, strict=True):
-        rebuilt = schema.change(was.state, stage.state_schema).rebuilt
-        if rebuilt:
-            needed = check_rebuilt(stage, rebuilt)
-            assert needed is not None
-            assert isinstance(stage, PhysicalStage)
-            return shadow_of(stage, rebuilt, needed)
-    raise AssertionError("nothing is rebuilt")
+    return app._cluster.shadow_stage(flow.plan(), rebuild)
 
 
-def shadow(app: fk.testing.App, flow: fk.Flow, rebuild: str, patch: pytest.MonkeyPatch, seed: int = 0) -> None:
+def shadow(app: fk.testing.App, flow: fk.Flow, rebuild: str, seed: int = 0) -> None:
     """Rebuild an operator beside the app, from what it has read so far, in steps of any size; the next change of the flow
     begins with it."""
     dice, stage = random.Random(seed), shadow_stage(app, flow, rebuild)
@@ -83,8 +69,7 @@ def shadow(app: fk.testing.App, flow: fk.Flow, rebuild: str, patch: pytest.Monke
                 log.append(key, value, 0, None)
             state.put(list(step.changes), list(step.changes.values()))
     ends = tuple(app._cluster.broker[TopicPartition(CHANGELOG, p)].end for p in range(len(tasks)))
-    made = {stage.id: ShadowRecord(CHANGELOG, "id", ends)}
-    patch.setattr(cluster, "lay_out", partial(app_module.lay_out, shadows=made))
+    app._cluster.shadows = {stage.id: ShadowRecord(CHANGELOG, "id", ends)}
 
 
 def read_again(app: fk.testing.App) -> int:
@@ -102,16 +87,15 @@ def little_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_only_what_came_since_is_read_in_place(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_only_what_came_since_is_read_in_place(seed: int) -> None:
     app, other = fresh(sums(1, 10), ROWS), fresh(sums(1, 10), ROWS)
-    shadow(app, sums(2, 4), "sums", monkeypatch, seed)
+    shadow(app, sums(2, 4), "sums", seed)
     for one in (app, other):
         one.send("paid", MORE)
         one.run()
     app.change(sums(2, 4), rebuild=["sums"])
     app.run()
     assert read_again(app) == len(MORE)
-    monkeypatch.setattr(cluster, "lay_out", app_module.lay_out)
     other.change(sums(2, 4), rebuild=["sums"])
     other.run()
     assert read_again(other) == len(ROWS) + len(MORE)
@@ -127,16 +111,15 @@ def test_only_what_came_since_is_read_in_place(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize("ending", Ending)
-def test_nothing_is_taken_twice_however_the_worker_dies(ending: Ending, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_taken_twice_however_the_worker_dies(ending: Ending) -> None:
     def through(step: Callable[[fk.testing.App], bool]) -> fk.testing.App:
         app = fresh(sums(1, 10), ROWS)
-        shadow(app, sums(2, 4), "sums", monkeypatch)
+        shadow(app, sums(2, 4), "sums")
         app.send("paid", MORE)
         app.run()
         app.change(sums(2, 4), rebuild=["sums"])
         while step(app):
             pass
-        monkeypatch.setattr(cluster, "lay_out", app_module.lay_out)
         return app
 
     calm = through(lambda app: app.step())
@@ -145,14 +128,14 @@ def test_nothing_is_taken_twice_however_the_worker_dies(ending: Ending, monkeypa
     assert_the_same(calm, crashed)
 
 
-def test_the_time_of_a_shadow_is_that_of_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_a_shadow_is_that_of_the_records() -> None:
     """Timers that were due in the app are not due again, and those that wait do."""
     app = fresh(alarms(1, 10), [{"user": "a", "euros": 1}])
     app.advance("2m")
     app.run()
     app.send("paid", [{"user": "b", "euros": 2}])
     app.run()
-    shadow(app, alarms(2, 100), "alarms", monkeypatch)
+    shadow(app, alarms(2, 100), "alarms")
     app.change(alarms(2, 100), rebuild=["alarms"])
     app.run()
     assert [r.value for r in app.sinks["alarms"].records] == [{"user": "a", "euros": 10}]
@@ -162,7 +145,7 @@ def test_the_time_of_a_shadow_is_that_of_the_records(monkeypatch: pytest.MonkeyP
     assert sorted(app.state("alarms").rows()) == [("a", 100), ("b", 200)]
 
 
-def test_a_shadow_of_one_rebuild_leaves_alone_what_an_earlier_one_has_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shadow_of_one_rebuild_leaves_alone_what_an_earlier_one_has_made() -> None:
     def flow(one: int, two: int) -> fk.Flow:
         flow = fk.Flow("app")
         rows = flow.source("paid", key="user", value=PAID)
@@ -175,7 +158,7 @@ def test_a_shadow_of_one_rebuild_leaves_alone_what_an_earlier_one_has_made(monke
     app.change(flow(4, 10), rebuild=["one"])
     app.run()
     before = app.state("one").sort("user")
-    shadow(app, flow(4, 3), "two", monkeypatch)
+    shadow(app, flow(4, 3), "two")
     made = {e.key[2] for p in range(2) for e in app._cluster.broker[TopicPartition(CHANGELOG, p)].entries if e.key}
     assert not made & set(schema.numbers(shadow_stage(app, flow(4, 3), "two").state_schema)["one"])
     app.change(flow(4, 3), rebuild=["two"])
@@ -218,7 +201,7 @@ def test_what_cannot_be_rebuilt_beside_the_app_says_so_and_how_it_can() -> None:
         shadow_stage(fresh(exchanged(1), ROWS), exchanged(2), "n")
 
 
-def test_a_shadow_that_was_begun_is_of_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shadow_that_was_begun_is_of_one_version() -> None:
     app = fresh(sums(1, 10), ROWS)
     stage = shadow_stage(app, sums(2, 4), "sums")
     assert stage.with_recorded_schema(stage.id, stage.state_schema) is stage

@@ -16,18 +16,21 @@ from falkirk.errors import ConfigError
 from falkirk.runtime.app.app import BoundInput, BoundTask, lay_out
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.compatibility import as_recorded, check_stages, stage_records
-from falkirk.runtime.layout.layout import LayoutRecord, StageRecord
+from falkirk.runtime.layout.layout import LayoutRecord, ShadowRecord, StageRecord
 from falkirk.runtime.layout.preflight import matched, parts, topics_to_make
 from falkirk.runtime.rebuild.checks import check_ended, check_stage
 from falkirk.runtime.worker.emissions import outputs_of
 from falkirk.runtime.worker.reading.replay import difference, rerun
+from falkirk.state import schema
 from falkirk.stream.circuit.broadcast import NEVER, Keeper, Run
 from falkirk.stream.dataflow.circuit import ShadowChunk, SharedRows, Slice, StepInput
 from falkirk.stream.dataflow.records import Headers, Records
 from falkirk.stream.dataflow.topics import Layout
 from falkirk.stream.definition.names import steps_topic
-from falkirk.stream.evolution.rebuild_plan import check_known
+from falkirk.stream.evolution.rebuild_plan import check_known, check_rebuilt
+from falkirk.stream.evolution.shadow import ShadowStage, shadow_of
 from falkirk.stream.stages.plan import Plan
+from falkirk.stream.stages.stage import PhysicalStage
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.cluster.group import Group
 from falkirk.testing.simulator.cluster.partition import Entry
@@ -39,7 +42,7 @@ SETTINGS = Settings("", "")
 ACCEPTED = 1_048_588
 """The largest record, in bytes, that a topic accepts by default; an app's own topics accept twice as many."""
 CHUNK = 100
-"""Rows of a shadow that a step takes."""
+"""Rows of a shadow that a step takes, if nothing else is said."""
 
 
 class Message:
@@ -80,9 +83,12 @@ class Cluster:
         given = partitions.keys() if isinstance(partitions, Mapping) else ()
         self.clock = BEGINNING
         self.corrects = False
+        """Whether recorded steps that give another output are corrected."""
+        self.shadows: Mapping[str, ShadowRecord] = {}
+        """What was rebuilt beside the app, by stage: the layouts that follow take it over."""
+        self.chunk = CHUNK
         self.calls: Counter[str] = Counter()
         """Of each operator that calls others."""
-        """Whether recorded steps that give another output are corrected."""
         self.copies = Copies()
         self.disk = Disk(self.copies, rebuilds=lambda _: True)
         self._nonces = 0
@@ -101,6 +107,20 @@ class Cluster:
         """Continue with another flow, as a run of it would: workers must restart. Raises StateError and SourceError."""
         self._lay_out(matched(plan, SETTINGS.prefix, self.counts.keys()), losing, rebuilt)
 
+    def shadow_stage(self, plan: Plan, rebuilt: str) -> ShadowStage:
+        """The stage with an operator that the next flow rebuilds, as a shadow of the app runs it. Raises ConfigError and
+        StateError."""
+        known = self._recorded
+        assert known is not None
+        stages = as_recorded(known, matched(plan, SETTINGS.prefix, self.counts.keys()).stages, [rebuilt])
+        for stage, was in zip(stages, known.stages, strict=True):
+            if ids := schema.change(was.state, stage.state_schema).rebuilt:
+                needed = check_rebuilt(stage, ids)
+                assert needed is not None
+                assert isinstance(stage, PhysicalStage)
+                return shadow_of(stage, ids, needed)
+        raise AssertionError(f"{rebuilt} is not rebuilt")
+
     def _lay_out(self, plan: Plan, losing: Collection[str] = (), rebuilt: Collection[str] = ()) -> None:
         known = self._recorded
         check_known(plan, rebuilt)
@@ -117,7 +137,7 @@ class Cluster:
         self._recorded = LayoutRecord(number, plan.app, stages, {})
         self.layout = Layout(self.counts, tasks=sizes)
         infos = {name: TopicInfo(name, name, count) for name, count in self.counts.items()}
-        self.tasks = lay_out(plan, SETTINGS, number, sizes, infos)
+        self.tasks = lay_out(plan, SETTINGS, number, sizes, infos, self.shadows)
         sinks = {o.topic for part in parts(plan) for o in part.outputs if o.kind == "sink"}
         self.limits = {name: ACCEPTED if name in sinks else 2 * ACCEPTED for name in self.counts}
         for name, count in {**self.counts, steps_topic(SETTINGS.prefix, plan.app): len(self.tasks)}.items():
@@ -234,7 +254,7 @@ class Rereads:
         """The next chunk of its shadow's changelog."""
         assert task.shadow is not None
         place, end = task.shadow
-        found = [m for m in self._cluster.read(place, at, CHUNK) if m.offset() < end]
+        found = [m for m in self._cluster.read(place, at, self._cluster.chunk) if m.offset() < end]
         after = found[-1].offset() + 1 if found else end
         return ShadowChunk({m.key() or b"": m.value() for m in found}, after if after < end else None)
 

@@ -21,9 +21,10 @@ from falkirk.stream.operators.sinks.sink import Sink
 class StageEvolution:
     """Of one task: see `falkirk.stream.dataflow.circuit.Evolution`."""
 
-    def __init__(self, circuit: StageCircuit) -> None:
+    def __init__(self, circuit: StageCircuit, rows_moved: int | None = None) -> None:
+        """`rows_moved`: in a step, at most. None: as many as is usual."""
         self.circuit = circuit
-        self.migrator = StateMigrator(circuit.stage, circuit.first_shard)
+        self.migrator = StateMigrator(circuit.stage, circuit.first_shard, rows_moved)
         self.rebuilder = Rebuilder(circuit, circuit.first_shard)
 
     def moving(self, state: State) -> bool:

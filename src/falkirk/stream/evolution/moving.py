@@ -65,8 +65,10 @@ class TableMigration:
 class StateMigrator:
     """Of one task: all that its operators have to move."""
 
-    def __init__(self, stage: PhysicalStage, first_shard: int) -> None:
+    def __init__(self, stage: PhysicalStage, first_shard: int, rows_a_step: int | None = None) -> None:
+        """`rows_a_step`: None is ROWS_A_STEP."""
         self.task = stage.id
+        self.rows_a_step = ROWS_A_STEP if rows_a_step is None else rows_a_step
         self.migrations: dict[int, TableMigration] = {}
         self.strange: dict[int, str] = {}
         """Tables of versions from which nothing leads on, in words."""
@@ -95,7 +97,7 @@ class StateMigrator:
         left = self._left(state)
         count, size, reached = 0, 0, MOVED
         for looked, (key, value) in enumerate(state.scan(min(left.values()), EVERYTHING[1])):
-            if count == ROWS_A_STEP or size > BYTES_A_STEP or looked == LOOKED_A_STEP:
+            if count == self.rows_a_step or size > BYTES_A_STEP or looked == LOOKED_A_STEP:
                 reached = key
                 break
             if len(key) == _PREFIX or (number := key[2]) not in self.migrations:

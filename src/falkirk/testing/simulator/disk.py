@@ -301,3 +301,8 @@ class Disk:
         self._ahead.clear()
         for store in [*self.stores.values(), *self.tables.values()]:
             store.crash(keep)
+
+    def lose(self) -> None:
+        """Nothing is left on it."""
+        self.stores.clear()
+        self.tables.clear()

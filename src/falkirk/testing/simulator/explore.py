@@ -85,6 +85,11 @@ def crashes(worker: int, at: int) -> Iterator[Fault]:
                 yield Crash(worker=worker, at=at, keep=keep, travels=travels, back_after=back_after)
 
 
+def lost_disks(worker: int, at: int) -> Iterator[Fault]:
+    """Ways to crash there with the host's disk: another worker goes on, or the same one from an empty disk."""
+    yield from (Crash(worker=worker, at=at, lost=True, back_after=back_after) for back_after in (12, 100))
+
+
 def pauses(worker: int, at: int) -> Iterator[Fault]:
     """Ways to pause there: shorter than the session, longer, and until the others have finished."""
     for turns in (20, 60, FOREVER):

@@ -124,8 +124,8 @@ class Host:
         """Instance id, and the transactional id of its first commit domain."""
         return f"w{self.number}"
 
-    def end(self, turn: int, keep: int, back_after: int) -> None:
-        """The process is gone, with the unflushed writes after the first `keep`."""
+    def end(self, turn: int, keep: int, back_after: int, *, lost: bool = False) -> None:
+        """The process is gone, with the unflushed writes after the first `keep`, or with all of its disk."""
         assert self.process is not None
         for thread in self.process.threads:
             thread.work.close()
@@ -133,6 +133,8 @@ class Host:
         self.process, self.paused_until = None, 0
         self.silent_since, self.back_at = turn, turn + back_after
         self.disk.crash(keep)
+        if lost:
+            self.disk.lose()
 
 
 def apply_fault(host: Host, thread: Thread, fault: Fault, broker: SimBroker, turn: int) -> None:
@@ -142,7 +144,7 @@ def apply_fault(host: Host, thread: Thread, fault: Fault, broker: SimBroker, tur
         case Crash():
             if fault.travels:
                 _let_travel(host, thread, broker, fault.late)
-            host.end(turn, fault.keep, fault.back_after)
+            host.end(turn, fault.keep, fault.back_after, lost=fault.lost)
         case Pause():
             if fault.travels:
                 _let_travel(host, thread, broker, fault.late)
@@ -188,7 +190,7 @@ def apply_cluster_fault(host: Host, fault: Fault, broker: SimBroker) -> None:
         case TimeOut() if broker.coordinator.phase(f"w{fault.owner}") is Phase.OPEN:
             broker.coordinator.time_out(f"w{fault.owner}")
         case Age():
-            changelogs = broker.partitions("changes")
+            changelogs = [p for topic in sorted(broker.compacted) for p in broker.partitions(topic)]
             for p in changelogs:
                 p.compact(broker.now, TOMBSTONE_RETENTION)
             broker.now += TOMBSTONE_RETENTION * 8 // 7

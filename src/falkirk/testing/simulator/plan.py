@@ -29,6 +29,8 @@ class Crash(At):
     """The process dies. Of the writes that its stores had not flushed, the first `keep` survive."""
 
     keep: int = 0
+    lost: bool = False
+    """The host's disk is lost, too: the process that is started again finds an empty one."""
     travels: bool = False
     """The request it was about to send is in transit, and arrives `late` turns later."""
     late: int = 0

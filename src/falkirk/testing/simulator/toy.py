@@ -115,6 +115,7 @@ class Toy:
         broker.create("out", 2)
         broker.create("steps", self.tasks)
         broker.create("changes", self.tasks)
+        broker.compacted.add("changes")
         for p in broker.partitions("in"):
             for i in range(self.inputs):
                 p.append(self.key_of(p.name.partition, i), None, 0, None)

@@ -65,6 +65,8 @@ class SimBroker:
     """The time from which the transaction coordinator answers again."""
     _refused: dict[tuple[str, str], int] = field(default_factory=dict)
     """Until when no record for a topic is taken, from one worker or, "", from any."""
+    compacted: set[str] = field(default_factory=set)
+    """The topics that the log cleaner compacts."""
     lines: dict[str, Line] = field(default_factory=dict)
     """Of the workers whose way to the brokers is slow, or was."""
     timeouts: dict[str, int] = field(default_factory=dict)

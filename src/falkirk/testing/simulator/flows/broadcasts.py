@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from falkirk.checkpoint.ids import Millis, Offset, Step, TopicPartition
+from falkirk.checkpoint.ids import Offset, Step, TopicPartition
 from falkirk.checkpoint.overlay import EmptyReader, Overlay
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.steps import HEADER, maker
@@ -23,11 +23,10 @@ from falkirk.runtime.worker.task import RunningTask
 from falkirk.stream.circuit.broadcast import NEVER, Keeper, Run
 from falkirk.stream.dataflow.circuit import SharedRows
 from falkirk.stream.dataflow.records import Records
-from falkirk.stream.definition.names import steps_topic
 from falkirk.stream.flow.flow import Flow
 from falkirk.stream.formats import Json
 from falkirk.stream.formats.types import Int64, String
-from falkirk.testing.cluster import SETTINGS, Cluster, Message
+from falkirk.testing.cluster import Cluster, Message
 from falkirk.testing.simulator.check import Broken, steps
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.domain import Domain
@@ -121,11 +120,7 @@ class Broadcasts(Flowing):
         sizes = flow.table(SIZES, key="item", value=Json({"item": String, "size": Int64}), broadcast=True)
         orders = flow.source(ORDERS, value=Json({"id": Int64, "item": String}))
         orders.lookup(sizes, "item").sink(SIZED, value=Json())
-        self.cluster = Cluster(flow.plan(), {ORDERS: self.tasks, SIZES: 1})
-        self.cluster.broker, self.cluster.clock = broker, Millis(broker.now)
-        for topic, partitions in self.cluster.counts.items():
-            broker.create(topic, partitions)
-        broker.create(steps_topic(SETTINGS.prefix, self.cluster.plan.app), self.tasks)
+        self.begin(Cluster(flow.plan(), {ORDERS: self.tasks, SIZES: 1}), broker)
         for partition in broker.partitions(ORDERS):
             for i in range(self.inputs):
                 order = {"id": 100 * partition.name.partition + i, "item": ITEMS[i % len(ITEMS)]}

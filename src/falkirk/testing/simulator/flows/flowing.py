@@ -6,20 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from falkirk.checkpoint.ids import InputPartition, Offset
+from falkirk.checkpoint.ids import InputPartition, Millis, Offset
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Output, Replayer
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.tasks import Owned, Task
 from falkirk.runtime.app.app import BoundTask
-from falkirk.runtime.worker.emissions import outputs_of
+from falkirk.runtime.worker.emissions import moving_of, outputs_of
 from falkirk.runtime.worker.reading.replay import rerun
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.runtime.worker.task_ports import Tables as TaskTables
 from falkirk.stream.dataflow.circuit import Circuit, SharedRows, StepInput
 from falkirk.stream.dataflow.topics import Layout
+from falkirk.stream.definition.names import steps_topic
 from falkirk.stream.definition.regimes import Checkpoint, EagerCheckpoint, LazyCheckpoint
-from falkirk.testing.cluster import Cluster, Replays, Rereads, Tables
+from falkirk.testing.cluster import SETTINGS, Cluster, Replays, Rereads, Tables
 from falkirk.testing.process import open_inputs
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.domain import Domain
@@ -101,7 +102,7 @@ class FlowDomain(Domain):
 
 @dataclass(slots=True)
 class Flowing(Toy):
-    """An application that is a flow of one stage. `create` makes `cluster`, which knows its plan and its layout."""
+    """An application that is a flow of one stage. `create` calls `begin` with its cluster: it knows plan and layout."""
 
     most: int = 2
     """Records that a step reads again, at most."""
@@ -110,6 +111,15 @@ class Flowing(Toy):
     earlier: dict[int, tuple[Sequence[BoundTask], Layout]] = field(init=False, repr=False, default_factory=dict)
     """The layouts that the app has had before, by their numbers."""
     _circuits: dict[tuple[str, int], tuple[BoundTask, Circuit]] = field(init=False, repr=False, default_factory=dict)
+
+    def begin(self, cluster: Cluster, broker: SimBroker) -> None:
+        """Make the topics of the app, in the simulated world."""
+        self.cluster = cluster
+        cluster.broker, cluster.clock = broker, Millis(broker.now)
+        for topic, partitions in cluster.counts.items():
+            broker.create(topic, partitions)
+        broker.create(steps_topic(SETTINGS.prefix, cluster.plan.app), self.tasks)
+        broker.compacted |= {log.topic for bound in cluster.tasks for log in bound.task.recovery.logged}
 
     @property
     def regime(self) -> Checkpoint:
@@ -149,6 +159,12 @@ class Flowing(Toy):
         circuit.rewind()
         evolution = bound.stage.evolution(circuit)
         step = StepInput(record.clock, slices, self.shared(record))
+        if record.move is not None and bound.shadow is not None:
+            # No worker ever runs such a step again: what it takes is in its changelog.
+            again = evolution.again(state)
+            if again is not None and again.taken is not None:
+                taken = Rereads(self.cluster).take(bound, Offset(again.taken))
+                return outputs_of(evolution.move(step, state, moving_of(record.move, {}, taken)).emitted)
         return outputs_of(rerun(circuit, evolution, record, step, state).emitted)
 
     def _ran_by(self, record: StepRecord) -> tuple[BoundTask, Circuit]:

@@ -12,13 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from falkirk.checkpoint.ids import Millis
-from falkirk.stream.definition.names import steps_topic
 from falkirk.stream.definition.pattern import Pattern
 from falkirk.stream.flow.flow import Flow
 from falkirk.stream.formats import Json
 from falkirk.stream.formats.types import Int64
-from falkirk.testing.cluster import SETTINGS, Cluster
+from falkirk.testing.cluster import Cluster
 from falkirk.testing.simulator.check import Broken
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.flows.flowing import Flowing
@@ -50,11 +48,7 @@ class Joins(Flowing):
         flow = Flow("app", regime=self.regime)
         orders = flow.source("orders", topic=Pattern("orders-.*"), value=Json({"id": Int64}), metadata=["topic"])
         orders.sink(COPIES, value=Json())
-        self.cluster = Cluster(flow.plan(), {HERE: self.tasks})
-        self.cluster.broker, self.cluster.clock = broker, Millis(broker.now)
-        for topic, partitions in self.cluster.counts.items():
-            broker.create(topic, partitions)
-        broker.create(steps_topic(SETTINGS.prefix, self.cluster.plan.app), self.tasks)
+        self.begin(Cluster(flow.plan(), {HERE: self.tasks}), broker)
         self._order(HERE)
 
     def changed(self, world: World) -> None:

@@ -1,7 +1,8 @@
 """An application whose flow has changed, and that rebuilds an operator from its inputs while workers die.
 
 before the run   the flow of before has read all that there was, and ended
-the run          the new one reads it again, a few records a step; then it says what differs, and reads on
+the run          the new one reads it again, a few records a step; then it says what differs, and reads on. If a shadow
+                 has read some of it before, the new one takes over what that has made, and reads the rest again
 """
 
 from __future__ import annotations
@@ -13,19 +14,18 @@ from typing import TYPE_CHECKING
 
 from narwhals import col
 
-from falkirk.checkpoint.ids import Millis
 from falkirk.stream import aggregates
-from falkirk.stream.definition.names import steps_topic
 from falkirk.stream.definition.regimes import Checkpoint
 from falkirk.stream.flow.flow import Flow
 from falkirk.stream.formats import Json
 from falkirk.stream.formats.types import Int64, String
-from falkirk.testing.cluster import SETTINGS, Cluster
+from falkirk.testing.cluster import Cluster
 from falkirk.testing.process import Process
 from falkirk.testing.simulator.check import Broken, steps
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.disk import Disk
 from falkirk.testing.simulator.flows.flowing import Flowing
+from falkirk.testing.simulator.flows.shadows import shadowed
 
 if TYPE_CHECKING:
     from falkirk.testing.simulator.world import World
@@ -51,14 +51,12 @@ class Rebuilds(Flowing):
     """The application. `inputs` records of each partition are read by the flow of before, and as many come later."""
 
     tasks: int = 1
+    beside: int = 0
+    """The records of each partition that a shadow has read again before the run. The new flow begins with what it made."""
 
     def create(self, broker: SimBroker) -> None:
         """Make the topics, with the layout of the flow of before."""
-        self.cluster = Cluster(flow_of(1, self.regime).plan(), {PAID: self.tasks})
-        self.cluster.broker, self.cluster.clock = broker, Millis(broker.now)
-        for topic, partitions in self.cluster.counts.items():
-            broker.create(topic, partitions)
-        broker.create(steps_topic(SETTINGS.prefix, self.cluster.plan.app), self.tasks)
+        self.begin(Cluster(flow_of(1, self.regime).plan(), {PAID: self.tasks}), broker)
 
     def before(self, world: World) -> None:
         """The flow of before reads, and ends. Then the app has the new one, and more comes in."""
@@ -73,7 +71,10 @@ class Rebuilds(Flowing):
         process.end()
         world.broker.settle()
         self.earlier = {1: (self.cluster.tasks, self.cluster.layout)}
-        self.cluster.change(flow_of(2, self.regime).plan(), rebuilt=[SUMS])
+        plan, self.cluster.chunk = flow_of(2, self.regime).plan(), self.most
+        if self.beside:
+            self.cluster.shadows = shadowed(self.cluster, plan, SUMS, self.beside)
+        self.cluster.change(plan, rebuilt=[SUMS])
         self._pay(self.inputs)
 
     def _pay(self, start: int) -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from falkirk.checkpoint.ids import Offset, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.regimes import Lazy
 from falkirk.runtime.worker.task import RunningTask
-from falkirk.stream.dataflow.circuit import Circuit, Evolution, RereadInput, State, StepInput, StepOutput
+from falkirk.stream.dataflow.circuit import Circuit, Evolution, RereadInput, ShadowChunk, State, StepInput, StepOutput
 from falkirk.stream.evolution.evolution import StageEvolution
+from falkirk.stream.evolution.rebuilding import OperatorRebuild, Rebuilder, RebuildProgress
 from falkirk.testing import cluster
 from falkirk.testing.simulator.flows.rebuilds import Rebuilds
 from falkirk.testing.simulator.plan import Crash, Doubt, Plan
 from falkirk.testing.simulator.points import Order
 from falkirk.testing.simulator.weakened.weakening import COMMIT, Patch, Schedule, Weakening
 
-_rewind, _again = RunningTask.rewind, StageEvolution.again
+_rewind, _again, _copy = RunningTask.rewind, StageEvolution.again, Rebuilder._copy
 _SEEN = "seen_before"
 
 
@@ -48,6 +51,13 @@ def rerun_as_any_step(circuit: Circuit, _: Evolution, __: StepRecord, step: Step
     return circuit.run(step, state)
 
 
+def copy_without_its_progress(
+    self: Rebuilder, state: State, left: list[OperatorRebuild], mark: RebuildProgress, taken: ShadowChunk
+) -> RebuildProgress:
+    """How far a shadow has read is not among what is taken of it."""
+    return replace(_copy(self, state, left, mark, taken), reached=())
+
+
 ONE = Rebuilds(inputs=4)
 
 REBUILDS: dict[str, Weakening] = {
@@ -65,6 +75,11 @@ REBUILDS: dict[str, Weakening] = {
         "whoever takes over a task in the middle of a rebuild reads again from the beginning, into the tables that there are",
         (Patch(StageEvolution, "again", again_from_the_beginning),),
         Schedule(ONE, Plan((Crash(worker=0, on=COMMIT + ": done"),))),
+    ),
+    "taken-and-read-again": Weakening(
+        "what a shadow has made is taken without its progress: what it has read is read again, into its rows",
+        (Patch(Rebuilder, "_copy", copy_without_its_progress),),
+        Schedule(Rebuilds(inputs=4, beside=2), Plan()),
     ),
     "replay-as-any-step": Weakening(
         "a recorded step of a rebuild is run again as if it had read new input",

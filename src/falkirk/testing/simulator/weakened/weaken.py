@@ -62,6 +62,7 @@ from falkirk.testing.simulator.weakened.weak_domains import DOMAINS
 from falkirk.testing.simulator.weakened.weak_edges import EDGES
 from falkirk.testing.simulator.weakened.weak_joins import JOINS
 from falkirk.testing.simulator.weakened.weak_lines import LINES
+from falkirk.testing.simulator.weakened.weak_moves import MOVES
 from falkirk.testing.simulator.weakened.weak_rebuilds import REBUILDS
 from falkirk.testing.simulator.weakened.weak_recoveries import RECOVERIES
 from falkirk.testing.simulator.weakened.weakening import (
@@ -352,6 +353,7 @@ WEAKENINGS: dict[str, Weakening] = (
     | COPIES
     | LINES
     | REBUILDS
+    | MOVES
     | JOINS
     | BROADCASTS
 )
