@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from falkirk.connectors.spark.errors import ApplicationEnded
 from falkirk.connectors.spark.executors import Executors
 from falkirk.connectors.spark.master import is_local, is_on_loopback
-from falkirk.connectors.spark.session import end, lives, session
+from falkirk.connectors.spark.session import end, lives, plain_session
 
 Check = Callable[[], None]
 
@@ -80,7 +80,7 @@ class Application:
                 self._spark = None
             if self._spark is None or self._executors is None:
                 page = PAGE if is_local(self._master) or is_on_loopback(self._master) else {}
-                self._spark = session(self._name, master=self._master, settings={**page, **self._settings})
+                self._spark = plain_session(self._name, master=self._master, settings={**page, **self._settings})
                 self._executors = Executors(self._spark)
                 self.ui = self._spark.sparkContext.uiWebUrl or ""
             return self._spark, self._executors

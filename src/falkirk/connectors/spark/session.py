@@ -72,30 +72,12 @@ def session(
     loopback, and a failed task is tried again as on a cluster. Raises ConfigError if there is no Java, or if Spark
     rejects the settings; UnreachableError if the master does not answer; SparkEnded.
     """
-    if (active := SparkSession.getActiveSession()) is not None:
-        return register(active)
-    check_master(master)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    java = find_java("Spark")
-    os.environ["JAVA_HOME"] = str(java_home(java))
-    fast_start.use(java)
-    chosen: dict[str, str | int | float | bool | None] = {**SETTINGS}
-    if is_local(master) or is_on_loopback(master):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        chosen |= LOOPBACK
-        if not is_local(master) and (flags := fast_start.flags(java)):
-            chosen["spark.executor.extraJavaOptions"] = shlex.join(flags)
-    chosen |= settings or {}
-    builder = SparkSession.builder.appName(name).master(_CORES.sub(rf"local[\1,{ATTEMPTS}]", master))
-    builder = builder.config(map=chosen)
-    try:
-        return register(_at_the_second_try(lambda: _made(builder, {**chosen, "spark.master": master})))
-    except (Py4JJavaError, CapturedException) as error:  # with a session, PySpark turns the first into the second
-        if (begun := SparkContext._active_spark_context) is not None:
-            begun.stop()  # otherwise the next call would take it for a good one
-        raise _refusal(error, master) from error
-    except (Py4JError, OSError) as error:
-        raise _no_jvm() from error
+    return _session(name, master, settings or {}, register)
+
+
+def plain_session(name: str, *, master: str, settings: Mapping[str, str]) -> SparkSession:
+    """The same, which need not know the format: to make that known, Spark starts a Python and waits for it."""
+    return _session(name, master, settings, _checked)
 
 
 def lives(spark: SparkSession) -> bool:
@@ -130,6 +112,41 @@ def java_home(java: Java) -> Path:
     wrapper.write_text(_WITHOUT_VECTORS.replace("{java}", str(java.executable)))
     wrapper.chmod(0o755)
     return home
+
+
+def _session(
+    name: str, master: str, settings: Mapping[str, str], ready: Callable[[SparkSession], SparkSession]
+) -> SparkSession:
+    if (active := SparkSession.getActiveSession()) is not None:
+        return ready(active)
+    check_master(master)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    java = find_java("Spark")
+    os.environ["JAVA_HOME"] = str(java_home(java))
+    fast_start.use(java)
+    chosen: dict[str, str | int | float | bool | None] = {**SETTINGS}
+    if is_local(master) or is_on_loopback(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        chosen |= LOOPBACK
+        if not is_local(master) and (flags := fast_start.flags(java)):
+            chosen["spark.executor.extraJavaOptions"] = shlex.join(flags)
+    chosen |= settings
+    builder = SparkSession.builder.appName(name).master(_CORES.sub(rf"local[\1,{ATTEMPTS}]", master))
+    builder = builder.config(map=chosen)
+    try:
+        return ready(_at_the_second_try(lambda: _made(builder, {**chosen, "spark.master": master})))
+    except (Py4JJavaError, CapturedException) as error:  # with a session, PySpark turns the first into the second
+        if (begun := SparkContext._active_spark_context) is not None:
+            begun.stop()  # otherwise the next call would take it for a good one
+        raise _refusal(error, master) from error
+    except (Py4JError, OSError) as error:
+        raise _no_jvm() from error
+
+
+def _checked(spark: SparkSession) -> SparkSession:
+    """Spark reads settings of SQL when they are first needed: a wrong one is to be refused before the work."""
+    spark.conf.get("spark.app.name")
+    return spark
 
 
 def _made(builder: SparkSession.Builder, settings: Mapping[str, object]) -> SparkSession:

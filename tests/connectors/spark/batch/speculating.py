@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 import polars as pl
 from tests.connectors.spark.batch.jobs import Totals, rows
+from tests.connectors.spark.cluster.standalone import executor_flags
 
-import falkirk.spark
 from falkirk.checkpoint.ids import Epoch, Offset
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.spark.epochs.epoch import run_epoch
 from falkirk.connectors.spark.epochs.work import Publishing, Target
+from falkirk.connectors.spark.session import plain_session
 from falkirk.stream.batch import Piece
 from falkirk.stream.dataflow.records import Records
 
@@ -50,7 +51,8 @@ class Skewed(Totals):
 
 def main(brokers: str, source: str, sink: str, progress: str, folder: str, master: str) -> None:
     events = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": folder, "spark.eventLog.compress": "false"}
-    spark = falkirk.spark.session("speculating", master=master, settings={**SETTINGS, **events})
+    name, _, flags = executor_flags().partition("=")
+    spark = plain_session("speculating", master=master, settings={**SETTINGS, name: flags, **events})
     cluster = Cluster(brokers)
     names = Publishing(Epoch(0), Offset(0), progress, progress, "skewed", (Target(sink, 2, keyed=False),))
     found = run_epoch(

@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -22,6 +22,7 @@ from tests.connectors.spark.topics import Found, Topic
 
 from falkirk.checkpoint.epochs import Epochs
 from falkirk.connectors.kafka.admin.topics import Topics
+from falkirk.connectors.spark.executors import PATIENCE
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.epochs import BatchPart, EpochStatus
 from falkirk.stream.definition.names import PREFIX, epochs_topic
@@ -29,6 +30,12 @@ from falkirk.stream.definition.names import PREFIX, epochs_topic
 FLOW = Path(__file__).with_name("flow.py")
 PARTITIONS = 4
 STAGE = "bidders"
+FALKIRK = """
+from falkirk.connectors.spark import executors
+from falkirk.__main__ import main
+executors.PATIENCE = {patience}
+main()
+"""
 
 
 @dataclass
@@ -38,7 +45,8 @@ class Driving:
     topic: Callable[..., Topic]
     folder: Path
     master: str
-    environment: Mapping[str, str] = field(default_factory=dict)
+    patience: float = PATIENCE
+    """Seconds that it bears to have no executor."""
 
     def __post_init__(self) -> None:
         self.bids, self.totals = self.topic("bids", PARTITIONS), self.topic("totals", 2)
@@ -50,9 +58,11 @@ class Driving:
 
     def start(self) -> None:
         """Start it."""
-        command = [sys.executable, "-m", "falkirk", "driver", f"{FLOW}:flow", "--brokers", self.bids.brokers]
+        command = [sys.executable, "-c", FALKIRK.format(patience=self.patience)]
+        command += ["driver", f"{FLOW}:flow", "--brokers", self.bids.brokers]
         command += ["--state-dir", str(self.folder / "state"), "--spark", self.master, "--session-timeout", "1s"]
-        for setting in ("spark.executor.memory=512m", "spark.driver.memory=512m", executor_flags()):
+        memory = "spark.executor.memory=512m", "spark.driver.memory=512m"
+        for setting in (*memory, "spark.ui.enabled=false", executor_flags()):
             command += ["--spark-set", setting]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -60,7 +70,7 @@ class Driving:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                env={**os.environ, "TOPICS": self.prefix, **self.environment},
+                env={**os.environ, "TOPICS": self.prefix},
             )
 
     def jvm(self) -> psutil.Process:

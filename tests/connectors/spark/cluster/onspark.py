@@ -80,8 +80,10 @@ class OnSpark:
         command = [sys.executable, "-m", "falkirk", "run", "app.py:flow", "--brokers", self.bids.brokers]
         command += ["--on", "spark", "--spark", self.master, "--workers", str(self.workers)]
         command += ["--state-dir", str(self.folder / "state"), "--checkpoints", (self.folder / "versions").as_uri()]
-        command += ["--session-timeout", "2s", "--spark-set", "spark.executor.memory=512m"]
-        command += ["--spark-set", executor_flags(), *more]
+        command += ["--session-timeout", "2s"]
+        for setting in ("spark.executor.memory=512m", "spark.ui.enabled=false", executor_flags()):
+            command += ["--spark-set", setting]
+        command += more
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=log, cwd=self.folder, env={**os.environ, **environment}
@@ -169,8 +171,11 @@ class OnSpark:
             row = json.loads(found.value or b"{}")
             assert row["n"] > last.get(found.key, {"n": 0})["n"], "a count that goes back, or comes twice"
             last[found.key] = row
-        keys = [n % KEYS for n in range(self.sent)]
-        assert {row["auction"]: row["n"] for row in last.values()} == Counter(keys)
+        assert {row["auction"]: row["n"] for row in last.values()} == self.expected()
+
+    def expected(self) -> Counter[int]:
+        """How many bids each auction has."""
+        return Counter(n % KEYS for n in range(self.sent))
 
     def leave(self, patience: float = 120) -> int:
         """SIGTERM, and its exit code."""
