@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from falkirk.cli.stopping import CODES, StopRequested, listen
+from falkirk.cli.stopping import CODES, came_of_stop, listen
 
 
 def main() -> None:
@@ -20,7 +20,9 @@ def main() -> None:
     try:
         listen()
         _command_line()
-    except StopRequested:
+    except BaseException as error:
+        if not came_of_stop(error):
+            raise
         from falkirk.runtime.host.logs import say
 
         say(f"falkirk {command}: told to stop before it began")

@@ -163,12 +163,12 @@ def test_what_is_replayed_after_the_loss_of_a_host_is_what_was_planned(app: Livi
 
 @pytest.mark.slow
 def test_versions_keep_what_a_lost_host_has_to_replay_within_the_time_of_a_recovery(app: Living) -> None:
-    """Until a replay is measured, a step is presumed to take 2 ms: some 400 of them fit into a second, with the rest."""
+    """Until a replay is measured, a step is presumed to take 2 ms: with the rest, 350 to 420 of them fit into a second."""
     app.define(WITHIN)
     app.live("ant", "--checkpoints", app.copies)
     planned: dict[str, Any] = {}
     deadline, fed = time.monotonic() + 200, 0
-    while not planned or any(t["back_to"] < 400 or t["begins_with"] != "copied" for t in planned.values()):
+    while not planned or any(t["back_to"] < 300 or t["begins_with"] != "copied" for t in planned.values()):
         assert time.monotonic() < deadline, planned
         for _ in range(50):
             app.feed(7)
@@ -177,7 +177,7 @@ def test_versions_keep_what_a_lost_host_has_to_replay_within_the_time_of_a_recov
         planned = app.asked(socket.gethostname())["tasks"]
     assert planned.keys() == {"sums/0", "sums/1"}
     for task in planned.values():
-        assert 0 <= task["steps"] < 200, task
+        assert 0 <= task["steps"] < 420, task
 
     app.die()
     shutil.rmtree(app.folder / "ant")

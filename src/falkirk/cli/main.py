@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import click
 
+from falkirk.cli.stopping import came_of_stop
 from falkirk.cli.words import WORDS
 from falkirk.errors import FalkirkError
 from falkirk.runtime.host import logs
@@ -121,6 +122,8 @@ def main() -> None:
     try:
         falkirk()
     except FalkirkError as error:
+        if came_of_stop(error):
+            raise
         tell(error)
         sys.exit(error.exit_code)
 

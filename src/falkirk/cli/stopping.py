@@ -27,6 +27,18 @@ _requested = threading.Event()
 """Whether it was stopped. An exception raised during a module's import, or in a callback from C, may be swallowed there."""
 
 
+def came_of_stop(error: BaseException | None) -> bool:
+    """Whether an exception came of a stop signal. Before 3.12, Python makes a RuntimeError of what is raised while a class
+    tells its attributes their names, so that it may come in the middle of an import as an error of the imported module.
+
+    >>> error = RuntimeError("Error calling __set_name__")
+    >>> error.__cause__ = StopRequested()
+    >>> came_of_stop(error), came_of_stop(RuntimeError())
+    (True, False)
+    """
+    return error is not None and (isinstance(error, StopRequested) or came_of_stop(error.__cause__))
+
+
 def listen() -> None:
     """Raise StopRequested on SIGTERM or SIGINT until `stop_on_signals` is called. A second signal ends the process."""
 
