@@ -221,9 +221,9 @@ def test_a_source_with_times_and_no_watermark_is_read_again() -> None:
     assert rows_in(more(app), "o") == rows_in(more(started(counted(1, "group", late=None))), "o")
 
 
-def test_late_rows_are_left_out_beside_the_app_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_rows_are_left_out_beside_the_app_too() -> None:
     app, whole = started(counted(1, "group")), started(counted(1, "group"))
-    shadow(app, counted(2, "group"), "o", monkeypatch)
+    shadow(app, counted(2, "group"), "o")
     more(app, MORE[:20]), more(whole, MORE[:20])
     app.change(counted(2, "group"), rebuild=["o"])
     app.run()
