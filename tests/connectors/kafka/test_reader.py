@@ -153,6 +153,18 @@ def test_the_end_of_a_log_is_asked_for_until_a_broker_tells_it(
         assert asked.result() == {place: 10}
 
 
+@pytest.mark.timeout(30)
+def test_a_leader_that_has_just_died_is_not_waited_for_as_long_as_a_slow_one(
+    place: TopicPartition, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client goes on to ask it until it learns who leads now. Another client learns it at once."""
+    monkeypatch.setattr(reader_module, "ANSWER", 300.0)
+    with closing(BoundedReader(Cluster(proxy.address))) as reader:
+        assert reader.watermarks([place], end=True) == {place: 10}
+        proxy.add(IGNORE, Api.LIST_OFFSETS)
+        assert reader.watermarks([place], end=True) == {place: 10}
+
+
 def test_who_waits_for_an_answer_gets_it_though_another_thread_replaces_the_client(
     place: TopicPartition, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,10 @@ ANSWER = 5.0
 """Seconds that a broker has to answer, before it is asked again. A read that gets nothing for so long ends early: its
 caller may have a reason to give up."""
 
+AT_FIRST = 1.0
+"""Seconds that it has for the first offsets, and twice as many each time: the leader that a client knows may just have died,
+and another client learns who leads now."""
+
 GONE = 30.0
 """Seconds for which brokers must have said that they do not have a topic. Not all of them know of a new one at once."""
 
@@ -119,7 +123,7 @@ class BoundedReader:
         if not partitions:
             return {}
         gone: float | None = None
-        say_at = time.monotonic() + SILENT
+        say_at, patience = time.monotonic() + SILENT, min(AT_FIRST, ANSWER)
         spec = OffsetSpec.latest() if end else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         asked = {KafkaPartition(p.topic, p.partition): spec for p in partitions}
         level = IsolationLevel.READ_UNCOMMITTED
@@ -130,11 +134,11 @@ class BoundedReader:
             new = {p.topic for p in partitions} - led
             missing = fetch_metadata(admin, new)
             led |= new - missing
-            answers = admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER)
+            answers = admin.list_offsets(asked, isolation_level=level, request_timeout=patience)
             found = dict[TopicPartition, Offset]()
             try:
                 for p, answer in answers.items():
-                    found[TopicPartition(p.topic, p.partition)] = found_offset(answer.result(2 * ANSWER))
+                    found[TopicPartition(p.topic, p.partition)] = found_offset(answer.result(2 * patience))
             except KafkaException as error:
                 if known := translate(error.args[0], f"topic {p.topic}"):
                     raise known from error
@@ -145,9 +149,10 @@ class BoundedReader:
                     raise in_words(unknown, f"topic {min(missing)}") from error
                 self._replace(asker, problem := str(error.args[0]))
             except FutureTimeoutError:
-                self._replace(asker, problem := f"no answer for {2 * ANSWER:.0f} s")
+                self._replace(asker, problem := f"no answer for {2 * patience:.0f} s")
             else:
                 return found
+            patience = min(2 * patience, ANSWER)
             if time.monotonic() >= say_at:
                 words = "no broker has told the offsets of topic %s for %.0f s; they are asked again: %s"
                 logger.warning(words, p.topic, SILENT, problem)
