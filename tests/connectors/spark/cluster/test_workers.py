@@ -38,7 +38,7 @@ def test_what_is_killed_is_replaced_and_the_output_is_exact(cluster: Standalone,
         app.lose(victims()[0])
     app.starve(feeding)
     app.check()
-    until(lambda: app.said().count(" has recovered: ") == 3, "three times it is said")
+    until(lambda: app.said().count(" has recovered: ") == 3, "three recoveries are logged")
     app.process.kill()
     until(lambda: not app.children(), "workers die with their driver")
 
@@ -48,7 +48,10 @@ def test_what_is_killed_is_replaced_and_the_output_is_exact(cluster: Standalone,
     app.start()
     app.running(2)
     app.check()
-    until(lambda: "waiting for 3 slots: the cluster offers 2. " in app.said(), f"it is said: {app.said()}")
+    until(
+        lambda: "waiting for 3 slots: the cluster offers 2. " in app.said(),
+        f"the missing slots are logged: {app.said()}",
+    )
     began = time.monotonic()
     assert app.leave() == 0, app.said()
     assert time.monotonic() - began < 60, "a worker that never had a slot is not waited for"

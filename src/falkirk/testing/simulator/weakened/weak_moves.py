@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
+from typing import Any
 
-from falkirk.checkpoint.ids import Millis, OwnerId
-from falkirk.checkpoint.pipeline import Pipeline
 from falkirk.checkpoint.tasks import ClosedStep
 from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.runtime.worker.task import RunningTask
-from falkirk.runtime.worker.task_ports import Rereader, Tables
 from falkirk.state import schema
 from falkirk.stream.dataflow.circuit import State
 from falkirk.stream.dataflow.operator import Pairs
@@ -45,19 +42,11 @@ def following_without_a_move(self: RunningTask, intake: Intake) -> Intake:
     return _following(self, max(intake, Intake.MOVING))
 
 
-def close_over_rows_first(
-    self: RunningTask,
-    pipeline: Pipeline,
-    owner: OwnerId,
-    now: Millis,
-    tables: Tables,
-    rereader: Rereader,
-    most: int = sys.maxsize,
-) -> ClosedStep:
+def close_over_rows_first(self: RunningTask, *given: Any, **more: Any) -> ClosedStep:
     """What has been read goes before what is to be moved."""
     moving, self.moving = self.moving, self.moving and not self.rows
     reads = moving and not self.moving
-    closed = _close(self, pipeline, owner, now, tables, rereader, most)
+    closed = _close(self, *given, **more)
     if reads:
         self.moving = moving
     return closed
