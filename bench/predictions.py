@@ -49,9 +49,9 @@ DEADLINE = 600.0
 class Host:
     """A run that is lost with its stores. What its workers have measured stays, as other hosts would have measured it."""
 
-    def __init__(self, brokers: str, folder: Path) -> None:
-        self.brokers, self.folder = brokers, folder
-        (folder / "app.py").write_text(FLOW)
+    def __init__(self, brokers: str, folder: Path, app: str = APP, flow: str = FLOW) -> None:
+        self.brokers, self.folder, self.app = brokers, folder, app
+        (folder / "app.py").write_text(flow)
         self.run: subprocess.Popen[bytes] | None = None
 
     def call(self, *arguments: str) -> tuple[int, str]:
@@ -65,15 +65,15 @@ class Host:
         with (self.folder / "log").open("w") as log:
             self.run = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=log)
 
-    def settle(self, records: int) -> None:
-        """Wait until all tasks run, and both stages have read so many records."""
+    def settle(self, records: int, stages: int = 2) -> None:
+        """Wait until all tasks run, and each stage has read so many records."""
         begun = time.monotonic()
         while time.monotonic() - begun < DEADLINE:
-            code, said = self.call("status", APP, "--json")
+            code, said = self.call("status", self.app, "--json")
             if code == 0:
                 found = json.loads(said)
                 read = sum(i["position"] for t in found["tasks"] for i in t["inputs"])
-                if found["state"] == "running" and found["lag"] == 0 and read >= 2 * records:
+                if found["state"] == "running" and found["lag"] == 0 and read >= stages * records:
                     return
             time.sleep(0.5)
         raise SystemExit((self.folder / "log").read_text())
@@ -81,7 +81,7 @@ class Host:
     def plan(self) -> dict[str, Any]:
         """Once the workers have reported what they measured: every five seconds."""
         time.sleep(6)
-        code, said = self.call("plan", APP, "--if-dies", socket.gethostname(), "--json")
+        code, said = self.call("plan", self.app, "--if-dies", socket.gethostname(), "--json")
         if code:
             raise SystemExit(said)
         found: dict[str, Any] = json.loads(said)
@@ -92,7 +92,7 @@ class Host:
         self.run.kill()  # its workers end with it
         self.run.wait()
         time.sleep(3)
-        for worker in (self.folder / "state" / APP).glob("worker-*"):
+        for worker in (self.folder / "state" / self.app).glob("worker-*"):
             for store in worker.iterdir():
                 if store.is_dir():
                     shutil.rmtree(store)

@@ -96,6 +96,18 @@ class Living(Running):
             assert time.monotonic() < deadline, said
             time.sleep(0.2)
 
+    def settle_sources(self, records: int) -> None:
+        """Wait until all tasks run, nothing is left to read, and so many records of sources have been read."""
+        deadline = time.monotonic() + 120
+        while True:
+            code, said = self.give("status", self.name, "--json")
+            if code == 0 and (found := json.loads(said))["state"] == "running" and found["lag"] == 0:
+                inputs = [i for t in found["tasks"] for i in t["inputs"] if i["topic"] == self.source]
+                if sum(i["position"] for i in inputs) >= records:
+                    return
+            assert time.monotonic() < deadline, said
+            time.sleep(0.2)
+
     def die(self) -> str:
         """Returns what its workers have said."""
         kill_all(self.processes[-1])

@@ -219,3 +219,11 @@ def test_one_task_is_no_warning_where_there_is_one() -> None:
     edge = flow.plan().stages[1].inputs[0].topic
     assert "WARNING" in explain(flow, Layout({"rows": 2, edge: 2, "out": 1}))
     assert "WARNING" not in explain(flow, Layout({"rows": 1, edge: 1, "out": 1}))
+
+
+def test_a_selective_rollback_is_told_with_how_long_rows_count() -> None:
+    flow = fk.Flow("shop", regime=fk.LazyCheckpoint(selective=True))
+    orders = flow.source("orders", value=fk.Json({"shop": int, "at": int}), time="at", late="30s")
+    windows = orders.group_by("shop", fk.hopping("at", "10m", every="1m"), id="windows").agg(n=fk.len())
+    windows.final().sink("windows", value=fk.Json())
+    assert "a version every 10s; rows are not read again when the watermark is 10m past their time" in explain(flow)

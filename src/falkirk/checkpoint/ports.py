@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from falkirk.checkpoint.ids import Millis, Offset, OwnerId, Step, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
-from falkirk.checkpoint.records import Division, StepRecord
+from falkirk.checkpoint.records import Division, SelectiveCheckpoint, StepRecord
 from falkirk.state.store import Changes, Store
 
 
@@ -250,6 +250,10 @@ class Replayer(Protocol):
 
     async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> list[Output]:
         """Read the division, run the circuit at the record's clock, stage its changes; return its output."""
+        ...
+
+    def selective(self, task: TaskId, state: Overlay) -> SelectiveCheckpoint | None:
+        """The selective checkpoint of this state; None if there is none now."""
         ...
 
     async def difference(

@@ -67,6 +67,17 @@ class Move(msgspec.Struct, frozen=True, omit_defaults=True):
     """The clock of the last step with input."""
 
 
+class SelectiveCheckpoint(msgspec.Struct, frozen=True, array_like=True):
+    """What a recovery needs of all rows whose time was complete (`falkirk.checkpoint.selective`). Times are event times."""
+
+    complete: Millis
+    """After the step, no state is left of rows that only counted until this time."""
+    needed: Millis
+    """Until this time is complete, rows that were read up to here may count."""
+    kept: tuple[tuple[bytes, bytes], ...]
+    """Keys and values of the state that does not depend on incomplete times: the watermarks."""
+
+
 class StepRecord(msgspec.Struct, frozen=True, tag="step", omit_defaults=True):
     """One committed step. The record and everything that the step wrote are visible together or not at all."""
 
@@ -91,6 +102,8 @@ class StepRecord(msgspec.Struct, frozen=True, tag="step", omit_defaults=True):
     """The first step that a correction corrects; the last is the step before it. −1: not a correction."""
     move: Move | None = None
     """What it has done instead of reading on."""
+    selective: SelectiveCheckpoint | None = None
+    """Of some steps, if the regime asks for it."""
 
 
 TaskRecord = Named | Released | StepRecord

@@ -11,7 +11,7 @@ from falkirk.checkpoint.digest import digest
 from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Output
-from falkirk.checkpoint.records import Move, OutputRange, StepRecord
+from falkirk.checkpoint.records import Move, OutputRange, SelectiveCheckpoint, StepRecord
 from falkirk.checkpoint.tasks import ClosedStep, Owned, next_division, next_step
 
 HEADER = "falkirk"
@@ -53,6 +53,7 @@ def close_step(
     dead: int = 0,
     skipped: int = 0,
     move: Move | None = None,
+    selective: SelectiveCheckpoint | None = None,
 ) -> ClosedStep:
     """The step after `last`, ready to be committed. `ends` says where it stopped reading each input partition."""
     step = next_step(last)
@@ -77,6 +78,7 @@ def close_step(
         skipped=skipped,
         layout=task.layout,
         move=move,
+        selective=selective,
     )
     # The group is in the app's own cluster, and knows nothing of topics in others.
     own_cluster = {r.partition.place: r.end for r in division if not r.partition.cluster}

@@ -102,6 +102,10 @@ class Owned:
     """What must be committed before any new step."""
     before: Step | None = None
     """The store was replaced by one before this step, where others' correction begins."""
+    skipped: int = 0
+    """Recorded steps after its store's that need not run again, because no row that they read counts any more."""
+    whole: str = ""
+    """Why all recorded steps after a version run again, if a selective rollback has failed."""
     read_on: Offset = Offset(0)
     """The steps partition is known up to here."""
     rolled: tuple[int, int] = (0, 0)

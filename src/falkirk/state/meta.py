@@ -111,7 +111,7 @@ def check_advances(before: Progress, after: Progress) -> None:
     """A write never takes a store back:
 
         before.step ≤ after.step,  before.step_offset ≤ after.step_offset,  before.log_offset ≤ after.log_offset
-        before.applied ≤ after.applied
+        before.applied ≤ after.applied,  or the state was at no step and comes to one
         before.base = after.base,  or the state was empty before
 
     Raises StateError otherwise: an old step, applied again, would undo the newer ones.
@@ -120,7 +120,7 @@ def check_advances(before: Progress, after: Progress) -> None:
         before.step <= after.step
         and before.step_offset <= after.step_offset
         and before.log_offset <= after.log_offset
-        and before.applied <= after.applied
+        and (before.applied <= after.applied or before.step < 0 <= after.step)
         and (before.base == after.base or before == EMPTY)
     ):
         raise StateError(

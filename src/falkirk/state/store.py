@@ -44,7 +44,8 @@ class Progress:
     after it, so a state with a base is never made again from only the logs."""
     ahead: int = -1
     """Where to read on in the changelog, if the changes from `log_offset` up to there are in the state too; −1: none are.
-    Such a state is at no step. It is useful only if the rest of the changelog is applied."""
+    Such a state is at no step. It is useful only if the rest of the changelog is applied.
+    Where there is no changelog: in the steps partition, amid a selective rollback."""
 
     @property
     def applied(self) -> int:

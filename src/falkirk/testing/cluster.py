@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import EmptyReader, Overlay
 from falkirk.checkpoint.ports import Output
-from falkirk.checkpoint.records import Division, StepRecord, TaskRecord, decode
+from falkirk.checkpoint.records import Division, SelectiveCheckpoint, StepRecord, TaskRecord, decode
 from falkirk.connectors.kafka.admin.described import TopicInfo
 from falkirk.errors import ConfigError
 from falkirk.runtime.app.app import BoundInput, BoundTask, lay_out
@@ -281,6 +281,10 @@ class Replays:
         return outputs_of(
             rerun(circuit, bound.stage.evolution(circuit), record, StepInput(record.clock, slices), state).emitted
         )
+
+    def selective(self, task: TaskId, state: Overlay) -> SelectiveCheckpoint | None:
+        """The selective checkpoint of a state."""
+        return self._tasks[task].stage.circuit(task.partition, self._cluster.layout).selective(state)
 
     async def difference(
         self, task: TaskId, records: Sequence[StepRecord], should: Sequence[Output], state: Overlay

@@ -3,6 +3,7 @@
 recovery.py    what all of them answer
 eager.py       each step logs its state changes, and the log is applied
 lazy.py        steps log no state, and recorded steps run again
+selective.py   which recorded steps need not run again
 stateless.py   tasks without state, in either of these
 batch.py       no steps: epochs are computed again
 floors.py      what may be trimmed, if records that nobody needs stay for some time

@@ -19,13 +19,10 @@ from falkirk.checkpoint.ports import Output, Replayer, Stores
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.regimes.floors import Floor
 from falkirk.checkpoint.regimes.recovery import Means, Recovery, Requires, Tail
+from falkirk.checkpoint.regimes.selective import FLUSH_STEPS, roll_back, rollback
 from falkirk.checkpoint.tasks import ClosedStep, Correction, Owned, Task
 from falkirk.errors import DivergenceError, StateError
-from falkirk.state.store import Progress
-
-FLUSH_STEPS = 200
-"""After so many steps run again, a flush keeps them. Otherwise a worker that is killed more often than it makes versions
-would have more and more steps to run again."""
+from falkirk.state.store import EMPTY, Progress
 
 
 class Lazy(Recovery):
@@ -37,9 +34,11 @@ class Lazy(Recovery):
     presumed: ClassVar[Cost] = Cost(0.002, 4e-6)
 
     async def recover(self, means: Means, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail) -> bool:
-        """Run the recorded steps again. False: the log did not reach back to the store, because a worker that slept has
-        trimmed it below its own version; or the store was amid corrected steps; or it had a part of a changelog, from when
-        the task was eager."""
+        """Run the recorded steps again, of which a selective rollback needs fewer. False: that has failed; or the log did not
+        reach back to the store, because a worker that slept has trimmed it below its own version; or the store was amid
+        corrected steps; or it was at no step."""
+        if not await roll_back(means, owned, steps):
+            return False
         below = covered(owned, steps)
         if below is None:
             below = torn(owned)
@@ -50,9 +49,15 @@ class Lazy(Recovery):
         return True
 
     def replay(self, progress: Progress, steps: Sequence[tuple[Offset, StepRecord]], tail: Tail) -> Replay:
-        """The steps after the store's, and the records that they read."""
-        todo = [record for _, record in steps if record.step > progress.step]
+        """The steps after the store's, or after those that need not run again, and the records that they read."""
+        back = rollback(steps, progress)
+        begin = progress.step if back is None else back.begin
+        todo = [record for _, record in steps if record.step > begin]
         return Replay(len(todo), sum(record.rows for record in todo))
+
+    def leads(self, steps: Sequence[tuple[Offset, StepRecord]]) -> bool:
+        """Also if a selective rollback needs no earlier ones."""
+        return super().leads(steps) or rollback(steps, EMPTY) is not None
 
     def grows(self, step: ClosedStep) -> Replay:
         """The step, and what it has read."""

@@ -109,6 +109,10 @@ class Recovery:
         """What `recover` replays over a store with this progress."""
         return NOTHING
 
+    def leads(self, steps: Sequence[tuple[Offset, StepRecord]]) -> bool:
+        """Whether the logs alone lead from an empty store to the last of these steps, which are all that are left."""
+        return bool(steps) and steps[-1][1].base < 0 and (self.rebuilds or steps[0][1].step == 0)
+
     def grows(self, step: ClosedStep) -> Replay:
         """What a committed step adds to that."""
         return NOTHING

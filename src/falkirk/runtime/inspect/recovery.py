@@ -124,7 +124,7 @@ class Facts:
             begins = None if log is None else (max(at.applied, tail.begins[place]), log)
             replay = recovery.replay(at, steps, tail)
             found.append(Kept("copied", version.step, replay, version.size, log=begins))
-        elif _whole(recovery, steps):
+        elif recovery.leads(steps):
             begins = None if log is None else (tail.begins[place], log)
             found.append(Kept("nothing", -1, recovery.replay(EMPTY, steps, tail), log=begins))
         return found
@@ -170,10 +170,3 @@ class Facts:
             found += [(offset, r) for offset, r in decoded(read) if isinstance(r, StepRecord)]
             at = read.position
         return found
-
-
-def _whole(recovery: Recovery, steps: Steps) -> bool:
-    """Whether the logs alone lead from an empty store to the last step."""
-    if not steps or steps[-1][1].base >= 0:
-        return False
-    return recovery.rebuilds or steps[0][1].step == 0

@@ -100,8 +100,19 @@ class TakeOvers:
                 logger.warning("task %s was abandoned, and its recovery had failed: %s", owned.task.id, error)
             if owned not in self._circuits:
                 self._together.pop(owned, None)
-            logger.debug("recovered %s: %s", owned.task.id, owned.phase.value)
+            self._tell(owned)
             yield owned
+
+    @staticmethod
+    def _tell(owned: Owned) -> None:
+        """How a recovery has ended."""
+        task = owned.task.id
+        logger.debug("recovered %s: %s", task, owned.phase.value)
+        if owned.skipped:
+            logger.info("task %s: %s recorded steps need not run again, as no row that they read counts any more",
+                        task, f"{owned.skipped:,}")  # fmt: skip
+        if owned.whole:
+            logger.warning("task %s: rows whose time was complete are read again, too: %s", task, owned.whole)
 
     def _counts(self, recovery: Recovery) -> bool:
         """Whether the end of a recovery is acted on: input that cannot be read again may only mean that another worker has

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from datetime import timedelta
 
 from confluent_kafka import Message
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from falkirk.checkpoint.correction import close_correction
 from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.pipeline import Pipeline
-from falkirk.checkpoint.records import Division, Move, Range
+from falkirk.checkpoint.records import Division, Move, Range, SelectiveCheckpoint
 from falkirk.checkpoint.steps import close_step
 from falkirk.checkpoint.tasks import ClosedStep, Owned, ends, next_clock
 from falkirk.errors import SourceError
@@ -65,6 +66,8 @@ class RunningTask:
         """The progress of the second reading, for operators that are rebuilt, and its end: offsets."""
         self._begins: dict[InputPartition, Offset] = {}
         self._budget = FIRST_AGAIN
+        self._selective_at = 0
+        """The clock when the next selective checkpoint is due."""
         tables = {i.place for i in bound.inputs if i.input.table}
         self.tables = tables if len(tables) < len(bound.inputs) else set()
         """Inputs that are still to be read to their end before the others begin."""
@@ -106,7 +109,7 @@ class RunningTask:
     def rewind(self) -> dict[TopicPartition, Offset]:
         """Forget what was read after the last committed step; return where to continue."""
         self.cancel()
-        self._joined = {}
+        self._joined, self._selective_at = {}, 0
         self._ends = {} if self.owned.last is None else ends(self.owned.last)
         self._pending.clear()
         self.circuit.rewind()
@@ -243,6 +246,7 @@ class RunningTask:
             rows=sum(len(s.records) for s in step.given.slices),
             dead=result.dead,
             skipped=result.skipped,
+            selective=self._selective(step),
         )
         closed.rows, closed.late = step.rows, result.late
         self._joined |= {i.place: step.joining[i.partition] for i in self.bound.inputs if i.partition in step.joining}
@@ -267,6 +271,16 @@ class RunningTask:
         return next_clock(
             pipeline.last(self.owned), now if self.bound.until is None else min(now, self.bound.until.clock)
         )
+
+    def _selective(self, step: OpenStep) -> SelectiveCheckpoint | None:
+        """The step's selective checkpoint, if one is due."""
+        every = self.bound.stage.regime.selective
+        if every is None or step.given.clock < self._selective_at:
+            return None
+        found = self.circuit.selective(step.overlay)
+        if found is not None:
+            self._selective_at = step.given.clock + every // timedelta(milliseconds=1)
+        return found
 
     def _move(
         self, pipeline: Pipeline, owner: OwnerId, clock: Millis, tables: Tables, rereader: Rereader, most: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from falkirk.checkpoint.records import SelectiveCheckpoint
 from falkirk.errors import SourceError
 from falkirk.state.shards import shard_range
 from falkirk.stream import operators as op
@@ -156,6 +157,13 @@ class StageCircuit:
         if self.times is not None:
             times.append(self.times.wake_at(state))
         return min((t for t in times if t is not None), default=None)
+
+    def selective(self, state: State) -> SelectiveCheckpoint | None:
+        """The selective checkpoint of a state after a step, if all that was complete has left it."""
+        remembered = self.stage.remembered
+        if self.times is None or remembered is None or any(r.wake_at(state) is not None for r in self.timed):
+            return None
+        return self.times.selective(state, remembered)
 
     def _tables(self, operator: op.Operator) -> dict[str, int]:
         return {table: n for (name, table), n in self.stage.tables.items() if name == operator.id}

@@ -7,10 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from falkirk.checkpoint.ids import Millis
+from falkirk.checkpoint.records import SelectiveCheckpoint
 from falkirk.state.codec import encode_key
 from falkirk.stream import operators as op
 from falkirk.stream.dataflow.circuit import State
-from falkirk.stream.dataflow.event_time import EventTime, SenderTimes, SentTimes, SourceTimes, lowest, times_in
+from falkirk.stream.dataflow.event_time import (
+    BEGINNING,
+    EventTime,
+    SenderTimes,
+    SentTimes,
+    SourceTimes,
+    lowest,
+    times_in,
+)
 from falkirk.stream.dataflow.packing import Mark
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.dataflow.topics import Layout
@@ -34,7 +44,11 @@ class TaskTimes:
             for source in stage.sources
             if source.lateness is not None
         }
-        self.inputs |= {e.id: SenderTimes(key("from", e.id)) for e in stage.edges_in if e.timed}
+        self.inputs |= {
+            e.id: SenderTimes(key("from", e.id), dates_rows=stage.regime.selective is not None)
+            for e in stage.edges_in
+            if e.timed
+        }
         self.outputs = {
             e.id: SentTimes(key("to", e.id), partition, tasks, layout.partitions.get(e.topic, 1))
             for e in stage.edges_out
@@ -77,6 +91,17 @@ class TaskTimes:
         kept = [*self.inputs.values(), *self.outputs.values()]
         stored = zip(kept, times_in(state, [one.key for one in kept]), strict=True)
         return min((at for one, times in stored if (at := one.wake_at(times)) is not None), default=None)
+
+    def selective(self, state: State, remembered: int) -> SelectiveCheckpoint | None:
+        """The times after a step, if all inputs have some. `remembered`: for how long a row counts after its time."""
+        keys = [one.key for one in (*self.inputs.values(), *self.outputs.values())]
+        values = state.get(keys)
+        known = [times for times in times_in(state, keys[: len(self.inputs)]) if times is not None]
+        if len(known) < len(self.inputs) or any(times.watermark == BEGINNING for times in known):
+            return None
+        complete, latest = min(times.watermark for times in known), max(times.latest for times in known)
+        kept = tuple((key, value) for key, value in zip(keys, values, strict=True) if value is not None)
+        return SelectiveCheckpoint(Millis(complete), Millis(latest + remembered), kept)
 
 
 def read_by(stage: PhysicalStage, partition: int, tasks: int, layout: Layout) -> Mapping[str, list[tuple[str, int]]]:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 import polars as pl
 
+from falkirk.checkpoint.records import SelectiveCheckpoint
 from falkirk.stream.dataflow.records import Records
 from falkirk.stream.dataflow.task_counts import CallCounts, HotKey, SourceWatermark
 
@@ -210,6 +211,11 @@ class Circuit(Protocol):
 
     def wake_at(self, state: State) -> int | None:
         """When the first timer in the state is due. Called once, at the take-over of the task."""
+        ...
+
+    def selective(self, state: State) -> SelectiveCheckpoint | None:
+        """What a recovery needs of all rows whose time is complete in this state, which is that after a step. None: it needs
+        all of the state, or not all that is complete has left it yet."""
         ...
 
     def rewind(self) -> None:

@@ -81,6 +81,13 @@ class Times(msgspec.Struct, array_like=True):
     parts: list[Part] = []  # msgspec copies it
     senders: int = 0
     """How many tasks send over the edge; 0 until one has said so."""
+    greatest: int = BEGINNING
+    """The greatest time of a row of the edge, if anyone asks for it."""
+
+    @property
+    def latest(self) -> int:
+        """The greatest time of a row so far."""
+        return max([self.greatest, *(part.at for part in self.parts)])
 
 
 _decode = msgspec.msgpack.Decoder(Times).decode
@@ -135,9 +142,9 @@ class SourceTimes:
 class SenderTimes:
     """The tasks that send over one edge."""
 
-    def __init__(self, key: bytes) -> None:
-        """`key`: in state."""
-        self.key = key
+    def __init__(self, key: bytes, *, dates_rows: bool) -> None:
+        """`key`: in state. `dates_rows`: whether to keep the greatest time of a row."""
+        self.key, self.dates_rows = key, dates_rows
 
     def begun(self, found: Times | None, clock: int) -> Times:
         """The times at the start of a step."""
@@ -234,7 +241,10 @@ class EventTime:
 
     def behind(self, edge: str, dates: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which rows of an edge are late: only a task that was idle can send them."""
-        late = dates < self.times[edge].watermark
+        times, known = self.times[edge], self.inputs[edge]
+        if isinstance(known, SenderTimes) and known.dates_rows and len(dates):
+            times.greatest = max(times.greatest, int(dates.max()))
+        late = dates < times.watermark
         self.late_rows += int(late.sum())
         return late
 

@@ -237,6 +237,12 @@ class Operator(ABC):
         return False
 
     @property
+    def remembered(self) -> int | None:
+        """For how many milliseconds a row counts after its time: when the watermark is so far past it, nothing in the state
+        depends on it. None: for ever."""
+        return None if self.stateful else 0
+
+    @property
     def state_columns(self) -> Sequence[str]:
         """The columns of its first input that are the key of its state."""
         return ()

@@ -25,6 +25,8 @@ class RegimePlan:
     """What it means."""
     within: timedelta | None = None
     """Versions are made so that another host recovers a task within this time. `every` is then the longest between two."""
+    selective: timedelta | None = None
+    """How often a step record has a selective checkpoint; None: never."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ What a regime means is its `recovery`. No other code asks which regime it is, so
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, ClassVar, Literal
 
@@ -17,6 +17,9 @@ from falkirk.checkpoint.regimes import Recovery
 from falkirk.durations import DurationLike, duration
 from falkirk.errors import DefinitionError
 from falkirk.stream.definition.regime_plan import BatchPlan, RegimePlan
+
+SELECTIVE_EVERY = timedelta(seconds=1)
+"""Between two selective checkpoints: a few bytes in a step record, for each partition that is read."""
 
 
 class Regime:
@@ -82,7 +85,7 @@ class Checkpoint(Regime):
     def plan(self) -> RegimePlan:
         """The regime with its durations as timedeltas. Raises DefinitionError for a duration that cannot be read.
 
-        >>> LazyCheckpoint(every="1m").plan().every
+        >>> EagerCheckpoint(every="1m").plan().every
         datetime.timedelta(seconds=60)
         """
         within = self.every.seconds() if isinstance(self.every, RecoverWithin) else None
@@ -117,12 +120,25 @@ class LazyCheckpoint(Checkpoint):
     Functions must be deterministic: Falkirk compares each step that runs again with its published output. Parameters
     are those of `fk.EagerCheckpoint`. Raises DefinitionError.
 
+    With `selective=True`, recovery reads only rows again whose time is not complete, if that is less than what a version
+    needs. All state must then go with time: groups in windows of event time, interval joins. Steps that run again before the
+    watermark of the crash is reached are not compared with their output.
+
     >>> import falkirk as fk
     >>> flow = fk.Flow("example", regime=fk.LazyCheckpoint(step="100ms", every="10s"))
     """
 
     kind: ClassVar[str] = "lazy"
     recovery: ClassVar[type[Recovery]] = regimes.Lazy
+    selective: bool = False
+
+    def plan(self) -> RegimePlan:
+        """As of any regime with steps, and how often a step has a selective checkpoint.
+
+        >>> LazyCheckpoint(selective=True).plan().selective
+        datetime.timedelta(seconds=1)
+        """
+        return replace(super().plan(), selective=SELECTIVE_EVERY if self.selective else None)
 
 
 @dataclass(frozen=True)

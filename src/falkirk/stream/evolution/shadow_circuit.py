@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from falkirk.checkpoint.records import SelectiveCheckpoint
 from falkirk.stream.circuit.circuit import StageCircuit
 from falkirk.stream.dataflow.circuit import Corrected, Moving, OutputRecords, RereadInput, State, StepInput, StepOutput
 from falkirk.stream.dataflow.task_counts import CallCounts, HotKey, SourceWatermark
@@ -26,6 +27,10 @@ class ShadowCircuit:
 
     def wake_at(self, state: State) -> int | None:
         """No timer is due."""
+        return None
+
+    def selective(self, state: State) -> SelectiveCheckpoint | None:
+        """A shadow is eager."""
         return None
 
     def rewind(self) -> None:

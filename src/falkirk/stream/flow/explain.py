@@ -58,6 +58,9 @@ def _stage(stage: PhysicalStage, layout: Layout | None, queries: Queries) -> Ite
     step, every = duration_text(regime.step), f"a version every {duration_text(regime.every)}"
     if regime.within is not None:
         every = f"versions that let another host recover within {duration_text(regime.within)}"
+    if regime.selective is not None and stage.remembered is not None:
+        until = duration_text(timedelta(milliseconds=stage.remembered))
+        every += f"; rows are not read again when the watermark is {until} past their time"
     yield f"stage {stage.id}: {regime.kind}, steps of up to {step}, {every}"
     topics = ", ".join(i.topic for i in stage.inputs)
     count = max(layout.partitions.get(i.topic, 0) for i in stage.inputs) if layout else 0

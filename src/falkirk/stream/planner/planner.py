@@ -169,20 +169,37 @@ def _stage(
             hint="cut the stage in two with repartition(…)",
         )
     regime = _recorded((operators or tuple(members))[0].regime.plan(), operators, stateful=bool(keeps))
-    return PhysicalStage(
+    stage = PhysicalStage(
         app=graph.name, id=stage_name(members, inputs), operators=operators, sources=sources,
         edges_in=edges_in, edges_out=edges_out, regime=regime, inputs=tuple(inputs), outputs=tuple(outputs),
         dead_letters=dead_letters, handled=handled, circuits=StageCircuit, evolutions=StageEvolution,
         keeping=tuple(stateful), state_schema=evolved("", keeps),
         shared=tuple(dict.fromkeys(tables[i] for i in _looked_up(operators))),
     )  # fmt: skip
+    _check_selective(stage)
+    return stage
 
 
 def _recorded(regime: RegimePlan, operators: Sequence[op.Operator], *, stateful: bool) -> RegimePlan:
     """The regime of a stage: with others' answers and state, one that runs no step again. Without state, none does."""
     if not stateful or not regime.recovery.requires.same_outputs or not any(o.calls_others for o in operators):
         return regime
-    return replace(regime, kind=Eager.name, recovery=Eager)
+    return replace(regime, kind=Eager.name, recovery=Eager, selective=None)
+
+
+def _check_selective(stage: PhysicalStage) -> None:
+    """Raises DefinitionError if a stage whose regime rolls back selectively has state that stays when its time is over."""
+    if stage.regime.selective is None or not stage.keeping or stage.remembered is not None:
+        return
+    lasting = next((o for o in stage.keeping if o.remembered is None), stage.keeping[0])
+    why = (
+        "its stage looks up in a broadcast table" if lasting.remembered is not None else "its state depends on all rows"
+    )
+    raise DefinitionError(
+        f"selective=True does not work for {lasting.id!r}: {why}, not only on those whose time is not complete",
+        where=lasting.where,
+        hint="group by windows of the time= of a source with late=, or give this part another regime: .with_regime(…)",
+    )
 
 
 def _ordered(stages: Iterable[PhysicalStage]) -> list[PhysicalStage]:

@@ -141,6 +141,14 @@ class PhysicalStage:
         return {(o.id, t): n for o in self.keeping for t, n in zip(sorted(o.tables()), known[o.id], strict=True)}
 
     @property
+    def remembered(self) -> int | None:
+        """For how many milliseconds of event time its state depends on a row, after the row's time; None: for ever."""
+        spans = [o.remembered for o in self.operators]
+        known = [span for span in spans if span is not None]
+        evolved = any(line.sign for line in schema.lines(self.state_schema))
+        return None if evolved or self.shared or len(known) < len(spans) else sum(known)
+
+    @property
     def calls_others(self) -> bool:
         return any(o.calls_others for o in self.operators)
 

@@ -49,8 +49,8 @@ from falkirk.testing.simulator.points import Order, Point, reach
 from falkirk.testing.simulator.toy import Toy, ToyReplayer
 
 THREADS: dict[type, str] = {Name: "naming", Admit: "admission", Commit: "committer", Release: "release"}
-FLUSH_EVERY, VERSION_EVERY = 2, 3
-"""Commits between two flushes, and between two versions."""
+FLUSH_EVERY = 2
+"""Commits between two flushes."""
 MOST_ROWS = 1_000
 """The rows of a step, at most: more than a run has."""
 
@@ -260,7 +260,7 @@ class Domain:
         self._applied += 1
         for t, owned in self._running.items():
             if not owned.lost and owned.correction is None and (t not in self._upkeep or self._upkeep[t].done):
-                if self._applied % VERSION_EVERY == 0:
+                if self._applied % self.toy.version_every == 0:
                     self._upkeep[t] = self.spawn(f"upkeep of {t}", self.version(owned))
                 elif self._applied % FLUSH_EVERY == 0:
                     owned.opened().flush()

@@ -20,7 +20,7 @@ import msgspec
 from falkirk.checkpoint.ids import InputPartition, Offset, TaskId, TopicPartition
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Output, Writes
-from falkirk.checkpoint.records import Range, StepRecord
+from falkirk.checkpoint.records import Range, SelectiveCheckpoint, StepRecord
 from falkirk.checkpoint.regimes import Eager, Recovery
 from falkirk.checkpoint.steps import HEADER, maker
 from falkirk.checkpoint.tasks import Task
@@ -90,6 +90,8 @@ class Toy:
     domains: int = 1
     at_once: int = 1
     """Records of each input that a step reads, if nothing bounds it."""
+    version_every: int = 3
+    """Commits between two versions."""
     circuit: Counts = field(default_factory=Counts)
     runs: ClassVar[type[Domain] | None] = None
     """What a worker does for its tasks, where that is something of their own."""
@@ -201,6 +203,10 @@ class ToyReplayer:
         """Run a recorded step again; returns its output."""
         outputs, _ = self.toy.run(self.broker, record.division, record.clock, state)
         return outputs
+
+    def selective(self, task: TaskId, state: Overlay) -> SelectiveCheckpoint | None:
+        """Its rows have no time."""
+        return None
 
     async def difference(
         self, task: TaskId, records: Sequence[StepRecord], should: Sequence[Output], state: Overlay

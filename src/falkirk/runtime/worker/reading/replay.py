@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from falkirk.checkpoint.ids import TaskId
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Output
-from falkirk.checkpoint.records import StepRecord
+from falkirk.checkpoint.records import SelectiveCheckpoint, StepRecord
 from falkirk.checkpoint.tasks import Owned
 from falkirk.connectors.kafka.client.config import Cluster, logger
 from falkirk.connectors.kafka.client.errors import Words
@@ -64,6 +64,10 @@ class KafkaReplayer:
             self.circuit, self.bound.stage.evolution(self.circuit), record, StepInput(record.clock, slices), state
         )
         return outputs_of(result.emitted)
+
+    def selective(self, task: TaskId, state: Overlay) -> SelectiveCheckpoint | None:
+        """The selective checkpoint of a state."""
+        return self.circuit.selective(state)
 
     async def difference(
         self, task: TaskId, records: Sequence[StepRecord], should: Sequence[Output], state: Overlay

@@ -28,6 +28,7 @@ from falkirk.durations import duration_text
 from falkirk.stream.dataflow.exchange import Exchange
 from falkirk.stream.dataflow.operator import Runner, TaskContext
 from falkirk.stream.operators.joins.interval_batch import IntervalExchange
+from falkirk.stream.operators.joins.interval_expiry import bucket_size
 from falkirk.stream.operators.joins.interval_step import IntervalRunner
 from falkirk.stream.operators.joins.timed_join import TimedJoin
 
@@ -61,6 +62,14 @@ class IntervalJoin(TimedJoin):
         if self.how in ("right", "full"):
             left = self.upper + max(-self.lower, 0)
         return left, right
+
+    @property
+    def remembered(self) -> int | None:
+        """A row is kept until its bucket is past. What is said of it depends on the rows that it may join, some of which are
+        earlier. The watermark of the result is later."""
+        if not self.expire or any(before.changes for before in self.inputs):
+            return None
+        return max(self.kept) + bucket_size(self.kept, 1) + self.upper - self.lower + self.delay
 
     @property
     def words(self) -> str:

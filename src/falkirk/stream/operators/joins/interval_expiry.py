@@ -45,7 +45,7 @@ class Expiry:
         `keep_last`: of the right side, the last row of each key stays, and what has its time."""
         self.sign, self.keep_last = sign, keep_last
         self.sides, self.kept, self.unit, self.table, self.first_shard = sides, kept, unit, table, first_shard
-        self.size = max(sum(kept) // PARTS, 1_000 * unit)
+        self.size = bucket_size(kept, unit)
         self.mark = encode_key(table, first_shard, [None])
 
     def has_more(self, state: State) -> bool:
@@ -106,6 +106,11 @@ class Expiry:
         state.put(gone, [None] * len(gone))
         over = set(gone)
         return next((_bucket(full) for full in entries if full not in over), None)
+
+
+def bucket_size(kept: tuple[int, int], unit: int) -> int:
+    """How long a bucket is, in units."""
+    return max(sum(kept) // PARTS, 1_000 * unit)
 
 
 def _bucket(full: bytes) -> int:

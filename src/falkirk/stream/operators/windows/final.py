@@ -29,6 +29,10 @@ class Final(Operator):
     """The milliseconds of all windows, if the event time is their start; None: it is their end."""
 
     @property
+    def remembered(self) -> int | None:
+        return self.size or 0  # its rows, and their watermark, are earlier than those of the windows
+
+    @property
     def words(self) -> str:
         return f"{self.kind} {self.id}{f', dated by {self.time}' if self.time else ''}"
 

@@ -57,6 +57,10 @@ class WindowGroup(Group):
         return True
 
     @property
+    def remembered(self) -> int | None:
+        return None if any(before.changes for before in self.inputs) else self.window.size
+
+    @property
     def state_columns(self) -> Sequence[str]:
         return [END, *(c for c in self.columns if c != END)]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from falkirk.checkpoint.ids import InputPartition, Millis, Offset
+from falkirk.checkpoint.ids import InputPartition, Millis, Offset, TaskId
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Output, Replayer
 from falkirk.checkpoint.records import StepRecord
@@ -24,7 +24,17 @@ from falkirk.testing.cluster import SETTINGS, Cluster, Replays, Rereads, Tables
 from falkirk.testing.process import open_inputs
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.domain import Domain
+from falkirk.testing.simulator.points import Point, reach
 from falkirk.testing.simulator.toy import Toy
+
+
+class StepByStep(Replays):
+    """The process may die before each step that runs again."""
+
+    async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> list[Output]:
+        """Run a recorded step again; returns its output."""
+        await reach(Point(f"runs step {record.step} again"))
+        return await super().replay(task, record, state)
 
 
 @dataclass(slots=True)
@@ -56,7 +66,7 @@ class FlowDomain(Domain):
 
     def replayer(self) -> Replayer:
         """Runs recorded steps again, through the circuits of the flow that runs now."""
-        return Replays(self.flow.cluster)
+        return StepByStep(self.flow.cluster)
 
     def start(self, owned: Owned) -> None:
         """Step the task from now on."""

@@ -65,6 +65,7 @@ from falkirk.testing.simulator.weakened.weak_lines import LINES
 from falkirk.testing.simulator.weakened.weak_moves import MOVES
 from falkirk.testing.simulator.weakened.weak_rebuilds import REBUILDS
 from falkirk.testing.simulator.weakened.weak_recoveries import RECOVERIES
+from falkirk.testing.simulator.weakened.weak_windows import WINDOWS
 from falkirk.testing.simulator.weakened.weakening import (
     COMMIT,
     NAME,
@@ -356,6 +357,7 @@ WEAKENINGS: dict[str, Weakening] = (
     | MOVES
     | JOINS
     | BROADCASTS
+    | WINDOWS
 )
 
 

@@ -1,0 +1,58 @@
+"""Selective rollbacks that lack a clause: see `weaken`."""
+
+from __future__ import annotations
+
+from falkirk.checkpoint.overlay import Overlay
+from falkirk.checkpoint.regimes import selective
+from falkirk.checkpoint.regimes.recovery import Means
+from falkirk.checkpoint.regimes.selective import Recorded, Rollback
+from falkirk.checkpoint.tasks import Owned
+from falkirk.state.store import Progress
+from falkirk.testing.simulator.flows.windows import Windowed
+from falkirk.testing.simulator.plan import FOREVER, Crash, Plan
+from falkirk.testing.simulator.weakened.weakening import COMMIT, Patch, Schedule, Weakening
+
+_rollback = selective.rollback
+
+
+def rollback_to_the_last(steps: Recorded, at: Progress, layout: int | None = None) -> Rollback | None:
+    """From the last step with a checkpoint before b."""
+    found = _rollback(steps, at, layout)
+    if found is None:
+        return None
+    marked = [(offset, r) for offset, r in steps if r.selective is not None and r.step < found.end]
+    offset, begin = marked[-1]
+    assert begin.selective is not None
+    begins = Progress(-1, offset + 1, 0, begin.clock, ahead=offset + 1)
+    return Rollback(begin.step, begins, begin.selective.kept, found.end, found.found)
+
+
+async def run_to_and_claim(means: Means, owned: Owned, steps: Recorded, back: Rollback) -> str:
+    """Each step that runs again is said to be in the store."""
+    for offset, record in steps:
+        if record.step > max(back.begin, owned.opened().progress.step):
+            owned.go_on()
+            state = Overlay(owned.opened())
+            await means.replayer.replay(owned.task.id, record, state)
+            owned.opened().write(state.changes, owned.opened().progress.at(record.step, offset + 1, 0, record.clock))
+    return ""
+
+
+ONE = Windowed(inputs=24)
+LOST = Crash(worker=0, on=COMMIT + ": done", at=9, lost=True, back_after=300)
+AGAIN = "recovery of 0: runs step 8 again"
+DIES = Crash(worker=1, on=AGAIN, keep=FOREVER, back_after=12)
+"""On its way, with all that it has written on its disk."""
+
+WINDOWS: dict[str, Weakening] = {
+    "windows-lack-rows": Weakening(
+        "a selective rollback begins at a step that is not old enough: rows before it still count",
+        (Patch(selective, "rollback", rollback_to_the_last),),
+        Schedule(ONE, Plan((LOST,))),
+    ),
+    "claims-on-its-way": Weakening(
+        "a store amid a selective rollback says that it is at the step that has run again",
+        (Patch(selective, "_run_to", run_to_and_claim),),
+        Schedule(ONE, Plan((LOST, DIES))),
+    ),
+}
