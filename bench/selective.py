@@ -59,12 +59,14 @@ def feed(brokers: str, topic: str, seconds: int, rate: int) -> int:
 def main(seconds: int, rate: int) -> None:
     """Compare a selective rollback with one of all that came after a version."""
     console, folder = Console(highlight=False, width=140), Path(tempfile.mkdtemp(prefix="falkirk-bench-"))
+    kafka = Kafka(folder / "kafka", console)
+    hosts: list[Host] = []
     try:
-        kafka = Kafka(folder / "kafka", console)
         for app, selective in (("whole", False), ("selective", True)):
             kafka.make(f"{app}-bids", partitions=2)
             (folder / app).mkdir()
             host = Host(kafka.brokers, folder / app, app, FLOW.format(app=app, selective=selective))
+            hosts.append(host)
             host.start()
             fed = feed(kafka.brokers, f"{app}-bids", 2, rate)
             host.settle(fed, stages=1)
@@ -79,12 +81,17 @@ def main(seconds: int, rate: int) -> None:
             took = host.took(2)
             host.settle(fed + since, stages=1)
             log = (folder / app / "log").read_text()
+            host.lose()
             replays = [float(s) for _, _, s in REPLAY.findall(log)]
             console.print(
                 f"{app:<10} read again {again:>9,} of {since:,} records: {1 - again / since:.0%} of the work kept; "
                 f"taken over in {max(took.values()):.2f} s, of which replay {max(replays, default=0):.2f} s"
             )
     finally:
+        for host in hosts:
+            if host.run is not None:
+                host.run.kill()  # its workers end with it
+        kafka.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 

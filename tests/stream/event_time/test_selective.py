@@ -149,7 +149,7 @@ def planned(define: Define) -> Plan:
 
 
 def holds(define: Define, seed: int) -> set[str]:
-    """The equation, for the newest and for the oldest step a of some steps b. Returns the stages where steps were left out."""
+    """The equation, for the newest and the oldest step a of some steps b. Returns the stages where steps were left out."""
     app, kept = ran(define, random.Random(seed)), set[str]()
     for (name, task), steps in app.ran.items():
         [stage] = [s for s in app.plan.stages if s.id == name]
