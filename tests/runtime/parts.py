@@ -35,7 +35,10 @@ def running(partition: int, kind: Literal["source", "edge"] = "source") -> Runni
     bound = BoundInput(Input("bids", "bids", kind), TopicPartition("bids", partition), place)
     circuit: Any = SimpleNamespace(wake_at=lambda state: None, rewind=lambda: None)
     evolution = SimpleNamespace(moving=lambda state: False)
-    stage: Any = SimpleNamespace(id="stats", evolution=lambda circuit: evolution, calls_others=False, most_rows=None)
+    regime = SimpleNamespace(selective=None)
+    stage: Any = SimpleNamespace(
+        id="stats", evolution=lambda circuit: evolution, calls_others=False, most_rows=None, regime=regime
+    )
     return RunningTask(BoundTask(task, stage, (bound,)), owned, circuit)
 
 
