@@ -132,7 +132,7 @@ def test_a_flow_that_is_edited_into_an_error_while_it_runs(stand: Stand) -> None
     for child in run.children():
         if child.pid != first:
             child.kill()
-    wait_until(lambda: "a spare cannot start; retrying: " in going.said.read_text())
+    wait_until(lambda: "a spare cannot start; retrying in 5 s: " in going.said.read_text())
     stand.bids(50)
     stand.settle()
     file.write_text(whole)

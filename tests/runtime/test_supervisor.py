@@ -76,7 +76,7 @@ def test_the_first_works_though_the_second_cannot_start(supervisor: Supervisor) 
     supervisor.run(lambda: next(turns), told.append)
     assert told[0] == Started(0, one.process.pid)
     assert isinstance(told[1], Line)
-    assert "retrying: the flow cannot be loaded" in told[1].text
+    assert "retrying in 5 s: the flow cannot be loaded" in told[1].text
 
 
 @pytest.fixture
@@ -124,3 +124,39 @@ def test_there_is_a_spare_once_all_workers_have_worked_for_long_enough(
     for (one.works, two.works), spares in since:
         supervisor._spawn_missing()
         assert len(supervisor._spares) == spares
+
+
+def test_spares_that_fail_one_after_another_are_tried_less_and_less_often(
+    leaving: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each start takes a second of a processor."""
+    monkeypatch.setattr(Supervisor, "_spawn", lambda self: idle())
+    told: list[object] = []
+    leaving._news = told.append
+
+    def fails() -> None:
+        leaving._hold_off = 0.0
+        leaving._spawn_missing()
+        [spare] = leaving._spares
+        spare.process.kill()
+        say(leaving, (spare, FAILED), (spare, None))
+        leaving._turn(0)
+        leaving._turn(0)
+
+    leaving._spare_after = 0.0
+    for one in leaving._workers.values():
+        one.works = 0.0
+    for _ in range(6):
+        fails()
+        assert not leaving._spares, "the next one waits"
+    pauses = [told.text.partition(":")[0] for told in told if isinstance(told, Line)]
+    assert pauses == [f"a spare cannot start; retrying in {n} s" for n in (5, 10, 20, 40, 60, 60)]
+
+    leaving._hold_off = 0.0
+    leaving._spawn_missing()
+    [spare] = leaving._spares
+    say(leaving, (spare, Ready("app")), (spare, FAILED))
+    leaving._turn(0)
+    leaving._turn(0)
+    assert isinstance(told[-1], Line)
+    assert told[-1].text.startswith("a spare cannot start; retrying in 5 s")

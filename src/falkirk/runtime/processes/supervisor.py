@@ -44,8 +44,9 @@ CRASHES = 5
 """This many deaths of workers in a row, each within `CRASH_WINDOW` seconds of the start, end the run."""
 CRASH_WINDOW = 10.0
 
-SPARE_PAUSE = 5.0
-"""Seconds until a spare that failed, while workers work, is tried again: a file may be being edited."""
+SPARE_PAUSE, LONGEST_PAUSE = 5.0, 60.0
+"""Seconds until a spare that failed, beside workers, is tried again: a file may be being edited. They double each time: each
+start takes a second of a processor, and the cluster may be away for long."""
 
 FENCES = 4
 """If the identity is lost this often within `FENCE_WINDOW` seconds, another process causes it."""
@@ -101,7 +102,7 @@ class Supervisor:
         self._spare_after = spare_after
         self._quick_deaths = 0
         self._fenced: list[float] = []
-        self._hold_off = 0.0
+        self._hold_off, self._pause = 0.0, SPARE_PAUSE
 
     def __enter__(self) -> Self:
         """Start the first processes: their imports and requests take as long as the caller's own preparations."""
@@ -163,7 +164,7 @@ class Supervisor:
         child = event.child
         match event.said:
             case Ready():
-                child.ready = True
+                child.ready, self._pause = True, SPARE_PAUSE
             case Report() as report:
                 if child.works == inf and at_work(report):
                     child.works = time.monotonic()
@@ -182,8 +183,10 @@ class Supervisor:
             raise error
         child.excused = True
         if spare:
-            self._hold_off = time.monotonic() + SPARE_PAUSE
-        self._news(Line(f"a spare cannot start; retrying: {error}" if spare else str(error)))
+            again = f"a spare cannot start; retrying in {self._pause:.0f} s"
+            self._hold_off = time.monotonic() + self._pause
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self._news(Line(f"{again}: {error}" if spare else str(error)))
 
     def _fill(self, *, first: bool = False) -> None:
         """Give ready spares the vacant slots; start what is missing."""
