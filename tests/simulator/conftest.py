@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from falkirk.testing.simulator.explore import Failure
+from falkirk.testing.simulator.explore import Failure, Kinds
 
 EACH = 4
 
@@ -34,3 +34,8 @@ def silent(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 def failures(run: Callable[[int], Failure | None], seeds: Iterable[int]) -> list[str]:
     """What broke in the sampled runs with these seeds, each with its seed."""
     return [f"{seed}: {failure}" for seed in seeds if (failure := run(seed)) is not None]
+
+
+def any_of(kinds: Iterable[Kinds]) -> Kinds:
+    """All faults of these kinds at a point. With `every_point(…, each=1)` each point gets others of them."""
+    return lambda worker, at: (fault for kind in kinds for fault in kind(worker, at))

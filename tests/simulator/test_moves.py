@@ -3,12 +3,11 @@ the end it is as if nothing had failed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 
 import pytest
-from tests.simulator.conftest import Some, failures
+from tests.simulator.conftest import Some, any_of, failures
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.testing.simulator import check
@@ -27,7 +26,7 @@ from falkirk.testing.simulator.explore import (
     sample,
 )
 from falkirk.testing.simulator.flows.moves import ROWS_MOVED, SPENT, Moves, third_flows
-from falkirk.testing.simulator.plan import Age, Change, Crash, Fault, Move, Plan
+from falkirk.testing.simulator.plan import Age, Change, Crash, Move, Plan
 from falkirk.testing.simulator.weakened.weaken import lacking
 from falkirk.testing.simulator.world import World
 
@@ -88,15 +87,9 @@ def test_deletions_of_moved_rows_that_are_compacted_away_do_not_bring_the_rows_b
         assert attempt(make, plan)
 
 
-def any_kind(worker: int, at: int) -> Iterator[Fault]:
-    """All faults there: each point gets others of them."""
-    for kinds in KINDS:
-        yield from kinds(worker, at)
-
-
 def test_a_fault_while_it_moves() -> None:
     """At some points; the long test has them all."""
-    plans = list(islice(every_point(make, any_kind, Plan(), each=1), 2, None, 5))
+    plans = list(islice(every_point(make, any_of(KINDS), Plan(), each=1), 2, None, 5))
     assert len(plans) > 15
     assert [f for plan in plans if (f := attempt(make, plan))] == []
 
@@ -104,7 +97,7 @@ def test_a_fault_while_it_moves() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True], ids=["prompt broker", "late broker"])
 def test_a_fault_at_every_point_of_a_move(late: bool, some: Some) -> None:
-    plans = some(every_point(make, any_kind, Plan(lazy_broker=late), each=1))
+    plans = some(every_point(make, any_of(KINDS), Plan(lazy_broker=late), each=1))
     assert len(plans) > 20
     assert [f for plan in plans if (f := attempt(make, plan))] == []
 

@@ -4,12 +4,11 @@ had failed."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 
 import pytest
-from tests.simulator.conftest import Some, failures
+from tests.simulator.conftest import Some, any_of, failures
 
 from falkirk.checkpoint.regimes import lazy
 from falkirk.testing.simulator import check
@@ -28,7 +27,7 @@ from falkirk.testing.simulator.explore import (
     sample,
 )
 from falkirk.testing.simulator.flows.windows import Windowed
-from falkirk.testing.simulator.plan import FOREVER, Crash, Fault, Plan
+from falkirk.testing.simulator.plan import FOREVER, Crash, Plan
 from falkirk.testing.simulator.world import World
 
 pytestmark = pytest.mark.usefixtures("silent")
@@ -74,15 +73,9 @@ def test_a_worker_dies_on_the_way_and_the_next_one_goes_on_there(rolled: list[in
     assert len([n for n in rolled if n > 0]) == 1
 
 
-def any_kind(worker: int, at: int) -> Iterator[Fault]:
-    """All faults there: each point gets others of them."""
-    for kinds in KINDS:
-        yield from kinds(worker, at)
-
-
 def test_a_fault_while_windows_are_counted() -> None:
     """At some points; the long test has them all."""
-    plans = list(islice(every_point(make, any_kind, Plan(), each=1), 2, None, 6))
+    plans = list(islice(every_point(make, any_of(KINDS), Plan(), each=1), 2, None, 6))
     assert len(plans) > 15
     assert [f for plan in plans if (f := attempt(make, plan))] == []
 
@@ -90,7 +83,7 @@ def test_a_fault_while_windows_are_counted() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True], ids=["prompt broker", "late broker"])
 def test_a_fault_at_every_point(late: bool, some: Some) -> None:
-    plans = some(every_point(make, any_kind, Plan(lazy_broker=late), each=1))
+    plans = some(every_point(make, any_of(KINDS), Plan(lazy_broker=late), each=1))
     assert len(plans) > 20
     assert [f for plan in plans if (f := attempt(make, plan))] == []
 
