@@ -152,6 +152,21 @@ def test_only_steps_that_count_run_again() -> None:
     assert owned.opened().get([b"step 16", b"step 17"]) == [None, b""]
 
 
+@pytest.mark.parametrize("on_its_way", [False, True])
+def test_where_no_row_counts_any_more_no_step_before_the_last_checkpoint_runs_again(on_its_way: bool) -> None:
+    """The watermark is at the last row, as without `late`, and no state is kept longer than that."""
+    disk, times = Disk(), Times()
+    if on_its_way:
+        killed_at(disk, 19)
+    kept = SelectiveCheckpoint(Millis(18), Millis(18), ((b"watermark", b"18"),))
+    steps = changed(changed(recorded(), 18, selective=kept), 20, selective=None)
+    owned = owned_of(disk)
+    assert recovered(disk, times, owned, steps)
+    assert times.ran == [19, 20]
+    assert owned.opened().progress == Progress(20, 41, 0, 20)
+    assert owned.opened().get([b"step 17", b"step 18", b"step 19"]) == [None, None, b""]
+
+
 def test_steps_after_the_last_checkpoint_are_compared() -> None:
     disk, steps = Disk(), changed(recorded(3), 20, digest="another")
     with pytest.raises(DivergenceError, match="step 20"):

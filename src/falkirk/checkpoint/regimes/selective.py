@@ -48,7 +48,7 @@ class Rollback(NamedTuple):
     begin: Step
     """a: the steps after it run again."""
     begins: Progress
-    """Of a store that holds what was kept at a, and is at no step."""
+    """Of a store that holds what was kept at a: at no step, unless a is b."""
     kept: tuple[tuple[bytes, bytes], ...]
     end: Step
     """b."""
@@ -72,7 +72,10 @@ def rollback(steps: Recorded, at: Progress, layout: int | None = None) -> Rollba
         if before.needed <= found.complete:
             if begin.step <= at.step:
                 return None
-            begins = Progress(-1, offset + 1, 0, begin.clock, ahead=offset + 1)
+            # If no row counts at all, a is b, and what was kept is the state.
+            begins = Progress(begin.step, offset + 1, 0, begin.clock)
+            if begin is not end:
+                begins = Progress(-1, offset + 1, 0, begin.clock, ahead=offset + 1)
             return Rollback(begin.step, begins, before.kept, end.step, found)
     return None
 
@@ -112,13 +115,13 @@ def on_its_way(at: Progress) -> bool:
 
 def continues(at: Progress, back: Rollback) -> bool:
     """Whether a store on its way, from this a or an earlier one, is as far as a already. Steps before a may be gone."""
-    return on_its_way(at) and at.ahead >= back.begins.ahead
+    return on_its_way(at) and 0 <= back.begins.ahead <= at.ahead
 
 
 async def _run_to(means: Means, owned: Owned, steps: Recorded, back: Rollback) -> str:
     """Run the steps up to b again. Returns why the state is then not that of b; "": it is."""
     store, task = owned.opened(), owned.task.id
-    todo = [(offset, record) for offset, record in steps if offset >= store.progress.ahead]
+    todo = [(offset, record) for offset, record in steps if offset >= store.progress.ahead >= 0]
     owned.rolled = (0, len(todo))
     for n, (offset, record) in enumerate(todo, 1):
         owned.go_on()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from falkirk.checkpoint.ids import TaskId
+from falkirk.checkpoint.ids import Step, TaskId
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.ports import Output
 from falkirk.checkpoint.records import SelectiveCheckpoint, StepRecord
@@ -39,6 +39,8 @@ class KafkaReplayer:
     owned: Owned
     """Tells when the group has taken the task away: a replay may wait for a cluster that is away, and then ends."""
     corrects: bool = False
+    _last: Step = Step(-1)
+    """The last one that was run again."""
     _divisions: DivisionReaders = field(init=False)
 
     def __post_init__(self) -> None:
@@ -47,6 +49,9 @@ class KafkaReplayer:
     async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> list[Output]:
         """Read the division, run the circuit at the record's clock; return its output."""
         division = record.division if record.move is None else record.move.again
+        if record.step <= self._last:  # a selective rollback has failed, and all steps run again
+            self._divisions.forget(task)
+        self._last = record.step
         slices = self._divisions.read(self.bound, division, self.owned.go_on)
         if record.step == 0 and not slices:
             return []
