@@ -101,7 +101,8 @@ class TaskTimes:
             return None
         complete, latest = min(times.watermark for times in known), max(times.latest for times in known)
         kept = tuple((key, value) for key, value in zip(keys, values, strict=True) if value is not None)
-        return SelectiveCheckpoint(Millis(complete), Millis(latest + remembered), kept)
+        # Results of windows have their end for their time, and for their timestamp the millisecond before.
+        return SelectiveCheckpoint(Millis(complete), Millis(latest + 1 + remembered), kept)
 
 
 def read_by(stage: PhysicalStage, partition: int, tasks: int, layout: Layout) -> Mapping[str, list[tuple[str, int]]]:
