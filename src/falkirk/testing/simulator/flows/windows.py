@@ -47,6 +47,8 @@ class Windowed(Flowing):
     tasks: int = 1
     recovery: type[Recovery] = Lazy
     version_every: int = 10
+    apart: int = STEP
+    """Event time from one record to the next."""
 
     def create(self, broker: SimBroker) -> None:
         """Make the topics, and write the input. Each step has a selective checkpoint, if it can have one."""
@@ -68,7 +70,7 @@ class Windowed(Flowing):
         """The input of task t: who bids, and when."""
         who = [name for n in range(99) if task_of_key(name := f"{BIDDERS[n % 2]}{n}", self.tasks) == t][:2]
         first = began // SIZE * SIZE
-        return [(who[i % 2], first + STEP * i - BACK[i % len(BACK)]) for i in range(self.inputs)]
+        return [(who[i % 2], first + self.apart * i - BACK[i % len(BACK)]) for i in range(self.inputs)]
 
     def says(self, t: int) -> str:
         """The topic that task t writes to."""

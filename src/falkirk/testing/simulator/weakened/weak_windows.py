@@ -38,21 +38,21 @@ async def run_to_and_claim(means: Means, owned: Owned, steps: Recorded, back: Ro
     return ""
 
 
-ONE = Windowed(inputs=24)
-LOST = Crash(worker=0, on=COMMIT + ": done", at=9, lost=True, back_after=300)
-AGAIN = "recovery of 0: runs step 8 again"
-DIES = Crash(worker=1, on=AGAIN, keep=FOREVER, back_after=12)
+FINE = Windowed(inputs=40, apart=200, version_every=17)
+"""A window gets several rows from each bidder, in as many steps."""
+LOST = Crash(worker=0, on=COMMIT + ": done", at=14, lost=True, back_after=300)
+DIES = Crash(worker=1, on="recovery of 0: runs step 9 again", keep=FOREVER, back_after=12)
 """On its way, with all that it has written on its disk."""
 
 WINDOWS: dict[str, Weakening] = {
     "windows-lack-rows": Weakening(
         "a selective rollback begins at a step that is not old enough: rows before it still count",
         (Patch(selective, "rollback", rollback_to_the_last),),
-        Schedule(ONE, Plan((LOST,))),
+        Schedule(FINE, Plan((LOST,))),
     ),
     "claims-on-its-way": Weakening(
         "a store amid a selective rollback says that it is at the step that has run again",
         (Patch(selective, "_run_to", run_to_and_claim),),
-        Schedule(ONE, Plan((LOST, DIES))),
+        Schedule(FINE, Plan((LOST, DIES))),
     ),
 }
