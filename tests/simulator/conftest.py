@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeAlias
 
 import pytest
 
-from falkirk.testing.simulator.explore import Failure, Kinds
+from falkirk.testing.simulator.explore import Failure, Kinds, attempt, sample
+from falkirk.testing.simulator.toy import Toy
 
 EACH = 4
 
@@ -39,3 +40,9 @@ def failures(run: Callable[[int], Failure | None], seeds: Iterable[int]) -> list
 def any_of(kinds: Iterable[Kinds]) -> Kinds:
     """All faults of these kinds at a point. With `every_point(…, each=1)` each point gets others of them."""
     return lambda worker, at: (fault for kind in kinds for fault in kind(worker, at))
+
+
+def mixed_run(make: Callable[[], Toy], seed: int, *, points: int, kinds: Sequence[Kinds]) -> Failure | None:
+    """A run with sampled faults of these kinds, at a broker that is more or less late. What broke, if anything did."""
+    plan = sample(seed, points=points, kinds=kinds)
+    return attempt(make, plan, seed=seed, rate=(0.0, 0.1, 0.4)[seed % 3])

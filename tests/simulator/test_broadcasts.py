@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 
 import pytest
-from tests.simulator.conftest import Some, failures
+from tests.simulator.conftest import Some, failures, mixed_run
 
 from falkirk.testing.simulator import check
 from falkirk.testing.simulator.explore import (
@@ -20,7 +20,6 @@ from falkirk.testing.simulator.explore import (
     moves,
     others,
     pauses,
-    sample,
 )
 from falkirk.testing.simulator.flows.broadcasts import SIZES, Broadcasts, seen_of
 from falkirk.testing.simulator.plan import Crash, Plan
@@ -85,8 +84,7 @@ def test_a_fault_at_every_point(kinds: Kinds, late: bool, some: Some) -> None:
 def mixed(seed: int) -> Failure | None:
     """A sampled run."""
     make = partial(Broadcasts, tasks=1 + seed % 2, inputs=3 + seed % 3)
-    plan = sample(seed, points=100, kinds=(crashes, crashes, pauses, moves, others))
-    return attempt(make, plan, seed=seed, rate=(0.0, 0.1, 0.4)[seed % 3])
+    return mixed_run(make, seed, points=100, kinds=(crashes, crashes, pauses, moves, others))
 
 
 def test_several_faults() -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 
 import pytest
-from tests.simulator.conftest import Some, failures
+from tests.simulator.conftest import Some, failures, mixed_run
 
 from falkirk.checkpoint.regimes import Eager, Lazy
 from falkirk.checkpoint.regimes.recovery import Recovery
@@ -22,7 +22,6 @@ from falkirk.testing.simulator.explore import (
     moves,
     others,
     pauses,
-    sample,
     slow_lines,
 )
 from falkirk.testing.simulator.flows.joins import HERE, JOINED, JOINS, Joins, joinings
@@ -79,8 +78,7 @@ def test_a_fault_at_every_point_when_it_has_joined(recovery: type[Recovery], kin
 def mixed(seed: int) -> Failure | None:
     """A sampled run."""
     make = partial(Joins, tasks=1 + seed % 2, recovery=(Lazy, Eager)[seed // 2 % 2], inputs=3 + seed % 3)
-    plan = sample(seed, points=80, kinds=(joinings, joinings, crashes, pauses, moves, slow_lines, others))
-    return attempt(make, plan, seed=seed, rate=(0.0, 0.1, 0.4)[seed % 3])
+    return mixed_run(make, seed, points=80, kinds=(joinings, joinings, crashes, pauses, moves, slow_lines, others))
 
 
 def test_it_joins_among_other_faults() -> None:

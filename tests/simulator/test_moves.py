@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 
 import pytest
-from tests.simulator.conftest import Some, any_of, failures
+from tests.simulator.conftest import Some, any_of, failures, mixed_run
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.testing.simulator import check
@@ -23,7 +23,6 @@ from falkirk.testing.simulator.explore import (
     others,
     outages,
     pauses,
-    sample,
 )
 from falkirk.testing.simulator.flows.moves import ROWS_MOVED, SPENT, Moves, third_flows
 from falkirk.testing.simulator.plan import Age, Change, Crash, Move, Plan
@@ -105,8 +104,7 @@ def test_a_fault_at_every_point_of_a_move(late: bool, some: Some) -> None:
 def mixed(seed: int) -> Failure | None:
     """A sampled run."""
     sampled = partial(Moves, tasks=1 + seed % 2, inputs=4 + seed % 3)
-    plan = sample(seed, points=120, kinds=(*KINDS, naps, others))
-    return attempt(sampled, plan, seed=seed, rate=(0.0, 0.1, 0.4)[seed % 3])
+    return mixed_run(sampled, seed, points=120, kinds=(*KINDS, naps, others))
 
 
 def test_several_faults_while_it_moves() -> None:

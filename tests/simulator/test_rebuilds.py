@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 
 import pytest
-from tests.simulator.conftest import Some, failures
+from tests.simulator.conftest import Some, failures, mixed_run
 
 from falkirk.checkpoint.regimes import Eager, Lazy
 from falkirk.checkpoint.regimes.recovery import Recovery
@@ -28,7 +28,6 @@ from falkirk.testing.simulator.explore import (
     others,
     outages,
     pauses,
-    sample,
     slow_lines,
 )
 from falkirk.testing.simulator.flows.rebuilds import Rebuilds
@@ -115,8 +114,7 @@ def mixed(seed: int) -> Failure | None:
     recovery = (Lazy, Eager)[seed // 2 % 2]
     beside = seed % 3 if recovery is Eager else 0  # a shadow's changelog is taken over, which lazy tasks do not have
     make = partial(Rebuilds, tasks=1 + seed % 2, recovery=recovery, inputs=3 + seed % 3, beside=beside)
-    plan = sample(seed, points=100, kinds=(crashes, crashes, pauses, naps, moves, outages, others))
-    return attempt(make, plan, seed=seed, rate=(0.0, 0.1, 0.4)[seed % 3])
+    return mixed_run(make, seed, points=100, kinds=(crashes, crashes, pauses, naps, moves, outages, others))
 
 
 def test_several_faults_while_it_rebuilds() -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 
 import pytest
-from tests.simulator.conftest import Some, any_of, failures
+from tests.simulator.conftest import Some, any_of, failures, mixed_run
 
 from falkirk.checkpoint.regimes import lazy
 from falkirk.testing.simulator import check
@@ -24,7 +24,6 @@ from falkirk.testing.simulator.explore import (
     others,
     outages,
     pauses,
-    sample,
 )
 from falkirk.testing.simulator.flows.windows import Windowed
 from falkirk.testing.simulator.plan import FOREVER, Crash, Plan
@@ -91,8 +90,7 @@ def test_a_fault_at_every_point(late: bool, some: Some) -> None:
 def mixed(seed: int) -> Failure | None:
     """A sampled run."""
     sampled = partial(Windowed, tasks=1 + seed % 2, inputs=16 + seed % 9)
-    plan = sample(seed, points=200, kinds=(*KINDS, naps, others))
-    return attempt(sampled, plan, seed=seed, rate=(0.0, 0.1, 0.4)[seed % 3])
+    return mixed_run(sampled, seed, points=200, kinds=(*KINDS, naps, others))
 
 
 def test_several_faults_while_windows_are_counted() -> None:

@@ -68,7 +68,7 @@ class Move(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SelectiveCheckpoint(msgspec.Struct, frozen=True, array_like=True):
-    """What a recovery needs of all rows whose time was complete (`falkirk.checkpoint.selective`). Times are event times."""
+    """What a recovery needs of all rows whose time was complete, by event time (`falkirk.checkpoint.regimes.selective`)."""
 
     complete: Millis
     """After the step, no state is left of rows that only counted until this time."""

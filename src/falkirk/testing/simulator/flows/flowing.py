@@ -16,6 +16,7 @@ from falkirk.runtime.worker.emissions import moving_of, outputs_of
 from falkirk.runtime.worker.reading.replay import rerun
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.runtime.worker.task_ports import Tables as TaskTables
+from falkirk.state.shards import murmur2_of
 from falkirk.stream.dataflow.circuit import Circuit, SharedRows, StepInput
 from falkirk.stream.dataflow.topics import Layout
 from falkirk.stream.definition.names import steps_topic
@@ -184,3 +185,8 @@ class Flowing(Toy):
             [bound] = [b for b in tasks if str(b.task.id) == record.task]
             self._circuits[record.task, record.layout] = bound, bound.stage.circuit(bound.task.id.partition, layout)
         return self._circuits[record.task, record.layout]
+
+
+def task_of_key(key: str, tasks: int) -> int:
+    """The partition where a producer puts a key."""
+    return (murmur2_of(key.encode()) & 0x7FFFFFFF) % tasks

@@ -23,7 +23,6 @@ from falkirk.checkpoint.ids import InputPartition, Offset
 from falkirk.state import schema
 from falkirk.state.codec import decode_key, decode_values
 from falkirk.state.meta import META
-from falkirk.state.shards import murmur2_of
 from falkirk.state.store import Reader
 from falkirk.stream.dataflow.earlier import From
 from falkirk.stream.dataflow.process import KeyContext
@@ -39,7 +38,7 @@ from falkirk.testing.process import Process
 from falkirk.testing.simulator.check import Broken, steps
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.disk import Disk, SimStore
-from falkirk.testing.simulator.flows.flowing import Flowing
+from falkirk.testing.simulator.flows.flowing import Flowing, task_of_key
 from falkirk.testing.simulator.plan import FOREVER, Change, Fault
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ class Moves(Flowing):
 
     def spending(self, partition: int, i: int) -> tuple[str, int]:
         """The i-th record of an input partition."""
-        users = [u for u in ascii_letters if (murmur2_of(u.encode()) & 0x7FFFFFFF) % self.tasks == partition]
+        users = [u for u in ascii_letters if task_of_key(u, self.tasks) == partition]
         return users[i % (USERS if i < self.inputs else MORE_USERS)], 3 + 2 * i
 
     def due(self, t: int, upto: int = FOREVER) -> dict[str, list[tuple[int, int]]]:

@@ -16,7 +16,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from falkirk.checkpoint.regimes import Lazy, Recovery
-from falkirk.state.shards import murmur2_of
 from falkirk.stream.aggregates.builtin import len_
 from falkirk.stream.definition.regimes import LazyCheckpoint
 from falkirk.stream.definition.windows import tumbling
@@ -27,7 +26,7 @@ from falkirk.stream.stages.stage import PhysicalStage
 from falkirk.testing.cluster import Cluster
 from falkirk.testing.simulator.check import Broken
 from falkirk.testing.simulator.cluster.broker import SimBroker
-from falkirk.testing.simulator.flows.flowing import Flowing
+from falkirk.testing.simulator.flows.flowing import Flowing, task_of_key
 
 if TYPE_CHECKING:
     from falkirk.testing.simulator.world import World
@@ -98,8 +97,3 @@ class Windowed(Flowing):
                 counts[who, at // SIZE * SIZE] += 1
             greatest = max(greatest, at)
         return [(who, start, n) for (who, start), n in counts.items() if start + SIZE <= greatest - LATE]
-
-
-def task_of_key(key: str, tasks: int) -> int:
-    """The partition where a producer puts a key."""
-    return (murmur2_of(key.encode()) & 0x7FFFFFFF) % tasks
