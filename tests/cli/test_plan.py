@@ -77,6 +77,21 @@ rebuilding.Rebuilder.ahead = slowly
 """
 """A shadow that is met while it works."""
 
+READS_SLOWLY = """
+import time
+
+read = rebuilding.Rebuilder._read
+
+
+def slowly(*step):
+    time.sleep(1)
+    return read(*step)
+
+
+rebuilding.Rebuilder._read = slowly
+"""
+"""A worker that can be killed between two steps that read again."""
+
 Table = dict[int, int]
 
 
@@ -351,7 +366,8 @@ def test_state_is_rebuilt_beside_the_version_that_runs_and_taken_over_at_the_swi
         assert " is taken over" in app.call("plan", "new:flow", "--rebuild", "counts")[1]
     finally:
         kill_all(old)
-    app.start("run", "new:flow", *run, "--rebuild", "counts")
+    write("slow.py", 2, READS_SLOWLY)
+    app.start("run", "slow:flow", *run, "--rebuild", "counts")
     wait_for_move(app, 2, lambda move: move.again)
     app.kill()
     code, _, err = app.call("delete", f"{app.name}.rebuild", "--yes", "--state-dir", "beside")
