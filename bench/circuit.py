@@ -2,8 +2,8 @@
 
 Large steps decide throughput: source → filter → group_by → len, max → sink, on slices of 20,000 records. What is left
 when the reading of JSON is taken off is Falkirk's own.
-Small steps decide latency: 3 records, with and without a group. The best of many is shown too, for on a busy machine
-the median is that of the other programs.
+Small steps decide latency: 3 records, with and without a group, and 10 records on their way through two exchanges. The
+best of many is shown too, for on a busy machine the median is that of the other programs.
 
 python bench/circuit.py [--profile]
 """
@@ -16,6 +16,7 @@ import pstats
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import zip_longest
 from statistics import median
 
 import numpy as np
@@ -24,7 +25,7 @@ from confluent_kafka import Message
 
 import falkirk as fk
 from falkirk.state.shards import murmur2, murmur2_partition
-from falkirk.stream.dataflow.circuit import Circuit, Slice, StepInput
+from falkirk.stream.dataflow.circuit import Circuit, Slice, StepInput, StepOutput
 from falkirk.stream.dataflow.records import Records
 from falkirk.stream.dataflow.topics import Layout
 from falkirk.testing.memory import DictState
@@ -32,11 +33,11 @@ from falkirk.testing.memory import DictState
 PARTITIONS, ROWS, KEYS, STEPS, SMALL_STEPS = 4, 20_000, 20_000, 60, 500
 
 
-def small_step(n: int) -> StepInput:
-    """3 records."""
+def small_step(n: int, size: int = 3) -> StepInput:
+    """A few records."""
     messages = [
         Message(topic="in", partition=0, offset=i, key=b"%d" % (i % KEYS), value=b'{"id":%d,"at":%d}' % (i % KEYS, n))
-        for i in range(3 * n, 3 * n + 3)
+        for i in range(size * n, size * (n + 1))
     ]
     return StepInput(n, [Slice("in", "in", 0, Records.of(messages))])
 
@@ -48,6 +49,37 @@ def small_circuit(*, grouped: bool) -> Circuit:
     out.sink("out", key="id", value=fk.Json())
     (stage,) = flow.plan().stages
     return stage.circuit(0, Layout({"in": 1, "out": PARTITIONS}))
+
+
+def exchanged() -> list[tuple[str, list[float]]]:
+    """The times of small steps in each of three stages with an exchange between them."""
+    flow = fk.Flow("bench")
+    rows = flow.source("in", key="id", value=fk.Json({"id": fk.Int64, "at": fk.Int64}))
+    rows.repartition("at").repartition("id").sink("out", key="id", value=fk.Json())
+    stages, found = flow.plan().stages, []
+    counts = {topic.topic: PARTITIONS for stage in stages for topic in (*stage.inputs, *stage.outputs)}
+    given = [small_step(n, 10) for n in range(SMALL_STEPS)]
+    for stage, after in zip_longest(stages, stages[1:]):
+        run, state, made = stage.circuit(0, Layout({**counts, "in": 1})).run, DictState(), list[StepOutput]()
+        found.append((stage.id, [timed(lambda: made.append(run(step, state))) for step in given]))  # noqa: B023  # called here
+        if after is not None:
+            edge = after.inputs[0]
+            sent = [[value for e in out.emitted for value in e.values] for out in made]
+            given = [
+                StepInput(
+                    n,
+                    [
+                        Slice(
+                            edge.id,
+                            edge.topic,
+                            0,
+                            Records([*range(len(some))], [None] * len(some), some, [n] * len(some)),
+                        )
+                    ],
+                )
+                for n, some in enumerate(sent)
+            ]
+    return found
 
 
 def circuit() -> Circuit:
@@ -104,6 +136,8 @@ def main() -> None:
         small_steps = [small_step(n) for n in range(SMALL_STEPS)]
         times = [timed(partial(run, step, of_small)) for step in small_steps]
         print(f"3 records, {name}: {min(times) * 1e3:.2f} ms at best, median {median(times) * 1e3:.2f} ms")
+    for stage, times in exchanged():
+        print(f"10 records, stage {stage}: {min(times) * 1e3:.2f} ms at best, median {median(times) * 1e3:.2f} ms")
     all_steps, bound, state = steps(), circuit(), DictState()
     for step in all_steps[:5]:
         bound.run(step, state)

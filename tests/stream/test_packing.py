@@ -7,6 +7,7 @@ from decimal import Decimal
 from io import BytesIO
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
@@ -81,6 +82,17 @@ def test_batches_of_all_sizes_read_together_are_the_rows_in_their_order(sizes: l
     frames, heights = unpacked_all(batches, str)
     assert heights == sizes
     assert pl.concat(frames).rows() == whole.rows() if frames else not sizes
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=2 * FEW), st.sampled_from(range(len(VALUES + NESTED))))
+def test_rows_packed_in_another_order_are_the_frame_in_that_order(places: list[int], which: int) -> None:
+    """A small frame's rows are ordered one by one, a larger frame at once: the bytes are the same."""
+    dtype, values = (VALUES + NESTED)[which]
+    whole = framed(dtype, [values[i % len(values)] for i in range(len(places) - 1)])
+    whole = whole.with_columns(pl.Series(TS, range(whole.height)))
+    order = np.argsort(places[: whole.height], kind="stable")
+    for start, end in ((0, whole.height), (whole.height // 3, whole.height // 2 + 1)):
+        assert Packer(whole, order).pack(start, end) == Packer(whole[order]).pack(start, end)
 
 
 def test_neighbours_of_other_columns_have_frames_of_their_own() -> None:

@@ -27,7 +27,7 @@ Numbers = npt.NDArray[np.int64]
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _WORD = 0xFFFFFFFF
-_FEW = 8
+_FEW = 16
 """Up to so many keys are hashed faster one by one than by numpy."""
 _SHARD_SHIFT = 32 - (SHARDS.bit_length() - 1)
 

@@ -36,6 +36,20 @@ def test_steps_are_small_where_each_row_is_slow() -> None:
     assert 0.05 + 0.1 * pacer.most <= PROMPT
 
 
+def test_a_step_does_not_close_before_the_commit_that_it_would_wait_for_is_nearly_over() -> None:
+    pacer = paced(fixed=0.3, row=0.0)
+    pacer.running = 0.02
+
+    def closes(rows: int, age: float, committing: float | None) -> bool:
+        return pacer.closes(rows=rows, size=rows, age=age, drained=False, committing=committing)
+
+    assert not closes(5, age=9.0, committing=0.2)
+    assert closes(5, age=9.0, committing=0.29)  # just early enough to have run when the commit ends
+    assert closes(5, age=9.0, committing=None)
+    assert not closes(5, age=0.01, committing=0.29)
+    assert closes(MOST, age=0.0, committing=0.0)  # no more may be read
+
+
 def test_a_bad_hour_is_forgotten() -> None:
     pacer = paced(fixed=8.0, row=0.0)
     for _ in range(20):

@@ -32,8 +32,8 @@ class Pacer:
     """Decides by what is pending. Times in seconds.
 
     When behind, a step takes `limit` from one commit to the next: running it takes a part of that, reading gets the rest.
-    When the input is drained, only the commit in progress is left to wait for. A step closes just early enough to have run
-    when that commit ends, and not earlier, so that it takes what arrives meanwhile.
+    When the input is drained, only the commit in progress is left to wait for. Either way a step closes just early enough to
+    have run when that commit ends, and not earlier: it would only wait, without the rows that arrive meanwhile.
 
     A step has `most` rows. That is `max_rows` unless commits take long. Then it is what commits in PROMPT seconds, learned
     from each commit; a CUT-th of that after one that timed out; and a quarter more after each quick one. If a commit of few
@@ -69,9 +69,9 @@ class Pacer:
             return False
         if self.full(rows=rows, size=size):
             return True
-        if age >= max(self.limit - self.running, self.limit / 4):
-            return True
-        return drained and (committing is None or committing >= self.commits - self.running)
+        if committing is not None and committing < self.commits - self.running:
+            return False
+        return drained or age >= max(self.limit - self.running, self.limit / 4)
 
     def full(self, *, rows: int, size: int) -> bool:
         """Whether as much is pending as a step may have: then no more is read."""

@@ -51,6 +51,8 @@ class Performer:
         self._decided, self._traces = decided, traces
         self._under_way: tuple[Transaction, Future[Sequence[Fate]]] | None = None
         self._began = 0.0
+        self._ended: float | None = None
+        """When the transaction under way ended, which may be a while before this thread takes note of it."""
 
     def perform(self, *, take_over: bool = True) -> None:
         """Tell the core what has ended, and do what it says: see `WorkerCore.todo`. Raises what transactions and recoveries
@@ -70,7 +72,7 @@ class Performer:
         (job, outcome), self._under_way = self._under_way, None
         fates = outcome.result()
         if isinstance(job, Commit):
-            self._decided(job, fates, time.monotonic() - self._began)
+            self._decided(job, fates, (self._ended or time.monotonic()) - self._began)
         self._core.ended(fates)
 
     @property
@@ -118,8 +120,14 @@ class Performer:
     def _transact(self, job: Transaction) -> None:
         if isinstance(job, Name):
             self._take_overs.prefetch(job.tasks)
-        self._under_way, self._began = (job, self._committer.transact(job)), time.monotonic()
+        self._began, self._ended = time.monotonic(), None
+        outcome = self._committer.transact(job)
+        self._under_way = (job, outcome)
+        outcome.add_done_callback(self._note_end)
         if isinstance(job, Name):
-            self._traces.taking_over(job.tasks, self._under_way[1])
+            self._traces.taking_over(job.tasks, outcome)
         elif isinstance(job, Commit):
-            self._traces.committing(job.steps, self._under_way[1])
+            self._traces.committing(job.steps, outcome)
+
+    def _note_end(self, outcome: Future[Sequence[Fate]]) -> None:
+        self._ended = time.monotonic()

@@ -237,6 +237,8 @@ class Worker:
             for name, domain in list(self.domains.items()):
                 with self.parts.guard(name):
                     domain.close_steps(now, drained=name not in behind)
+                    # Its commit begins at once, and not after the steps of the other domains.
+                    domain.performer.perform()
 
     # -- how it is -----------------------------------------------------------------------------------------------------
 

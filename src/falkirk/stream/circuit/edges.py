@@ -22,7 +22,7 @@ import polars as pl
 from falkirk.checkpoint.bundles import parts_of
 from falkirk.errors import StateError
 from falkirk.state.shards import murmur2, shard_of, task_of
-from falkirk.stream.dataflow.batch import ORIGIN, TS, WEIGHT, Batch
+from falkirk.stream.dataflow.batch import ORIGIN, TS, WEIGHT, Batch, only
 from falkirk.stream.dataflow.circuit import Emitted
 from falkirk.stream.dataflow.packing import Mark, Packer, is_mark, mark_in, marked, rows_of, unpacked_all
 from falkirk.stream.dataflow.step import StepRun
@@ -39,8 +39,8 @@ class EdgeWriter:
         """Emit the rows, each to its destination, in their order; then the watermark."""
         sent: list[tuple[int, bytes, int]] = []
         if batch is not None:
-            frame = batch.rows.select(self.edge.columns).hstack(_small(batch.meta.select(pl.exclude(ORIGIN))))
-            sent += self._packed(frame)
+            meta = [_small(column) for column in batch.meta.get_columns() if column.name != ORIGIN]
+            sent += self._packed(only(batch.rows, self.edge.columns).hstack(meta))
         if mark is not None:
             data = marked(mark)
             sent += [(task, data, run.step.clock) for task in range(self.tasks)]
@@ -68,7 +68,6 @@ class EdgeReader:
 
     def __init__(self, edge: Edge) -> None:
         self.edge = edge
-        self.columns = list(edge.columns)
 
     def read(self, run: StepRun) -> Batch | None:
         """One contiguous frame of all batches, in the order of records."""
@@ -93,10 +92,10 @@ class EdgeReader:
             return None
         whole = pl.concat(frames, rechunk=True)
         origins = pl.Series(ORIGIN, np.repeat(np.array(numbers, np.uint32), heights))
-        meta = whole.select(pl.exclude(self.columns)).with_columns(origins)
-        if WEIGHT in meta.columns:
-            meta = meta.with_columns(pl.col(WEIGHT).cast(pl.Int64))
-        return self._in_time(run, Batch(whole.select(self.columns), meta))
+        meta = [
+            c.cast(pl.Int64) if c.name == WEIGHT else c for c in whole.get_columns() if c.name not in self.edge.columns
+        ]
+        return self._in_time(run, Batch(only(whole, self.edge.columns), pl.DataFrame([*meta, origins])))
 
     def _hear(self, run: StepRun, mark: Mark) -> None:
         if run.event_time is not None and self.edge.timed:
@@ -111,11 +110,10 @@ class EdgeReader:
         return batch.filter(pl.Series(~late)) if late.any() else batch
 
 
-def _small(meta: pl.DataFrame) -> pl.DataFrame:
+def _small(column: pl.Series) -> pl.Series:
     """Weights as bytes, where they fit: nearly all of them are 1 or −1."""
-    if WEIGHT not in meta.columns or not meta[WEIGHT].is_between(-128, 127).all():
-        return meta
-    return meta.with_columns(pl.col(WEIGHT).cast(pl.Int8))
+    fits = column.name == WEIGHT and len(column) and column.min() >= -128 and column.max() <= 127  # type: ignore[operator]
+    return column.cast(pl.Int8) if fits else column
 
 
 def rows_in(value: bytes | None) -> int:
@@ -132,7 +130,7 @@ def packed_for(
     """The rows of each place, in their order, as batches of so many rows at most: place, batch, greatest timestamp.
     `places` says for each row which is its own."""
     order = np.argsort(places, kind="stable")
-    packer = Packer(frame[order])
+    packer = Packer(frame, order)
     return [
         (place, data, latest)
         for place, (start, end) in ranges(places[order])

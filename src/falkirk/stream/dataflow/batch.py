@@ -8,7 +8,7 @@ Updates as a Z-set:  Σ (old row, −1) + Σ (new row, +1), without the rows tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -97,6 +97,16 @@ def chosen(frame: pl.DataFrame, mask: pl.Series) -> pl.DataFrame:
     """The rows where the mask is true; null is false."""
     # A frame's own filter goes through the query engine, a column's does not.
     return pl.DataFrame([column.filter(mask) for column in frame.get_columns()])
+
+
+def only(frame: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
+    """These columns, in this order.
+
+    >>> only(pl.DataFrame({"a": [1], "b": [2], "c": [3]}), ["c", "a"]).rows()
+    [(3, 1)]
+    """
+    # A frame's own select goes through the query engine, which costs five times as much as this.
+    return pl.DataFrame([frame.get_column(name) for name in names])
 
 
 def present(values: Sequence[bytes | None], there: pl.Series) -> list[bytes | None]:

@@ -20,6 +20,8 @@ from io import BytesIO
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from falkirk.errors import StateError
@@ -91,26 +93,32 @@ def mark_in(value: bytes, where: str) -> Mark:
 
 
 class Packer:
-    """Packs parts of a frame, which has a column of timestamps.
+    """Packs parts of a frame, which has a column of timestamps. `order`: the order that its rows are to have.
 
     >>> [(batch, latest)] = Packer(pl.DataFrame({"k": ["a", None], TS: [7, 9]})).pack(0, 2)
     >>> len(batch), latest, unpacked(batch, "").rows()
     (35, 9, [('a', 7), (None, 9)])
     """
 
-    def __init__(self, frame: pl.DataFrame) -> None:
-        self.frame, self._plain, self._head = frame, frame, b""
-        self._times = frame[TS].to_numpy()
-        if all(dtype in _CODES for dtype in frame.schema.values()):
-            self._head = _encode([(name, _CODES[dtype]) for name, dtype in frame.schema.items()])
-            # Once for all parts: for each of them a cast would cost more than all the rest.
-            self._plain = _as_numbers(frame)
+    def __init__(self, frame: pl.DataFrame, order: npt.NDArray[np.int64] | None = None) -> None:
+        plain = all(dtype in _CODES for dtype in frame.schema.values())
+        few = plain and frame.height <= FEW
+        # To order a frame takes several threads, and more time than to pack a few rows.
+        self.frame = frame if order is None or few else frame[order]
+        self._head = _encode([(name, _CODES[dtype]) for name, dtype in frame.schema.items()]) if plain else b""
+        # Once for all parts: for each of them a cast would cost more than all the rest.
+        self._plain = _as_numbers(self.frame) if plain else self.frame
+        self._times = self.frame[TS].to_numpy()
+        self._rows = self._plain.rows() if few else None
+        if self._rows is not None and order is not None:
+            self._rows, self._times = [self._rows[i] for i in order.tolist()], self._times[order]
 
     def pack(self, start: int, end: int) -> list[tuple[bytes, int]]:
         """Rows start ≤ i < end as batches, each below the limit if it has more rows than one, and the greatest timestamp
         of each."""
         if self._head and end - start <= FEW:
-            data = bytes([PLAIN]) + _encode((self._head, self._plain.slice(start, end - start).rows()))
+            rows = self._plain.slice(start, end - start).rows() if self._rows is None else self._rows[start:end]
+            data = bytes([PLAIN]) + _encode((self._head, rows))
         else:
             out = BytesIO()
             self.frame.slice(start, end - start).write_ipc_stream(out, compression="uncompressed")
@@ -190,8 +198,8 @@ def unpacked_all(values: Sequence[bytes | None], where: Callable[[int], str]) ->
 
 def _as_numbers(frame: pl.DataFrame) -> pl.DataFrame:
     """With the numbers behind its times and dates."""
-    times = [name for name, dtype in frame.schema.items() if dtype.is_temporal()]
-    return frame.with_columns(pl.col(times).to_physical()) if times else frame
+    columns = frame.get_columns()
+    return pl.DataFrame([c.to_physical() if c.dtype.is_temporal() else c for c in columns])
 
 
 def _frame(head: bytes, rows: list[Any]) -> pl.DataFrame:

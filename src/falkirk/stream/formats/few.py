@@ -2,7 +2,7 @@
 
     read(values) = the batch reader's frame, or None: then it is for the batch reader to judge
 
-A read of a batch takes 0.2 ms however small it is, most of it spent on handing work between threads. Here nothing is
+A read of a batch takes 0.5 ms however small it is, most of it spent on handing work between threads. Here nothing is
 judged: what could be read in two ways, or is bad, or is not flat, is left to the batch reader. Both decode the same
 record to the same row, or else outputs would depend on how a topic is cut into steps.
 """
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import orjson
 import polars as pl
 
-ROWS, BYTES = 32, 16 << 10
+ROWS, BYTES = 128, 16 << 10
 """Above either, a read of the batch is cheaper."""
 
 _TYPES: dict[pl.DataType, set[type]] = {

@@ -187,9 +187,11 @@ def timed(
     """
     given = rows[column]
     millis = millis_of(given)
-    fits = millis.is_between(1, clock + AHEAD).fill_null(value=False)
-    if fits.all():
+    # The ends are found in a hundredth of the time that a mask of all rows takes.
+    first, last = millis.min(), millis.max()
+    if not len(millis) or (not millis.null_count() and first >= 1 and last <= clock + AHEAD):  # type: ignore[operator]
         return rows, list(bad), millis
+    fits = millis.is_between(1, clock + AHEAD).fill_null(value=False)
     lost = {i for i, _ in bad}
     numbers = [i for i in range(len(given) + len(lost)) if i not in lost]
     late = [(numbers[i], _misdated(column, given[i], millis[i])) for i in (~fits).arg_true()]
