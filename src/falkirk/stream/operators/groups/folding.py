@@ -13,7 +13,7 @@ import polars as pl
 
 from falkirk.errors import UserCodeError
 from falkirk.stream.aggregates.bound import Bound, GroupError, new, old
-from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch
+from falkirk.stream.dataflow.batch import TS, WEIGHT, Batch, selected
 from falkirk.stream.dataflow.operator import Operator
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.translation import native
@@ -41,7 +41,7 @@ class Folding:
         """The rows, with additional columns for the aggregates' arguments that are expressions."""
         frame = batch.rows.hstack(batch.meta)
         if self.computed:
-            frame = frame.hstack(evaluated(self.group, run, batch, lambda rows: rows.select(self.computed)))
+            frame = frame.hstack(evaluated(self.group, run, batch, lambda rows: selected(rows, self.computed)))
         return frame
 
     def partials(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -52,16 +52,15 @@ class Folding:
 
     def merged(self, frame: pl.DataFrame) -> pl.DataFrame:
         """New states from partials and the states before. Raises GroupError."""
-        return frame.select(
-            **{old(b.name, part): merged for b in self.bounds for part, merged in b.merge(frame).items()}
-        )
+        parts = {old(b.name, part): merged for b in self.bounds for part, merged in b.merge(frame).items()}
+        return selected(frame, [merged.alias(name) for name, merged in parts.items()])
 
     def results(self, states: pl.DataFrame) -> list[pl.Series]:
         """The columns of the aggregates. Raises GroupError."""
         columns = {b.name: b.result(states) for b in self.bounds if b.name != ROWS}
         if all(isinstance(c, pl.Series) for c in columns.values()):
             return [c.alias(name) for name, c in columns.items() if isinstance(c, pl.Series)]
-        return states.select(**columns).get_columns()
+        return selected(states, [c.alias(name) for name, c in columns.items()]).get_columns()
 
     @contextmanager
     def blaming(self, keys: pl.DataFrame, rows_of: Callable[[int], str] = lambda group: "") -> Iterator[None]:

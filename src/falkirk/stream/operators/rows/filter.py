@@ -9,7 +9,7 @@ from typing import ClassVar
 import narwhals as nw
 import polars as pl
 
-from falkirk.stream.dataflow.batch import Batch
+from falkirk.stream.dataflow.batch import Batch, selected
 from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskContext
 from falkirk.stream.dataflow.step import StepRun
 from falkirk.stream.definition.expressions import columns_read, text
@@ -41,7 +41,7 @@ class Filter(Operator):
         all_true = pl.all_horizontal(native(self.predicates, self.inputs[0].schema)).alias("all")
 
         def run(run: StepRun, batch: Batch) -> Batch:
-            found, batch = expressed(self, run, batch, lambda rows: rows.select(all_true))
+            found, batch = expressed(self, run, batch, lambda rows: selected(rows, [all_true]))
             mask = found.to_series()
             return batch if mask.all(ignore_nulls=False) else batch.filter(mask)
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import narwhals as nw
 
+from falkirk.stream.dataflow.batch import selected
 from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskContext
 from falkirk.stream.definition.expressions import columns_read, constant_of, text
 from falkirk.stream.definition.translation import native
@@ -38,4 +39,4 @@ class Select(Operator):
 
     def runner(self, task: TaskContext) -> Runner:
         exprs = native(self.exprs, self.inputs[0].schema)
-        return RowWise(columns(self, lambda rows: rows.select(exprs)), weighted=self.weighted(task))
+        return RowWise(columns(self, lambda rows: selected(rows, exprs)), weighted=self.weighted(task))

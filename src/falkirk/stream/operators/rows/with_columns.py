@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import narwhals as nw
 
+from falkirk.stream.dataflow.batch import extended
 from falkirk.stream.dataflow.operator import Operator, RowWise, Runner, TaskContext
 from falkirk.stream.definition.expressions import columns_read, constant_of, text
 from falkirk.stream.definition.translation import native
@@ -39,4 +40,4 @@ class WithColumns(Operator):
 
     def runner(self, task: TaskContext) -> Runner:
         exprs = native(self.exprs, self.inputs[0].schema)
-        return RowWise(columns(self, lambda rows: rows.with_columns(exprs)), weighted=self.weighted(task))
+        return RowWise(columns(self, lambda rows: extended(rows, exprs)), weighted=self.weighted(task))
