@@ -18,6 +18,7 @@ import falkirk as fk
 from falkirk.checkpoint.worker.instructions import Commit
 from falkirk.runtime.processes.until_end import UntilEnd
 from falkirk.runtime.worker.pacing import IDLE_WAIT
+from falkirk.runtime.worker.performer import UnderWay
 from falkirk.runtime.worker.worker import Worker
 
 pytestmark = pytest.mark.kafka
@@ -88,9 +89,8 @@ def test_a_worker_whose_commit_takes_long_does_not_keep_a_core_busy(stand: Stand
         [domain] = worker.domains.values()
         domain.core.pipeline.staged = {"a step": object()}  # type: ignore[dict-item]
         performer = domain.performer
-        performer._under_way = (Commit([], []), Future())
         for age in (0.0, 0.01, 0.1, 1.0, 60.0):
-            performer._began = time.monotonic() - age
+            performer._under_way = UnderWay(Commit([], []), Future(), time.monotonic() - age)
             looks.append(domain.poll_wait())
         performer._under_way = None
     assert looks[0] == pytest.approx(0.001, rel=0.5)

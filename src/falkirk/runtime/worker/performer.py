@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from falkirk.checkpoint.takeover import abandon
@@ -35,6 +36,21 @@ Decided: TypeAlias = Callable[[Commit, Sequence[Fate], float], None]
 """Told of each commit before the core is: the fates of its steps, and the seconds that it took."""
 
 
+@dataclass(slots=True)
+class UnderWay:
+    """A transaction in the committer's thread."""
+
+    job: Transaction
+    outcome: Future[Sequence[Fate]]
+    began: float
+    ended: float | None = None
+    """A while before the worker's thread takes note of it, if that runs a step meanwhile."""
+
+    def note_end(self, _: object) -> None:
+        """Called in the committer's thread."""
+        self.ended = time.monotonic()
+
+
 class Performer:
     """Of one commit domain."""
 
@@ -49,15 +65,12 @@ class Performer:
     ) -> None:
         self._core, self._committer, self._take_overs, self._tasks = core, committer, take_overs, tasks
         self._decided, self._traces = decided, traces
-        self._under_way: tuple[Transaction, Future[Sequence[Fate]]] | None = None
-        self._began = 0.0
-        self._ended: float | None = None
-        """When the transaction under way ended, which may be a while before this thread takes note of it."""
+        self._under_way: UnderWay | None = None
 
     def perform(self, *, take_over: bool = True) -> None:
         """Tell the core what has ended, and do what it says: see `WorkerCore.todo`. Raises what transactions and recoveries
         have raised."""
-        if self._under_way is not None and self._under_way[1].done():
+        if self._under_way is not None and self._under_way.outcome.done():
             self.wait()
         for owned in self._take_overs.ended():
             self._core.recovered(owned)
@@ -69,10 +82,10 @@ class Performer:
         """Wait until the transaction under way has ended, if there is one."""
         if self._under_way is None:
             return
-        (job, outcome), self._under_way = self._under_way, None
-        fates = outcome.result()
-        if isinstance(job, Commit):
-            self._decided(job, fates, (self._ended or time.monotonic()) - self._began)
+        it, self._under_way = self._under_way, None
+        fates = it.outcome.result()
+        if isinstance(it.job, Commit):
+            self._decided(it.job, fates, (it.ended or time.monotonic()) - it.began)
         self._core.ended(fates)
 
     @property
@@ -82,8 +95,8 @@ class Performer:
 
     def committing(self) -> float | None:
         """Seconds since steps were sent, until that is decided."""
-        commits = self._under_way is not None and isinstance(self._under_way[0], Commit)
-        return time.monotonic() - self._began if commits else None
+        it = self._under_way
+        return time.monotonic() - it.began if it is not None and isinstance(it.job, Commit) else None
 
     @property
     def idle(self) -> bool:
@@ -93,12 +106,12 @@ class Performer:
     @property
     def over(self) -> bool:
         """Nothing is under way in another thread, whether the core knows it or not."""
-        return (self._under_way is None or self._under_way[1].done()) and not self._take_overs.any
+        return (self._under_way is None or self._under_way.outcome.done()) and not self._take_overs.any
 
     def finish(self) -> None:
         """Wait for the transaction under way, and tell nobody how it has ended."""
         if self._under_way is not None:
-            self._under_way[1].exception()
+            self._under_way.outcome.exception()
 
     def _do(self, instruction: Instruction) -> None:
         match instruction:
@@ -120,14 +133,10 @@ class Performer:
     def _transact(self, job: Transaction) -> None:
         if isinstance(job, Name):
             self._take_overs.prefetch(job.tasks)
-        self._began, self._ended = time.monotonic(), None
-        outcome = self._committer.transact(job)
-        self._under_way = (job, outcome)
-        outcome.add_done_callback(self._note_end)
+        began, outcome = time.monotonic(), self._committer.transact(job)
+        self._under_way = UnderWay(job, outcome, began)
+        outcome.add_done_callback(self._under_way.note_end)
         if isinstance(job, Name):
             self._traces.taking_over(job.tasks, outcome)
         elif isinstance(job, Commit):
             self._traces.committing(job.steps, outcome)
-
-    def _note_end(self, outcome: Future[Sequence[Fate]]) -> None:
-        self._ended = time.monotonic()
