@@ -90,6 +90,10 @@ def test_what_no_failure_takes_back_is_shown_with_what_holds_it_back(app: Living
     waits = {"reader", "outlet"}
     app.low(lambda low: all(t in low and low[t]["at"] and waits <= holds(low[t]).keys() for t in counts), feeds=50)
     low = app.low(lambda low: all("idle" in holds(low[task]) for task in counts))
+    # The sink writes at its start, which may come after the first rows, and then once an hour.
+    while not all("outlet" in holds(low[task]) for task in counts):
+        app.feed(50)
+        low = app.low(lambda low: all("idle" in holds(low[task]) for task in counts))
     steps = [TopicPartition(f"falkirk.{app.name}.steps", p) for p in (0, 1)]
     kept = first_steps(Settings(app.brokers, str(app.folder)), steps)
     for task, first in zip(counts, kept, strict=True):
