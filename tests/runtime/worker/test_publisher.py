@@ -33,15 +33,16 @@ class Log:
 
     def __init__(self) -> None:
         self.rows: list[int] = []
-        self.begins = Offset(0)
+        self.begins: dict[TopicPartition, Offset] = {}
+        """Of each sink's partition: what one has published and trimmed, another may still wait for."""
         self.undecided = 0
         """So many more times, a transaction seems to be open, which hides the last row."""
 
     async def begin(self, place: TopicPartition) -> Offset:
-        return self.begins
+        return self.begins.get(place, Offset(0))
 
     async def trim(self, place: TopicPartition, below: Offset) -> None:
-        self.begins = below
+        self.begins[place] = below
 
     def is_decided(self, place: TopicPartition) -> bool:
         self.undecided -= 1
@@ -88,7 +89,7 @@ def test_rows_are_published_and_then_trimmed(tmp_path: Path, log: Log) -> None:
         log.rows.append(n)
         made.tick(tasks)
         until(lambda: rows(tmp_path) == log.rows)
-    until(lambda: log.begins == 3)
+    until(lambda: log.begins == {TopicPartition(TOPIC, 0): 3})
     assert made.waits() == ""
     made.close()
 
@@ -218,7 +219,7 @@ def test_what_no_retry_can_fix_ends_the_worker(tmp_path: Path, log: Log) -> None
     made.close()
     (file,) = tmp_path.glob("*.parquet")
     file.write_bytes(b"damaged")
-    log.begins = Offset(0)
+    log.begins.clear()
     again, tasks = publisher_to(tmp_path, every=0.01)
     again.tick(tasks)
     with pytest.raises(Exception, match="cannot be read"):
