@@ -16,7 +16,6 @@ import pstats
 import time
 from collections.abc import Callable
 from functools import partial
-from itertools import zip_longest
 from statistics import median
 
 import numpy as np
@@ -27,7 +26,7 @@ import falkirk as fk
 from falkirk.state.shards import murmur2, murmur2_partition
 from falkirk.stream.dataflow.circuit import Circuit, Slice, StepInput, StepOutput
 from falkirk.stream.dataflow.records import Records
-from falkirk.stream.dataflow.topics import Layout
+from falkirk.stream.dataflow.topics import Input, Layout
 from falkirk.testing.memory import DictState
 
 PARTITIONS, ROWS, KEYS, STEPS, SMALL_STEPS = 4, 20_000, 20_000, 60, 500
@@ -51,34 +50,26 @@ def small_circuit(*, grouped: bool) -> Circuit:
     return stage.circuit(0, Layout({"in": 1, "out": PARTITIONS}))
 
 
+def edge_step(edge: Input, n: int, before: StepOutput) -> StepInput:
+    """What a step of the stage before has sent."""
+    values = [value for e in before.emitted for value in e.values]
+    records = Records([*range(len(values))], [None] * len(values), values, [n] * len(values))
+    return StepInput(n, [Slice(edge.id, edge.topic, 0, records)])
+
+
 def exchanged() -> list[tuple[str, list[float]]]:
     """The times of small steps in each of three stages with an exchange between them."""
     flow = fk.Flow("bench")
     rows = flow.source("in", key="id", value=fk.Json({"id": fk.Int64, "at": fk.Int64}))
     rows.repartition("at").repartition("id").sink("out", key="id", value=fk.Json())
-    stages, found = flow.plan().stages, []
+    stages, found, made = flow.plan().stages, [], list[StepOutput]()
     counts = {topic.topic: PARTITIONS for stage in stages for topic in (*stage.inputs, *stage.outputs)}
     given = [small_step(n, 10) for n in range(SMALL_STEPS)]
-    for stage, after in zip_longest(stages, stages[1:]):
-        run, state, made = stage.circuit(0, Layout({**counts, "in": 1})).run, DictState(), list[StepOutput]()
+    for stage in stages:
+        if stage is not stages[0]:
+            given = [edge_step(stage.inputs[0], n, out) for n, out in enumerate(made)]
+        run, state, made = stage.circuit(0, Layout({**counts, "in": 1})).run, DictState(), []
         found.append((stage.id, [timed(lambda: made.append(run(step, state))) for step in given]))  # noqa: B023  # called here
-        if after is not None:
-            edge = after.inputs[0]
-            sent = [[value for e in out.emitted for value in e.values] for out in made]
-            given = [
-                StepInput(
-                    n,
-                    [
-                        Slice(
-                            edge.id,
-                            edge.topic,
-                            0,
-                            Records([*range(len(some))], [None] * len(some), some, [n] * len(some)),
-                        )
-                    ],
-                )
-                for n, some in enumerate(sent)
-            ]
     return found
 
 

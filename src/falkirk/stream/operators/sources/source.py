@@ -187,7 +187,7 @@ def timed(
     """
     given = rows[column]
     millis = millis_of(given)
-    # The ends are found in a hundredth of the time that a mask of all rows takes.
+    # To find the ends takes a small part of the time of a mask of all rows.
     first, last = millis.min(), millis.max()
     if not len(millis) or (not millis.null_count() and first >= 1 and last <= clock + AHEAD):  # type: ignore[operator]
         return rows, list(bad), millis
