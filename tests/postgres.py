@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from tests.ports import free_port
 
 IMAGE = "FALKIRK_TEST_POSTGRES_IMAGE"
 """An image that was asked for must be there: tests fail without it, and are not skipped."""
@@ -81,9 +81,7 @@ class Installed(Server):
     """A server from the packages of this machine."""
 
     def __init__(self, programs: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            super().__init__(free.getsockname()[1])
+        super().__init__(free_port())
         self._programs = programs
         self._folder = Path(tempfile.mkdtemp(prefix="falkirk-postgres-"))
         self._user = {"user": "postgres", "group": "postgres"} if os.getuid() == 0 else {}
@@ -126,9 +124,7 @@ class Contained(Server):
         from testcontainers.core.container import DockerContainer
 
         testcontainers_config.ryuk_disabled = True
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            super().__init__(free.getsockname()[1])
+        super().__init__(free_port())
         self._container = DockerContainer(image).with_env("POSTGRES_PASSWORD", PASSWORD)
         self._container.ports["5432/tcp"] = ("127.0.0.1", self.port)  # type: ignore[assignment]
         self._began = False

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial" / "index.md"
 
@@ -24,9 +24,7 @@ def test_the_commands_of_the_tutorial_kill_a_worker_and_lose_nothing(tmp_path: P
     [flow] = blocks("python")
     [promised] = re.findall(r"^\[4000.*\]$", TUTORIAL.read_text(), re.MULTILINE)
     (tmp_path / "app.py").write_text(flow)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     script = "set -euo pipefail\n" + "\n".join(blocks("sh"))
     script = script.replace("falkirk kafka start", f"falkirk kafka start --port {port}").replace("9092", port)
     paths = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import socket
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Self
 
 from tests.faults.connection import Connection, Held
 from tests.faults.faults import At, Fault, Plan, Rule
 from tests.faults.frames import Api, Request, address, brokerless, capped, readdressed, shown
 from tests.faults.journal import Journal
+from tests.ports import free_ports
 
 KAFKA_2_7 = {Api.METADATA: 9}
 """The highest version of requests, where it matters here: topics have ids from version 10 on."""
@@ -32,7 +30,7 @@ class Proxy:
 
     def __init__(self, brokers: str, plan: Plan | None = None, journal: Journal | None = None) -> None:
         self.brokers = [(host, int(port)) for host, _, port in (one.partition(":") for one in brokers.split(","))]
-        self.ports = free_ports(self.brokers[0][0], len(self.brokers))
+        self.ports = free_ports(len(self.brokers), self.brokers[0][0])
         self.address = ",".join(f"{host}:{port}" for (host, _), port in zip(self.brokers, self.ports, strict=True))
         self.plan = plan
         self.rules: list[Rule] = []
@@ -152,14 +150,3 @@ class Proxy:
     def __str__(self) -> str:
         counts = ", ".join(f"{shown(api)} {count}" for api, count in sorted(self.requests.items()))
         return f"proxy at {self.address} before {len(self.brokers)} brokers: {counts}"
-
-
-def free_ports(host: str, count: int) -> list[int]:
-    """Ports that stay free: they are below those that systems hand to outgoing connections."""
-    found: list[int] = []
-    for port in random.sample(range(20_000, 32_000), 200):
-        with suppress(OSError), socket.create_server((host, port)):
-            found.append(port)
-        if len(found) == count:
-            return found
-    raise OSError("no port is free")

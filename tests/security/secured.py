@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from tests.ports import free_ports
 
 from falkirk.connectors.embedded import EmbeddedKafka
 
@@ -118,15 +118,3 @@ def _keystore(certificate: trustme.LeafCert, path: Path) -> None:
     key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
     chain = b"".join(pem.bytes() for pem in certificate.cert_chain_pems)
     path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + chain)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody has just now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,8 @@ from collections.abc import Callable, Mapping
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tests.ports import free_ports
 
 FLOW = f"{Path(__file__).parent / 'flow.py'}:flow"
 
@@ -27,11 +28,6 @@ class Told(NamedTuple):
     headers: Mapping[str, str]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
-
-
 class Stand:
     """Of one test."""
 
@@ -40,7 +36,7 @@ class Stand:
     ) -> None:
         self.brokers, self.prefix, self.folder, self._finally = brokers, prefix, folder, finally_
         self.flow = flow
-        self.ports = [free_port(), free_port()]
+        self.ports = free_ports(2)
         self.gateways: list[subprocess.Popen[str] | None] = [None, None]
 
     def command(self, *arguments: str) -> subprocess.Popen[str]:

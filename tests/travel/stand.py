@@ -16,8 +16,8 @@ from pathlib import Path
 
 import polars as pl
 from tests.cli.live import kill_all
+from tests.ports import free_ports
 from tests.postgres import Server
-from tests.serve.stand import free_port
 from tests.travel.oracle import FLOW, Pair, Told, Usual, answer, client, compare, data
 
 from falkirk.connectors.kafka.admin.topics import Topics
@@ -34,7 +34,7 @@ class Travel:
     """The app as `falkirk run` with a gateway, and another gateway as `falkirk serve`."""
 
     def __init__(self, brokers: str, database: str, folder: Path) -> None:
-        ports = [free_port(), free_port()]
+        ports = free_ports(2)
         self.brokers, self.said, self._folder, self._database = brokers, folder / "said", folder, database
         self.addresses = [f"127.0.0.1:{port}" for port in ports]
         self._command = ["run", "--listen", str(ports[0]), "--workers", "2", "--session-timeout", "6s"]

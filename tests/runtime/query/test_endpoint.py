@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.ports import free_ports
 from tests.runtime.query.asking import ask
 from tests.runtime.query.stand import CARRIERS, Held, Workers, flights, flow
 
@@ -185,9 +186,7 @@ def test_an_address_that_others_reach_needs_a_token(tmp_path: Path, token_file: 
 
 
 def test_workers_of_one_host_have_ports_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port, _ = free_ports(2)
     first, second = (Endpoint(str(port), "", slot, f"w{slot}") for slot in range(2))
     assert [urlsplit(each.url).port for each in (first, second)] == [port, port + 1]
     with pytest.raises(ConfigError, match=r"cannot listen at 127\.0\.0\.1"):
