@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,6 +9,7 @@ import pytest
 from tests.containers.cluster import Containers
 from tests.containers.compose import ROOT, services
 from tests.containers.trial import SESSION_S, WORKERS, Trial
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(600)]
 
@@ -19,9 +19,7 @@ FLOW = "flows.py:mixed"
 @pytest.fixture(scope="module")
 def trial(kafka_image: str, worker_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
     """One that has been gone through."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     variables = {
         "KAFKA_IMAGE": kafka_image,
         "KAFKA_PORT": str(port),

@@ -25,7 +25,7 @@ from tests.soak.system import Helper, now
 from falkirk.connectors.embedded.recovery import FENCING
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster
-from falkirk.errors import ClusterError, FalkirkError, IdentityError
+from falkirk.errors import FalkirkError
 
 SPEC = specs.mixed
 PARTITIONS = 2
@@ -54,8 +54,6 @@ class Trial:
         self.status = Status()
         self.examples: list[str] = []
         self.sent = 0
-        self.started_again: list[str] = []
-        """Workers that ended as if their identity were another's, and were started again as the compose file has it."""
         self.load: Helper[Sent] | None = None
         self.reader: Helper[Status] | None = None
         self._running: set[str] = set()
@@ -220,14 +218,7 @@ class Trial:
 
     def _look(self, name: str) -> None:
         code = self.containers.ended(name)
-        # A broker that was away answers what a worker asked before it asked anew, and takes it for its own rival. One that
-        # starts again while the broker is away finds none, and says so. Whoever runs containers starts both again.
-        by_chance = code == IdentityError.exit_code or (code == ClusterError.exit_code and name in self.started_again)
-        if by_chance and name in WORKERS:
-            self.started_again.append(name)
-            self.containers.start(name)
-        else:
-            assert code is None, f"{name} ended by itself with exit code {code}:\n{self.containers.log(name)[-4000:]}"
+        assert code is None, f"{name} ended by itself with exit code {code}:\n{self.containers.log(name)[-4000:]}"
 
     def _keep_logs(self) -> None:
         for name, log in self.containers.logs().items():

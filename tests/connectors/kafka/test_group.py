@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import time
@@ -9,15 +10,18 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from tests.faults.faults import Fault, Frame, Line
+from tests.faults.frames import Api
+from tests.faults.proxy import Proxy
 
 from falkirk.connectors.embedded import EmbeddedKafka
 from falkirk.connectors.kafka.admin.members import Group, Member
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.kafka.group import orphans
-from falkirk.connectors.kafka.group.group import Membership
+from falkirk.connectors.kafka.group.group import FENCES, Membership
 from falkirk.connectors.kafka.group.orphans import Orphans, leaver
-from falkirk.errors import FalkirkError, UnreachableError
+from falkirk.errors import FalkirkError, IdentityError, UnreachableError
 
 TASKS = 4
 
@@ -136,6 +140,46 @@ def test_a_member_that_leaves_while_it_joins_has_left(kafka: str, topic_prefix: 
     assert not until(lambda: False, a.membership.poll, seconds=3.0)
     assert set(topics.group(group, 5.0).members) == {"a"}
     assert len(a.owned) == TASKS
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+def test_a_member_that_is_taken_for_its_own_rival_joins_again(
+    kafka: str, topic_prefix: str, finally_: ExitStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A join that is on its way when its connection ends is sent again; the group may get the first one last."""
+    group = f"{topic_prefix}steps"
+    Topics(Cluster(kafka)).create(group, TASKS, 1, {})
+    with Proxy(kafka) as proxy:
+        proxy.add(Fault(Frame.HOLD, Line.RESET, seconds=3.0), Api.JOIN_GROUP)
+        a = One(proxy.address, group, "a")
+        finally_.callback(a.membership.close)
+        assert until(lambda: len(a.owned) == TASKS, a.membership.poll)
+        with caplog.at_level(logging.WARNING, "falkirk"):
+            assert until(lambda: "joining again" in caplog.text, a.membership.poll)
+        assert until(lambda: len(a.owned) == TASKS, a.membership.poll)
+        assert not until(lambda: not a.owned, a.membership.poll, seconds=3.0)
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+def test_a_member_with_a_rival_joins_again_and_then_ends(kafka: str, topic_prefix: str, finally_: ExitStack) -> None:
+    group = f"{topic_prefix}steps"
+    Topics(Cluster(kafka)).create(group, TASKS, 1, {})
+    a = One(kafka, group, "a")
+    finally_.callback(a.membership.close)
+
+    def fenced() -> None:
+        assert until(lambda: len(a.owned) == TASKS, a.membership.poll)
+        rival = One(kafka, group, "a")
+        assert until(lambda: len(rival.owned) == TASKS, rival.membership.poll)
+        rival.membership.close()
+        assert until(lambda: not a.owned, a.membership.poll)
+
+    for _ in range(FENCES - 1):
+        fenced()
+    with pytest.raises(IdentityError, match="another process runs under this worker's identity, a"):
+        fenced()
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import IO, Self
 
-from falkirk.errors import CrashError, IdentityError
+from falkirk.errors import CrashError
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.messages.events import Ended, Line, Started, WorkerEvent
 from falkirk.runtime.messages.protocol import (
@@ -47,10 +47,6 @@ CRASH_WINDOW = 10.0
 SPARE_PAUSE, LONGEST_PAUSE = 5.0, 60.0
 """Seconds until a spare that failed, beside workers, is tried again: a file may be being edited. They double each time: each
 start takes a second of a processor, and the cluster may be away for long."""
-
-FENCES = 4
-"""If the identity is lost this often within `FENCE_WINDOW` seconds, another process causes it."""
-FENCE_WINDOW = 60.0
 
 
 @dataclass(slots=True, eq=False)
@@ -101,7 +97,6 @@ class Supervisor:
         self._vacant: deque[int] = deque(range(settings.workers) if slots is None else slots)
         self._spare_after = spare_after
         self._quick_deaths = 0
-        self._fenced: list[float] = []
         self._hold_off, self._pause = 0.0, SPARE_PAUSE
 
     def __enter__(self) -> Self:
@@ -179,7 +174,7 @@ class Supervisor:
     def _failed(self, child: Child, said: Failed) -> None:
         """Tell of a child's error if another child in its place may succeed. Raises it if none would."""
         spare, error = child in self._spares and bool(self._workers), error_of(said)
-        if not said.passing and not spare and not (isinstance(error, IdentityError) and self._fenced_by_chance()):
+        if not said.passing and not spare:
             raise error
         child.excused = True
         if spare:
@@ -227,16 +222,6 @@ class Supervisor:
             self._quick_deaths += 1
             if self._quick_deaths >= CRASHES:
                 raise CrashError(f"workers die at their start ({CRASHES} times): see their tracebacks above")
-
-    def _fenced_by_chance(self) -> bool:
-        """Whether a worker that lost its identity may be replaced.
-
-        A killed broker may return with the group's state from before the worker last joined, and then mistakes the worker for
-        a rival of its own predecessor. Once replaced, it is known again. A real rival comes back too.
-        """
-        now = time.monotonic()
-        self._fenced = [at for at in self._fenced if now - at < FENCE_WINDOW] + [now]
-        return len(self._fenced) < FENCES
 
     def _leave(self) -> None:
         """SIGTERM to all: last steps committed, last versions made. A worker that dies meanwhile is not replaced."""

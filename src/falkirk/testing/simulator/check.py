@@ -28,7 +28,7 @@ from falkirk.checkpoint.tasks import Phase
 from falkirk.state.store import Progress
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.cluster.partition import Entry
-from falkirk.testing.simulator.plan import FOREVER, Expel, Leave, Move, Plan
+from falkirk.testing.simulator.plan import FOREVER, Expel, LateJoin, Leave, Move, Plan
 from falkirk.testing.simulator.toy import Toy, signed
 from falkirk.testing.simulator.world import World
 
@@ -254,7 +254,7 @@ def clean(world: World) -> None:
 
 def prompt(world: World) -> None:
     """The group waits for the last steps of the tasks that leave, and for nothing else. Raises Broken."""
-    if not all(isinstance(f, Move | Expel) for f in world.plan.faults):
+    if not all(isinstance(f, Move | Expel | LateJoin) for f in world.plan.faults):
         return
     for host in world.hosts:
         if host.process is not None and (waited := host.process.worker.kept_waiting) > PROMPT:

@@ -29,6 +29,7 @@ from falkirk.testing.simulator.plan import (
     Full,
     Item,
     Jump,
+    LateJoin,
     Leave,
     Move,
     Outage,
@@ -108,9 +109,10 @@ def others(worker: int, at: int) -> Iterator[Fault]:
 
 
 def moves(worker: int, at: int) -> Iterator[Fault]:
-    """The group takes tasks from a worker there: it asks for them, or the session expires."""
+    """The group takes tasks from a worker there: it asks for them, the session expires, or a late join fences it."""
     yield from (Move(worker=worker, at=at, task=t, to=to) for t in (0, 1) for to in {0, 1, 2} - {worker})
     yield Expel(worker=worker, at=at)
+    yield LateJoin(worker=worker, at=at)
 
 
 def doubts(worker: int, at: int) -> Iterator[Fault]:

@@ -12,11 +12,9 @@ from falkirk.checkpoint.regimes.eager import TOMBSTONE_RETENTION
 from falkirk.testing.simulator.cluster.broker import Pending, SimBroker
 from falkirk.testing.simulator.cluster.coordinator import Concurrent, Fenced, InvalidState, Phase
 from falkirk.testing.simulator.cluster.group import (
-    NOBODY,
     IllegalGeneration,
     InstanceFenced,
     Member,
-    Membership,
     UnknownMember,
 )
 from falkirk.testing.simulator.cluster.line import Line
@@ -31,6 +29,7 @@ from falkirk.testing.simulator.plan import (
     Fault,
     Full,
     Jump,
+    LateJoin,
     Leave,
     Move,
     Pause,
@@ -112,7 +111,6 @@ class Host:
     places: list[str] = field(default_factory=list)
     """The points that its processes came to."""
     process: Process | None = None
-    joined: Membership = NOBODY
     """The membership of its last process in the group."""
     silent_since: int = 0
     paused_until: int = 0
@@ -129,7 +127,6 @@ class Host:
         assert self.process is not None
         for thread in self.process.threads:
             thread.work.close()
-        self.joined = self.process.member.joined
         self.process, self.paused_until = None, 0
         self.silent_since, self.back_at = turn, turn + back_after
         self.disk.crash(keep)
@@ -181,6 +178,8 @@ def apply_cluster_fault(host: Host, fault: Fault, broker: SimBroker) -> None:
     match fault:
         case Expel():
             broker.group.expire(host.name)
+        case LateJoin():
+            broker.group.join(host.name)
         case Move():
             broker.group.move(fault.task, f"w{fault.to}")
         case Refuse():

@@ -63,6 +63,11 @@ class Expel(At):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LateJoin(At):
+    """A join that the worker sent twice arrives again: the group takes the worker for an older process of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Move(At):
     """The group wants to move a task to another worker."""
 
@@ -178,6 +183,7 @@ Fault = (
     | Pause
     | Doubt
     | Expel
+    | LateJoin
     | Move
     | Leave
     | TimeOut

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from falkirk.checkpoint.tasks import Owned
-from falkirk.errors import IdentityError
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.cluster.group import Event, Member
 from falkirk.testing.simulator.domain import Domain
@@ -53,8 +52,6 @@ class Worker:
     async def answer(self, event: Event) -> None:
         """Handle an event of the group."""
         await reach(Point(f"is told: {event.kind} {list(event.partitions)}"))
-        if event.kind == "fenced":
-            raise IdentityError(f"another process runs as {self.member.instance}")
         if event.kind == "assigned":
             for t in event.partitions:
                 self._domain(t).core.assign([self.toy.task(t)])

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from falkirk.checkpoint.ids import Nonce, OwnerId, TaskId, domain_owner
-from falkirk.errors import ClusterError, DiskError, IdentityError
+from falkirk.errors import ClusterError, DiskError
 from falkirk.state.store import Progress
 from falkirk.testing.simulator.cluster.broker import Pending, SimBroker
 from falkirk.testing.simulator.cluster.group import Group, Member
@@ -176,8 +176,7 @@ class World:
     def _without(self, host: Host) -> list[Action]:
         """The actions of a host whose process has ended, or is paused."""
         found = []
-        joined = host.joined if host.process is None else host.process.member.joined
-        if self.broker.group.has(joined) and self.turn - host.silent_since >= SESSION:
+        if host.name in self.broker.group.members and self.turn - host.silent_since >= SESSION:
             found.append(Action(f"session of {host.name} expires", lambda: self._expire(host), background=False))
         if host.process is None and self.turn >= host.back_at:
             found.append(Action(f"{host.name} is started again", lambda: self._restart(host), background=False))
@@ -217,10 +216,6 @@ class World:
         """Run a thread to its next point, and let the plan's faults happen there."""
         try:
             moved = thread.advance()
-        except IdentityError:
-            self._note(f"{host.name}: another process has its identity")
-            host.end(self.turn, keep=FOREVER, back_after=FOREVER)
-            return
         except ClusterError as error:
             self._note(f"{host.name}: stops: {error}")
             self.stopped.append(host.name)
@@ -302,7 +297,7 @@ class World:
         has gone for good is still a member of the group."""
         for host in self.hosts:
             if host.process is None:
-                if host.back_at < FOREVER or self.broker.group.has(host.joined):
+                if host.back_at < FOREVER or host.name in self.broker.group.members:
                     return False
             elif host.paused_until <= self.turn:
                 process = host.process

@@ -21,6 +21,9 @@ from falkirk.errors import ClusterError, IdentityError
 JOINING = 5.0
 """Seconds that a leaving member waits for the answer to its join. The others have heartbeats every second."""
 
+FENCES, FENCE_WINDOW_S = 3, 60.0
+"""A member that was fenced this often within this many seconds has a rival: another process that joins again, too."""
+
 Handler = Callable[[Sequence[int]], None]
 """Gets partitions of the steps topic."""
 
@@ -44,6 +47,9 @@ class Membership:
         self._settings = cluster.member(group, instance, session_timeout_ms)
         self._consumer = client(Consumer, self._settings)
         self._contact = Contact(session_timeout_ms / 1000)  # before its session ends it would not lose its tasks either
+        self._fenced_at: list[float] = []
+        self._assignment: set[int] = set()
+        """As far as the handlers were told; a client that was fenced says that it has none before it calls one."""
         self._metadata: object = None
         self._refresh()
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
@@ -60,11 +66,8 @@ class Membership:
                 continue
             # A fence is reported as fatal, with its own words inside.
             if error.code() == KafkaError.FENCED_INSTANCE_ID or "fenced" in error.str():
-                raise IdentityError(
-                    f"another process runs under this worker's identity, {self.instance}",
-                    where=f"consumer group {self.group}",
-                    hint="was a state directory copied? Start each worker with one of its own",
-                )
+                self._fenced()
+                return
             if known := translate(error, f"consumer group {self.group}"):
                 raise known
             if error.fatal():
@@ -74,6 +77,23 @@ class Membership:
         if self._contact.lost(self._consumer, self._topic):
             logger.info("group %s: not connected for %.0f s; joining with a new client", self.group, silence)
             self._replace()
+
+    def _fenced(self) -> None:
+        """Somebody joined as this instance after this client did. Join again, unless it happens repeatedly.
+
+        It may have been this member itself: a broker that was away answers a join that was sent twice, in any order, and one
+        that was killed may return with the group's state from before the last join. A rival joins again, too.
+        """
+        now = time.monotonic()
+        self._fenced_at = [at for at in self._fenced_at if now - at < FENCE_WINDOW_S] + [now]
+        if len(self._fenced_at) == FENCES:
+            raise IdentityError(
+                f"another process runs under this worker's identity, {self.instance}",
+                where=f"consumer group {self.group}",
+                hint="was a state directory copied? Start each worker with one of its own",
+            )
+        logger.warning("group %s: %s has joined in another process, or twice; joining again", self.group, self.instance)
+        self._replace()
 
     def metadata(self) -> object:
         """The group's generation and this member's place in it, for the transaction. Any thread may ask.
@@ -113,8 +133,9 @@ class Membership:
     def _replace(self) -> None:
         """Give up the tasks, as when the session ends, and join as the same member with a new client."""
         handlers = self._on_assigned, self._on_revoked, self._on_lost
-        if lost := self._consumer.assignment():
-            self._on_lost([p.partition for p in lost])
+        if self._assignment:
+            self._on_lost(sorted(self._assignment))
+            self._assignment.clear()
         self.close()
         self._on_assigned, self._on_revoked, self._on_lost = handlers
         self._consumer = client(Consumer, self._settings)
@@ -139,14 +160,17 @@ class Membership:
             p.offset = OFFSET_END
         consumer.incremental_assign(partitions)
         consumer.pause(partitions)
+        self._assignment.update(p.partition for p in partitions)
         self._on_assigned([p.partition for p in partitions])
 
     def _revoked(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         self._refresh()
+        self._assignment.difference_update(p.partition for p in partitions)
         self._on_revoked([p.partition for p in partitions])
         consumer.incremental_unassign(partitions)
 
     def _lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         self._refresh()
+        self._assignment.difference_update(p.partition for p in partitions)
         self._on_lost([p.partition for p in partitions])
         consumer.incremental_unassign(partitions)

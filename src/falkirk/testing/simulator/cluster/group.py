@@ -71,10 +71,6 @@ class Group:
         """Instances with a live session, in order."""
         return sorted(self._members)
 
-    def has(self, member: Membership) -> bool:
-        """Is this process a member, in any generation?"""
-        return self._members.get(member.instance) == member.member
-
     def join(self, instance: str) -> Membership:
         """Become a member, or take the place of the older process with this instance id."""
         self._joined, self.changes = self._joined + 1, self.changes + 1
@@ -131,7 +127,7 @@ class Member:
     """The client's side of a membership, in one process. Its background thread is `heartbeat`.
 
     The generation is new as soon as the heartbeat has learnt of it, before the application knows what it means. After a loss
-    the client joins again only when the application has answered (`answered`).
+    or a fence the client joins again only when the application has answered (`answered`).
     """
 
     group: Group
@@ -197,6 +193,6 @@ class Member:
             self.assigned -= set(event.partitions)
             if not self._out:
                 self.group.let_go(self.instance, list(event.partitions))
-        elif event.kind == "lost":
+        elif event.kind in ("lost", "fenced"):
             self.assigned = set()
             self.joined, self._out = self.group.join(self.instance), False
