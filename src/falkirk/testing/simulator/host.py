@@ -12,9 +12,12 @@ from falkirk.checkpoint.regimes.eager import TOMBSTONE_RETENTION
 from falkirk.testing.simulator.cluster.broker import Pending, SimBroker
 from falkirk.testing.simulator.cluster.coordinator import Concurrent, Fenced, InvalidState, Phase
 from falkirk.testing.simulator.cluster.group import (
+    NOBODY,
+    Group,
     IllegalGeneration,
     InstanceFenced,
     Member,
+    Membership,
     UnknownMember,
 )
 from falkirk.testing.simulator.cluster.line import Line
@@ -108,9 +111,15 @@ class Host:
     number: int
     disk: Disk
     clock: SimClock
+    twins: int = 0
+    """How many other hosts have had its identity before it."""
     places: list[str] = field(default_factory=list)
     """The points that its processes came to."""
     process: Process | None = None
+    joined: Membership = NOBODY
+    """The membership of its last process in the group."""
+    late: Membership = NOBODY
+    """That of a join which came late."""
     """The membership of its last process in the group."""
     silent_since: int = 0
     paused_until: int = 0
@@ -122,11 +131,22 @@ class Host:
         """Instance id, and the transactional id of its first commit domain."""
         return f"w{self.number}"
 
+    @property
+    def label(self) -> str:
+        """Its name here: that of one which shares another's identity has a prime."""
+        return self.name + "'" * self.twins
+
+    def is_in(self, group: Group) -> bool:
+        """Whether the group still counts its process in, or a late join of it."""
+        joined = self.joined if self.process is None else self.process.member.joined
+        return group.has(joined) or group.has(self.late)
+
     def end(self, turn: int, keep: int, back_after: int, *, lost: bool = False) -> None:
         """The process is gone, with the unflushed writes after the first `keep`, or with all of its disk."""
         assert self.process is not None
         for thread in self.process.threads:
             thread.work.close()
+        self.joined = self.process.member.joined
         self.process, self.paused_until = None, 0
         self.silent_since, self.back_at = turn, turn + back_after
         self.disk.crash(keep)
@@ -179,7 +199,7 @@ def apply_cluster_fault(host: Host, fault: Fault, broker: SimBroker) -> None:
         case Expel():
             broker.group.expire(host.name)
         case LateJoin():
-            broker.group.join(host.name)
+            host.late = broker.group.join(host.name)
         case Move():
             broker.group.move(fault.task, f"w{fault.to}")
         case Refuse():

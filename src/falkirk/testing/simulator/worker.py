@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from falkirk.checkpoint.tasks import Owned
+from falkirk.connectors.kafka.group.group import FENCES
+from falkirk.errors import IdentityError
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.cluster.group import Event, Member
 from falkirk.testing.simulator.domain import Domain
@@ -27,6 +29,7 @@ class Worker:
     leaving: bool = False
     kept_waiting: int = 0
     """The most turns that the group has waited for tasks to leave."""
+    _fences: int = 0
 
     async def main(self) -> None:
         """The whole life."""
@@ -52,6 +55,10 @@ class Worker:
     async def answer(self, event: Event) -> None:
         """Handle an event of the group."""
         await reach(Point(f"is told: {event.kind} {list(event.partitions)}"))
+        if event.kind == "fenced":
+            self._fences += 1
+            if self._fences == FENCES:
+                raise IdentityError(f"another process runs as {self.member.instance}")
         if event.kind == "assigned":
             for t in event.partitions:
                 self._domain(t).core.assign([self.toy.task(t)])

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from falkirk.checkpoint.ids import Nonce, OwnerId, TaskId, domain_owner
-from falkirk.errors import ClusterError, DiskError
+from falkirk.errors import ClusterError, DiskError, IdentityError
 from falkirk.state.store import Progress
 from falkirk.testing.simulator.cluster.broker import Pending, SimBroker
 from falkirk.testing.simulator.cluster.group import Group, Member
@@ -80,7 +80,8 @@ class World:
     def add(self, number: int) -> Host:
         """A host, with a process of this identity; another host may already have it."""
         disk = Disk(self.copies, lambda task: self.toy.task(task.partition).recovery.rebuilds, self.wrote)
-        self.hosts.append(Host(number, disk, SimClock(self.broker, skew=-50 * number)))
+        twins = sum(host.number == number for host in self.hosts)
+        self.hosts.append(Host(number, disk, SimClock(self.broker, skew=-50 * number), twins))
         self.start(self.hosts[-1])
         return self.hosts[-1]
 
@@ -168,24 +169,24 @@ class World:
         for log in process.logs:
             if queued := log.queued():
                 sends = partial(self._deliver, host, log)
-                found.append(Action(f"{host.name} sends to {queued}", sends, background=True))
+                found.append(Action(f"{host.label} sends to {queued}", sends, background=True))
         if process.member.stale():
-            found.append(Action(f"{host.name} heartbeats", lambda: self._heartbeat(host), background=True))
+            found.append(Action(f"{host.label} heartbeats", lambda: self._heartbeat(host), background=True))
         return found
 
     def _without(self, host: Host) -> list[Action]:
         """The actions of a host whose process has ended, or is paused."""
         found = []
-        if host.name in self.broker.group.members and self.turn - host.silent_since >= SESSION:
-            found.append(Action(f"session of {host.name} expires", lambda: self._expire(host), background=False))
+        if host.is_in(self.broker.group) and self.turn - host.silent_since >= SESSION:
+            found.append(Action(f"session of {host.label} expires", lambda: self._expire(host), background=False))
         if host.process is None and self.turn >= host.back_at:
-            found.append(Action(f"{host.name} is started again", lambda: self._restart(host), background=False))
+            found.append(Action(f"{host.label} is started again", lambda: self._restart(host), background=False))
         return found
 
     def _turn_of(self, host: Host, process: Process, thread: Thread) -> Action:
         if thread.turn is None:
             step = partial(self._step, host, process, thread)
-            thread.turn = Action(f"{host.name} {thread.name}", step, background=False)
+            thread.turn = Action(f"{host.label} {thread.name}", step, background=False)
         return thread.turn
 
     def _note(self, line: str) -> None:
@@ -196,43 +197,47 @@ class World:
         self.broker.do(pending)
 
     def _expire(self, host: Host) -> None:
-        self._note(f"group: session of {host.name} expires")
+        self._note(f"group: session of {host.label} expires")
         self.broker.group.expire(host.name)
 
     def _restart(self, host: Host) -> None:
-        self._note(f"{host.name}: is started again")
+        self._note(f"{host.label}: is started again")
         self.start(host)
 
     def _deliver(self, host: Host, log: SimLog) -> None:
-        self._note(f"{host.name}: its records for {log.queued()} reach the broker")
+        self._note(f"{host.label}: its records for {log.queued()} reach the broker")
         log.deliver()
 
     def _heartbeat(self, host: Host) -> None:
         assert host.process is not None
         host.process.member.heartbeat()
-        self._note(f"{host.name}: heartbeat, generation {host.process.member.joined.generation}")
+        self._note(f"{host.label}: heartbeat, generation {host.process.member.joined.generation}")
 
     def _step(self, host: Host, process: Process, thread: Thread) -> None:
         """Run a thread to its next point, and let the plan's faults happen there."""
         try:
             moved = thread.advance()
+        except IdentityError:
+            self._note(f"{host.label}: another process has its identity")
+            host.end(self.turn, keep=FOREVER, back_after=FOREVER)
+            return
         except ClusterError as error:
-            self._note(f"{host.name}: stops: {error}")
+            self._note(f"{host.label}: stops: {error}")
             self.stopped.append(host.name)
             host.end(self.turn, keep=FOREVER, back_after=FOREVER)
             return
         except DiskError as error:
-            self._note(f"{host.name}: stops: {error}")
+            self._note(f"{host.label}: stops: {error}")
             self.stopped.append(host.name)
             host.end(self.turn, keep=FOREVER, back_after=max(host.disk.full_until - self.turn, 0) + AWAY)
             return
         if thread.done and thread.name == "main":
-            self._note(f"{host.name}: has left")
+            self._note(f"{host.label}: has left")
             host.end(self.turn, keep=FOREVER, back_after=AWAY)
         if not moved:
             return
         place = f"{thread.name}: {thread.at.what}"
-        self._note(f"{host.name}.{len(host.places)} {place}")
+        self._note(f"{host.label}.{len(host.places)} {place}")
         host.places.append(place)
         thread.until = self.turn + self._duration(host, place)
         for fault in self._due(host, place):
@@ -281,7 +286,7 @@ class World:
         """Wake every paused process; returns whether there was one."""
         sleepers = [h for h in self.hosts if h.process is not None and h.paused_until > self.turn]
         for host in sleepers:
-            self._note(f"{host.name}: wakes")
+            self._note(f"{host.label}: wakes")
             host.paused_until = 0
         return bool(sleepers)
 
@@ -297,7 +302,7 @@ class World:
         has gone for good is still a member of the group."""
         for host in self.hosts:
             if host.process is None:
-                if host.back_at < FOREVER or host.name in self.broker.group.members:
+                if host.back_at < FOREVER or host.is_in(self.broker.group):
                     return False
             elif host.paused_until <= self.turn:
                 process = host.process

@@ -71,6 +71,10 @@ class Group:
         """Instances with a live session, in order."""
         return sorted(self._members)
 
+    def has(self, member: Membership) -> bool:
+        """Is this process a member, in any generation?"""
+        return self._members.get(member.instance) == member.member
+
     def join(self, instance: str) -> Membership:
         """Become a member, or take the place of the older process with this instance id."""
         self._joined, self.changes = self._joined + 1, self.changes + 1
