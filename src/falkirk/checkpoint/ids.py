@@ -14,6 +14,16 @@ Epoch = NewType("Epoch", int)
 Offset = NewType("Offset", int)
 """A position in one partition of a topic."""
 
+
+def after(record: int) -> Offset:
+    """The position behind a record.
+
+    >>> after(Offset(41))
+    42
+    """
+    return Offset(record + 1)
+
+
 Millis = NewType("Millis", int)
 """Wall time in milliseconds since 1970, UTC."""
 

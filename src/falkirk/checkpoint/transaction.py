@@ -22,7 +22,7 @@ from enum import Enum
 
 from falkirk.checkpoint import invariants
 from falkirk.checkpoint.bundles import bundled
-from falkirk.checkpoint.ids import Nonce, Offset, TopicPartition
+from falkirk.checkpoint.ids import Nonce, Offset, TopicPartition, after
 from falkirk.checkpoint.ports import Aborted, Failure, Log, Unknown, Writes
 from falkirk.checkpoint.reading import Records, read_to_marks
 from falkirk.checkpoint.records import Named, Released, StepRecord, TaskRecord, encode
@@ -77,7 +77,7 @@ async def _commit(log: Log, steps: Sequence[ClosedStep], mine: Sequence[Owned]) 
             step.failed = failure.cause
         return [Fate.ABORTED] * len(steps) if isinstance(failure, Aborted) else await resolve(log, steps, mine)
     for step in steps:
-        apply(step, Offset(written[step.owned.task.steps] + 1), written)
+        apply(step, after(written[step.owned.task.steps]), written)
     return [Fate.COMMITTED] * len(steps)
 
 
@@ -98,7 +98,7 @@ async def resolve(log: Log, steps: Sequence[ClosedStep], mine: Sequence[Owned]) 
             fates.append(Fate.ABORTED)
         else:
             read_on = step.owned.read_on
-            apply(step, Offset(place + 1), {})
+            apply(step, after(place), {})
             step.owned.read_on = read_on
             fates.append(Fate.COMMITTED)
     return fates

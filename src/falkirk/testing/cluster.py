@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from falkirk.checkpoint.ids import InputPartition, Millis, Nonce, Offset, TaskId, TopicPartition
-from falkirk.checkpoint.overlay import EmptyReader, Overlay
-from falkirk.checkpoint.ports import Output
-from falkirk.checkpoint.records import Division, SelectiveCheckpoint, StepRecord, TaskRecord, decode
+from falkirk.checkpoint.ids import Millis, Nonce, Offset, TopicPartition
+from falkirk.checkpoint.records import TaskRecord, decode
 from falkirk.connectors.kafka.admin.described import TopicInfo
 from falkirk.errors import ConfigError
-from falkirk.runtime.app.app import BoundInput, BoundTask, lay_out
+from falkirk.runtime.app.app import lay_out
 from falkirk.runtime.host.settings import Settings
 from falkirk.runtime.layout.compatibility import as_recorded, check_stages, stage_records
 from falkirk.runtime.layout.layout import LayoutRecord, ShadowRecord, StageRecord
 from falkirk.runtime.layout.preflight import matched, parts, topics_to_make
 from falkirk.runtime.rebuild.checks import check_ended, check_stage
-from falkirk.runtime.worker.emissions import outputs_of
-from falkirk.runtime.worker.reading.replay import difference, rerun
 from falkirk.state import schema
-from falkirk.stream.circuit.broadcast import NEVER, Keeper, Run
-from falkirk.stream.dataflow.circuit import ShadowChunk, SharedRows, Slice, StepInput
-from falkirk.stream.dataflow.records import Headers, Records
+from falkirk.stream.dataflow.records import Headers
 from falkirk.stream.dataflow.topics import Layout
 from falkirk.stream.definition.names import steps_topic
 from falkirk.stream.evolution.rebuild_plan import check_known, check_rebuilt
@@ -200,114 +194,3 @@ def _counts(
     have |= known
     sizes, missing = topics_to_make(plan, SETTINGS, have, {}, were)
     return {**have, **{name: count for name, (count, _) in missing.items()}}, sizes
-
-
-class Tables:
-    """A worker's broadcast tables: `worker.task_ports.Tables`. They are read when it begins, and between its steps."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._tables = [(Keeper(table), Overlay(EmptyReader())) for table in cluster.plan.shared]
-
-    def read(self) -> None:
-        """Take in what has arrived."""
-        for keeper, state in self._tables:
-            about, topic = keeper.about(state), keeper.table.source.topic
-            for p in range(self._cluster.counts[topic]):
-                if found := self._cluster.read(TopicPartition(topic, p), about.positions.get(p, Offset(0))):
-                    keeper.keep(Run(p, NEVER, Records.of(found)), state, NEVER)
-                    about.positions[p] = Offset(found[-1].offset() + 1)
-            keeper.tell(state, about)
-
-    def positions(self, task: BoundTask) -> dict[InputPartition, Offset]:
-        """Their positions."""
-        at = {keeper.table.source.topic: keeper.about(state).positions for keeper, state in self._tables}
-        return {i.partition: at.get(i.place.topic, {}).get(i.place.partition, Offset(0)) for i in task.shared}
-
-    def seen(self, task: BoundTask) -> dict[str, SharedRows]:
-        """Their present rows."""
-        return {keeper.table.source.id: keeper.seen(state, NEVER) for keeper, state in self._tables}
-
-
-class Rereads:
-    """`falkirk.runtime.worker.task_ports.Rereader`."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    def begins(self, inputs: Sequence[BoundInput]) -> dict[InputPartition, Offset]:
-        """All topics are whole."""
-        return {i.partition: Offset(0) for i in inputs}
-
-    def read(self, task: BoundTask, division: Division) -> list[Slice]:
-        """The records of a division, in the order of inputs."""
-        ranges = {r.partition: (r.start, r.end) for r in division}
-        slices = []
-        for i in task.inputs:
-            start, end = ranges.get(i.partition, (0, 0))  # topics that have joined since are not read
-            if found := [m for m in self._cluster.read(i.place, start) if m.offset() < end]:
-                records = Records.of(found, headers=i.input.headers)
-                slices.append(Slice(i.input.id, i.place.topic, i.place.partition, records))
-        return slices
-
-    def take(self, task: BoundTask, at: Offset) -> ShadowChunk:
-        """The next chunk of its shadow's changelog."""
-        assert task.shadow is not None
-        place, end = task.shadow
-        found = [m for m in self._cluster.read(place, at, self._cluster.chunk) if m.offset() < end]
-        after = found[-1].offset() + 1 if found else end
-        return ShadowChunk({m.key() or b"": m.value() for m in found}, after if after < end else None)
-
-
-class Replays:
-    """`falkirk.checkpoint.ports.Replayer`, and the topics that it reads (`falkirk.runtime.worker.published.OutputReader`)."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster, self._rereads = cluster, Rereads(cluster)
-        self._tasks = {bound.task.id: bound for bound in cluster.tasks}
-
-    @property
-    def corrects(self) -> bool:
-        """Whether steps whose output now differs are corrected."""
-        return self._cluster.corrects
-
-    async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> list[Output]:
-        """Run a recorded step again; returns its output."""
-        bound = self._tasks[task]
-        slices = self._rereads.read(bound, record.division if record.move is None else record.move.again)
-        if record.step == 0:
-            return []
-        circuit = bound.stage.circuit(bound.task.id.partition, self._cluster.layout)
-        return outputs_of(
-            rerun(circuit, bound.stage.evolution(circuit), record, StepInput(record.clock, slices), state).emitted
-        )
-
-    def selective(self, task: TaskId, state: Overlay) -> SelectiveCheckpoint | None:
-        """The selective checkpoint of a state."""
-        return self._tasks[task].stage.circuit(task.partition, self._cluster.layout).selective(state)
-
-    async def difference(
-        self, task: TaskId, records: Sequence[StepRecord], should: Sequence[Output], state: Overlay
-    ) -> list[Output]:
-        """What corrects the difference between what the steps have said and what they should have said."""
-        stage = self._tasks[task].stage
-        return difference(
-            task,
-            stage,
-            stage.evolution(stage.circuit(task.partition, self._cluster.layout)),
-            self,
-            records,
-            should,
-            state,
-        )
-
-    def bounds(self, places: Collection[TopicPartition]) -> dict[TopicPartition, tuple[Offset, Offset]]:
-        """Where the partitions begin and end."""
-        found = {place: self._cluster.broker[place] for place in places}
-        return {place: (Offset(p.start), Offset(p.end)) for place, p in found.items()}
-
-    def read(
-        self, ranges: Mapping[TopicPartition, tuple[Offset, Offset]], _: Callable[[], None]
-    ) -> dict[TopicPartition, list[Message]]:
-        """What is committed there."""
-        return {p: [m for m in self._cluster.read(p, start) if m.offset() < end] for p, (start, end) in ranges.items()}

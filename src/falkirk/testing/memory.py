@@ -58,6 +58,9 @@ class Record:
     def timestamp(self) -> tuple[int, int]:
         return 1, self.millis
 
+    def __len__(self) -> int:
+        return len(self.the_key or b"") + len(self.the_value or b"")
+
     def headers(self) -> list[tuple[str, bytes]] | None:
         return list(self.the_headers) or None
 

@@ -18,11 +18,15 @@ from falkirk.checkpoint.worker import transactions
 from falkirk.checkpoint.worker.aborts import Aborts
 from falkirk.checkpoint.worker.core import WorkerCore
 from falkirk.checkpoint.worker.instructions import Drop, Leave, Recover, Rewind, Start
+from falkirk.runtime.worker.reading.inputs import Inputs
 from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.runtime.worker.sizes import check_sizes
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.stream.dataflow.calls import wait_for_ends
-from falkirk.testing.cluster import Cluster, Replays, Rereads, Tables
+from falkirk.stream.stages.plan import Stage
+from falkirk.testing.cluster import SETTINGS, Cluster
+from falkirk.testing.edges import MemoryEdges, MemoryRereader, memory_tables
+from falkirk.testing.replays import MemoryReplayer
 from falkirk.testing.simulator.cluster.broker import Pending
 from falkirk.testing.simulator.cluster.group import Member
 from falkirk.testing.simulator.cluster.log import SimLog
@@ -58,28 +62,24 @@ class Process:
         member = Member(group, NAME, group.join(NAME))
         self.log = SimLog(cluster.broker, OwnerId(NAME), member)
         self.core = WorkerCore(aborts=Aborts(count(step=1_000).__next__))  # nothing is waited for
-        self.tables, self.rereads = Tables(cluster), Rereads(cluster)
-        self.tables.read()
+        self._edges: list[MemoryEdges] = []
+        self.inputs = Inputs(cluster.plan.stages, SETTINGS, self._open, memory_tables(cluster), MemoryRereader(cluster))
         self.tasks: list[RunningTask] = []
         if cluster.tasks:
             self._drive(self.log.renew())
             self.core.assign(bound.task for bound in cluster.tasks)
             self._perform()
+            self._read(0)
 
     def close(self, rows: int | None) -> bool:
         """Run a step of every task that has something to do, over up to `rows` records of each partition. Returns whether
         there was one. Tables are always read to their end."""
-        self.tables.read()
+        self._read(rows)
         for task in self.tasks:
-            at = task.positions()
-            for i in task.bound.inputs:
-                # A joining topic is not read before the step that records it.
-                if i.place not in at:
-                    continue
-                if found := self.cluster.read(i.place, at[i.place], None if i.input.table else rows):
-                    task.offer(i.place, found)  # type: ignore[arg-type]  # as much of a message as is asked for
             if task.rows or task.due(self.cluster.now()):
-                step = task.close(self.core.pipeline, self.log.owner, self.cluster.now(), self.tables, self.rereads)
+                step = task.close(
+                    self.core.pipeline, self.log.owner, self.cluster.now(), self.inputs.tables, self.inputs.again
+                )
                 check_sizes(step, self.cluster.limits)
                 self.core.pipeline.stage(step)
         return bool(self.core.pipeline.staged)
@@ -95,7 +95,8 @@ class Process:
         self._perform(at)
         for task in self.tasks:
             task.rewind()
-            open_inputs(task)
+            self.inputs.rewind(task)
+        self._read(0)
         return all(step.owned.last is step.record for step in steps)
 
     def flush(self) -> None:
@@ -131,8 +132,8 @@ class Process:
     def _recover(self, tasks: Sequence[Owned]) -> None:
         self._drive(takeover.fence(self.log, tasks))
         for owned in tasks:
-            replays = Replays(self.cluster)
-            self._drive(takeover.recover(self.log, self.cluster.disk, replays, self.cluster, owned))
+            replayer = MemoryReplayer(self.cluster)
+            self._drive(takeover.recover(self.log, self.cluster.disk, replayer, self.cluster, owned))
             self.core.recovered(owned)
 
     def _start(self, owned: Owned) -> None:
@@ -142,11 +143,11 @@ class Process:
         ends = task.ends
         task.join({i.partition: Offset(0) for i in bound.inputs if ends and i.partition not in ends})
         if not task.begun:
-            starts = {i.partition: Offset(0) for i in bound.inputs} | self.tables.positions(bound)
+            starts = {i.partition: Offset(0) for i in bound.inputs} | self.inputs.tables.positions(bound)
             self.core.pipeline.stage(task.begin(starts, self.log.owner, self.cluster.now()))
         elif owned.correction is not None:
             self.core.pipeline.stage(task.correct(self.log.owner, self.cluster.now()))
-        open_inputs(task)
+        self.inputs.add(task)
 
     def _make_version(self, owned: Owned) -> None:
         if not owned.task.recovery.rebuilds:
@@ -166,6 +167,20 @@ class Process:
         for task in self.tasks:
             task.end()
         wait_for_ends()
+        self.inputs.close()
+
+    def _read(self, rows: int | None) -> None:
+        """Take in tables, and up to `rows` records of each other partition."""
+        for edges in self._edges:
+            edges.allow(rows)
+        for _ in Intake if self.tasks else ():  # each poll may lead to the next intake, and that one reads more
+            self.inputs.poll(0)
+
+    def _open(self, stages: Sequence[Stage]) -> MemoryEdges:
+        """A reader for the inputs of some stages. Tables are always read to their end."""
+        edges = MemoryEdges(self.cluster, {i.topic for stage in stages for i in stage.inputs if i.table})
+        self._edges.append(edges)
+        return edges
 
     def _drive(self, work: Coroutine[Any, Any, T], at: Callable[[Point], Order] = lambda _: Order.GO) -> T:
         """Run a coroutine of the protocol to its end, through all its points."""
@@ -221,9 +236,3 @@ class Deaths:
     def aborted(self) -> None:
         """The worker has found that its commit was lost."""
         self._before = False
-
-
-def open_inputs(task: RunningTask) -> None:
-    """Tables are read before anything else: nothing is waited for but a move of state."""
-    while task.intake is not Intake.OPEN and not task.moving:
-        task.advance()

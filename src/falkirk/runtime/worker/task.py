@@ -8,11 +8,10 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import timedelta
 
-from confluent_kafka import Message
 from msgspec.structs import replace
 
 from falkirk.checkpoint.correction import close_correction
-from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId, TopicPartition
+from falkirk.checkpoint.ids import InputPartition, Millis, Offset, OwnerId, TopicPartition, after
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.pipeline import Pipeline
 from falkirk.checkpoint.records import Division, Move, Range, SelectiveCheckpoint
@@ -33,6 +32,7 @@ from falkirk.stream.dataflow.circuit import (
     StepInput,
     StepOutput,
 )
+from falkirk.stream.dataflow.records import Message
 
 FIRST_AGAIN, ROWS_AGAIN, BYTES_AGAIN = 5_000, 50_000, 16 << 20
 """What a step reads again: records, in the first and at most, and about how many bytes."""
@@ -144,7 +144,7 @@ class RunningTask:
     def offer(self, place: TopicPartition, run: Sequence[Message]) -> None:
         """Take messages in, in the order of their offsets."""
         if self.bound.until is not None:
-            run = [m for m in run if (m.offset() or 0) < self.bound.until.ends[place]]
+            run = [m for m in run if m.offset() < self.bound.until.ends[place]]
             if not run:
                 return
         if not len(self._pending.records[place]):
@@ -216,7 +216,7 @@ class RunningTask:
         for i in self.bound.inputs:
             if len(records := taken[i.place]):
                 slices.append(Slice(i.input.id, i.place.topic, i.place.partition, records))
-                self._ends[i.partition] = Offset(records.offsets[-1] + 1)
+                self._ends[i.partition] = after(records.offsets[-1])
         new = {p: at for p, at in self._joining.items() if p not in self._ends}
         self._ends |= new
         given = StepInput(self._clock(pipeline, now), slices, tables.seen(self.bound), Cancellation())
@@ -341,7 +341,7 @@ class RunningTask:
 
     def _check_order(self, place: TopicPartition, first: Message) -> None:
         partition = next(i.partition for i in self.bound.inputs if i.place == place)
-        offset = first.offset() or 0
+        offset = first.offset()
         if offset < self._ends[partition]:
             raise SourceError(
                 f"{place.topic}[{place.partition}] went back to offset {offset} after {self._ends[partition]}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from falkirk.checkpoint.ids import InputPartition, Offset
+from falkirk.checkpoint.ids import InputPartition, Offset, TaskId
 from falkirk.checkpoint.records import Division
 from falkirk.runtime.app.app import BoundInput, BoundTask
 from falkirk.stream.dataflow.circuit import ShadowChunk, SharedRows, Slice
@@ -36,4 +36,12 @@ class Rereader(Protocol):
 
     def take(self, task: BoundTask, at: Offset) -> ShadowChunk:
         """The next chunk of its shadow's changelog. Raises StateError and UnreachableError."""
+        ...
+
+    def forget(self, task: TaskId) -> None:
+        """The task reads no more, or again from another position."""
+        ...
+
+    def close(self) -> None:
+        """Read no more."""
         ...

@@ -37,7 +37,7 @@ from falkirk.runtime.worker.pacing import IDLE_WAIT
 from falkirk.runtime.worker.parts import Parts
 from falkirk.runtime.worker.publisher import Publisher
 from falkirk.runtime.worker.rates import RateBook
-from falkirk.runtime.worker.reading.inputs import Inputs
+from falkirk.runtime.worker.reading.inputs import open_inputs
 from falkirk.runtime.worker.stores import TaskStores, memory_of
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.runtime.worker.topic_watch import topic_watches
@@ -76,7 +76,7 @@ class Worker:
         self.rates = RateBook(identity.folder)
         self.maintenance = Maintenance(self._stores, topics, settings.keep_steps_ms / 1000, traces, self.rates)
         self._publisher = Publisher(app, cluster, settings.databases)
-        self._inputs = Inputs(app, settings, topics, identity.folder, memory)
+        self._inputs = open_inputs(app, settings, topics, identity.folder, memory)
         patterns = [pattern for stage in app.plan.stages for pattern in patterns_of(stage).values()]
         self._topic_watches = topic_watches(app.recorded, topics, patterns, settings.prefix)
         self.outgrown: OutgrownError | None = None
@@ -265,7 +265,7 @@ class Worker:
         """The parts that do not run here, because they have stopped by themselves."""
         return self.parts.stopped()
 
-    def marks(self, task: RunningTask) -> dict[TopicPartition, Offset]:
+    def marks(self, task: RunningTask) -> Mapping[TopicPartition, Offset]:
         """Where the task's inputs end, as far as this worker knows."""
         return self._inputs.marks(task)
 

@@ -24,7 +24,7 @@ import numpy as np
 import polars as pl
 
 from falkirk.checkpoint.epochs import EpochRecord, Epochs
-from falkirk.checkpoint.ids import Offset
+from falkirk.checkpoint.ids import Offset, after
 from falkirk.checkpoint.publishing import HEADER
 from falkirk.state.codec import decode_values, encode_keys, encode_values
 from falkirk.stream.dataflow.batch import WEIGHT
@@ -95,7 +95,7 @@ class Arrivals:
                 while runs and self._may(runs[0].epoch):
                     run = runs.popleft()
                     yield run
-                    self._move(partition, Offset(run.records.offsets[-1] + 1))
+                    self._move(partition, after(run.records.offsets[-1]))
                     going = True
 
     def see(self) -> None:

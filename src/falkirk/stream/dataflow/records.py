@@ -15,7 +15,7 @@ Headers = list[tuple[str, bytes]]
 
 
 class Message(Protocol):
-    """A client's record, for example a `confluent_kafka.Message`."""
+    """A client's record, for example a `confluent_kafka.Message` that is no error."""
 
     def key(self) -> bytes | None: ...
     def value(self) -> bytes | None: ...
@@ -26,6 +26,9 @@ class Message(Protocol):
         ...
 
     def headers(self) -> Headers | None: ...
+    def __len__(self) -> int:
+        """Bytes of key and value."""
+        ...
 
 
 @dataclass(slots=True)

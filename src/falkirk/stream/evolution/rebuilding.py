@@ -30,6 +30,7 @@ from itertools import accumulate
 
 import msgspec
 
+from falkirk.checkpoint.ids import after
 from falkirk.errors import UserCodeError
 from falkirk.state import schema
 from falkirk.state.codec import encode_key, prefix_end
@@ -131,7 +132,7 @@ class Rebuilder:
     def ahead(self, step: StepInput, state: State) -> None:
         """One step of a shadow: process the records read so far. Raises UserCodeError."""
         reached = _places(self._left(state)[1]) | {
-            (s.topic, s.partition): s.records.offsets[-1] + 1 for s in step.slices
+            (s.topic, s.partition): after(s.records.offsets[-1]) for s in step.slices
         }
         self.step(step, state, Moving(step.clock, reached, whole=False))
 

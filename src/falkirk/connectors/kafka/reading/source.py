@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from itertools import groupby
+from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, Message
 
-from falkirk.checkpoint.ids import Offset, TopicPartition, address, name_of
+from falkirk.checkpoint.ids import Offset, TopicPartition, address, after, name_of
 from falkirk.connectors.kafka.client.clients import client, fetch_metadata
 from falkirk.connectors.kafka.client.config import SOURCE, Cluster, logger
 from falkirk.connectors.kafka.client.contact import Contact
@@ -16,6 +17,10 @@ from falkirk.connectors.kafka.client.errors import translate
 from falkirk.connectors.kafka.client.places import ours, theirs
 from falkirk.connectors.kafka.reading.reader import place_of
 from falkirk.errors import SourceError
+from falkirk.stream.dataflow.records import Message as Record
+
+Runs = list[tuple[TopicPartition, list[Record]]]
+"""Records of one partition each."""
 
 BATCH = 5_000
 """Messages taken in one call. Larger batches were slower: their objects leave the processor's cache."""
@@ -73,7 +78,7 @@ class SourceReader:
         self._paused -= again
         self._consumer.resume([theirs(p) for p in again])
 
-    def poll(self, timeout: float) -> tuple[list[tuple[TopicPartition, list[Message]]], int]:
+    def poll(self, timeout: float) -> tuple[Runs, int]:
         """Runs of messages of one partition each, and how many in all.
 
         Waits up to `timeout` seconds for a first message, then takes what has come, without waiting.
@@ -86,7 +91,7 @@ class SourceReader:
             self._look()
             return [], 0
         messages = [first, *self._consumer.consume(BATCH, 0)]
-        runs = []
+        runs: Runs = []
         for partition, run in groupby(messages, key=Message.partition):
             taken = list(run)
             if any(map(Message.error, taken)):
@@ -94,8 +99,8 @@ class SourceReader:
             for topic, same in [(self._topic, taken)] if self._topic else groupby(taken, key=Message.topic):
                 if same := list(same):
                     place = TopicPartition(address(self._cluster.name, name_of(topic or "")), partition or 0)
-                    runs.append((place, same))
-                    self._assigned[place] = Offset((same[-1].offset() or 0) + 1)
+                    runs.append((place, cast("list[Record]", same)))  # none is an error, so only what may be None is
+                    self._assigned[place] = after(same[-1].offset() or 0)
         if runs:
             self._contact.heard()
         return runs, len(messages)

@@ -5,15 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import Message
-
 from falkirk.checkpoint.ids import Offset, TopicPartition, cluster_of
 from falkirk.connectors.kafka.client.config import Cluster
 from falkirk.connectors.kafka.client.places import by_cluster, parted
-from falkirk.connectors.kafka.reading.source import SourceReader
+from falkirk.connectors.kafka.reading.source import Runs, SourceReader
 from falkirk.errors import SourceError
-
-Runs = list[tuple[TopicPartition, list[Message]]]
 
 
 class SourceReaders:

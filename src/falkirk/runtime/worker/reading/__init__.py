@@ -1,5 +1,6 @@
 """What a worker's tasks read.
 
+edges.py       the port of an edge
 intake.py      which of its inputs a task reads, and when
 inputs.py      the inputs of all tasks (pending.py: what was read and is not stepped yet)
 broadcast.py   broadcast tables, shared by all tasks of the worker

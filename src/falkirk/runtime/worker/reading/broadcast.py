@@ -9,21 +9,18 @@ part of any task's state. Each is a function of its topic and its positions, bot
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
-
-from confluent_kafka import Message
 
 from falkirk.checkpoint.epochs import decoded
-from falkirk.checkpoint.ids import InputPartition, Offset, TopicPartition
+from falkirk.checkpoint.ids import InputPartition, Offset, TopicPartition, after
 from falkirk.checkpoint.overlay import Overlay
 from falkirk.connectors.kafka.admin.described import TopicInfo
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster, logger
 from falkirk.connectors.kafka.reading.sources import SourceReaders
-from falkirk.errors import SourceError
 from falkirk.runtime.app.app import App, BoundTask
+from falkirk.runtime.worker.reading.edges import EdgeReader
 from falkirk.state.engine import Memory
 from falkirk.state.files import discard_folder
 from falkirk.state.rocks import RocksStore
@@ -41,40 +38,10 @@ TOLD = 3
 Earliest = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, Offset]]
 
 
-class TableReader(Protocol):
-    """What reads the topics: `falkirk.connectors.kafka.reading.sources.SourceReaders`."""
-
-    def add(self, positions: Mapping[TopicPartition, Offset]) -> None:
-        """Begin to read partitions at the given offsets."""
-        ...
-
-    def poll(self, timeout: float) -> tuple[Sequence[tuple[TopicPartition, Sequence[Message]]], int]:
-        """Runs of messages of one partition each, and how many in all."""
-        ...
-
-    @property
-    def ends(self) -> Mapping[TopicPartition, Offset]:
-        """Where the end of a partition was last reached."""
-        ...
-
-    @property
-    def unreadable(self) -> Mapping[TopicPartition, SourceError]:
-        """Partitions that can no longer be read, and why."""
-        ...
-
-    def at_end(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether the end of each of these partitions has been reached."""
-        ...
-
-    def close(self) -> None:
-        """Read no more."""
-        ...
-
-
 class SharedTables:
     """All of them. Does nothing in a worker without such tables."""
 
-    def __init__(self, tables: Sequence[TableCopy], reader: TableReader, earliest: Earliest) -> None:
+    def __init__(self, tables: Sequence[TableCopy], reader: EdgeReader, earliest: Earliest) -> None:
         """`earliest` finds where partitions begin."""
         self._tables, self._reader = tables, reader
         self._by_topic = {table.topic: table for table in tables}
@@ -100,12 +67,12 @@ class SharedTables:
         for place, messages in runs:
             if (told := self._tellers.get(place)) is not None:
                 for message in messages:
-                    offset = Offset(message.offset() or 0)
+                    offset = Offset(message.offset())
                     told.arrivals.admit(offset, decoded(message.value() or b"", offset))
-                    self._at[place] = Offset(offset + 1)
+                    self._at[place] = after(offset)
             else:
                 table = self._by_topic[place.topic]
-                table.arrivals.offer(place.partition, Records.of(messages, headers=table.epochs is not None))  # type: ignore[arg-type]
+                table.arrivals.offer(place.partition, Records.of(messages, headers=table.epochs is not None))
         if count or not self._loaded:
             for place, end in self._reader.ends.items():
                 if place in self._tellers:
@@ -137,9 +104,9 @@ class SharedTables:
         self._reader.close()
 
     def _position(self, place: TopicPartition) -> Offset:
-        if place in self._tellers:
+        if (table := self._by_topic.get(place.topic)) is None:
             return self._at.get(place, Offset(0))
-        return self._by_topic[place.topic].arrivals.about.positions.get(place.partition, Offset(0))
+        return table.positions.get(place.partition, Offset(0))
 
 
 class TableCopy:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -16,11 +16,13 @@ from falkirk.connectors.kafka.reading.sources import SourceReaders
 from falkirk.errors import SourceError
 from falkirk.runtime.app.app import App
 from falkirk.runtime.host.settings import Settings
-from falkirk.runtime.worker.reading.broadcast import open_tables
+from falkirk.runtime.worker.reading.broadcast import SharedTables, open_tables
+from falkirk.runtime.worker.reading.edges import EdgeReader, OpenEdges
 from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.runtime.worker.reading.rereading import KafkaRereader
 from falkirk.runtime.worker.reading.unreadable import UnreadableInputs
 from falkirk.runtime.worker.task import RunningTask
+from falkirk.runtime.worker.task_ports import Rereader
 from falkirk.state.engine import Memory
 from falkirk.stream.stages.plan import Stage
 
@@ -40,11 +42,15 @@ class Arrival(NamedTuple):
 class Inputs:
     """The inputs of one worker. A poll costs by what arrives, not by the number of tasks."""
 
-    def __init__(self, app: App, settings: Settings, topics: Topics, folder: Path, memory: Memory) -> None:
-        cluster = settings.cluster()
-        self._lanes = lanes_of(app.plan.stages)
-        loading = {self._lanes[stage.id] for stage in app.plan.stages if any(i.table for i in stage.inputs)}
-        self._readers = [SourceReaders(cluster, ends=n in loading) for n in range(1 + max(self._lanes.values()))]
+    def __init__(
+        self, stages: Sequence[Stage], settings: Settings, edges: OpenEdges, tables: SharedTables, again: Rereader
+    ) -> None:
+        self.tables, self.again = tables, again
+        self._lanes = lanes_of(stages)
+        self._readers = [
+            edges([stage for stage in stages if self._lanes[stage.id] == lane])
+            for lane in sorted(set(self._lanes.values()))
+        ]
         self._tasks: list[dict[TopicPartition, RunningTask]] = [{} for _ in self._readers]
         """For each reader: the tasks that it reads for, by the partitions of their inputs."""
         self._turn = 0
@@ -54,8 +60,6 @@ class Inputs:
         self._paused: dict[RunningTask, None] = {}
         """Those that read no more until their steps have taken some."""
         self._unreadable = UnreadableInputs[RunningTask](settings)
-        self.tables = open_tables(app, cluster, topics, folder, memory)
-        self.again = KafkaRereader(app, cluster, topics)
 
     def add(self, task: RunningTask) -> None:
         """Begin to read for a task, from its position."""
@@ -144,7 +148,7 @@ class Inputs:
             case Intake.OPEN:
                 return False
 
-    def marks(self, task: RunningTask) -> dict[TopicPartition, Offset]:
+    def marks(self, task: RunningTask) -> Mapping[TopicPartition, Offset]:
         """Where the task's inputs end, as far as this worker knows."""
         return self._reader_of(task).marks(i.place for i in task.bound.inputs)
 
@@ -158,8 +162,19 @@ class Inputs:
     def _lane(self, task: RunningTask) -> int:
         return self._lanes[task.bound.stage.id]
 
-    def _reader_of(self, task: RunningTask) -> SourceReaders:
+    def _reader_of(self, task: RunningTask) -> EdgeReader:
         return self._readers[self._lane(task)]
+
+
+def open_inputs(app: App, settings: Settings, topics: Topics, folder: Path, memory: Memory) -> Inputs:
+    """The inputs of a worker, which it reads from Kafka."""
+    cluster = settings.cluster()
+
+    def edges(stages: Sequence[Stage]) -> EdgeReader:
+        return SourceReaders(cluster, ends=any(i.table for stage in stages for i in stage.inputs))
+
+    tables = open_tables(app, cluster, topics, folder, memory)
+    return Inputs(app.plan.stages, settings, edges, tables, KafkaRereader(app, cluster, topics))
 
 
 def lanes_of(stages: Sequence[Stage]) -> dict[str, int]:

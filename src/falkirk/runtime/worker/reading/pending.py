@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
-from confluent_kafka import Message
 
 from falkirk.checkpoint.ids import TopicPartition
 from falkirk.runtime.app.app import BoundInput
 from falkirk.runtime.worker.pacing import each_of
 from falkirk.stream.circuit.edges import rows_in
-from falkirk.stream.dataflow.records import Records
+from falkirk.stream.dataflow.records import Message, Records
 
 
 class Pending:
@@ -36,7 +35,7 @@ class Pending:
 
     def add(self, place: TopicPartition, run: Sequence[Message]) -> None:
         """Messages that follow those already pending of the place."""
-        self.records[place].extend(run)  # type: ignore[arg-type]  # of a message that is no error, nothing is None but what may be
+        self.records[place].extend(run)
         self.bytes += sum(map(len, run))
         if place in self._edges:
             heights = [rows_in(m.value()) for m in run]

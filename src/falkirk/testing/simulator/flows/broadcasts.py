@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,7 +16,6 @@ from falkirk.checkpoint.ids import Offset, Step, TopicPartition
 from falkirk.checkpoint.overlay import EmptyReader, Overlay
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.steps import HEADER, maker
-from falkirk.errors import SourceError
 from falkirk.runtime.worker.reading.broadcast import SharedTables, TableCopy
 from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.runtime.worker.task import RunningTask
@@ -26,7 +25,8 @@ from falkirk.stream.dataflow.records import Records
 from falkirk.stream.flow.flow import Flow
 from falkirk.stream.formats import Json
 from falkirk.stream.formats.types import Int64, String
-from falkirk.testing.cluster import Cluster, Message
+from falkirk.testing.cluster import Cluster
+from falkirk.testing.edges import MemoryEdges
 from falkirk.testing.simulator.check import Broken, steps
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.domain import Domain
@@ -44,49 +44,18 @@ ROWS, EVERY = 8, 25
 
 
 @dataclass(slots=True)
-class OneByOne:
-    """`falkirk.runtime.worker.reading.broadcast.TableReader`: one record each time."""
-
-    cluster: Cluster
-    at: dict[TopicPartition, Offset] = field(default_factory=dict)
-    ends: dict[TopicPartition, Offset] = field(default_factory=dict)
-    unreadable: Mapping[TopicPartition, SourceError] = field(default_factory=dict)
-
-    def add(self, positions: Mapping[TopicPartition, Offset]) -> None:
-        self.at |= positions
-
-    def poll(self, timeout: float) -> tuple[Sequence[tuple[TopicPartition, Sequence[Message]]], int]:
-        for place, at in self.at.items():
-            if found := self.cluster.read(place, at, 1):
-                self.at[place] = Offset(at + 1)
-                return [(place, found)], 1
-            self.ends[place] = at
-        return [], 0
-
-    def at_end(self, partitions: Iterable[TopicPartition]) -> bool:
-        return all(place in self.ends for place in partitions)
-
-    def close(self) -> None:
-        pass
-
-
-@dataclass(slots=True)
 class BroadcastDomain(FlowDomain):
     """A worker's tasks, and its copy of the table."""
 
-    reader: OneByOne = field(init=False)
+    reader: MemoryEdges = field(init=False)
     copies: SharedTables = field(init=False)
 
     def __post_init__(self) -> None:
         Domain.__post_init__(self)
         cluster = self.flow.cluster
-        self.reader = OneByOne(cluster)
+        self.reader = MemoryEdges(cluster)
         tables = [TableCopy(table, 1, self.disk.table(table.source.topic)) for table in cluster.plan.shared]
-        self.copies = SharedTables(
-            tables,
-            self.reader,  # type: ignore[arg-type]  # as much of a message as is asked for
-            lambda places: dict.fromkeys(places, Offset(0)),
-        )
+        self.copies = SharedTables(tables, self.reader, lambda places: dict.fromkeys(places, Offset(0)))
 
     @property
     def tables(self) -> SharedTables:
@@ -97,6 +66,7 @@ class BroadcastDomain(FlowDomain):
         """As of any flow; and the next record of the table is taken in."""
         if more := self.reader.at[TABLE] < self.broker[TABLE].end:
             await reach(Point(f"takes in {SIZES} from {self.reader.at[TABLE]}"))
+        self.reader.allow(1)
         self.copies.tick()
         return await FlowDomain.turn(self) or more
 

@@ -13,6 +13,7 @@ from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.tasks import Owned, Task
 from falkirk.runtime.app.app import BoundTask
 from falkirk.runtime.worker.emissions import moving_of, outputs_of
+from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.runtime.worker.reading.replay import rerun
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.runtime.worker.task_ports import Tables as TaskTables
@@ -21,15 +22,16 @@ from falkirk.stream.dataflow.circuit import Circuit, SharedRows, StepInput
 from falkirk.stream.dataflow.topics import Layout
 from falkirk.stream.definition.names import steps_topic
 from falkirk.stream.definition.regimes import Checkpoint, EagerCheckpoint, LazyCheckpoint
-from falkirk.testing.cluster import SETTINGS, Cluster, Replays, Rereads, Tables
-from falkirk.testing.process import open_inputs
+from falkirk.testing.cluster import SETTINGS, Cluster
+from falkirk.testing.edges import MemoryRereader, memory_tables
+from falkirk.testing.replays import MemoryReplayer
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.domain import Domain
 from falkirk.testing.simulator.points import Point, reach
 from falkirk.testing.simulator.toy import Toy
 
 
-class StepByStep(Replays):
+class StepByStep(MemoryReplayer):
     """The process may die before each step that runs again."""
 
     async def replay(self, task: TaskId, record: StepRecord, state: Overlay) -> list[Output]:
@@ -58,11 +60,12 @@ class FlowDomain(Domain):
     @property
     def tables(self) -> TaskTables:
         """The worker's broadcast tables."""
-        return Tables(self.flow.cluster)
+        return memory_tables(self.flow.cluster)
 
     def opens(self, task: RunningTask) -> bool:
         """Whether the task may step. Then it reads what its intake says."""
-        open_inputs(task)
+        while task.intake is not Intake.OPEN and not task.moving:
+            task.advance()
         return True
 
     def replayer(self) -> Replayer:
@@ -100,13 +103,13 @@ class FlowDomain(Domain):
             return False
         for place, at in task.positions().items() if not task.rows else ():
             if found := cluster.read(place, at, self.toy.at_once + self.choose(3)):
-                task.offer(place, found)  # type: ignore[arg-type]  # as much of a message as is asked for
+                task.offer(place, found)
         if not task.rows and not task.due(self.clock.now()):
             return False
         most = self.pacer.part(task.rows, task.rows * len(self._running))
         if task.moving:
             most = min(self.pacer.most, self.flow.most)
-        again = Rereads(cluster)
+        again = MemoryRereader(cluster)
         pipeline.stage(task.close(pipeline, self.log.owner, self.clock.now(), self.tables, again, most))
         return True
 
@@ -166,7 +169,7 @@ class Flowing(Toy):
         if record.step == 0:
             return []
         bound, circuit = self._ran_by(record)
-        slices = Rereads(self.cluster).read(bound, record.division if record.move is None else record.move.again)
+        slices = MemoryRereader(self.cluster).read(bound, record.division if record.move is None else record.move.again)
         circuit.rewind()
         evolution = bound.stage.evolution(circuit)
         step = StepInput(record.clock, slices, self.shared(record))
@@ -174,7 +177,7 @@ class Flowing(Toy):
             # No worker ever runs such a step again: what it takes is in its changelog.
             again = evolution.again(state)
             if again is not None and again.taken is not None:
-                taken = Rereads(self.cluster).take(bound, Offset(again.taken))
+                taken = MemoryRereader(self.cluster).take(bound, Offset(again.taken))
                 return outputs_of(evolution.move(step, state, moving_of(record.move, {}, taken)).emitted)
         return outputs_of(rerun(circuit, evolution, record, step, state).emitted)
 

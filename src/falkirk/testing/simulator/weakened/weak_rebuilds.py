@@ -12,7 +12,7 @@ from falkirk.runtime.worker.task import RunningTask
 from falkirk.stream.dataflow.circuit import Circuit, Evolution, RereadInput, ShadowChunk, State, StepInput, StepOutput
 from falkirk.stream.evolution.evolution import StageEvolution
 from falkirk.stream.evolution.rebuilding import OperatorRebuild, Rebuilder, RebuildProgress
-from falkirk.testing import cluster
+from falkirk.testing import replays
 from falkirk.testing.simulator.flows.rebuilds import Rebuilds
 from falkirk.testing.simulator.plan import Crash, Doubt, Plan
 from falkirk.testing.simulator.points import Order
@@ -83,7 +83,7 @@ REBUILDS: dict[str, Weakening] = {
     ),
     "replay-as-any-step": Weakening(
         "a recorded step of a rebuild is run again as if it had read new input",
-        (Patch(cluster, "rerun", rerun_as_any_step),),
+        (Patch(replays, "rerun", rerun_as_any_step),),
         Schedule(Rebuilds(recovery=Lazy, inputs=4), Plan((Crash(worker=0, on=COMMIT + ": done", at=1),))),
     ),
 }

@@ -1,0 +1,130 @@
+"""The edges of an app under test, in memory: what production reads from Kafka, it reads here from a simulated cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from falkirk.checkpoint.ids import InputPartition, Offset, TaskId, TopicPartition, after
+from falkirk.checkpoint.records import Division
+from falkirk.errors import SourceError
+from falkirk.runtime.app.app import BoundInput, BoundTask
+from falkirk.runtime.worker.reading.broadcast import SharedTables, TableCopy
+from falkirk.state.memory import MemoryStore
+from falkirk.state.store import Identity
+from falkirk.stream.dataflow.circuit import ShadowChunk, Slice
+from falkirk.stream.dataflow.records import Records
+from falkirk.testing.cluster import Cluster, Message
+
+
+class MemoryEdges:
+    """`falkirk.runtime.worker.reading.edges.EdgeReader`. Topics that are read `whole` are read to their end at once; of each
+    other partition it gives only what it is allowed to."""
+
+    def __init__(self, cluster: Cluster, whole: Collection[str] = ()) -> None:
+        self.ends: dict[TopicPartition, Offset] = {}
+        self.unreadable: Mapping[TopicPartition, SourceError] = {}
+        self.at: dict[TopicPartition, Offset] = {}
+        """From where to go on."""
+        self._cluster, self._whole = cluster, whole
+        self._paused: set[TopicPartition] = set()
+        self._most: int | None = None
+        self._given: Counter[TopicPartition] = Counter()
+
+    def allow(self, most: int | None) -> None:
+        """From now on, give up to so many records of each partition; None: all."""
+        self._most = most
+        self._given.clear()
+
+    def add(self, positions: Mapping[TopicPartition, Offset]) -> None:
+        """Begin to read partitions at the given positions."""
+        self.at |= positions
+        for place in positions:
+            self.ends.pop(place, None)
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stop reading partitions."""
+        for place in partitions:
+            self.at.pop(place, None)
+            self._paused.discard(place)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Give no more of these partitions until they are resumed."""
+        self._paused.update(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Go on where it stopped."""
+        self._paused.difference_update(partitions)
+
+    def poll(self, timeout: float) -> tuple[list[tuple[TopicPartition, list[Message]]], int]:
+        """What is there and allowed."""
+        runs = [(place, found) for place in self.at if place not in self._paused and (found := self._next(place))]
+        return runs, sum(len(found) for _, found in runs)
+
+    def _next(self, place: TopicPartition) -> list[Message]:
+        most = None if place.topic in self._whole or self._most is None else self._most - self._given[place]
+        found = self._cluster.read(place, self.at[place], most)
+        if found:
+            self.at[place] = after(found[-1].offset())
+            self._given[place] += len(found)
+        if most is None or len(found) < most:
+            self.ends[place] = self.at[place]
+        return found
+
+    def at_end(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether the end of each of these partitions has been reached since it was added."""
+        return self.ends.keys() >= set(partitions)
+
+    def marks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
+        """The ends of partitions."""
+        return {place: Offset(self._cluster.broker[place].end) for place in partitions}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class MemoryRereader:
+    """`falkirk.runtime.worker.task_ports.Rereader`, where no input is ever trimmed."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def begins(self, inputs: Sequence[BoundInput]) -> dict[InputPartition, Offset]:
+        """All topics are whole."""
+        return {i.partition: Offset(0) for i in inputs}
+
+    def read(self, task: BoundTask, division: Division) -> list[Slice]:
+        """The records of a division, in the order of inputs."""
+        ranges = {r.partition: (r.start, r.end) for r in division}
+        slices = []
+        for i in task.inputs:
+            start, end = ranges.get(i.partition, (0, 0))  # topics that have joined since are not read
+            if found := [m for m in self._cluster.read(i.place, start) if m.offset() < end]:
+                records = Records.of(found, headers=i.input.headers)
+                slices.append(Slice(i.input.id, i.place.topic, i.place.partition, records))
+        return slices
+
+    def take(self, task: BoundTask, at: Offset) -> ShadowChunk:
+        """The next chunk of its shadow's changelog."""
+        assert task.shadow is not None
+        place, end = task.shadow
+        found = [m for m in self._cluster.read(place, at, self._cluster.chunk) if m.offset() < end]
+        behind = after(found[-1].offset()) if found else end
+        return ShadowChunk({m.key() or b"": m.value() for m in found}, behind if behind < end else None)
+
+    def forget(self, task: TaskId) -> None:
+        """Nothing is kept of it."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def memory_tables(cluster: Cluster) -> SharedTables:
+    """A worker's broadcast tables. An epoch's rows appear at once: those of the testing kit are written at once."""
+    tables = []
+    for table in cluster.plan.shared:
+        name = table.source.topic
+        store = MemoryStore(Identity(cluster.plan.app, f"table {name}", ""))
+        tables.append(TableCopy(replace(table, epochs=None), cluster.counts[name], store))
+    return SharedTables(tables, MemoryEdges(cluster), lambda places: dict.fromkeys(places, Offset(0)))
