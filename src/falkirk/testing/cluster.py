@@ -164,9 +164,13 @@ class Cluster:
         return Nonce(f"n{self._nonces}")
 
     def read(self, place: TopicPartition, start: int, most: int | None = None) -> list[Message]:
-        """The committed records of a partition from an offset on."""
-        partition = self.broker[place]
-        return [Message(place.partition, e) for e in partition.committed(start, partition.end)[0][:most]]
+        """The committed records of a partition from an offset on, or the first of them."""
+        partition, at = self.broker[place], start
+        found: list[Entry] = []
+        while at < partition.stable and (most is None or len(found) < most):
+            some, at = partition.committed(at, partition.end if most is None else at + most - len(found))
+            found += some
+        return [Message(place.partition, e) for e in found]
 
     def lose_disk(self) -> None:
         """The host's disk is lost: the next worker finds only the cluster."""

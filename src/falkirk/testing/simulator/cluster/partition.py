@@ -9,8 +9,10 @@ A marker has its own offset, so offsets count entries and not records.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import attrgetter
 from typing import NamedTuple
 
 from falkirk.checkpoint.ids import TopicPartition
@@ -49,6 +51,9 @@ class Entry:
     marker: bool = False
     horizon: int | None = None
     """For a tombstone: when compaction may drop it. Set by the first compaction that sees it."""
+
+
+_offset = attrgetter("offset")
 
 
 @dataclass(slots=True)
@@ -112,14 +117,18 @@ class Partition:
         """The committed records with start ≤ offset < min(end, stable), and the position after them. `trimmed`: also those
         that are deleted, which no reader gets."""
         end = min(end, self.stable)
-        entries = [e for e in self.entries if start <= e.offset < end] if trimmed else self._range(start, end)
+        entries = self._between(start, end) if trimmed else self._range(start, end)
         found = [e for e in entries if not e.marker and self.fate(e) is Fate.COMMITTED]
         return found, max(start, end)
 
     def _range(self, start: int, end: int) -> list[Entry]:
         if not self.start <= start <= self.end:
             raise OutOfRange(f"{self.name}: {start} is not in {self.start}..{self.end}")
-        return [e for e in self.entries if start <= e.offset < end]
+        return self._between(start, end)
+
+    def _between(self, start: int, end: int) -> list[Entry]:
+        first, behind = (bisect_left(self.entries, offset, key=_offset) for offset in (start, end))
+        return self.entries[first:behind]
 
     def compact(self, now: int, delete_retention: int) -> None:
         """Keep the last committed record of each key below the last stable offset, as the log cleaner does.
