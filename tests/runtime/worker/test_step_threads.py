@@ -17,8 +17,8 @@ from tests.bad_input.stand import BID, Stand, count
 
 import falkirk as fk
 from falkirk.connectors.kafka.reading import source
-from falkirk.runtime.worker.step_threads import SWITCH, step_threads
-from falkirk.runtime.worker.worker import Worker
+from falkirk.runtime.worker.step_threads import step_threads
+from falkirk.runtime.worker.worker import SWITCH, Worker
 
 pytestmark = pytest.mark.kafka
 
@@ -285,17 +285,26 @@ def count_again(rows: fk.Stream, stand: Stand) -> None:
     stats.sink(f"{stand.prefix}again", key="auction", value=fk.Json())
 
 
-def test_a_step_in_python_beside_a_quicker_stage_gives_the_interpreter_away_soon() -> None:
-    before = sys.getswitchinterval()
+def test_longer_steps_than_the_quickest_run_in_a_thread() -> None:
     flow = fk.Flow("f", regime=fk.EagerCheckpoint(step="50ms"))
     bids = flow.source("bids", key="auction", value=fk.Json(BID))
     bids.sink("out", key="auction", value=fk.Json())
     bids.with_regime(fk.LazyCheckpoint(step="2s")).sink("slow", key="auction", value=fk.Json())
     stages = flow.plan().stages
+    assert {stage.regime.step.total_seconds(): step_threads(stage, stages) is not None for stage in stages} == {
+        0.05: False,
+        2.0: True,
+    }
+
+
+def test_a_worker_s_threads_give_the_interpreter_away_soon(stand: Stand) -> None:
+    stand.topic()
+    flow = fk.Flow(stand.name, regime=fk.EagerCheckpoint(step="50ms"))
+    count(flow.source(f"{stand.prefix}bids", key="auction", value=fk.Json(BID)), f"{stand.prefix}stats")
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.005)
     try:
-        quick = [step_threads(stage, stages) is None for stage in stages if stage.regime.step.total_seconds() < 1]
-        assert (quick, sys.getswitchinterval()) == ([True], before)
-        slow = [step_threads(stage, stages) is not None for stage in stages if stage.regime.step.total_seconds() > 1]
-        assert (slow, sys.getswitchinterval()) == ([True], SWITCH)
+        with stand.worker(flow):
+            assert sys.getswitchinterval() == pytest.approx(SWITCH)
     finally:
         sys.setswitchinterval(before)

@@ -12,7 +12,6 @@ aborted, a step that waits for calls or for its turn is cancelled; and nothing c
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future
@@ -26,10 +25,6 @@ from falkirk.stream.stages.plan import Stage
 
 MOST = 256
 """Steps that wait for answers at a time. A thread that waits costs little."""
-
-SWITCH = 0.0005
-"""Seconds that a step in Python holds the interpreter's lock while the worker's loop or a committer waits for it. These take
-it many times for one commit, and wait each time. With Python's own 5 ms, a quick stage's latency was six times as long."""
 
 
 class EndedStep(NamedTuple):
@@ -75,7 +70,6 @@ def step_threads(stage: Stage, stages: Sequence[Stage]) -> StepThreads | None:
         return StepThreads(MOST)
     if stage.regime.step <= min(other.regime.step for other in stages):
         return None
-    sys.setswitchinterval(SWITCH)
     # Several at a time would gain little under the interpreter's lock, and keep the quick stage from it longer.
     return StepThreads(1)
 
