@@ -172,6 +172,10 @@ class Cluster:
             found += some
         return [Message(place.partition, e) for e in found]
 
+    def between(self, place: TopicPartition, start: int, end: int) -> list[Message]:
+        """The committed records of a partition with start ≤ offset < end."""
+        return [Message(place.partition, e) for e in self.broker[place].committed(start, end)[0]]
+
     def lose_disk(self) -> None:
         """The host's disk is lost: the next worker finds only the cluster."""
         self.disk = Disk(self.copies, rebuilds=lambda _: True)

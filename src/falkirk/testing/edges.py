@@ -100,7 +100,7 @@ class MemoryRereader:
         slices = []
         for i in task.inputs:
             start, end = ranges.get(i.partition, (0, 0))  # topics that have joined since are not read
-            if found := [m for m in self._cluster.read(i.place, start) if m.offset() < end]:
+            if found := self._cluster.between(i.place, start, end):
                 records = Records.of(found, headers=i.input.headers)
                 slices.append(Slice(i.input.id, i.place.topic, i.place.partition, records))
         return slices

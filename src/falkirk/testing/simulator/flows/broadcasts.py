@@ -112,7 +112,7 @@ class Broadcasts(Flowing):
         """The table at the position that the step has recorded."""
         [table], end = self.cluster.plan.shared, seen_of(record)
         keeper, state = Keeper(table), Overlay(EmptyReader())
-        if found := [m for m in self.cluster.read(TABLE, 0) if m.offset() < end]:
+        if found := self.cluster.between(TABLE, 0, end):
             keeper.keep(Run(0, NEVER, Records.of(found)), state, NEVER)
         return {table.source.id: keeper.seen(state, NEVER)}
 
