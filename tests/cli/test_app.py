@@ -50,11 +50,13 @@ class Running:
         Topics(Cluster(brokers)).create(self.source, 2, 1, {})
         self.processes: list[subprocess.Popen[str]] = []
 
-    def feed(self, count: int) -> None:
+    def feed(self, count: int, bursts: int = 1) -> None:
+        """So many records, each burst when the one before is in the topic."""
         producer = Producer({"bootstrap.servers": self.brokers, "partitioner": "murmur2", "enable.idempotence": True})
-        for i in range(count):
-            producer.produce(self.source, json.dumps({"auction": i % 7}), str(i % 7))
-        producer.flush()
+        for _ in range(bursts):
+            for i in range(count):
+                producer.produce(self.source, json.dumps({"auction": i % 7}), str(i % 7))
+            producer.flush()
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "falkirk", *arguments, "--brokers", self.brokers]

@@ -36,6 +36,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [None, *FAULTS])
 def test_the_checker_sees(fault: str | None, kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.epochs.check.QUERIES", {"totals": totals})

@@ -62,6 +62,7 @@ def test_a_sound_log_is_passed(kafka: str, topic_prefix: str) -> None:
     assert list(read(kafka, world)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoil", SPOILS, ids=lambda spoil: spoil.__name__)
 def test_a_spoilt_log_is_found_out(spoil: Spoil, kafka: str, topic_prefix: str) -> None:
     rng = random.Random(5)

@@ -145,6 +145,7 @@ def test_a_crash_while_a_store_is_made_leaves_one_that_can_be_made(tmp_path: Pat
         store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("there_before", [True, False])
 def test_a_crash_while_a_version_is_installed_leaves_what_was_there_or_the_version(
     tmp_path: Path, there_before: bool

@@ -118,7 +118,7 @@ def test_log_lines_of_a_producer_that_is_left_behind_are_taken_until_its_call_re
         kafka._in_time(returns.wait)
     kafka.close()
     [serving] = [t for t in threading.enumerate() if t.name == "falkirk-left-behind" and t not in before]
-    for _ in range(100):  # it tries to connect, and says so, again and again
+    for _ in range(20):  # it tries to connect, and says so, again and again
         lines.get(timeout=10)
     returns.set()
     serving.join(10)

@@ -103,6 +103,7 @@ def test_complete_windows_come_in_the_order_of_their_last_rows_however_steps_are
     assert lasts == sorted(lasts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("regime", "key"), [(fk.EagerCheckpoint(), None), (fk.LazyCheckpoint(), "g")])
 def test_windows_are_the_same_after_crashes_everywhere(regime: Any, key: str | None) -> None:
     given: Rows = [("ab"[i % 3 == 0], i % 4) for i in range(11)]

@@ -61,6 +61,7 @@ def test_the_first_row_passes_and_no_row_near_it(sent: Sent, within: int | None,
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regime", [fk.EagerCheckpoint(), fk.LazyCheckpoint()])
 def test_the_same_rows_pass_after_crashes_everywhere(regime: Any) -> None:
     sent: Sent = [("a", 5), ("a", 14), ("b", 8), ("a", 22), ("b", 35), ("a", 30), ("a", 61), ("a", 62)]

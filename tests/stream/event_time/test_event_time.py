@@ -81,6 +81,7 @@ def test_late_rows_do_not_depend_on_the_cut_into_steps(sent: Sent, late: int, ro
     assert ids(app, "in-time") == sorted(set(range(len(sent))) - set(expected(sent, late)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regime", [fk.EagerCheckpoint(), fk.LazyCheckpoint()])
 def test_late_rows_are_the_same_after_crashes_everywhere(regime: Any) -> None:
     rows = [{"id": i, "at": at} for i, at in enumerate([50, 45, 39, 70, 61, 59, 60])]

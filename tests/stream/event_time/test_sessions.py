@@ -154,6 +154,7 @@ def test_windows_of_sessions_are_final_when_no_session_can_come(sent: Sent, late
     assert final == sorted(start for start in due if start + 20 <= watermark - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regime", [fk.EagerCheckpoint(), fk.LazyCheckpoint()])
 def test_sessions_are_the_same_after_crashes_everywhere(regime: Any) -> None:
     times = [5, 14, 3, 22, 35, 28, 61, 12, 90]

@@ -101,6 +101,7 @@ def test_after_each_step_the_windows_are_what_sql_says_of_the_rows_so_far(sent: 
         assert table_of(app) == by_sql(sent[: first + len(some)], 10, 20, 20, offset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("regime", "key"), [(fk.EagerCheckpoint(), None), (fk.LazyCheckpoint(), "g")])
 def test_windows_are_the_same_after_crashes_everywhere(regime: Any, key: str | None) -> None:
     times = [5, 14, 3, 22, 35, 28, 61, 12, 90]

@@ -139,6 +139,7 @@ def test_the_last_row_of_a_key_with_many_stays(monkeypatch: pytest.MonkeyPatch) 
     assert (1, 100_001, 5, 199, 199) in sum_of(app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regime", [fk.EagerCheckpoint(), fk.LazyCheckpoint()])
 def test_it_is_the_same_after_crashes_everywhere(regime: Any) -> None:
     rng = random.Random(5)

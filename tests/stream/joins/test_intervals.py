@@ -172,6 +172,7 @@ def test_a_step_drops_no_more_rows_than_it_may(monkeypatch: pytest.MonkeyPatch) 
     assert app.state("join/right").height == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regime", [fk.EagerCheckpoint(), fk.LazyCheckpoint()])
 def test_it_is_the_same_after_crashes_everywhere(regime: Any) -> None:
     rng = random.Random(5)

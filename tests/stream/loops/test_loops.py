@@ -27,6 +27,7 @@ def links_of(flow: fk.Flow) -> Any:
     return flow.source("links", value=fk.Json({"a": int, "b": int}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regime", [fk.EagerCheckpoint(), fk.LazyCheckpoint()])
 @pytest.mark.parametrize("name", ["closure", "components"])
 def test_a_loop_is_the_same_after_crashes_everywhere(name: str, regime: Any) -> None:

@@ -151,6 +151,7 @@ def test_after_each_step_sinks_hold_what_sql_says_of_the_rows_that_are_left(
 LOG: Log = [(1, 0), (2, 0), (1, 1), (3, 2), (2, None), (1, 1), (3, None), (3, 1), (4, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "regime"), [*zip(SOURCES, cycle([fk.EagerCheckpoint(), fk.LazyCheckpoint()]), strict=False)]
 )

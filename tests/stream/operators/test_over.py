@@ -116,6 +116,7 @@ def test_a_change_reads_what_its_frames_need_and_not_the_key(size: int) -> None:
         assert reads.count <= most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("regime", "options"),
     [

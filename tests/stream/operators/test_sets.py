@@ -51,6 +51,7 @@ def test_a_set_operation_is_what_sql_gives_after_each_step(kind: str, a: Rows, b
     assert table_of(app) == by_sql(kind, a, b + later)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "regime"), [*zip(SQL, cycle([fk.EagerCheckpoint(), fk.LazyCheckpoint()]), strict=False)]
 )

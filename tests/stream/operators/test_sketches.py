@@ -82,6 +82,7 @@ def test_the_same_steps_give_the_same_bytes(steps: list[list[float | None]]) -> 
     assert run() == run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keyed", [True, False])
 def test_sketches_are_the_same_after_crashes_everywhere(keyed: bool) -> None:
     flow = fk.Flow("sketches", regime=fk.LazyCheckpoint())

@@ -84,6 +84,7 @@ def test_a_worse_row_changes_nothing_and_a_better_row_changes_only_two_rows_with
         assert (0 if batch is None else len(batch)) == changed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("regime", "rank", "totals"),
     [

@@ -143,6 +143,7 @@ FLOWS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "regime"), [*zip(FLOWS, cycle([fk.EagerCheckpoint(), fk.LazyCheckpoint()]), strict=False)]
 )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from confluent_kafka import ElectionType, KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ClusterMetadata, PartitionMetadata  # type: ignore[attr-defined]
 from rich.console import Console
 
 from falkirk.connectors.embedded import settings as files
@@ -113,7 +113,7 @@ class EmbeddedCluster:
         try:
             with ThreadPoolExecutor(len(self.nodes), "falkirk-node") as threads:
                 list(threads.map(lambda node: node.start(), self.nodes))
-            self._until(lambda m: len(m.brokers) == len(self.nodes), "all brokers have joined")
+            self._until(self._missing, "all brokers have joined")
         except BaseException:
             self.stop()
             raise
@@ -127,23 +127,21 @@ class EmbeddedCluster:
     def given_up(self, node: Node) -> None:
         """Wait until the others have given a dead node up: it leads no partition. Raises ClusterError."""
 
-        def done(metadata: ClusterMetadata) -> bool:
-            return node.number not in metadata.brokers and all(
-                p.leader not in (-1, node.number) for t in metadata.topics.values() for p in t.partitions.values()
-            )
+        def lacking(metadata: ClusterMetadata) -> str:
+            if node.number in metadata.brokers:
+                return f"node {node.number} counts as alive"
+            return _each(metadata, lambda p: p.leader in (-1, node.number), "without a leader")
 
-        self._until(done, f"node {node.number} was given up")
+        self._until(lacking, f"node {node.number} was given up")
 
     def whole(self) -> None:
         """Wait until every replica of every partition is in sync. Raises ClusterError."""
 
-        def done(metadata: ClusterMetadata) -> bool:
-            partitions = [p for t in metadata.topics.values() for p in t.partitions.values()]
-            return len(metadata.brokers) == len(self.nodes) and all(
-                p.leader != -1 and set(p.isrs) == set(p.replicas) for p in partitions
-            )
+        def lacking(metadata: ClusterMetadata) -> str:
+            behind = _each(metadata, lambda p: p.leader == -1 or set(p.isrs) != set(p.replicas), "not in sync")
+            return self._missing(metadata) or behind
 
-        self._until(done, "all replicas are in sync")
+        self._until(lacking, "all replicas are in sync")
 
     def balance(self) -> int:
         """Move every partition's leader to its preferred replica, under any load. Returns how many have moved."""
@@ -164,13 +162,18 @@ class EmbeddedCluster:
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
-    def _until(self, done: Callable[[ClusterMetadata], bool], what: str) -> None:
-        """Ask a running broker until it is done: a stopped one may give old metadata for a moment."""
+    def _missing(self, metadata: ClusterMetadata) -> str:
+        """The nodes that are not there, in words."""
+        missing = [str(node.number) for node in self.nodes if node.number not in metadata.brokers]
+        return f"missing nodes: {', '.join(missing)}" if missing else ""
+
+    def _until(self, lacking: Callable[[ClusterMetadata], str], what: str) -> None:
+        """Ask a running broker until nothing is lacking: a stopped one may give old metadata for a moment."""
         deadline = time.monotonic() + PATIENCE_S
         admin = self._admin()
         while True:
             try:
-                if done(admin.list_topics(timeout=2)):
+                if not (why := lacking(admin.list_topics(timeout=2))):
                     return
             except KafkaException as error:
                 if error.args[0].code() not in (
@@ -179,10 +182,18 @@ class EmbeddedCluster:
                     KafkaError._TIMED_OUT,
                 ):
                     raise
+                why = f"no broker answers: {error.args[0].str()}"
+                admin = self._admin()  # the next connection may be to another broker
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"after {PATIENCE_S:g} s it is still not true that {what}",
+                    f"after {PATIENCE_S:g} s it is still not true that {what} ({why})",
                     where=self.bootstrap,
                     hint="the ends of the nodes' kafka.log say more",
                 )
             time.sleep(0.1)
+
+
+def _each(metadata: ClusterMetadata, lacks: Callable[[PartitionMetadata], bool], what: str) -> str:
+    """The first partition that lacks something, and how many do, in words."""
+    found = [f"{t.topic}-{p.id}" for t in metadata.topics.values() for p in t.partitions.values() if lacks(p)]
+    return f"{len(found)} partitions {what}, the first: {found[0]}" if found else ""
