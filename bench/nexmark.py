@@ -20,7 +20,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ import outputs
 import polars as pl
 import psutil
 from broker import Kafka
+from nexmark_peers import Start
 from processes import ROOT, Failed, Process, Processes
 from rich.console import Console
 from setting import Results, Screen, Setting, Sizes
@@ -52,9 +53,6 @@ SHORTEST = 1.0
 """A run that takes no more seconds beyond the start has no rate."""
 READS = dict.fromkeys((3, 8), ("person", "auction")) | dict.fromkeys((4, 6, 9, 20), ("auction", "bid"))
 """The topics that a query reads, if it is not bid alone."""
-
-Start = Callable[[int, str], Process]
-"""Starts a query, given its number and its target topic."""
 
 
 def measure(setting: Setting) -> Results:
@@ -131,7 +129,8 @@ def run(
 ) -> tuple[float, float, pl.DataFrame]:
     """CPU seconds, seconds, and the final rows. Raises Failed."""
     target = setting.name(f"q{number}")
-    kafka.make(target, partitions=partitions)
+    # A peer may write its rows with the time of the event, which is years ago.
+    kafka.make(target, {"retention.ms": "-1"}, partitions)
     known = {child.pid for child in psutil.Process().children()}
     before, began = _children(), time.monotonic()
     start(number, target).wait(PATIENCE + records / SLOWEST)

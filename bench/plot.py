@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nexmark_report import FLINK
+from nexmark_report import FLINK, PEERS
 
 BLUE, GREY = "#2166ac", "#b0b0b0"
+BARS = (BLUE, GREY, "#f4a582", "#7fbf7b")
 COLOURS = {"eager": "#2166ac", "lazy": "#b2182b"}
 
 
@@ -84,13 +85,19 @@ def memory(axes: Any, part: dict[str, Any]) -> None:
 
 
 def queries(axes: Any, part: dict[str, Any]) -> None:
-    """CPU time of each query of NexMark, and that of Flink SQL before."""
-    runs = [run for run in part["runs"] if run["job"] == "falkirk" and "cpu" in run]
-    names, places = [f"q{run['query']}" for run in runs], range(len(runs))
-    axes.bar([p - 0.2 for p in places], [run["cpu_per_million"] for run in runs], 0.4, color=BLUE, label="Falkirk")
-    flink = [sum(FLINK.get(run["query"], (0, 0))) / 2 for run in runs]
-    axes.bar([p + 0.2 for p in places], flink, 0.4, color=GREY, label="Flink SQL, reference")
-    axes.set_xticks(list(places), names)
+    """CPU time of each query of NexMark, and that of the peers; without them, of Flink SQL before."""
+    jobs: dict[str, dict[int, float]] = {job: {} for job in ("falkirk", *PEERS)}
+    for run in part["runs"]:
+        if "cpu" in run:
+            jobs[run["job"]][run["query"]] = run["cpu_per_million"]
+    shown = {"Falkirk": jobs["falkirk"], **{title: jobs[job] for job, title in PEERS.items() if jobs[job]}}
+    if len(shown) == 1:
+        shown["Flink SQL, reference"] = {number: sum(both) / 2 for number, both in FLINK.items()}
+    numbers, width = list(shown["Falkirk"]), 0.8 / len(shown)
+    for i, ((title, found), colour) in enumerate(zip(shown.items(), BARS, strict=False)):
+        places = [p + (i + 0.5) * width - 0.4 for p in range(len(numbers))]
+        axes.bar(places, [found.get(number, float("nan")) for number in numbers], width, color=colour, label=title)
+    axes.set_xticks(range(len(numbers)), [f"q{number}" for number in numbers])
     axes.set_yscale("log")
     axes.set_title("CPU seconds a million records, start included")
     axes.legend(fontsize=7)

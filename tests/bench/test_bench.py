@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import polars as pl
 import pytest
@@ -96,25 +97,61 @@ def test_rows_of_nexmark_that_are_too_many_or_missing_are_counted(module: Module
     assert module.faults(2, pl.DataFrame(), {"bid": bids}) == 2
 
 
-@pytest.mark.parametrize("module", ["nexmark_report"], indirect=True)
-def test_the_report_of_nexmark_divides_the_reference_by_what_was_measured(module: ModuleType) -> None:
-    run = {
-        "query": 2,
-        "job": "falkirk",
+def ran(job: str, per_million: float, faults: int = 0, query: int = 2) -> dict[str, Any]:
+    """A run of a query of NexMark."""
+    return {
+        "query": query,
+        "job": job,
         "records": 920_000,
-        "cpu": 2.76,
-        "cpu_per_million": 3.0,
+        "cpu": per_million * 0.92,
+        "cpu_per_million": per_million,
         "rate": 1,
-        "faults": 0,
+        "faults": faults,
     }
+
+
+def report(module: ModuleType, *runs: dict[str, Any]) -> list[str]:
+    """The part of the report, without the marks of a table."""
     part = {
         "events": 1,
         "partitions": 1,
         "step": "1s",
         "starts": {"falkirk": {"cpu": 0.92}},
-        "runs": [run],
+        "runs": list(runs),
         "skipped": [],
     }
-    lines = module.nexmark(part, lambda head, rows, right: [" ".join(row) for row in rows])
-    assert "q2 920,000 3.0 2.0 1 – 6 2.5 2.0 yes" in lines
+    return module.nexmark(part, lambda head, rows, right: [" ".join(row) for row in rows])
+
+
+@pytest.mark.parametrize("module", ["nexmark_report"], indirect=True)
+def test_the_report_of_nexmark_divides_the_reference_by_what_was_measured(module: ModuleType) -> None:
+    lines = report(module, ran("falkirk", 3.0))
+    assert "q2 920,000 3.0 2.0 1 6 2.5 2.0 yes" in lines
     assert lines[-1].endswith("2.0 times as much.")
+
+
+@pytest.mark.parametrize("module", ["nexmark_report"], indirect=True)
+def test_the_report_of_nexmark_has_columns_for_the_peers_that_ran(module: ModuleType) -> None:
+    failed = {"query": 0, "job": "kstreams", "records": 920_000, "failed": "it took too long"}
+    lines = report(
+        module,
+        ran("falkirk", 3.0),
+        ran("flink", 6.0),
+        ran("kstreams", 9.0, faults=7),
+        ran("falkirk", 1.0, query=0),
+        ran("flink", 8.0, query=0),
+        failed,
+    )
+    assert "q2 920,000 3.0 2.0 1 6.0 2.0 9.0, **7 rows are wrong** – 6 2.5 2.0 yes" in lines
+    assert "q0 920,000 1.0 0.0 1 8.0 8.0 – – 10 to 14 – 12.0 yes" in lines
+    assert "Geometric mean over 2 queries: Flink SQL takes 4.0 times as much." in lines
+    assert not any("Kafka Streams takes" in line for line in lines)
+
+
+@pytest.mark.parametrize("module", ["nexmark"], indirect=True)
+def test_each_peer_of_nexmark_has_a_name_and_queries_that_there_are(module: ModuleType) -> None:
+    peers = module.nexmark_peers
+    assert set(peers.CAN) == set(peers.PEERS)
+    for numbers in peers.CAN.values():
+        assert numbers <= set(module.queries.QUERIES)
+        assert numbers <= set(module.answers.ANSWERS)
