@@ -2,59 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import exp, log
 from typing import Any
 
 PEERS = {"flink": "Flink SQL", "kstreams": "Kafka Streams", "quix": "Quix Streams"}
 """What the jobs beside Falkirk are called."""
-FLINK: dict[int, tuple[float, float]] = {
-    0: (10, 14), 1: (11, 11), 2: (6, 6), 3: (57, 73), 4: (28, 35), 5: (17, 19), 7: (99, 99), 8: (52, 77), 9: (132, 156),
-    11: (22, 25), 12: (13, 25), 13: (26, 45), 14: (13, 13), 15: (22, 25), 16: (48, 48), 17: (20, 25), 18: (39, 39),
-    19: (36, 36), 20: (70, 70), 22: (12, 14),
-}  # fmt: skip
-"""Reference: CPU seconds a million records of Flink SQL 2.3, RocksDB, one core, least and most of several runs on
-2026-11-23, job start included. Queries 3 and 8 read 80,000 records."""
-STREAMS: dict[int, float] = {1: 7, 2: 2.5, 3: 62, 5: 18, 7: 10, 8: 40}
-"""Reference: the same of Kafka Streams 4.1, EOS v2, written by hand."""
 
 
 def nexmark(part: dict[str, Any], table: Any) -> list[str]:
     """CPU time of each query, beside the peers'."""
-    mine = _runs(part, "falkirk")
-    peers = {title: found for job, title in PEERS.items() if (found := _runs(part, job))}
-    start = part["starts"].get("falkirk", {}).get("cpu", 0.0)
+    mine, starts = _runs(part, "falkirk"), {job: start["cpu"] for job, start in part["starts"].items()}
+    peers = {job: found for job in PEERS if (found := _runs(part, job))}
     rows = []
     for number, run in mine.items():
-        low, high = FLINK.get(number, (0, 0))
         rows.append(
             [
                 f"q{number}", f"{run['records']:,}", f"{run['cpu_per_million']:.1f}",
-                f"{max(0.0, run['cpu'] - start) / run['records'] * 1e6:.1f}",
+                f"{_working(run, starts) / run['records'] * 1e6:.1f}",
                 "–" if run["rate"] is None else f"{run['rate']:,}",
-                *(cell for found in peers.values() for cell in _beside(found.get(number), run)),
-                "–" if not high else f"{low:g}" if low == high else f"{low:g} to {high:g}",
-                f"{STREAMS[number]:g}" if number in STREAMS else "–",
-                f"{(low + high) / 2 / run['cpu_per_million']:.1f}" if high else "–",
+                *(cell for found in peers.values() for cell in _beside(found.get(number), run, starts)),
                 "yes" if not run["faults"] else f"**{run['faults']:,} rows are wrong**",
             ]
         )  # fmt: skip
-    head = [
-        "", "records", "CPU, s/M", "without the start", "rec/s",
-        *(word for title in peers for word in (f"{title}, s/M", "/ Falkirk")), "Flink SQL, reference",
-        "Kafka Streams, reference", "reference of Flink / Falkirk", "right",
-    ]  # fmt: skip
+    head = ["", "records", "CPU, s/M", "without the start", "rec/s"]
+    for job in peers:
+        head += [f"{PEERS[job]}, s/M", "/ Falkirk", "without the starts"]
     lines = [
         f"## NexMark: {part['events']:,} events, {part['partitions']} partition, a commit every {part['step']}",
         "",
-        *table(head, rows, right=range(1, len(head) - 1)),
+        *table([*head, "right"], rows, right=range(1, len(head))),
         "",
-        _words(start),
+        _words(starts),
     ]
-    means = [_compared(title, found, mine) for title, found in peers.items()]
-    if both := [run["cpu_per_million"] / sum(FLINK[n]) * 2 for n, run in mine.items() if n in FLINK]:
-        means.append(f"{len(both)} queries: Flink's reference takes {1 / _mean(both):.1f} times as much")
-    lines += [line for mean in means if mean for line in ("", f"Geometric mean over {mean}.")]
+    for job, found in peers.items():
+        if mean := _compared(PEERS[job], found, mine, starts):
+            lines += ["", f"Geometric mean over {mean}."]
     lines += [f"\nSkipped: {why}." for why in part["skipped"]]
     return lines
 
@@ -64,36 +47,53 @@ def _runs(part: dict[str, Any], job: str) -> dict[int, dict[str, Any]]:
     return {run["query"]: run for run in part["runs"] if run["job"] == job and "cpu" in run}
 
 
-def _beside(peer: dict[str, Any] | None, mine: dict[str, Any]) -> tuple[str, str]:
-    """CPU time of a peer, and how many times that of Falkirk it is; wrong rows are nothing to compare with."""
+def _working(run: dict[str, Any], starts: Mapping[str, float]) -> float:
+    """CPU seconds of a run beyond those of a start, and at least a hundredth."""
+    return max(0.01, run["cpu"] - starts.get(run["job"], 0.0))
+
+
+def _ratios(peer: dict[str, Any], mine: dict[str, Any], starts: Mapping[str, float]) -> tuple[float, float]:
+    """How many times the CPU time of Falkirk a peer takes: of the whole run, and without the starts."""
+    return peer["cpu_per_million"] / mine["cpu_per_million"], _working(peer, starts) / _working(mine, starts)
+
+
+def _beside(peer: dict[str, Any] | None, mine: dict[str, Any], starts: Mapping[str, float]) -> tuple[str, ...]:
+    """CPU time of a peer, and its ratios; wrong rows are nothing to compare with."""
     if peer is None:
-        return "–", "–"
+        return "–", "–", "–"
     used = f"{peer['cpu_per_million']:.1f}"
     if peer["faults"]:
-        return f"{used}, **{peer['faults']:,} rows are wrong**", "–"
-    return used, f"{peer['cpu_per_million'] / mine['cpu_per_million']:.1f}"
+        return f"{used}, **{peer['faults']:,} rows are wrong**", "–", "–"
+    return used, *(f"{ratio:.1f}" for ratio in _ratios(peer, mine, starts))
 
 
-def _compared(title: str, peer: dict[int, dict[str, Any]], mine: dict[int, dict[str, Any]]) -> str:
-    """The geometric mean over the queries that both have right; empty if there is none.
+def _compared(
+    title: str, peer: dict[int, dict[str, Any]], mine: dict[int, dict[str, Any]], starts: Mapping[str, float]
+) -> str:
+    """The geometric means over the queries that both have right; empty if there is none.
 
-    >>> right, wrong = {"cpu_per_million": 4.0, "faults": 0}, {"cpu_per_million": 1.0, "faults": 1}
-    >>> _compared("Quix", {1: right, 2: wrong}, {1: {"cpu_per_million": 2.0, "faults": 0}, 2: right})
-    '1 queries: Quix takes 2.0 times as much'
+    >>> right, wrong = (dict(job="quix", cpu=4.0, cpu_per_million=4.0, faults=n) for n in (0, 1))
+    >>> mine = dict(job="falkirk", cpu=3.0, cpu_per_million=2.0, faults=0)
+    >>> _compared("Quix", {1: right, 2: wrong}, {1: mine, 2: mine}, {"quix": 3.0, "falkirk": 2.0})
+    '1 queries: Quix takes 2.0 times as much CPU time, and 1.0 times without the starts'
     """
     both = [
-        peer[number]["cpu_per_million"] / run["cpu_per_million"]
+        _ratios(peer[number], run, starts)
         for number, run in mine.items()
         if number in peer and not peer[number]["faults"] and not run["faults"]
     ]
-    return f"{len(both)} queries: {title} takes {_mean(both):.1f} times as much" if both else ""
+    if not both:
+        return ""
+    whole, working = (_mean(ratios) for ratios in zip(*both, strict=True))
+    words = f"{whole:.1f} times as much CPU time, and {working:.1f} times without the starts"
+    return f"{len(both)} queries: {title} takes {words}"
 
 
-def _words(start: float) -> str:
+def _words(starts: Mapping[str, float]) -> str:
+    each = ", ".join(f"{PEERS.get(job, 'Falkirk')} {cpu:.1f} s" for job, cpu in starts.items())
     return (
-        f"CPU seconds of the whole run for a million records read; the start takes {start:.1f} s of CPU. A ratio above 1 "
-        "means that the peer takes more. References were measured on 2026-11-23 in another run on such a machine, Flink "
-        "with checkpoints of 100 ms to 1 s; they are no part of this run."
+        "CPU seconds of the whole run for a million records read. A ratio above 1 means that the peer takes more. A start, "
+        f"which is a run over a few records, takes: {each}."
     )
 
 

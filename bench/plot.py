@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nexmark_report import FLINK, PEERS
+from nexmark_report import PEERS
 
 BLUE, GREY = "#2166ac", "#b0b0b0"
 BARS = (BLUE, GREY, "#f4a582", "#7fbf7b")
@@ -85,14 +85,12 @@ def memory(axes: Any, part: dict[str, Any]) -> None:
 
 
 def queries(axes: Any, part: dict[str, Any]) -> None:
-    """CPU time of each query of NexMark, and that of the peers; without them, of Flink SQL before."""
+    """CPU time of each query of NexMark, and that of the peers."""
     jobs: dict[str, dict[int, float]] = {job: {} for job in ("falkirk", *PEERS)}
     for run in part["runs"]:
         if "cpu" in run:
             jobs[run["job"]][run["query"]] = run["cpu_per_million"]
     shown = {"Falkirk": jobs["falkirk"], **{title: jobs[job] for job, title in PEERS.items() if jobs[job]}}
-    if len(shown) == 1:
-        shown["Flink SQL, reference"] = {number: sum(both) / 2 for number, both in FLINK.items()}
     numbers, width = list(shown["Falkirk"]), 0.8 / len(shown)
     for i, ((title, found), colour) in enumerate(zip(shown.items(), BARS, strict=False)):
         places = [p + (i + 0.5) * width - 0.4 for p in range(len(numbers))]

@@ -131,8 +131,7 @@ def q7(s: Streams) -> Result:
     """The highest bids of each window."""
     start = (fk.col("ts") // WINDOW * WINDOW).alias("window_start")
     bids = s.bid.select(start, "auction", "bidder", "price", "ts")
-    highest = bids.group_by("window_start", id="highest").agg(price=fk.max("price"))
-    best = bids.join(highest, on=["window_start", "price"], id="best")
+    best = bids.group_by("window_start", id="best").top_k(1, by="price", ties=True)
     return best, ["window_start", "price", "auction", "bidder", "ts"]
 
 

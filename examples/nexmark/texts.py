@@ -55,10 +55,8 @@ TEXTS: dict[int, str] = {
         select seller, avg(price) as price from last group by seller
     """,
     7: """
-        with bids as (select ts // 10000 * 10000 as window_start, auction, bidder, price, ts from bid),
-            highest as (select window_start, max(price) as price from bids group by window_start)
-        select b.window_start, b.auction, b.bidder, b.price, b.ts
-        from bids b join highest h on b.window_start = h.window_start and b.price = h.price
+        select ts // 10000 * 10000 as window_start, auction, bidder, price, ts from bid
+        qualify rank() over (partition by ts // 10000 order by price desc) = 1
     """,
     8: """
         with p as (select id, name, ts // 10000 * 10000 as window_start from person),

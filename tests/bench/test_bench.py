@@ -116,18 +116,11 @@ def report(module: ModuleType, *runs: dict[str, Any]) -> list[str]:
         "events": 1,
         "partitions": 1,
         "step": "1s",
-        "starts": {"falkirk": {"cpu": 0.92}},
+        "starts": {job: {"cpu": 0.92} for job in ("falkirk", "flink", "kstreams")},
         "runs": list(runs),
         "skipped": [],
     }
     return module.nexmark(part, lambda head, rows, right: [" ".join(row) for row in rows])
-
-
-@pytest.mark.parametrize("module", ["nexmark_report"], indirect=True)
-def test_the_report_of_nexmark_divides_the_reference_by_what_was_measured(module: ModuleType) -> None:
-    lines = report(module, ran("falkirk", 3.0))
-    assert "q2 920,000 3.0 2.0 1 6 2.5 2.0 yes" in lines
-    assert lines[-1].endswith("2.0 times as much.")
 
 
 @pytest.mark.parametrize("module", ["nexmark_report"], indirect=True)
@@ -138,13 +131,14 @@ def test_the_report_of_nexmark_has_columns_for_the_peers_that_ran(module: Module
         ran("falkirk", 3.0),
         ran("flink", 6.0),
         ran("kstreams", 9.0, faults=7),
-        ran("falkirk", 1.0, query=0),
+        ran("falkirk", 2.0, query=0),
         ran("flink", 8.0, query=0),
         failed,
     )
-    assert "q2 920,000 3.0 2.0 1 6.0 2.0 9.0, **7 rows are wrong** – 6 2.5 2.0 yes" in lines
-    assert "q0 920,000 1.0 0.0 1 8.0 8.0 – – 10 to 14 – 12.0 yes" in lines
-    assert "Geometric mean over 2 queries: Flink SQL takes 4.0 times as much." in lines
+    assert "q2 920,000 3.0 2.0 1 6.0 2.0 2.5 9.0, **7 rows are wrong** – – yes" in lines
+    assert "q0 920,000 2.0 1.0 1 8.0 4.0 7.0 – – – yes" in lines
+    mean = "Flink SQL takes 2.8 times as much CPU time, and 4.2 times without the starts"
+    assert f"Geometric mean over 2 queries: {mean}." in lines
     assert not any("Kafka Streams takes" in line for line in lines)
 
 

@@ -196,6 +196,10 @@ FLOWS: dict[str, Callable[[fk.Stream], Built]] = {
     ),
     "subtract": lambda s: (s.select("g", "k").subtract(s.filter(fk.col("x") > 0).select("g", "k")), ["g", "k"]),
     "top_k": lambda s: (s.group_by("g").top_k(2, by="x", rank="rank"), ["g", "rank"]),
+    "top_k with ties": lambda s: (
+        s.group_by("k", id="1").agg(g=fk.max("g"), n=fk.len()).group_by("g").top_k(1, by="n", rank="rank", ties=True),
+        ["g", "k"],
+    ),
     "top_k of group_by": lambda s: (
         s.group_by("k", id="1").agg(g=fk.max("g"), h=fk.sum("f")).group_by("g").top_k(2, by=["h"], reverse=True),
         ["g", "k"],

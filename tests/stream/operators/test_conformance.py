@@ -94,6 +94,7 @@ CHANGING: dict[str, Build] = {
     "unique": lambda bids, _: counted(bids).select("v").unique(),
     "iterate": lambda bids, _: closure(counted(bids)),
     "top_k": lambda bids, _: counted(bids).group_by("k").top_k(2, by="v"),
+    "top_k with ties": lambda bids, _: counted(bids).group_by("k").top_k(1, by="v", rank="rank", ties=True),
     "top_k with rank": lambda bids, _: counted(bids).group_by("k").top_k(3, by="v", reverse=True, rank="rank"),
     "sessions of changes": lambda bids, _: sessions(counted(bids)),
     "explode": lambda bids, _: (

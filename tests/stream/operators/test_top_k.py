@@ -30,6 +30,24 @@ ORDERS: dict[str, tuple[Any, Any, str]] = {
 @pytest.mark.parametrize("rank", [None, "rank"])
 @pytest.mark.parametrize("retract", [True, False])
 @pytest.mark.parametrize("order", ORDERS)
+@given(steps=changes(row), k=st.integers(1, 3))
+@settings(max_examples=8, deadline=None)
+def test_a_top_with_ties_is_what_rank_in_sql_gives(
+    order: str, retract: bool, rank: str | None, steps: list[Change], k: int
+) -> None:
+    by, reverse, sql = ORDERS[order]
+    sql = ", ".join(sql.split(", ")[: 1 if isinstance(by, str) else len(by)])
+    made = lambda a: a.group_by("k").top_k(k, by=by, reverse=reverse, rank=rank, ties=True)  # noqa: E731
+    driven = Driven(SCHEMA, made, retract=retract)
+    query = f"""select * {"exclude n" if rank is None else ""} from
+        (select *, rank() over (partition by k order by {sql}) as n from a) where n <= {k}"""
+    for change in steps:
+        assert driven.step(change) == driven.wanted(query)
+
+
+@pytest.mark.parametrize("rank", [None, "rank"])
+@pytest.mark.parametrize("retract", [True, False])
+@pytest.mark.parametrize("order", ORDERS)
 @given(steps=changes(row), k=st.integers(1, 4))
 @settings(max_examples=12, deadline=None)
 def test_the_top_of_each_group_is_what_sql_gives(
@@ -74,6 +92,17 @@ def test_a_change_reads_the_top_and_not_the_group(size: int) -> None:
         driven.step(change)
         assert reads.count <= 2 * len(change) + 2 + 3
     assert [i for (_, _, i, _) in driven.output.elements()] == [size - 3, size - 4, size - 5]
+
+
+def test_a_gap_is_filled_by_the_next_rows_and_those_that_tie_with_them() -> None:
+    driven = Driven(SCHEMA, lambda a: a.group_by("k").top_k(1, by="i", ties=True), retract=True)
+    driven.step([((1, None, i, s), 1) for i in range(1_000) for s in "abc"])
+    driven.state = reads = Reads(driven.state)  # type: ignore[assignment]
+    driven.step([((1, None, 999, s), -1) for s in "ab"])
+    assert [(i, s) for (_, _, i, s) in driven.output.elements()] == [(999, "c")]
+    driven.step([((1, None, 999, "c"), -1)])
+    assert sorted((i, s) for (_, _, i, s) in driven.output.elements()) == [(998, s) for s in "abc"]
+    assert reads.count <= 20
 
 
 def test_a_worse_row_changes_nothing_and_a_better_row_changes_only_two_rows_without_a_rank() -> None:

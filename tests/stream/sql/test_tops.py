@@ -1,12 +1,16 @@
-"""The first rows of each group, by row_number(), are those that DuckDB gives, also where rows are taken back."""
+"""The first rows of each group, by row_number() and rank(), are those that DuckDB gives, also where rows are taken back."""
 
 from __future__ import annotations
 
 import pytest
 from tests.stream.sql.test_joins import random_tables, streamed, wanted
 
+RANK = "rank() over (partition by k order by a desc)"
 BEST = "row_number() over (partition by k order by a desc, x)"
 QUERIES = [
+    f"select k, a, x from l qualify {RANK} <= 2",
+    f"select k, a, x, {RANK} as place from l qualify place = 1",
+    f"select k, a, place from (select *, {RANK} as place from l) as q where place <= 3",
     f"select k, a, x from l qualify {BEST} <= 2",
     f"select k, a, x, {BEST} as rank from l qualify rank <= 3",
     f"select k, a, x from l where x > 0 qualify {BEST} = 1 and a > 0",

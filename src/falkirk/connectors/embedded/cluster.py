@@ -23,6 +23,7 @@ from falkirk.connectors.embedded import settings as files
 from falkirk.connectors.embedded.jvm import Jvm
 from falkirk.connectors.embedded.node import EmbeddedKafka, free_port, new_cluster_id, prepared_jvm
 from falkirk.errors import ClusterError
+from falkirk.wording import counted
 
 SESSION_MS = 3_000
 """If a broker is silent for so long, its leaders move: a third of Kafka's default."""
@@ -196,4 +197,4 @@ class EmbeddedCluster:
 def _each(metadata: ClusterMetadata, lacks: Callable[[PartitionMetadata], bool], what: str) -> str:
     """The first partition that lacks something, and how many do, in words."""
     found = [f"{t.topic}-{p.id}" for t in metadata.topics.values() for p in t.partitions.values() if lacks(p)]
-    return f"{len(found)} partitions {what}, the first: {found[0]}" if found else ""
+    return f"{counted(len(found), 'partition')} {what}, the first: {found[0]}" if found else ""

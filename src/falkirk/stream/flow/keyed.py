@@ -105,6 +105,7 @@ class Grouped:
         *,
         reverse: bool | Sequence[bool] = False,
         rank: str | None = None,
+        ties: bool = False,
     ) -> Stream[Row]:
         """The k rows of each group with the greatest values of `by`, which is a column or several; with `reverse=True` those
         with the smallest. `reverse` can be a list, with one entry for each column.
@@ -112,9 +113,12 @@ class Grouped:
         Nulls come last. Rows with equal values are ordered by their other columns, smallest first, in the order of columns.
         So the result depends only on the rows, and not on their order. A row that comes twice counts twice.
 
-        `rank` names a column to add, with the numbers 1 to k. Without it a step writes fewer changes: a new best row then
-        changes the rank of no other. Like a grouped result, the rows are a table that changes. State: k rows of each group;
-        if the stream can take rows back, all its rows. Raises DefinitionError.
+        With `ties=True`, all rows that are equal to the last of them in `by` are kept too, as `rank() <= k` in SQL does.
+
+        `rank` names a column to add, with the numbers 1 to k; with ties, 1 + the number of better rows. Without it a step
+        writes fewer changes: a new best row then changes the rank of no other. Like a grouped result, the rows are a table
+        that changes. State: the k rows of each group, and their ties; if the stream can take rows back, all its rows. Raises
+        DefinitionError.
 
         >>> import falkirk as fk
         >>> flow = fk.Flow("example")
@@ -140,7 +144,7 @@ class Grouped:
             raise DefinitionError(
                 "the state of top_k cannot be migrated", where=f"top_k {name!r} ({self._line})", hint="rebuild it"
             )
-        made = top_k(self._before, self._line, self._columns, k, by, reverse, rank, name, self._version)
+        made = top_k(self._before, self._line, self._columns, k, by, reverse, rank, ties, name, self._version)
         return Stream(self._graph, self._graph.add(made, exchange=True))
 
 

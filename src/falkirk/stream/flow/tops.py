@@ -26,6 +26,7 @@ def top_k(
     by: Any,
     reverse: bool | Sequence[bool],
     rank: Any,
+    ties: bool,
     name: str,
     version: int,
 ) -> op.TopK:
@@ -45,14 +46,14 @@ def top_k(
     if rank is not None and (not isinstance(rank, str) or rank in before.schema):
         raise DefinitionError(f"rank={rank!r} is not a new column", where=where, hint="choose another name")
     key, root = placed(before, columns, name)
-    unique = before.unique if rank is None else frozenset((*columns, rank))
+    unique = before.unique if rank is None or ties else frozenset((*columns, rank))
     # A row that changes its group moves to another task: a sink is keyed by the group, too, or two tasks would write one key.
     if unique is not None and root != before.root:
         unique |= set(columns)
     return op.TopK(
         id=name, line=line, inputs=(before,), changes=True, partitioned=key, root=root, regime=before.regime,
         schema=before.schema if rank is None else pl.Schema({**before.schema, rank: pl.Int64()}),
-        unique=unique, k=k, columns=columns, ordering=ordering, rank=rank, version=version,
+        unique=unique, k=k, columns=columns, ordering=ordering, rank=rank, ties=ties, version=version,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The best rows of each group, as the DSL's `top_k`: row_number() over (partition by k order by x desc) <= 3.
+"""The best rows of each group, as the DSL's `top_k`: row_number() over (partition by k order by x desc) <= 3, or rank().
 
 It is in qualify, or in where around a subquery that numbers its rows; the second is first written as the first.
 """
@@ -25,7 +25,7 @@ class Top(NamedTuple):
     """A condition that keeps the first rows of each group."""
 
     number: exp.Expr
-    """row_number() over (…), or the column that has it."""
+    """row_number() over (…), or rank(), or the column that has it."""
     k: int
 
 
@@ -74,7 +74,7 @@ def move_top(select: exp.Select) -> None:
 
 
 def _is_number(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Window) and isinstance(node.this, exp.RowNumber)
+    return isinstance(node, exp.Window) and isinstance(node.this, exp.RowNumber | exp.Rank)
 
 
 def first_rows(node: exp.Expr, stream: Stream[Any], ids: Ids, text: Text) -> Stream[Any]:
@@ -125,9 +125,9 @@ def limited(
     tops = [(c, t) for c in conditions if (t := top_of(c)) is not None and _is_number(t.number)]
     (condition, (window, k)) = tops[0]
     text.only(window, "partition_by", "order", "over")
-    order = window.args.get("order")
+    order, ties = window.args.get("order"), isinstance(window.this, exp.Rank)
     if order is None:
-        raise text.error(window, "row_number() has no order", HOW)
+        raise text.error(window, f"{'rank' if ties else 'row_number'}() has no order", HOW)
     for by in order.expressions:
         if by.args.get("nulls_first"):
             raise text.error(by, "nulls come last here", "leave nulls first out, or order by coalesce(x, …)")
@@ -157,7 +157,7 @@ def limited(
     with text.at(window):
         stream = stream if kept == stream.schema.names() else stream.select(*kept)
         grouped = stream.group_by(groups, id=ids.of("top_k"))
-        stream = grouped.top_k(k, list(orders), reverse=list(orders.values()), rank=number)
+        stream = grouped.top_k(k, list(orders), reverse=list(orders.values()), rank=number, ties=ties)
     columns = {key: name for key, name in relation.columns.items() if name in kept}
     ranks = {window: number} if number is not None else {}
     return (

@@ -40,10 +40,31 @@ class Ordering:
         descending += [False] * len(self.others)
         return pl.Series(encode_columns(columns, descending), dtype=pl.Binary)
 
-    def best(self, frame: pl.DataFrame, columns: Sequence[str], k: int, order: str) -> pl.DataFrame:
-        """The k best rows of each group, in order. `order`: a name for a column that is not in the frame."""
+    @property
+    def bare(self) -> Ordering:
+        """That of `by` alone: rows that are equal in it tie."""
+        return Ordering(self.by, self.smallest, ())
+
+    def best(
+        self, frame: pl.DataFrame, columns: Sequence[str], k: int, order: str, *, ties: bool = False
+    ) -> pl.DataFrame:
+        """The k best rows of each group, in order; with `ties`, also those that tie with the last of them. `order`: a name
+        for a column that is not in the frame."""
         ordered = frame.with_columns(self.of(frame).alias(order)).sort(order, maintain_order=True)
-        return ordered.group_by(columns, maintain_order=True).head(k).drop(order)
+        if not ties:
+            return ordered.group_by(columns, maintain_order=True).head(k).drop(order)
+        return ordered.filter(self.rank(ordered, columns, order) <= k).drop(order)
+
+    def rank(self, ordered: pl.DataFrame, columns: Sequence[str], name: str) -> pl.Series:
+        """1 + the number of better rows in its group, of each row, given in order. `name`: for a column that is not there.
+
+        >>> rows = pl.DataFrame({"g": [1, 1, 1], "x": [9, 9, 7]})
+        >>> Ordering(("x",), (False,), ()).rank(rows, ["g"], "tied").to_list()
+        [1, 1, 3]
+        """
+        place = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over(columns)
+        tied = ordered.select(*columns, self.bare.of(ordered).alias(name), place.alias(f"{name}.place"))
+        return tied.select(pl.col(f"{name}.place").min().over(*columns, name)).to_series()
 
 
 def _plain(column: pl.Series) -> pl.Series:

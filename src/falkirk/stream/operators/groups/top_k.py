@@ -1,6 +1,6 @@
 """`group_by(…).top_k(…)`: the k best rows of each group, kept up to date.
 
-top'[g]    = the first k of rows'[g], in their order
+top'[g]    = the first k of rows'[g], in their order; with ties, and all that are equal to the last of them in `by`
 change[g]  = top'[g] − top[g]
 
 .top    group → its top, in order, with the count of each row        read and written for each group that a step touches
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import ClassVar
 
 import numpy as np
@@ -36,8 +36,8 @@ from falkirk.stream.operators.groups.multiset import check_counts
 from falkirk.stream.operators.groups.ordering import Ordering
 
 TOP, ALL = ".top", ".rows"
-_ORDER, _GROUP, _ROWS, _START, _LAST, _RANK = (
-    f"{RESERVED}.{c}" for c in ("order", "group", "rows", "start", "last", "rank")
+_ORDER, _GROUP, _ROWS, _START, _LAST, _RANK, _TIE = (
+    f"{RESERVED}.{c}" for c in ("order", "group", "rows", "start", "last", "rank", "tie")
 )
 
 
@@ -54,6 +54,7 @@ class TopK(Operator):
     columns: tuple[str, ...]
     ordering: Ordering
     rank: str | None
+    ties: bool
     version: int
 
     @property
@@ -71,7 +72,8 @@ class TopK(Operator):
             f"{'smallest' if small else 'greatest'} {c}"
             for c, small in zip(self.ordering.by, self.ordering.smallest, strict=True)
         )
-        return f"top_k {self.id}: {self.k} rows of each {', '.join(self.columns)}, {order} first"
+        ties = ", with ties" if self.ties else ""
+        return f"top_k {self.id}: {self.k} rows of each {', '.join(self.columns)}, {order} first{ties}"
 
     @property
     def notes(self) -> Sequence[str]:
@@ -87,7 +89,8 @@ class TopK(Operator):
         )
         keys = {c: self.schema[c] for c in self.columns}
         return (
-            f"{self.id} v{self.version}: {words(keys)} → {self.k} of {words(self.kept)} by {by} "
+            f"{self.id} v{self.version}: {words(keys)} → {self.k} of {words(self.kept)} by {by}"
+            f"{' with ties' if self.ties else ''} "
             f"(placed by {self.partitioned!r})"
         )
 
@@ -174,10 +177,14 @@ class TopKRunner(Runner):
         return both.group_by(_GROUP, _ORDER, maintain_order=True).agg(pl.col(list(self.kept)).first(), count)
 
     def _top_of(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The first k rows of each group, in order, with the number of rows before each."""
+        """The first rows of each group, in order, with the number of rows before each; with ties, of the better ones."""
         ordered = rows.filter(pl.col(_ROWS) > 0).sort(_GROUP, _ORDER)
         start = (pl.col(_ROWS).cum_sum().over(_GROUP) - pl.col(_ROWS)).alias(_START)
-        return ordered.with_columns(start).filter(pl.col(_START) < self.k)
+        ordered = ordered.with_columns(start)
+        if self.operator.ties:
+            tied = ordered.with_columns(self.operator.ordering.bare.of(ordered).alias(_TIE))
+            ordered = tied.with_columns(pl.col(_START).min().over(_GROUP, _TIE)).drop(_TIE)
+        return ordered.filter(pl.col(_START) < self.k)
 
     def _count(
         self, state: State, prefixes: Sequence[bytes], keys: pl.DataFrame, changed: pl.DataFrame
@@ -210,14 +217,23 @@ class TopKRunner(Runner):
         groups, values = list[int](), list[bytes]()
         for group, last, there in short.rows():
             prefix = prefixes[group]
-            # No order is a prefix of another: this is the next key after the last one.
-            after = state.scan(prefix + last + b"\0", prefix_end(prefix))
-            more = [value for _, value in islice(after, self.k - there)]
+            more = self._after(state, prefix, last, self.k - there)
             groups += [group] * len(more)
             values += more
         kept = [rows.join(short, on=_GROUP, how="anti"), known.join(short, on=_GROUP, how="semi")]
         found = self._held(pl.Series(groups, dtype=pl.Int64), decode_values(self.counted, values))
         return pl.concat([frame.select(list(self.held)) for frame in (*kept, found)])
+
+    def _after(self, state: State, prefix: bytes, last: bytes, missing: int) -> list[bytes]:
+        """The rows of a group that come next after one: as many as are missing, and those that tie with the last of them."""
+        # No order is a prefix of another: this is the next key after the last one.
+        after = state.scan(prefix + last + b"\0", prefix_end(prefix))
+        more = [value for _, value in islice(after, missing)]
+        if self.operator.ties and more:
+            row = decode_values(self.counted, more[-1:])
+            tied = prefix + self.operator.ordering.bare.of(row)[0]
+            more += [value for _, value in takewhile(lambda pair: pair[0].startswith(tied), after)]
+        return more
 
     def _save(self, state: State, full: Sequence[bytes], found: Sequence[bytes | None], after: pl.DataFrame) -> None:
         nothing = np.zeros(after.height, np.int64)
@@ -247,6 +263,9 @@ class TopKRunner(Runner):
 
     def _shown(self, top: pl.DataFrame, sign: int) -> pl.DataFrame:
         """The rows of tops that others see; with a rank, each row by itself."""
+        if self.operator.ties:
+            places = [(pl.col(_START) + 1).alias(_RANK)] if self.operator.rank else []
+            return top.with_columns((sign * pl.col(_ROWS)).alias(WEIGHT), *places).drop(_START, _ROWS)
         times = pl.min_horizontal(pl.col(_ROWS), self.k - pl.col(_START))
         if self.operator.rank is None:
             return top.with_columns((sign * times).alias(WEIGHT)).drop(_START, _ROWS)
@@ -267,7 +286,8 @@ class TopKExchange:
         return self.condensed([batch.rows.select(list(self.operator.inputs[0].schema)).hstack(batch.meta.select(TS))])
 
     def condensed(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        return self.operator.ordering.best(together(frames), self.columns, self.operator.k, _ORDER)
+        operator = self.operator
+        return operator.ordering.best(together(frames), self.columns, operator.k, _ORDER, ties=operator.ties)
 
     def received(self, run: BucketRun, parcels: Iterator[tuple[Place, pl.DataFrame]]) -> Iterator[Batch]:
         pile, most = Pile(self), MOST
@@ -278,6 +298,7 @@ class TopKExchange:
                 most = max(MOST, 2 * pile.rows)
         best = pile.take()
         if self.operator.rank:
-            rank = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over(self.columns)
+            number = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over(self.columns)
+            rank = self.operator.ordering.rank(best, self.columns, _ORDER) if self.operator.ties else number
             best = best.with_columns(rank.alias(self.operator.rank))
         yield Batch(best.select(list(self.operator.schema)), best.select(TS))
