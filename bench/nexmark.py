@@ -57,7 +57,8 @@ READS = dict.fromkeys((3, 8), ("person", "auction")) | dict.fromkeys((4, 6, 9, 2
 
 def measure(setting: Setting) -> Results:
     """All queries, each by everybody who has it, one after the other."""
-    return measured(setting, setting.sizes.events, list(queries.QUERIES), "dsl", "1s", 1, beside=setting.sizes.peers)
+    numbers = list(setting.sizes.queries or queries.QUERIES)
+    return measured(setting, setting.sizes.events, numbers, "dsl", "1s", 1, beside=setting.sizes.peers)
 
 
 def measured(

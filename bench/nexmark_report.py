@@ -38,8 +38,25 @@ def nexmark(part: dict[str, Any], table: Any) -> list[str]:
     for job, found in peers.items():
         if mean := _compared(PEERS[job], found, mine, starts):
             lines += ["", f"Geometric mean over {mean}."]
+    if again := part.get("again"):
+        lines += ["", f"Measured again later: {', '.join(f'q{number} ({when})' for number, when in again.items())}."]
     lines += [f"\nSkipped: {why}." for why in part["skipped"]]
     return lines
+
+
+def measured_again(before: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """The results with some queries measured later, in the place of the earlier ones. It is told which they are.
+
+    >>> runs = [{"query": 0, "cpu": 1.0}, {"query": 7, "cpu": 9.0}]
+    >>> later = {"runs": [{"query": 7, "cpu": 5.0}], "machine": {"commit": "abc", "date": "today"}}
+    >>> measured_again({"runs": runs}, later)
+    {'runs': [{'query': 0, 'cpu': 1.0}, {'query': 7, 'cpu': 5.0}], 'again': {'7': 'commit abc, today'}}
+    """
+    later = {run["query"] for run in found["runs"]}
+    runs = [run for run in before["runs"] if run["query"] not in later] + found["runs"]
+    when = f"commit {found['machine']['commit']}, {found['machine']['date']}"
+    again = before.get("again", {}) | {str(number): when for number in sorted(later)}
+    return {**before, "runs": sorted(runs, key=lambda run: run["query"]), "again": again}
 
 
 def _runs(part: dict[str, Any], job: str) -> dict[int, dict[str, Any]]:

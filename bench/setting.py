@@ -39,6 +39,8 @@ class Sizes:
     """Of NexMark."""
     peers: bool = True
     """Whether NexMark's peers run too."""
+    queries: tuple[int, ...] = ()
+    """Of NexMark; none: all."""
 
 
 FULL_STATES, FULL_GROWN = (10_000, 1_000_000, 10_000_000), 10_000_000
