@@ -13,7 +13,7 @@ from typing import Any
 from zlib import crc32
 
 import orjson
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tests.bad_input.commands import Going, Screen, screen
+from tests.reading import read_topics
 from tests.soak.oracle import GroupBy
 from tests.soak.seen import HEADER, Seen, Tp, parse_mark
 
@@ -125,20 +126,7 @@ class Stand:
 
     def read(self, *names: str) -> Iterator[Seen]:
         """Every record of topics as a read_committed reader sees it, each partition in order."""
-        settings = {"bootstrap.servers": self.brokers, "group.id": "bad-input", "enable.partition.eof": True}
-        consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
-        places = [TopicPartition(n, p, OFFSET_BEGINNING) for n in names for p in range(self.partitions(n))]
-        consumer.assign(places)
-        ended = 0
-        while ended < len(places):
-            message = consumer.poll(10)
-            assert message is not None, "the broker says nothing"
-            if (error := message.error()) is not None:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                ended += 1
-                continue
-            yield seen(message)
-        consumer.close()
+        return map(seen, read_topics(self.brokers, *names))
 
     def partitions(self, whole: str) -> int:
         return len(self.admin.list_topics(whole, timeout=10).topics[whole].partitions)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import psutil
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from tests.reading import read_topics
 
 
 def workers(run: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -51,17 +51,5 @@ def asleep(run: subprocess.Popen[str]) -> Iterator[None]:
 
 def committed(brokers: str, topic: str) -> list[tuple[bytes | None, bytes | None, bytes]]:
     """Key, value and the mark of who made it: what is committed, partition by partition."""
-    settings = {"bootstrap.servers": brokers, "group.id": "x", "isolation.level": "read_committed"}
-    consumer = Consumer({**settings, "enable.partition.eof": True})
-    left = set(consumer.list_topics(topic).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in left])
-    found = []
-    while left:
-        for m in consumer.consume(1000, 0.2):
-            if m.error() is None:
-                found.append((m.key(), m.value(), dict(m.headers() or []).get("falkirk", b"")))
-            else:
-                assert m.error().code() == KafkaError._PARTITION_EOF
-                left.discard(m.partition())
-    consumer.close()
-    return found
+    found = read_topics(brokers, topic)
+    return [(m.key(), m.value(), dict(m.headers() or []).get("falkirk", b"")) for m in found]

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Message, Producer
 from tests.bad_input.stand import Stand
 from tests.cli.test_peek import BEGIN, DAY
+from tests.reading import read_topics
 
 import falkirk as fk
 from falkirk.checkpoint.ids import OwnerId
@@ -90,19 +91,7 @@ class Bench:
 
     def messages(self, topic: str) -> list[Message]:
         """All that a read_committed reader sees."""
-        consumer = Consumer(
-            {"bootstrap.servers": self.stand.brokers, "group.id": "dlq", "enable.partition.eof": True,
-             "isolation.level": "read_committed", "enable.auto.commit": False}
-        )  # fmt: skip
-        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(self.stand.partitions(topic))])
-        found, ended = [], 0
-        while ended < self.stand.partitions(topic):
-            message = consumer.poll(20)
-            assert message is not None
-            ended += message.error() is not None
-            found += [message] if message.error() is None else []
-        consumer.close()
-        return found
+        return [*read_topics(self.stand.brokers, topic)]
 
     def copies(self) -> Counter[bytes | None]:
         """How often each key is in the source."""

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
+from tests.reading import read_topics
 
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster
@@ -83,22 +84,7 @@ class App:
 
     def known(self) -> list[dict[str, Any]]:
         """All of the output, as a read_committed reader has it, in the order of n."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.brokers, "group.id": "reader", "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-            }
-        )  # fmt: skip
-        consumer.assign([TopicPartition(f"{self.prefix}known", p, 0) for p in range(PARTITIONS)])
-        found, ends = [], 0
-        while ends < PARTITIONS:
-            if (message := consumer.poll(30)) is None:
-                break
-            if message.error() is None:
-                found.append(json.loads(message.value() or b"null"))
-            else:
-                ends += 1
-        consumer.close()
+        found = [json.loads(m.value() or b"null") for m in read_topics(self.brokers, f"{self.prefix}known")]
         return sorted(found, key=lambda row: int(row["n"]))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -375,8 +376,10 @@ def test_a_checkpoint_that_is_interrupted_is_taken_back(stand: Stand, monkeypatc
     stand.topic()
     stand.run(stand.flow())
 
-    def interrupted(_: float) -> None:
-        raise KeyboardInterrupt
+    def interrupted(seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
+        sleep(seconds)
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
 
     monkeypatch.setattr("falkirk.runtime.messages.request_progress.time.sleep", interrupted)
     code, _ = desk_of(stand).give("checkpoint", stand.name)

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from tests.cli.live import asleep, committed, kill_all, kill_one
+from tests.reading import read_topics
 
 from falkirk.checkpoint.records import Move, StepRecord, decode
 from falkirk.checkpoint.steps import maker
@@ -142,16 +143,8 @@ class App:
 
     def source_records(self) -> list[tuple[int, int, bytes]]:
         """Partition, offset and value of all that was fed."""
-        consumer = Consumer({"bootstrap.servers": self.brokers, "group.id": "x", "enable.partition.eof": True})
-        consumer.assign([TopicPartition(self.source, p, OFFSET_BEGINNING) for p in range(2)])
-        found, ended = [], 0
-        while ended < 2:
-            for m in consumer.consume(1000, 0.2):
-                ended += m.error() is not None
-                if m.error() is None:
-                    found.append((m.partition(), m.offset(), m.value()))
-        consumer.close()
-        return found
+        found = read_topics(self.brokers, self.source)
+        return [(m.partition() or 0, m.offset() or 0, m.value() or b"") for m in found]
 
     def table(self, name: str, column: str) -> Table:
         """The last value of each key; a counter that is written rises by no less than one each time."""

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from tests.cli.test_plan_recovery import Living
+from tests.reading import read_topics
 
 pytestmark = pytest.mark.kafka
 
@@ -64,22 +65,8 @@ def windows(records: int) -> Counter[tuple[str, int, int]]:
 
 def told(app: Living) -> Counter[tuple[str, int, int]]:
     """What a separate reader finds."""
-    settings = {"bootstrap.servers": app.brokers, "group.id": "nobody", "isolation.level": "read_committed"}
-    consumer, found = Consumer(settings | {"enable.partition.eof": True}), Counter[tuple[str, int, int]]()
-    topic = f"{app.prefix}totals"
-    partitions = consumer.list_topics(topic).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
-    ended = 0
-    while ended < len(partitions):
-        if (message := consumer.poll(10)) is None:
-            break
-        if message.error():
-            ended += 1
-            continue
-        row = json.loads(message.value())
-        found[row["who"], row["window_start"], row["n"]] += 1
-    consumer.close()
-    return found
+    rows = [json.loads(message.value() or b"") for message in read_topics(app.brokers, f"{app.prefix}totals")]
+    return Counter((row["who"], row["window_start"], row["n"]) for row in rows)
 
 
 @pytest.mark.slow

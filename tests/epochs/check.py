@@ -66,6 +66,7 @@ def read_all(brokers: str, topic: str, partitions: int) -> list[Any]:
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
             "auto.offset.reset": "error",
             "log_level": 0,
         }
@@ -75,7 +76,7 @@ def read_all(brokers: str, topic: str, partitions: int) -> list[Any]:
     consumer.assign([TopicPartition(topic, p, offset) for p, offset in first.items()])
     found, open_ = [], set(first)
     while open_:
-        for message in consumer.consume(5000, 1.0):
+        for message in consumer.consume(5000, 0.1):
             error = message.error()
             if error is None:
                 found.append(message)

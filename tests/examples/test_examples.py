@@ -11,8 +11,9 @@ from pathlib import Path
 
 import orjson
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.reading import read_topics
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -51,25 +52,11 @@ def write(kafka: str, topic: str, *records: tuple[str | None, str], partitions: 
 
 def read(kafka: str, topic: str) -> list[tuple[str, dict[str, object] | None]]:
     """Every committed record, key and value, partition by partition."""
-    settings = {"bootstrap.servers": kafka, "group.id": "test", "isolation.level": "read_committed"}
-    consumer = Consumer({**settings, "enable.partition.eof": True, "auto.offset.reset": "earliest"})
-    partitions = list(consumer.list_topics(topic, 10).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
-    found: dict[int, list[tuple[str, dict[str, object] | None]]] = {p: [] for p in partitions}
-    ended: set[int] = set()
-    while len(ended) < len(partitions):
-        message = consumer.poll(10)
-        assert message is not None
-        if (error := message.error()) is not None:
-            assert error.code() == KafkaError._PARTITION_EOF
-            ended.add(message.partition() or 0)
-            continue
-        value = message.value()
-        found[message.partition() or 0].append(
-            ((message.key() or b"").decode(), None if value is None else orjson.loads(value))
-        )
-    consumer.close()
-    return [record for p in partitions for record in found[p]]
+    found: dict[int, list[tuple[str, dict[str, object] | None]]] = {}
+    for message in read_topics(kafka, topic):
+        key, value = (message.key() or b"").decode(), message.value()
+        found.setdefault(message.partition() or 0, []).append((key, None if value is None else orjson.loads(value)))
+    return [record for _, records in sorted(found.items()) for record in records]
 
 
 def test_word_count_goes_on_where_it_ended(kafka: str, tmp_path: Path) -> None:

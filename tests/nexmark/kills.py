@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import duckdb
 import polars as pl
 import psutil
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.reading import read_topics
 from tests.stream.operators.against import Row, shown
 
 FOLDER = Path(__file__).parents[2] / "examples" / "nexmark"
@@ -138,22 +138,5 @@ class Trial:
 
     def _read(self) -> Iterator[tuple[bytes | None, bytes | None]]:
         """Every committed record of the target, partition by partition in order."""
-        settings: dict[str, Any] = {
-            "bootstrap.servers": self.brokers,
-            "group.id": "reader",
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-        }
-        consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
-        partitions = set(consumer.list_topics(self.target, 10).topics[self.target].partitions)
-        consumer.assign([TopicPartition(self.target, p, 0) for p in partitions])
-        while partitions:
-            for message in consumer.consume(10_000, 0.2):
-                error = message.error()
-                if error is None:
-                    yield message.key(), message.value()
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    partitions.discard(message.partition())
-                else:
-                    raise KafkaException(error)
-        consumer.close()
+        for message in read_topics(self.brokers, self.target):
+            yield message.key(), message.value()

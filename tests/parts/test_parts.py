@@ -83,6 +83,7 @@ def test_a_part_that_fails_stops_alone_and_goes_on_where_it_was(stand: Stand) ->
         turns(worker, lambda: bool(worker.stopped()))
         assert worker.stopped() == (flow.part,)
         turns(worker, counted(stand, "stats"))  # the other part goes on
+        turns(worker, lambda: stopped(stand, worker, flow.part) is not None)
         why = stopped(stand, worker, flow.part)
         assert why is not None
         assert isinstance(why.error, UserCodeError)

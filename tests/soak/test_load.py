@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.reading import read_topics
 from tests.soak.load import bids
 from tests.soak.murmur import partition_of
 
@@ -40,15 +40,7 @@ def test_every_record_is_there_once_and_in_order(kafka: str, topic_prefix: str) 
 
 def everything(brokers: str, topic: str, partitions: int) -> dict[int, list[tuple[bytes, int]]]:
     """Key and number of each record of each partition."""
-    consumer = Consumer({"bootstrap.servers": brokers, "group.id": "x", "enable.partition.eof": True})
-    consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
     found: dict[int, list[tuple[bytes, int]]] = {p: [] for p in range(partitions)}
-    ended: set[int | None] = set()
-    while len(ended) < partitions:
-        for m in consumer.consume(5000, 1.0):
-            if m.error() is None:
-                found[m.partition() or 0].append((m.key() or b"", json.loads(m.value() or b"")["id"]))
-            else:
-                ended.add(m.partition())
-    consumer.close()
+    for m in read_topics(brokers, topic):
+        found[m.partition() or 0].append((m.key() or b"", json.loads(m.value() or b"")["id"]))
     return found

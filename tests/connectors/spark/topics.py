@@ -111,13 +111,14 @@ class Topic:
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,
                 "auto.offset.reset": "earliest",
             }
         )
         consumer.assign([KafkaPartition(self.name, p, 0) for p in range(self.partitions)])
         found, left = list[Found](), set(range(self.partitions))
         while left:
-            for message in consumer.consume(1000, 0.2):
+            for message in consumer.consume(1000, 0.05):
                 error = message.error()
                 if error is None:
                     at = message.partition() or 0, message.offset() or 0
