@@ -12,12 +12,13 @@ class Found(NamedTuple):
 
     offset: int
     key: bytes
-    value: bytes
+    value: bytes | None
+    """None: a tombstone."""
 
 
 def read_committed(brokers: str, topic: str) -> dict[int, list[Found]]:
     """The committed records of each partition that has some, in their order."""
     found: dict[int, list[Found]] = {}
     for m in read_topics(brokers, topic):
-        found.setdefault(m.partition() or 0, []).append(Found(m.offset() or 0, m.key() or b"", m.value() or b""))
+        found.setdefault(m.partition() or 0, []).append(Found(m.offset() or 0, m.key() or b"", m.value()))
     return found
