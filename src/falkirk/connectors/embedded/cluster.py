@@ -131,7 +131,7 @@ class EmbeddedCluster:
         def lacking(metadata: ClusterMetadata) -> str:
             if node.number in metadata.brokers:
                 return f"node {node.number} counts as alive"
-            return _each(metadata, lambda p: p.leader in (-1, node.number), "without a leader")
+            return _each(metadata, lambda p: p.leader in (-1, node.number), "without a living leader")
 
         self._until(lacking, f"node {node.number} was given up")
 
