@@ -7,13 +7,6 @@ from __future__ import annotations
 
 WINDOW = "INTERVAL '10' SECOND"
 MILLIS = "CAST(TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', window_start) AS BIGINT) * 1000"  # it is an INT
-WINNING = """
-    SELECT auction, item, seller, category, bidder, price, ts FROM (
-        SELECT a.id AS auction, a.item, a.seller, a.category, b.bidder, b.price, b.ts,
-            ROW_NUMBER() OVER (PARTITION BY a.id ORDER BY b.price DESC, b.ts, b.bidder) AS place
-        FROM auction a JOIN bid b ON a.id = b.auction WHERE b.ts BETWEEN a.ts AND a.expires
-    ) WHERE place = 1
-"""
 RANKS = """
     COUNT(*) AS total_bids,
     COUNT(*) FILTER (WHERE price < 10000) AS rank1_bids,
@@ -73,7 +66,11 @@ QUERIES: dict[int, tuple[str, str, str]] = {
     ),
     9: (
         "auction BIGINT, item STRING, seller BIGINT, category BIGINT, bidder BIGINT, price BIGINT, ts BIGINT", "auction",
-        WINNING,
+        """SELECT auction, item, seller, category, bidder, price, ts FROM (
+            SELECT a.id AS auction, a.item, a.seller, a.category, b.bidder, b.price, b.ts,
+                ROW_NUMBER() OVER (PARTITION BY a.id ORDER BY b.price DESC, b.ts, b.bidder) AS place
+            FROM auction a JOIN bid b ON a.id = b.auction WHERE b.ts BETWEEN a.ts AND a.expires
+        ) WHERE place = 1""",
     ),
     11: (
         "bidder BIGINT, window_start BIGINT, window_end BIGINT, bids BIGINT", "",

@@ -15,6 +15,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
 import nexmark_flink
 from broker import Kafka
@@ -37,6 +38,8 @@ HEAP = "-Xmx1g"
 Start = Callable[[int, str], Process]
 """Starts a query, given its number and its target topic."""
 Job = Callable[[Kafka], Start]
+Arguments = Callable[[str, int, str, Path], list[str]]
+"""A peer's, given the brokers, the query's number, its target topic and a folder."""
 
 
 def available(setting: Setting, interval: str) -> tuple[dict[str, Job], list[str]]:
@@ -53,43 +56,41 @@ def available(setting: Setting, interval: str) -> tuple[dict[str, Job], list[str
 
 def flink(setting: Setting, interval: str) -> Job:
     """Raises Missing."""
-    command = _java(class_path("flink"), "Statements")
 
-    def job(kafka: Kafka) -> Start:
-        def start(number: int, target: str) -> Process:
-            folder = setting.folder / target
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            file = folder / "query.sql"
-            file.write_text(nexmark_flink.statements(number, kafka.brokers, target))
-            return setting.processes.start(target, [*command, str(file), str(folder / "checkpoints"), interval])
+    def arguments(brokers: str, number: int, target: str, folder: Path) -> list[str]:
+        file = folder / "query.sql"
+        file.write_text(nexmark_flink.statements(number, brokers, target))
+        return [str(file), str(folder / "checkpoints"), interval]
 
-        return start
-
-    return job
+    return _job(setting, _java(class_path("flink"), "Statements"), arguments)
 
 
 def kstreams(setting: Setting, interval: str) -> Job:
     """Raises Missing."""
-    return _program(setting, interval, _java(class_path("kstreams"), "nexmark.NexMark"))
+    return _job(setting, _java(class_path("kstreams"), "nexmark.NexMark"), _of_program(interval))
 
 
 def quix(setting: Setting, interval: str) -> Job:
     """Raises Missing."""
-    return _program(setting, interval, [str(python_with("quixstreams")), str(BENCH / "peers" / "nexmark_quix.py")])
+    command = [str(python_with("quixstreams")), str(BENCH / "peers" / "nexmark_quix.py")]
+    return _job(setting, command, _of_program(interval))
 
 
-def _program(setting: Setting, interval: str, command: list[str]) -> Job:
-    """A program that has all of a peer's queries: BROKERS QUERY TARGET COMMIT_MS FOLDER."""
+def _of_program(interval: str) -> Arguments:
+    """Those of a program that has all of a peer's queries: BROKERS QUERY TARGET COMMIT_MS FOLDER."""
     commit = str(duration(interval) // timedelta(milliseconds=1))
+    return lambda brokers, number, target, folder: [brokers, str(number), target, commit, str(folder)]
+
+
+def _job(setting: Setting, command: list[str], arguments: Arguments) -> Job:
+    """A process for each query, in a new folder."""
 
     def job(kafka: Kafka) -> Start:
         def start(number: int, target: str) -> Process:
             folder = setting.folder / target
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            arguments = [kafka.brokers, str(number), target, commit, str(folder)]
-            return setting.processes.start(target, [*command, *arguments])
+            return setting.processes.start(target, [*command, *arguments(kafka.brokers, number, target, folder)])
 
         return start
 

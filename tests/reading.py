@@ -18,9 +18,11 @@ SETTINGS = {
 }
 
 
-def read_topics(brokers: str, *topics: str) -> Iterator[Message]:
-    """Every record that a read_committed reader finds now, each partition in order. Raises AssertionError."""
-    with closing(Consumer({"bootstrap.servers": brokers, "isolation.level": "read_committed", **SETTINGS})) as consumer:
+def read_topics(brokers: str, *topics: str, whole: bool = False) -> Iterator[Message]:
+    """Every record that a read_committed reader finds now, each partition in order. Raises AssertionError; with `whole`
+    also if the first records have been deleted."""
+    settings = SETTINGS | ({"auto.offset.reset": "error"} if whole else {})
+    with closing(Consumer({"bootstrap.servers": brokers, "isolation.level": "read_committed", **settings})) as consumer:
         counts = {topic: len(consumer.list_topics(topic, 10).topics[topic].partitions) for topic in topics}
         left = sum(counts.values())
         consumer.assign([TopicPartition(topic, p, 0) for topic, count in counts.items() for p in range(count)])

@@ -138,5 +138,5 @@ class Trial:
 
     def _read(self) -> Iterator[tuple[bytes | None, bytes | None]]:
         """Every committed record of the target, partition by partition in order."""
-        for message in read_topics(self.brokers, self.target):
+        for message in read_topics(self.brokers, self.target, whole=True):
             yield message.key(), message.value()
