@@ -38,7 +38,7 @@ help: ## What there is to make
 .PHONY: test
 test: lint kafka ## Style, types, import contract, and every test that is not slow (minutes)
 	$(call say,Tests)
-	@# Three at a time on two cores: tests of processes wait for a quarter of their time.
+	@# Three at a time on two cores: tests of processes wait for a quarter of their time, the slow ones too.
 	@$(PYTEST) $(QUICK) -n 3 $(SPREAD) --durations=40
 
 .PHONY: proof
@@ -55,7 +55,7 @@ coverage: kafka
 .PHONY: slow
 slow: kafka
 	$(call say,Slow tests$(comma) and those in containers)
-	@$(PYTEST) $(REST) -n 2 $(SPREAD) --durations=40
+	@$(PYTEST) $(REST) -n 3 $(SPREAD) --durations=40
 
 .PHONY: lint
 lint: $(READY) ## Style, types, and who may import whom

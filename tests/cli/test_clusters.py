@@ -205,6 +205,7 @@ def test_an_app_reads_from_two_clusters_to_the_end(ran: Trial) -> None:
     ran.assert_exact()
 
 
+@pytest.mark.slow
 def test_it_is_checked_that_the_other_cluster_is_as_it_must_be(ran: Trial) -> None:
     code, out = ran.ask("check", ran.target, "--json", "--state-dir", str(ran.folder / ".falkirk"))
     assert code == 0, out
@@ -293,6 +294,7 @@ def test_another_cluster_under_the_name_is_not_taken_for_the_one_that_was_read(r
     assert "has cluster sales other brokers now than it had?" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_the_other_cluster_is_said_before_anything_is_made(
     kafka: str, sales: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

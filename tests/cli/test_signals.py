@@ -62,6 +62,7 @@ class Flow:
 """Before 3.12, Python makes another error of what is raised there."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 @pytest.mark.parametrize(
     ("command", "code", "app", "delay"),

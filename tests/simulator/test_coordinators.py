@@ -28,6 +28,7 @@ makes = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @makes
 @pytest.mark.parametrize("late", [False, True], ids=["prompt broker", "late broker"])
 def test_a_coordinator_that_moves_at_every_point(make: Callable[[], Toy], late: bool) -> None:

@@ -65,6 +65,7 @@ def test_two_tasks_that_commit_together_send_one_record() -> None:
     assert any(len(check.parts(e)) == 2 for p in world.broker.partitions(EDGE) for e in world.broker.decided(p.name))
 
 
+@pytest.mark.slow
 @regimes
 @pytest.mark.parametrize("kinds", [crashes, pauses, outages, others])
 def test_one_fault_at_every_third_point(make: Callable[[], TwoStages], kinds: Kinds) -> None:

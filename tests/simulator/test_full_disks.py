@@ -32,6 +32,7 @@ makes = pytest.mark.parametrize(
 COMMITTED = "committer: sends EndTxn(commit): done"
 
 
+@pytest.mark.slow
 @makes
 @pytest.mark.parametrize("kinds", [full_disks, filled_disks])
 def test_at_every_point(make: Callable[[], Toy], kinds: Callable[..., object]) -> None:

@@ -77,6 +77,7 @@ def test_every_fault_at_every_point(make: Callable[[], Toy], late: bool, kinds: 
     assert [f for plan in plans if (f := attempt(make, plan))] == []
 
 
+@pytest.mark.slow
 @regimes
 @pytest.mark.parametrize(
     "base",
@@ -96,6 +97,7 @@ def test_a_checkpoint_store_that_is_away_or_has_damage_at_every_point(make: Call
     assert [f for plan in plans if (f := attempt(make, plan))] == []
 
 
+@pytest.mark.slow
 def test_take_overs_while_the_checkpoint_store_is_away() -> None:
     """Several of them, and faults of other kinds, in both regimes."""
     failures, waited = list[Failure](), 0
@@ -112,6 +114,7 @@ def test_take_overs_while_the_checkpoint_store_is_away() -> None:
     assert waited > 5
 
 
+@pytest.mark.slow
 @regimes
 @pytest.mark.parametrize(
     "first", [Crash(worker=0, at=40, back_after=100), Pause(worker=0, at=40), Expel(worker=0, at=40)]

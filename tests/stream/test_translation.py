@@ -51,4 +51,5 @@ def test_a_quotient_is_that_of_python_and_has_the_type_that_polars_gives_it(by: 
     got = same_for_each_row(nw.col(column) / by).to_series()
     assert got.dtype == FRAME.select(pl.col(column) / by).to_series().dtype
     if column == "f" and by:
-        assert got.to_list() == [None if x is None else x / by for x in FRAME["f"]]
+        quotients = [None if x is None else x / by for x in FRAME["f"]]
+        assert list(map(repr, got)) == list(map(repr, quotients))  # ∞ / ∞ is nan, which is not equal to itself

@@ -127,6 +127,7 @@ def test_a_controller_without_a_broker_to_give_up_is_done_after_a_silence(
     assert broker.status().topics == 0
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_two_starts_on_one_folder_make_one_node(embedded: Make) -> None:
     brokers, errors = [embedded(), embedded()], []
@@ -216,6 +217,7 @@ time.sleep(600)
     assert (len(gone), alive) == (2, [])
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_detached_it_outlives_its_starter(tmp_path: Path, embedded: Make) -> None:
     script = f"""
@@ -242,6 +244,7 @@ def test_a_process_that_has_ended_is_not_alive_though_it_is_still_there(
     assert not node.alive()
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_a_broker_that_dies_at_its_start_shows_the_end_of_its_log(embedded: Make) -> None:
     broker = embedded(settings={"log.retention.hours": "never"})
@@ -256,6 +259,7 @@ def test_a_broker_that_dies_at_its_start_shows_the_end_of_its_log(embedded: Make
     assert broker.running() is None
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_a_heap_that_does_not_do_is_the_cause_given(embedded: Make) -> None:
     with embedded():
@@ -264,6 +268,7 @@ def test_a_heap_that_does_not_do_is_the_cause_given(embedded: Make) -> None:
         embedded(heap="8m").start()
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_a_broker_that_stays_mute_is_given_up_and_not_left_behind(
     embedded: Make, monkeypatch: pytest.MonkeyPatch

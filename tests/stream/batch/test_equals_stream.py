@@ -279,7 +279,7 @@ def test_each_operator_is_tried() -> None:
 
 
 @pytest.mark.parametrize("name", FLOWS)
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(given=rows, rng=Rng)
 def test_each_operator_gives_what_the_stream_gives(name: str, given: list[dict[str, Any]], rng: random.Random) -> None:
     streamed = app_of(FLOWS[name], fk.EagerCheckpoint(), given)
@@ -344,7 +344,7 @@ def all_in(flow: fk.Flow, regime: Regime) -> fk.Flow:
 
 
 @pytest.mark.parametrize("path", ["auction_stats.py", "door_alarm.py", "word_count.py", "flights/flow.py"])
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(data=st.data(), rng=Rng)
 def test_each_example_as_a_batch_gives_what_it_gives_as_a_stream(
     path: str, data: st.DataObject, rng: random.Random

@@ -130,6 +130,7 @@ def test_windows_that_there_should_not_have_been_are_taken_back() -> None:
     assert app.state("sums").is_empty()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", range(0, 40, 3))
 def test_windows_that_were_being_completed_are_final_once(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The app ends amid the steps that complete windows, one group each."""
@@ -157,6 +158,7 @@ def test_no_window_is_final_twice_or_never_when_late_changes(before: str, after:
     assert {key for key in app.sinks["sums"].table if key[1] + 50 <= START + 300} <= set(told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", Ending)
 def test_nothing_is_lost_or_told_twice_however_the_worker_dies(ending: Ending, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window_group, "AT_ONCE", 3)

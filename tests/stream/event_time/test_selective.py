@@ -142,6 +142,7 @@ FLOWS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("define", FLOWS[:-4])
 def test_state_is_what_the_steps_since_the_first_row_that_counts_make_of_it(define: Define) -> None:
     assert holds(define, seed=0) == {stage.id for stage in planned(define).stages}, "nothing was left out in the others"

@@ -32,7 +32,7 @@ ORDERS: dict[str, tuple[Any, Any, str]] = {
 @pytest.mark.parametrize("retract", [True, False])
 @pytest.mark.parametrize("order", ORDERS)
 @given(steps=changes(row), k=st.integers(1, 4))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_the_top_of_each_group_is_what_sql_gives(
     order: str, retract: bool, rank: str | None, ties: bool, steps: list[Change], k: int
 ) -> None:
