@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, Producer
 
 QUICK = {
     # After a commit the next transaction meets CONCURRENT_TRANSACTIONS: at the default it waits 100 ms for nothing.
-    "retry.backoff.ms": 10,
+    "retry.backoff.ms": 1,
     "retry.backoff.max.ms": 20,
     "socket.nagle.disable": True,
 }

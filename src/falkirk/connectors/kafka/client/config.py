@@ -109,8 +109,9 @@ class Cluster:
             # Finds a restarted broker in milliseconds; the default doubles up to ten seconds.
             "reconnect.backoff.ms": 5,
             "reconnect.backoff.max.ms": 250,
-            # After a commit the next transaction gets CONCURRENT_TRANSACTIONS: with the default it wastes 100 ms.
-            "retry.backoff.ms": 10,
+            # Until the markers of a commit are written, some milliseconds, the next transaction gets CONCURRENT_TRANSACTIONS.
+            # One after the other, transactions of 12 partitions take 10 ms with this, 15 with 10, and 100 with the default.
+            "retry.backoff.ms": 1,
             "retry.backoff.max.ms": 20,
             # A client asks for a new topic at once, not after the default of 100 ms.
             "topic.metadata.refresh.fast.interval.ms": 10,
