@@ -71,7 +71,7 @@ def check_same(one_by_one: Decoded, batch: Decoded) -> None:
     assert repr(one_by_one.frame.rows()) == repr(batch.frame.rows())
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(st.lists(documents() | st.none() | st.binary(max_size=4), min_size=1, max_size=4))
 @example([b'{"a":1,"a":2}'])
 @example([b'{"a":1,"s":"x","a":2}', b'{"s":"{}"}'])
@@ -80,7 +80,7 @@ def test_both_readers_agree_on_any_records(values: Sequence[bytes | None]) -> No
     check_same(ONE_BY_ONE.read(values), BATCH.read(values))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(st.lists(FLOATS.filter(lambda f: f.strip("-") not in ("nan", "inf")), min_size=1, max_size=20))
 def test_both_readers_round_decimals_alike(floats: list[str]) -> None:
     values = [f'{{"f":{f}}}'.encode() for f in floats]

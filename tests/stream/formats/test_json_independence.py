@@ -255,7 +255,7 @@ def documents(draw: st.DrawFn) -> bytes:
     return raw
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=60)
 @given(st.lists(documents() | st.binary(max_size=8) | st.sampled_from(HOSTILE), min_size=1, max_size=6))
 @example([b'{"a":1', b',"b":true}', b'{"a":1}\n{"a":2}', b""])
 def test_any_bytes(values: list[bytes | None]) -> None:

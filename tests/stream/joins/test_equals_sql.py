@@ -32,7 +32,7 @@ SQL = {
 
 @pytest.mark.parametrize("keys", KEYS)
 @pytest.mark.parametrize("how", SQL)
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(rng=st.randoms(use_true_random=False), steps=st.integers(1, 6))
 def test_after_each_step_the_sum_of_the_output_is_what_sql_gives(
     how: Any, keys: str, rng: random.Random, steps: int

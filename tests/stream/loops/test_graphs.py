@@ -49,7 +49,7 @@ def table(app: MemoryApp) -> Rows:
 
 @pytest.mark.parametrize("name", LOOPS)
 @given(changes=steps)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_a_loop_is_what_is_computed_from_nothing_after_each_step(
     name: str, changes: list[list[tuple[Edge, int]]]
 ) -> None:

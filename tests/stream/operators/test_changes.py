@@ -130,7 +130,7 @@ logs = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2) | st.none()), max
 
 @pytest.mark.parametrize("source", SOURCES)
 @given(steps=st.lists(logs, max_size=4), crashes=st.sets(st.integers(0, 3)), rows=st.integers(1, 5))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_after_each_step_sinks_hold_what_sql_says_of_the_rows_that_are_left(
     source: str, steps: Sequence[Log], crashes: set[int], rows: int
 ) -> None:

@@ -54,7 +54,7 @@ def close(value: Any) -> Any:
     return round(value, 6) + 0.0 if isinstance(value, float) else value
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.lists(row, max_size=30), Rng)
 def test_aggregates_over_an_append_only_stream_are_those_of_polars(
     rows: list[dict[str, Any]], rng: random.Random
@@ -78,7 +78,7 @@ def test_aggregates_over_an_append_only_stream_are_those_of_polars(
         assert mine == polars
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2), st.none() | st.integers(-4, 4)), max_size=40), Rng)
 def test_aggregates_of_aggregates_take_rows_back(values: list[tuple[int, int, int | None]], rng: random.Random) -> None:
     rows = [{"k": k, "g": g, "x": x} for k, g, x in values]

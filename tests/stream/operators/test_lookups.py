@@ -267,7 +267,7 @@ keys = st.sampled_from(["a", "b", "c", "ü"])
 
 @pytest.mark.parametrize("build", [named, routed, broadcast])
 @pytest.mark.parametrize("how", ["left", "inner"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     table=st.lists(st.tuples(keys, st.none() | st.integers(0, 9)), max_size=12),
     rows=st.lists(st.tuples(keys, st.none() | keys), max_size=20),

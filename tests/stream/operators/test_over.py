@@ -69,7 +69,7 @@ def tried(build: Any, steps: list[Change], query: str, *, retract: bool) -> None
 @pytest.mark.parametrize("retract", [True, False])
 @pytest.mark.parametrize("case", CASES)
 @given(steps=changes(row))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_aggregates_of_frames_are_what_sql_gives(case: str, retract: bool, steps: list[Change]) -> None:
     options, functions, over = CASES[case]
     columns = ", ".join(f.replace("OVER", over) for f in SUMS_SQL)
