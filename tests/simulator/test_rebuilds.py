@@ -88,7 +88,6 @@ def test_what_a_shadow_has_made_is_taken_and_only_the_rest_is_read_again() -> No
         assert [sum(r.end - r.start for r in move.again) for move in moved] == [0, 0, 0, 2, 0, 0]
 
 
-@pytest.mark.slow
 @regimes
 @each_kind
 def test_a_fault_while_it_rebuilds(recovery: type[Recovery], kinds: Kinds) -> None:

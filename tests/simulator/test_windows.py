@@ -72,7 +72,6 @@ def test_a_worker_dies_on_the_way_and_the_next_one_goes_on_there(rolled: list[in
     assert len([n for n in rolled if n > 0]) == 1
 
 
-@pytest.mark.slow
 def test_a_fault_while_windows_are_counted() -> None:
     """At some points; the long test has them all."""
     plans = list(islice(every_point(make, any_of(KINDS), Plan(), each=1), 2, None, 6))
