@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -147,9 +149,8 @@ class RunningTask:
             run = [m for m in run if m.offset() < self.bound.until.ends[place]]
             if not run:
                 return
-        if not len(self._pending.records[place]):
-            self._check_order(place, run[0])
         self._pending.add(place, run)
+        self._check_order(place, len(run))
 
     @property
     def due_at(self) -> int | None:
@@ -339,12 +340,20 @@ class RunningTask:
         if count:
             self._budget = max(1, min(ROWS_AGAIN, 2 * self._budget, BYTES_AGAIN * count // max(1, size)))
 
-    def _check_order(self, place: TopicPartition, first: Message) -> None:
+    def _check_order(self, place: TopicPartition, added: int) -> None:
+        """The last records that were added follow what was read before. Raises SourceError.
+
+        A client goes back if the topic was recreated, or has lost its end with a leader: its offsets then mean other
+        records.
+        """
         partition = next(i.partition for i in self.bound.inputs if i.place == place)
-        offset = first.offset()
-        if offset < self._ends[partition]:
+        read = self._pending.records[place].offsets[-added - 1 :]
+        offsets = read if len(read) > added else [self._ends[partition] - 1, *read]
+        if any(map(operator.ge, offsets, offsets[1:])):
+            before, offset = next(pair for pair in pairwise(offsets) if pair[0] >= pair[1])
             raise SourceError(
-                f"{place.topic}[{place.partition}] went back to offset {offset} after {self._ends[partition]}",
+                f"{place.topic}[{place.partition}] went back to offset {offset} after {before + 1}",
                 where=f"task {self.owned.task.id}",
-                hint="did the cluster lose committed data?",
+                hint="the topic was recreated, or committed records were lost: give the flow another name to start from "
+                "scratch",
             )
