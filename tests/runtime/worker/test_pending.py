@@ -10,10 +10,9 @@ import pytest
 from tests.runtime.parts import domain_of, running
 
 from falkirk.checkpoint.bundles import bundled
-from falkirk.checkpoint.ids import Millis, Offset, TopicPartition
+from falkirk.checkpoint.ids import Millis, TopicPartition
 from falkirk.checkpoint.ports import Writes
 from falkirk.checkpoint.tasks import ClosedStep
-from falkirk.errors import SourceError
 from falkirk.runtime.observe.traces import SILENT
 from falkirk.runtime.worker.pacing import ALONG, Pacer
 from falkirk.runtime.worker.reading.pending import Pending
@@ -101,24 +100,3 @@ def test_steps_of_a_task_behind_an_edge_are_bounded_in_rows_and_the_pacer_learns
     assert sum(step.record.rows for step in steps) == 100
     assert {step.rows for step in steps} == {most}
     assert max(step.rows for step in steps) <= most + ALONG
-
-
-@pytest.mark.parametrize(
-    ("read", "more", "went"),
-    [
-        pytest.param([], [0, 1], "0 after 20", id="behind the last step"),
-        pytest.param([20, 22], [0, 1], "0 after 23", id="behind what is pending"),
-        pytest.param([], [20, 21, 0, 1], "0 after 22", id="within what came at once"),
-        pytest.param([20], [20], "20 after 21", id="twice the same"),
-        pytest.param([20, 22], [0, 24], "0 after 23", id="as many records as offsets, in all"),
-    ],
-)  # fmt: skip
-def test_records_that_go_back_are_refused(read: list[int], more: list[int], went: str) -> None:
-    task = running(0)
-    domain_of(task, traces=SILENT)
-    [bound] = task.bound.inputs
-    task._ends[bound.partition] = Offset(20)
-    if read:
-        task.offer(bound.place, [Message(0, offset, None, b"v") for offset in read])
-    with pytest.raises(SourceError, match=rf"bids\[0\] went back to offset {went}"):
-        task.offer(bound.place, [Message(0, offset, None, b"v") for offset in more])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -19,7 +17,6 @@ from falkirk.checkpoint.pipeline import Pipeline
 from falkirk.checkpoint.records import Division, Move, Range, SelectiveCheckpoint
 from falkirk.checkpoint.steps import close_step
 from falkirk.checkpoint.tasks import ClosedStep, Owned, ends, next_clock
-from falkirk.errors import SourceError
 from falkirk.runtime.app.app import BoundTask
 from falkirk.runtime.worker.emissions import moving_of, outputs_of
 from falkirk.runtime.worker.reading.intake import Intake
@@ -150,7 +147,6 @@ class RunningTask:
             if not run:
                 return
         self._pending.add(place, run)
-        self._check_order(place, len(run))
 
     @property
     def due_at(self) -> int | None:
@@ -339,21 +335,3 @@ class RunningTask:
         count, size = sum(len(s.records) for s in slices), sum(len(v or b"") for s in slices for v in s.records.values)
         if count:
             self._budget = max(1, min(ROWS_AGAIN, 2 * self._budget, BYTES_AGAIN * count // max(1, size)))
-
-    def _check_order(self, place: TopicPartition, added: int) -> None:
-        """The last records that were added follow what was read before. Raises SourceError.
-
-        A client goes back if the topic was recreated, or has lost its end with a leader: its offsets then mean other
-        records.
-        """
-        partition = next(i.partition for i in self.bound.inputs if i.place == place)
-        read = self._pending.records[place].offsets[-added - 1 :]
-        offsets = read if len(read) > added else [self._ends[partition] - 1, *read]
-        if any(map(operator.ge, offsets, offsets[1:])):
-            before, offset = next(pair for pair in pairwise(offsets) if pair[0] >= pair[1])
-            raise SourceError(
-                f"{place.topic}[{place.partition}] went back to offset {offset} after {before + 1}",
-                where=f"task {self.owned.task.id}",
-                hint="the topic was recreated, or committed records were lost: give the flow another name to start from "
-                "scratch",
-            )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from itertools import groupby
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby, pairwise
 from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, Message
@@ -81,7 +81,8 @@ class SourceReader:
     def poll(self, timeout: float) -> tuple[Runs, int]:
         """Runs of messages of one partition each, and how many in all.
 
-        Waits up to `timeout` seconds for a first message, then takes what has come, without waiting.
+        Waits up to `timeout` seconds for a first message, then takes what has come, without waiting. Raises SourceError if
+        offsets go back.
         """
         if not self._assigned:
             time.sleep(timeout)
@@ -99,8 +100,10 @@ class SourceReader:
             for topic, same in [(self._topic, taken)] if self._topic else groupby(taken, key=Message.topic):
                 if same := list(same):
                     place = TopicPartition(address(self._cluster.name, name_of(topic or "")), partition or 0)
-                    runs.append((place, cast("list[Record]", same)))  # none is an error, so only what may be None is
-                    self._assigned[place] = after(same[-1].offset() or 0)
+                    records = cast("list[Record]", same)  # none is an error, so only what may be None is
+                    check_order(place, self._assigned.get(place, Offset(0)), records)
+                    runs.append((place, records))
+                    self._assigned[place] = after(records[-1].offset())
         if runs:
             self._contact.heard()
         return runs, len(messages)
@@ -165,3 +168,30 @@ class SourceReader:
     def close(self) -> None:
         """Close the consumer."""
         self._consumer.close()
+
+
+def check_order(place: TopicPartition, position: Offset, run: Sequence[Record]) -> None:
+    """Records come from `position` on, in the order of their offsets. Raises SourceError.
+
+    A client goes back if the topic was recreated while it reads, or if its end was lost with a broker. The same offsets then
+    mean other records.
+
+    >>> from falkirk.testing.memory import Record
+    >>> check_order(TopicPartition("bids", 0), Offset(7), [Record(0, 7, None, b"a"), Record(0, 9, None, b"b")])
+    >>> check_order(TopicPartition("bids", 0), Offset(7), [Record(0, 0, None, b"a")])
+    Traceback (most recent call last):
+    falkirk.errors.SourceError: the topic went back to offset 0, after the app had read it up to offset 7
+      where: bids[0]
+      to do: the topic was recreated, or committed records were lost: give the flow another name to start from scratch
+    """
+    first, last = run[0].offset(), run[-1].offset()
+    if first >= position and last - first + 1 == len(run):
+        return
+    for before, offset in pairwise([position - 1, *(r.offset() for r in run)]):
+        if offset <= before:
+            raise SourceError(
+                f"the topic went back to offset {offset}, after the app had read it up to offset {before + 1}",
+                where=f"{place.topic}[{place.partition}]",
+                hint="the topic was recreated, or committed records were lost: give the flow another name to start from "
+                "scratch",
+            )

@@ -57,7 +57,8 @@ class EdgeReader(Protocol):
         ...
 
     def poll(self, timeout: float) -> tuple[Runs, int]:
-        """What has come, and how many records. Waits up to `timeout` seconds for the first."""
+        """What has come, and how many records. Waits up to `timeout` seconds for the first. Raises SourceError if positions
+        go back: then the log is another one, and no position in it means what it did."""
         ...
 
     def at_end(self, partitions: Iterable[TopicPartition]) -> bool:
