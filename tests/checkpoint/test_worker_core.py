@@ -41,7 +41,9 @@ TASKS = [Task(TaskId("s", p), TopicPartition("steps", p), Lazy()) for p in range
 class Driver:
     """Does what the core says, and checks that it may."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, first: bool = False) -> None:
+        """`first`: a task that is started or rewound stages its first step at once, as one without a step does."""
+        self.first = first
         self.core = WorkerCore(aborts=Aborts(itertools.count(step=1_000).__next__))  # nothing waits
         self.open: dict[int, Owned] = {}
         """The ownerships with an open store, or a job that has one."""
@@ -74,9 +76,11 @@ class Driver:
                 assert owned.phase is Phase.RUNNING
                 assert not owned.revoked
                 self.running[owned.task.steps.partition] = owned
+                self.stage_first(owned)
             case Rewind(owned):
                 assert not owned.lost
                 assert self.running[owned.task.steps.partition] is owned
+                self.stage_first(owned)
             case Leave(tasks):
                 for owned in tasks:
                     assert self.running.pop(owned.task.steps.partition) is owned
@@ -99,6 +103,10 @@ class Driver:
                 for step in steps:
                     assert step.owned.phase is Phase.RUNNING
                     assert not step.owned.lost
+
+    def stage_first(self, owned: Owned) -> None:
+        if self.first:
+            self.stage(owned)
 
     def stage(self, owned: Owned) -> None:
         record = StepRecord("s", Step(0), owned.nonce, OwnerId("w"), 0, (), (), "")  # type: ignore[arg-type]
@@ -144,7 +152,7 @@ class Anything(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.driver, self.core = (driver := Driver()), driver.core
+        self.driver, self.core = (driver := Driver(first=True)), driver.core
 
     @initialize(p=st.sets(st.integers(0, 2)))
     def begin(self, p: set[int]) -> None:
@@ -279,6 +287,33 @@ def test_a_first_step_that_is_aborted_while_its_task_leaves_goes_with_it() -> No
     assert [type(i) for i in driver.perform()] == [Release]
     driver.core.ended()
     driver.perform()
+    assert not driver.core.pipeline.staged
+
+
+def test_a_task_that_is_lost_while_its_first_step_is_aborted_stages_no_other() -> None:
+    driver = running(0)
+    driver.first = True
+    driver.stage(driver.running[0])
+    driver.perform()
+    driver.core.revoke([0], clean=False)
+    driver.core.ended([Fate.ABORTED])
+    assert [type(i) for i in driver.perform()] == [Drop]
+    assert not driver.core.pipeline.staged
+    assert driver.perform() == []
+
+
+def test_a_task_that_is_lost_in_the_moment_of_its_admission_does_not_start() -> None:
+    driver = Driver(first=True)
+    driver.core.assign([TASKS[0]])
+    run_on(driver)
+    run_on(driver)
+    driver.perform()
+    [owned] = driver.core.owned.values()
+    assert isinstance(driver.core.transaction, Admit)
+    owned.enter(Phase.RUNNING)  # in the committer's thread
+    driver.core.revoke([0], clean=False)
+    driver.core.ended()
+    assert [type(i) for i in driver.perform()] == [Drop]
     assert not driver.core.pipeline.staged
 
 

@@ -35,7 +35,7 @@ each_kind = pytest.mark.parametrize("kinds", [crashes, pauses, moves, doubts])
 
 
 @regimes
-def test_a_step_records_where_the_topic_begins_and_the_next_reads_it(recovery: type[Recovery]) -> None:
+def test_a_step_records_where_the_topic_begins_and_those_after_it_read_it(recovery: type[Recovery]) -> None:
     toy = Joins(recovery=recovery, inputs=5)
     world = check.run(toy, Plan((JOINED,)), World(toy, Plan((JOINED,))))
     steps = check.steps(world.broker, toy, 0)
@@ -44,14 +44,17 @@ def test_a_step_records_where_the_topic_begins_and_the_next_reads_it(recovery: t
     [begins] = [r for r in both[0].division if r.partition.topic == JOINS]
     assert len(alone) > 2
     assert (begins.start, begins.end) == (0, 0)
-    assert [r.end for s in both for r in s.division if r.partition.topic == JOINS] == [0, 1, 2, 3, 4, 5]
+    # The step right behind it may read only the other topic: its records were there before.
+    read = [r.end for s in both for r in s.division if r.partition.topic == JOINS]
+    assert list(dict.fromkeys(read)) == [0, 1, 2, 3, 4, 5]
+    assert read.count(0) <= 2
 
 
 @regimes
 @pytest.mark.parametrize("tasks", [1, 2])
 def test_it_joins_at_any_point(recovery: type[Recovery], tasks: int) -> None:
     make = partial(Joins, recovery=recovery, inputs=3, tasks=tasks)
-    plans = list(islice(every_point(make, joinings, Plan(), each=1), 0, None, tasks * 3))
+    plans = list(islice(every_point(make, joinings, Plan(), each=1), 0, None, tasks * 2))
     assert len(plans) > 10
     assert [f for plan in plans if (f := attempt(make, plan))] == []
 

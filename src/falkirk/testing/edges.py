@@ -11,11 +11,13 @@ from falkirk.checkpoint.records import Division
 from falkirk.errors import SourceError
 from falkirk.runtime.app.app import BoundInput, BoundTask
 from falkirk.runtime.worker.reading.broadcast import SharedTables, TableCopy
+from falkirk.runtime.worker.reading.inputs import Inputs
 from falkirk.state.memory import MemoryStore
 from falkirk.state.store import Identity
 from falkirk.stream.dataflow.circuit import ShadowChunk, Slice
 from falkirk.stream.dataflow.records import Records
-from falkirk.testing.cluster import Cluster, Message
+from falkirk.stream.stages.plan import Stage
+from falkirk.testing.cluster import SETTINGS, Cluster, Message
 
 
 class MemoryEdges:
@@ -82,6 +84,27 @@ class MemoryEdges:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+class MemoryInputs(Inputs):
+    """The inputs of one worker, in memory: as in production, but for the reader of the edges."""
+
+    def __init__(self, cluster: Cluster, tables: SharedTables | None = None) -> None:
+        """`tables`: the worker's broadcast tables, if they are not read to their end at once."""
+        self._cluster = cluster
+        self._edges: list[MemoryEdges] = []
+        tables = memory_tables(cluster) if tables is None else tables
+        super().__init__(cluster.plan.stages, SETTINGS, self._open_edges, tables, MemoryRereader(cluster))
+
+    def allow(self, most: int | None) -> None:
+        """From now on, read up to so many records of each partition; None: all. Tables are always read to their end."""
+        for edges in self._edges:
+            edges.allow(most)
+
+    def _open_edges(self, stages: Sequence[Stage]) -> MemoryEdges:
+        edges = MemoryEdges(self._cluster, {i.topic for stage in stages for i in stage.inputs if i.table})
+        self._edges.append(edges)
+        return edges
 
 
 class MemoryRereader:

@@ -18,14 +18,12 @@ from falkirk.checkpoint.worker import transactions
 from falkirk.checkpoint.worker.aborts import Aborts
 from falkirk.checkpoint.worker.core import WorkerCore
 from falkirk.checkpoint.worker.instructions import Drop, Leave, Recover, Rewind, Start
-from falkirk.runtime.worker.reading.inputs import Inputs
 from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.runtime.worker.sizes import check_sizes
 from falkirk.runtime.worker.task import RunningTask
 from falkirk.stream.dataflow.calls import wait_for_ends
-from falkirk.stream.stages.plan import Stage
-from falkirk.testing.cluster import SETTINGS, Cluster
-from falkirk.testing.edges import MemoryEdges, MemoryRereader, memory_tables
+from falkirk.testing.cluster import Cluster
+from falkirk.testing.edges import MemoryInputs
 from falkirk.testing.replays import MemoryReplayer
 from falkirk.testing.simulator.cluster.broker import Pending
 from falkirk.testing.simulator.cluster.group import Member
@@ -62,8 +60,7 @@ class Process:
         member = Member(group, NAME, group.join(NAME))
         self.log = SimLog(cluster.broker, OwnerId(NAME), member)
         self.core = WorkerCore(aborts=Aborts(count(step=1_000).__next__))  # nothing is waited for
-        self._edges: list[MemoryEdges] = []
-        self.inputs = Inputs(cluster.plan.stages, SETTINGS, self._open, memory_tables(cluster), MemoryRereader(cluster))
+        self.inputs = MemoryInputs(cluster)
         self.tasks: list[RunningTask] = []
         if cluster.tasks:
             self._drive(self.log.renew())
@@ -171,16 +168,9 @@ class Process:
 
     def _read(self, rows: int | None) -> None:
         """Take in tables, and up to `rows` records of each other partition."""
-        for edges in self._edges:
-            edges.allow(rows)
+        self.inputs.allow(rows)
         for _ in Intake if self.tasks else ():  # each poll may lead to the next intake, and that one reads more
             self.inputs.poll(0)
-
-    def _open(self, stages: Sequence[Stage]) -> MemoryEdges:
-        """A reader for the inputs of some stages. Tables are always read to their end."""
-        edges = MemoryEdges(self.cluster, {i.topic for stage in stages for i in stage.inputs if i.table})
-        self._edges.append(edges)
-        return edges
 
     def _drive(self, work: Coroutine[Any, Any, T], at: Callable[[Point], Order] = lambda _: Order.GO) -> T:
         """Run a coroutine of the protocol to its end, through all its points."""

@@ -145,14 +145,20 @@ class WorkerCore:
                 del self._idle[p]
             return Name(named, mine)
         if self.pipeline.staged and not self.aborts.waiting():
-            return Commit(self.pipeline.begin(), self.mine())
+            return self._commit()
         return None
+
+    def _commit(self) -> Commit:
+        steps = self.pipeline.begin()
+        if gone := [str(step.owned.task.id) for step in steps if not self._has(step.owned)]:
+            raise InvariantError(f"a step is staged of tasks that have left: {', '.join(gone)}")
+        return Commit(steps, self.mine())
 
     def _depart(self, taken: Sequence[Owned], *, clean: bool) -> Iterator[Instruction]:
         """What happens to tasks that the group takes away, one after the other, each when no transaction is under way."""
         if clean:
             if self.pipeline.staged:
-                yield Commit(self.pipeline.begin(), self.mine())
+                yield self._commit()
             # A first step that was aborted is staged again. It goes with its task.
             if running := ran(taken):
                 yield Leave(running)
@@ -225,6 +231,8 @@ class WorkerCore:
     def _drop(self, owned: Owned) -> None:
         """The ownership is over. Whoever is still assigned the task takes it over again."""
         partition = owned.task.steps.partition
+        # Started or rewound now, it would stage a first step, to be committed when others may own the task.
+        self._ready = [i for i in self._ready if not (isinstance(i, Start | Rewind) and i.owned is owned)]
         self.pipeline.forget(owned.task.id)
         if owned in self._given_up:
             self._given_up.remove(owned)

@@ -17,8 +17,6 @@ from falkirk.checkpoint.overlay import EmptyReader, Overlay
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.steps import HEADER, maker
 from falkirk.runtime.worker.reading.broadcast import SharedTables, TableCopy
-from falkirk.runtime.worker.reading.intake import Intake
-from falkirk.runtime.worker.task import RunningTask
 from falkirk.stream.circuit.broadcast import NEVER, Keeper, Run
 from falkirk.stream.dataflow.circuit import SharedRows
 from falkirk.stream.dataflow.records import Records
@@ -48,33 +46,21 @@ class BroadcastDomain(FlowDomain):
     """A worker's tasks, and its copy of the table."""
 
     reader: MemoryEdges = field(init=False)
-    copies: SharedTables = field(init=False)
 
-    def __post_init__(self) -> None:
-        Domain.__post_init__(self)
+    def open_tables(self) -> SharedTables:
+        """The worker's broadcast tables, on its disk."""
         cluster = self.flow.cluster
         self.reader = MemoryEdges(cluster)
         tables = [TableCopy(table, 1, self.disk.table(table.source.topic)) for table in cluster.plan.shared]
-        self.copies = SharedTables(tables, self.reader, lambda places: dict.fromkeys(places, Offset(0)))
-
-    @property
-    def tables(self) -> SharedTables:
-        """The worker's broadcast tables."""
-        return self.copies
+        return SharedTables(tables, self.reader, lambda places: dict.fromkeys(places, Offset(0)))
 
     async def turn(self) -> bool:
         """As of any flow; and the next record of the table is taken in."""
         if more := self.reader.at[TABLE] < self.broker[TABLE].end:
             await reach(Point(f"takes in {SIZES} from {self.reader.at[TABLE]}"))
         self.reader.allow(1)
-        self.copies.tick()
+        self.inputs.tables.tick()
         return await FlowDomain.turn(self) or more
-
-    def opens(self, task: RunningTask) -> bool:
-        """Whether the task may step."""
-        if task.intake is Intake.HELD and not self.copies.ready(task.bound, task.ends):
-            return False
-        return FlowDomain.opens(self, task)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Tasks of a flow in the simulated world: `RunningTask`, its circuit and its evolution are those of production."""
+"""Tasks of a flow in the simulated world: `Inputs`, `RunningTask`, its circuit and its evolution are those of production."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.tasks import Owned, Task
 from falkirk.runtime.app.app import BoundTask
 from falkirk.runtime.worker.emissions import moving_of, outputs_of
+from falkirk.runtime.worker.reading.broadcast import SharedTables
 from falkirk.runtime.worker.reading.intake import Intake
 from falkirk.runtime.worker.reading.replay import rerun
 from falkirk.runtime.worker.task import RunningTask
-from falkirk.runtime.worker.task_ports import Tables as TaskTables
 from falkirk.state.shards import murmur2_of
 from falkirk.stream.dataflow.circuit import Circuit, SharedRows, StepInput
 from falkirk.stream.dataflow.topics import Layout
 from falkirk.stream.definition.names import steps_topic
 from falkirk.stream.definition.regimes import Checkpoint, EagerCheckpoint, LazyCheckpoint
 from falkirk.testing.cluster import SETTINGS, Cluster
-from falkirk.testing.edges import MemoryRereader, memory_tables
+from falkirk.testing.edges import MemoryInputs, MemoryRereader, memory_tables
 from falkirk.testing.replays import MemoryReplayer
 from falkirk.testing.simulator.cluster.broker import SimBroker
 from falkirk.testing.simulator.domain import Domain
@@ -44,7 +44,12 @@ class StepByStep(MemoryReplayer):
 class FlowDomain(Domain):
     """A worker's tasks of one stage of a flow."""
 
+    inputs: MemoryInputs = field(init=False)
     _flowing: dict[int, RunningTask] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        Domain.__post_init__(self)
+        self.inputs = MemoryInputs(self.flow.cluster, self.open_tables())
 
     @property
     def flow(self) -> Flowing:
@@ -52,65 +57,69 @@ class FlowDomain(Domain):
         assert isinstance(self.toy, Flowing)
         return self.toy
 
-    async def turn(self) -> bool:
-        """As in production, a step is closed only after what the core says is done: its task may have to be rewound first."""
-        self.check_upkeep()
-        return self.heard() | await self.acted() | self.staged()
-
-    @property
-    def tables(self) -> TaskTables:
+    def open_tables(self) -> SharedTables:
         """The worker's broadcast tables."""
         return memory_tables(self.flow.cluster)
 
-    def opens(self, task: RunningTask) -> bool:
-        """Whether the task may step. Then it reads what its intake says."""
-        while task.intake is not Intake.OPEN and not task.moving:
-            task.advance()
-        return True
+    async def turn(self) -> bool:
+        """As in production, a step is closed only after what the core says is done: its task may have to be rewound first."""
+        self.check_upkeep()
+        return self.heard() | await self.acted() | self.received() | self.staged()
+
+    def received(self) -> bool:
+        """Read some records of each partition, once those read before are in a step. Returns whether there were any."""
+        if any(task.rows for task in self._flowing.values()):
+            return False
+        self.inputs.allow(self.toy.at_once + self.choose(3))
+        return bool(self.inputs.poll(0).tasks)
 
     def replayer(self) -> Replayer:
         """Runs recorded steps again, through the circuits of the flow that runs now."""
         return StepByStep(self.flow.cluster)
 
     def start(self, owned: Owned) -> None:
-        """Step the task from now on."""
+        """Read and step the task from now on."""
         bound, t = self.flow.bound(owned.task.id.partition), owned.task.id.partition
         task = self._flowing[t] = RunningTask(bound, owned, bound.stage.circuit(t, self.flow.cluster.layout))
         ends = task.ends
         task.join({i.partition: Offset(0) for i in bound.inputs if ends and i.partition not in ends})
+        self._stage_first(task)
+        self.inputs.add(task)
         Domain.start(self, owned)
 
     def rewind(self, owned: Owned) -> None:
         """Its last step was aborted."""
-        self._flowing[owned.task.id.partition].rewind()
+        task = self._flowing[owned.task.id.partition]
+        task.rewind()
+        self._stage_first(task)
+        self.inputs.rewind(task)
+
+    def _stage_first(self, task: RunningTask) -> None:
+        """Stage step 0, which says where the inputs begin."""
+        if not task.begun:
+            starts = dict.fromkeys(self.toy.reads(task.owned.task.id.partition), Offset(0))
+            starts |= self.inputs.tables.positions(task.bound)
+            self.core.pipeline.stage(task.begin(starts, self.log.owner, self.clock.now()))
 
     async def stop(self, owned: Owned) -> None:
-        """Step the task no more."""
+        """Read and step the task no more."""
         task = self._flowing.get(owned.task.id.partition)
         if task is not None and task.owned is owned:
             del self._flowing[owned.task.id.partition]
+            self.inputs.remove(task)
             task.end()
         await Domain.stop(self, owned)
 
     def step(self, t: int, owned: Owned) -> bool:
         """Run one step of a task, if there is something to do."""
-        task, pipeline, cluster = self._flowing[t], self.core.pipeline, self.flow.cluster
-        if not task.begun:
-            starts = dict.fromkeys(self.toy.reads(t), Offset(0)) | self.tables.positions(task.bound)
-            pipeline.stage(task.begin(starts, self.log.owner, self.clock.now()))
-            return True
-        if not self.opens(task):
-            return False
-        for place, at in task.positions().items() if not task.rows else ():
-            if found := cluster.read(place, at, self.toy.at_once + self.choose(3)):
-                task.offer(place, found)
-        if not task.rows and not task.due(self.clock.now()):
+        task, now = self._flowing[t], self.clock.now()
+        if task.intake is Intake.HELD or not (task.rows or task.due(now)):
             return False
         most = self.pacer.part(task.rows, task.rows * len(self._running))
         if task.moving:
             most = min(self.pacer.most, self.flow.most)
-        again = MemoryRereader(cluster)
-        pipeline.stage(task.close(pipeline, self.log.owner, self.clock.now(), self.tables, again, most))
+        tables, again = self.inputs.tables, self.inputs.again
+        self.core.pipeline.stage(task.close(self.core.pipeline, self.log.owner, now, tables, again, most))
         return True
 
 
