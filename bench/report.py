@@ -9,6 +9,8 @@ from typing import Any
 
 from nexmark_report import nexmark
 
+from falkirk.wording import counted
+
 Part = dict[str, Any]
 MIB = 2**20
 
@@ -55,7 +57,7 @@ def throughput(part: Part) -> list[str]:
         )  # fmt: skip
     head = ["", "rec/s", "spread", "second half", "commit, ms", "CPU, s/M", "broker's CPU, s/M", "right"]
     lines = [
-        f"## Throughput: {sizes['records']:,} bids, {sizes['keys']:,} keys, {sizes['rounds']} rounds",
+        f"## Throughput: {sizes['records']:,} bids, {sizes['keys']:,} keys, {counted(sizes['rounds'], 'round')}",
         "",
         *table(head, rows, right=range(1, 7)),
         *(f"\nSkipped: {title} ({reason})." for title, reason in part["skipped"].items()),
@@ -180,9 +182,8 @@ def spark(part: Part) -> list[str]:
         if "rate" in job
     ]  # fmt: skip
     head = ["", "Spark", "rec/s", "spread", "divided by Spark's own", "CPU, s/M", "right"]
-    title = (
-        f"## Read and aggregated by Spark: {sizes['scanned']:,} bids, {sizes['keys']:,} keys, {sizes['rounds']} rounds"
-    )
+    title = f"## Read and aggregated by Spark: {sizes['scanned']:,} bids, {sizes['keys']:,} keys"
+    title += f", {counted(sizes['rounds'], 'round')}"
     skipped = (f"\nSkipped: {name} ({reason})." for name, reason in part["skipped"].items())
     return [title, "", *table(head, rows, right=range(2, 6)), *skipped]
 
@@ -204,7 +205,7 @@ def epochs(part: Part) -> list[str]:
         for title, found in (("alone", alone), ("beside an epoch", beside))
     ]
     return [
-        f"## Published by an epoch: {part['rows']:,} rows, {sizes['rounds']} rounds",
+        f"## Published by an epoch: {part['rows']:,} rows, {counted(sizes['rounds'], 'round')}",
         "",
         *table(
             ["", "rows/s", "spread", "/ bare", "while rows come", "spread", "/ bare"],
