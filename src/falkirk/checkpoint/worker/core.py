@@ -150,8 +150,9 @@ class WorkerCore:
 
     def _commit(self) -> Commit:
         steps = self.pipeline.begin()
-        if gone := [str(step.owned.task.id) for step in steps if not self._has(step.owned)]:
-            raise InvariantError(f"a step is staged of tasks that have left: {', '.join(gone)}")
+        # Those of tasks that are lost are not sent.
+        if gone := [str(s.owned.task.id) for s in steps if not self._has(s.owned) and not s.owned.lost]:
+            raise InvariantError(f"steps are staged of tasks that have left: {', '.join(gone)}")
         return Commit(steps, self.mine())
 
     def _depart(self, taken: Sequence[Owned], *, clean: bool) -> Iterator[Instruction]:

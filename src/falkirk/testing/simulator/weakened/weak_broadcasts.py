@@ -41,7 +41,7 @@ BROADCASTS: dict[str, Weakening] = {
             LOOKED_UP,
             Plan(
                 (
-                    Takes(worker=1, on="takes in", turns=90),
+                    Takes(worker=1, on="takes in", turns=150),
                     Crash(worker=0, on=COMMIT + ": done", at=8, back_after=900),
                 )
             ),
