@@ -28,6 +28,8 @@ from typing import Any
 import click
 import duckdb
 import nexmark_peers
+import nexmark_report
+import nexmark_steps
 import outputs
 import polars as pl
 import psutil
@@ -58,7 +60,8 @@ READS = dict.fromkeys((3, 8), ("person", "auction")) | dict.fromkeys((4, 6, 9, 2
 def measure(setting: Setting) -> Results:
     """All queries, each by everybody who has it, one after the other."""
     numbers = list(setting.sizes.queries or queries.QUERIES)
-    return measured(setting, setting.sizes.events, numbers, "dsl", "1s", 1, beside=setting.sizes.peers)
+    found = measured(setting, setting.sizes.events, numbers, "dsl", "1s", 1, beside=setting.sizes.peers)
+    return {**found, "where": nexmark_steps.where(nexmark_report.slowest(found))}
 
 
 def measured(

@@ -8,6 +8,8 @@ from typing import Any
 
 PEERS = {"flink": "Flink SQL", "kstreams": "Kafka Streams", "quix": "Quix Streams"}
 """What the jobs beside Falkirk are called."""
+SLOWEST, LEAST = 3, 0.1
+"""How many of the slowest queries are taken apart; and CPU seconds for a million records that are worth a word."""
 
 
 def nexmark(part: dict[str, Any], table: Any) -> list[str]:
@@ -41,7 +43,32 @@ def nexmark(part: dict[str, Any], table: Any) -> list[str]:
     if again := part.get("again"):
         lines += ["", f"Measured again later: {', '.join(f'q{number} ({when})' for number, when in again.items())}."]
     lines += [f"\nSkipped: {why}." for why in part["skipped"]]
-    return lines
+    return lines + _where(part, table)
+
+
+def slowest(part: dict[str, Any]) -> list[int]:
+    """The queries that take Falkirk the most CPU time for a record, without the start."""
+    mine, starts = _runs(part, "falkirk"), {"falkirk": part["starts"]["falkirk"]["cpu"]}
+    return sorted(mine, key=lambda number: -_working(mine[number], starts) / mine[number]["records"])[:SLOWEST]
+
+
+def _where(part: dict[str, Any], table: Any) -> list[str]:
+    """What the slowest queries consist of."""
+    if not (where := part.get("where")):
+        return []
+    mine, starts, rows = _runs(part, "falkirk"), {"falkirk": part["starts"]["falkirk"]["cpu"]}, []
+    for number, found in where["queries"].items():
+        run = mine[int(number)]
+        whole, circuit = _working(run, starts) / run["records"] * 1e6, found["circuit"]
+        most = [f"{what} {seconds:.1f}" for what, seconds in found["operators"].items() if seconds >= LEAST]
+        rows.append([f"q{number}", f"{whole:.1f}", f"{circuit:.1f}", f"{whole - circuit:.1f}", ", ".join(most)])
+    head = ["", "CPU, s/M", "in the circuit", "beside it", "of the circuit"]
+    words = (
+        "Where the time of the slowest goes. Beside the circuit are the clients of Kafka, and the digest, the changelog and "
+        f"the record of each step. The circuit is measured alone, over {where['events']:,} events in steps of "
+        f"{where['step']:,}."
+    )
+    return ["", words, "", *table(head, rows, right=range(1, 4))]
 
 
 def measured_again(before: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:

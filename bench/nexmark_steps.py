@@ -1,6 +1,7 @@
 """What NexMark's queries cost in the circuit alone: no broker, one task for each stage, state in RocksDB.
 
     python bench/nexmark_steps.py [--events N] [--step ROWS] [--only 4 --only 9] [--profile]
+    python bench/nexmark_steps.py --save        the three slowest of results/nexmark.json, for RESULTS.md
 
 CPU seconds of this process for a million records read, and the share of each operator. Kafka's client is not in it, nor
 are the digest and the log of a step; so it is steadier than bench/nexmark.py, and what it does not show has not changed.
@@ -9,18 +10,21 @@ are the digest and the log of a step; so it is steadier than bench/nexmark.py, a
 from __future__ import annotations
 
 import cProfile
+import json
 import pstats
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import polars as pl
+from nexmark_report import slowest
 from processes import ROOT
+from report import write
 
 import falkirk as fk
 from falkirk.checkpoint.overlay import Overlay
@@ -39,6 +43,8 @@ import queries
 import texts
 
 CLOCK = 1_800_000_000_000
+EVENTS, STEP = 300_000, 50_000
+RESULTS = ROOT / "bench" / "results"
 
 
 def records(topic: str, frame: pl.DataFrame, first: int) -> Records:
@@ -144,6 +150,25 @@ def cost(number: int, text: str, read: list[dict[str, Records]], *, watch: bool 
     return took, stages, count
 
 
+def where(numbers: Sequence[int], events: int = EVENTS, step: int = STEP) -> dict[str, Any]:
+    """The cost of these queries and of their operators, in CPU seconds for a million records."""
+    read, found = steps(events, step), {}
+    for number in numbers:
+        took, stages, count = cost(number, "dsl", read, watch=True)
+        each = {what: round(seconds / count * 1e6, 2) for what, seconds in stages.spent.most_common()}
+        found[str(number)] = {"circuit": round(took / count * 1e6, 2), "operators": each}
+    return {"events": events, "step": step, "queries": found}
+
+
+def save() -> None:
+    """Measure the slowest of the results, and write RESULTS.md again."""
+    path = RESULTS / "nexmark.json"
+    part = json.loads(path.read_text())
+    part["where"] = where(slowest(part))
+    path.write_text(json.dumps(part, indent=1) + "\n")
+    write(RESULTS, RESULTS.parent / "RESULTS.md")
+
+
 def shares(stages: Stages, count: int) -> Iterator[str]:
     """Where it goes, operator by operator."""
     for what, seconds in stages.spent.most_common(12):
@@ -151,14 +176,18 @@ def shares(stages: Stages, count: int) -> Iterator[str]:
 
 
 @click.command()
-@click.option("--events", default=300_000, show_default=True)
-@click.option("--step", default=50_000, show_default=True, help="Events of a step.")
+@click.option("--events", default=EVENTS, show_default=True)
+@click.option("--step", default=STEP, show_default=True, help="Events of a step.")
 @click.option("--only", type=int, multiple=True, help="Measure this query alone; may be repeated.")
 @click.option("--text", type=click.Choice(["dsl", "sql"]), default="dsl", show_default=True)
 @click.option("--operators", is_flag=True, help="Show the cost of each operator.")
 @click.option("--profile", is_flag=True, help="Show the cost of each function.")
-def main(events: int, step: int, only: tuple[int, ...], text: str, operators: bool, profile: bool) -> None:
+@click.option("--save", "saves", is_flag=True, help="Write the cost of the three slowest queries to the results.")
+def main(events: int, step: int, only: tuple[int, ...], text: str, operators: bool, profile: bool, saves: bool) -> None:
     """Show what each query costs."""
+    if saves:
+        save()
+        return
     read = steps(events, step)
     for number in only or [n for n in queries.QUERIES if text == "dsl" or n in texts.TEXTS]:
         profiler = cProfile.Profile(time.thread_time)
