@@ -230,6 +230,18 @@ def settle(driver: Driver) -> None:
     driver.core.ended([Fate.COMMITTED] * len(job.steps) if isinstance(job, Commit) else [])
 
 
+def admitting(*, first: bool = False) -> tuple[Driver, Owned]:
+    """A worker that is about to run a task."""
+    driver = Driver(first=first)
+    driver.core.assign([TASKS[0]])
+    run_on(driver)
+    run_on(driver)
+    driver.perform()
+    [owned] = driver.core.owned.values()
+    assert isinstance(driver.core.transaction, Admit)
+    return driver, owned
+
+
 TestAnything = Anything.TestCase
 TestAnything.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 
@@ -303,13 +315,7 @@ def test_a_task_that_is_lost_while_its_first_step_is_aborted_stages_no_other() -
 
 
 def test_a_task_that_is_lost_in_the_moment_of_its_admission_does_not_start() -> None:
-    driver = Driver(first=True)
-    driver.core.assign([TASKS[0]])
-    run_on(driver)
-    run_on(driver)
-    driver.perform()
-    [owned] = driver.core.owned.values()
-    assert isinstance(driver.core.transaction, Admit)
+    driver, owned = admitting(first=True)
     owned.enter(Phase.RUNNING)  # in the committer's thread
     driver.core.revoke([0], clean=False)
     driver.core.ended()
@@ -351,13 +357,7 @@ def test_a_step_that_is_aborted_again_waits_unless_its_task_leaves() -> None:
 
 
 def test_a_task_that_is_revoked_in_the_moment_of_its_admission_does_not_run() -> None:
-    driver = Driver()
-    driver.core.assign([TASKS[0]])
-    run_on(driver)
-    run_on(driver)
-    driver.perform()
-    [owned] = driver.core.owned.values()
-    assert isinstance(driver.core.transaction, Admit)
+    driver, owned = admitting()
     driver.core.revoke([0])
     owned.enter(Phase.RUNNING)  # in the committer's thread
     driver.core.ended()
