@@ -55,6 +55,7 @@ def domain_of(*tasks: RunningTask, traces: Traces) -> CommitDomain:
         traces=traces,
     )
     domain.core, domain.queue, domain._first_row, domain._threads = WorkerCore(), RunQueue(), None, None
+    domain.core.owned = {task.owned.task.steps.partition: task.owned for task in tasks}
     domain.log = SimpleNamespace(owner=OwnerId("me"))  # type: ignore[assignment]
     committer: Any = SimpleNamespace(transact=lambda job: committed)
     take_overs: Any = SimpleNamespace(ended=lambda: (), note_blocked=lambda partitions: None)
