@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 import falkirk as fk
-from falkirk.runtime.worker.reading.inputs import lanes_of
+from falkirk.runtime.worker.reading.inputs import gathers, lanes_of
 
 
 def test_stages_that_read_one_topic_have_consumers_of_their_own() -> None:
@@ -19,3 +21,13 @@ def test_stages_that_read_one_topic_have_consumers_of_their_own() -> None:
         ("prices", ["falkirk.two-regimes.edge.prices"]),
     ]
     assert lanes_of(stages) == {"eager": 0, "lazy": 1, "prices": 0}
+
+
+@pytest.mark.parametrize(("step", "many"), [("100ms", False), ("999ms", False), ("1s", True), ("2s", True)])
+def test_only_a_consumer_of_slow_stages_fetches_many_records_at_a_time(step: str, many: bool) -> None:
+    flow = fk.Flow("slow", regime=fk.LazyCheckpoint(step=step))
+    bids = flow.source("bids", key="auction", value=fk.Json({"auction": fk.Int64, "price": fk.Int64}))
+    bids.group_by("price", id="prices").agg(n=fk.len()).sink("prices", key="price", value=fk.Json())
+    stages = flow.plan().stages
+    assert len(stages) == 2
+    assert gathers(stages) == many

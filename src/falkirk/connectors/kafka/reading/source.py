@@ -29,9 +29,9 @@ BATCH = 5_000
 class SourceReader:
     """Messages of the assigned partitions of one cluster, in the order of offsets within each."""
 
-    def __init__(self, cluster: Cluster, *, ends: bool = False) -> None:
-        """`ends`: whether `at_end` will be asked."""
-        self._cluster, self._settings = cluster, cluster.source(ends=ends)
+    def __init__(self, cluster: Cluster, *, ends: bool = False, gathers: bool = False) -> None:
+        """`ends`: whether `at_end` will be asked; `gathers`: whether records may wait a tenth of a second for others."""
+        self._cluster, self._settings = cluster, cluster.source(ends=ends, gathers=gathers)
         self._consumer = client(Consumer, self._settings)
         self._contact = Contact()
         self.ends: dict[TopicPartition, Offset] = {}

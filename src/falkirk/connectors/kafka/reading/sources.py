@@ -15,9 +15,10 @@ from falkirk.errors import SourceError
 class SourceReaders:
     """Like one `SourceReader`, for partitions in any clusters; it connects only to the clusters that it needs."""
 
-    def __init__(self, cluster: Cluster, *, ends: bool = False) -> None:
-        """`cluster` is the app's own, which knows the others; `ends`: whether `at_end` will be asked."""
-        self._cluster, self._ends = cluster, ends
+    def __init__(self, cluster: Cluster, *, ends: bool = False, gathers: bool = False) -> None:
+        """`cluster` is the app's own, which knows the others; `ends`: whether `at_end` will be asked; `gathers`: whether
+        records may wait a tenth of a second for others."""
+        self._cluster, self._ends, self._gathers = cluster, ends, gathers
         self._readers: dict[str, SourceReader] = {}
         """By the clusters' names; the reader that last gave something comes first."""
 
@@ -25,7 +26,7 @@ class SourceReaders:
         """Begin to read partitions at the given offsets. Raises ConfigError if a cluster is not known."""
         for name, some in parted(positions).items():
             if name not in self._readers:
-                self._readers[name] = SourceReader(self._cluster.of(name), ends=self._ends)
+                self._readers[name] = SourceReader(self._cluster.of(name), ends=self._ends, gathers=self._gathers)
             self._readers[name].add(some)
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:

@@ -29,6 +29,10 @@ from falkirk.stream.stages.plan import Stage
 DRAINED = 500
 """A poll for input that gave fewer messages than this found no backlog."""
 
+SLOW = timedelta(seconds=1)
+"""Steps that may stay open for so long do not need each record at once. A broker under load then answers a tenth of the
+requests for them, and the quick parts beside them sooner."""
+
 
 class Arrival(NamedTuple):
     """What one poll has found."""
@@ -171,10 +175,16 @@ def open_inputs(app: App, settings: Settings, topics: Topics, folder: Path, memo
     cluster = settings.cluster()
 
     def edges(stages: Sequence[Stage]) -> EdgeReader:
-        return SourceReaders(cluster, ends=any(i.table for stage in stages for i in stage.inputs))
+        ends = any(i.table for stage in stages for i in stage.inputs)
+        return SourceReaders(cluster, ends=ends, gathers=gathers(stages))
 
     tables = open_tables(app, cluster, topics, folder, memory)
     return Inputs(app.plan.stages, settings, edges, tables, KafkaRereader(app, cluster, topics))
+
+
+def gathers(stages: Sequence[Stage]) -> bool:
+    """Whether the consumer of these stages fetches many records at a time, and not each one as it comes."""
+    return all(stage.regime.step >= SLOW for stage in stages)
 
 
 def lanes_of(stages: Sequence[Stage]) -> dict[str, int]:
