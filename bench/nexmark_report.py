@@ -14,14 +14,14 @@ SLOWEST, LEAST = 3, 0.1
 
 def nexmark(part: dict[str, Any], table: Any) -> list[str]:
     """CPU time of each query, beside the peers'."""
-    mine, starts = _runs(part, "falkirk"), {job: start["cpu"] for job, start in part["starts"].items()}
+    mine, starts, working = _runs(part, "falkirk"), _starts(part), _per_million(part)
     peers = {job: found for job in PEERS if (found := _runs(part, job))}
     rows = []
     for number, run in mine.items():
         rows.append(
             [
                 f"q{number}", f"{run['records']:,}", f"{run['cpu_per_million']:.1f}",
-                f"{_working(run, starts) / run['records'] * 1e6:.1f}",
+                f"{working[number]:.1f}",
                 "–" if run["rate"] is None else f"{run['rate']:,}",
                 *(cell for found in peers.values() for cell in _beside(found.get(number), run, starts)),
                 "yes" if not run["faults"] else f"**{run['faults']:,} rows are wrong**",
@@ -48,18 +48,17 @@ def nexmark(part: dict[str, Any], table: Any) -> list[str]:
 
 def slowest(part: dict[str, Any]) -> list[int]:
     """The queries that take Falkirk the most CPU time for a record, without the start."""
-    mine, starts = _runs(part, "falkirk"), {"falkirk": part["starts"]["falkirk"]["cpu"]}
-    return sorted(mine, key=lambda number: -_working(mine[number], starts) / mine[number]["records"])[:SLOWEST]
+    working = _per_million(part)
+    return sorted(working, key=lambda number: -working[number])[:SLOWEST]
 
 
 def _where(part: dict[str, Any], table: Any) -> list[str]:
     """What the slowest queries consist of."""
     if not (where := part.get("where")):
         return []
-    mine, starts, rows = _runs(part, "falkirk"), {"falkirk": part["starts"]["falkirk"]["cpu"]}, []
+    working, rows = _per_million(part), []
     for number, found in where["queries"].items():
-        run = mine[int(number)]
-        whole, circuit = _working(run, starts) / run["records"] * 1e6, found["circuit"]
+        whole, circuit = working[int(number)], found["circuit"]
         most = [f"{what} {seconds:.1f}" for what, seconds in found["operators"].items() if seconds >= LEAST]
         rows.append([f"q{number}", f"{whole:.1f}", f"{circuit:.1f}", f"{whole - circuit:.1f}", ", ".join(most)])
     head = ["", "CPU, s/M", "in the circuit", "beside it", "of the circuit"]
@@ -89,6 +88,17 @@ def measured_again(before: dict[str, Any], found: dict[str, Any]) -> dict[str, A
 def _runs(part: dict[str, Any], job: str) -> dict[int, dict[str, Any]]:
     """The runs of a job that came to their end, by query."""
     return {run["query"]: run for run in part["runs"] if run["job"] == job and "cpu" in run}
+
+
+def _starts(part: dict[str, Any]) -> dict[str, float]:
+    """CPU seconds of a start, by job."""
+    return {job: start["cpu"] for job, start in part["starts"].items()}
+
+
+def _per_million(part: dict[str, Any]) -> dict[int, float]:
+    """CPU seconds of Falkirk for a million records without the start, by query."""
+    starts = _starts(part)
+    return {n: _working(run, starts) / run["records"] * 1e6 for n, run in _runs(part, "falkirk").items()}
 
 
 def _working(run: dict[str, Any], starts: Mapping[str, float]) -> float:

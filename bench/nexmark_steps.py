@@ -160,11 +160,11 @@ def where(numbers: Sequence[int], events: int = EVENTS, step: int = STEP) -> dic
     return {"events": events, "step": step, "queries": found}
 
 
-def save() -> None:
+def save(events: int, step: int) -> None:
     """Measure the slowest of the results, and write RESULTS.md again."""
     path = RESULTS / "nexmark.json"
     part = json.loads(path.read_text())
-    part["where"] = where(slowest(part))
+    part["where"] = where(slowest(part), events, step)
     path.write_text(json.dumps(part, indent=1) + "\n")
     write(RESULTS, RESULTS.parent / "RESULTS.md")
 
@@ -186,7 +186,7 @@ def shares(stages: Stages, count: int) -> Iterator[str]:
 def main(events: int, step: int, only: tuple[int, ...], text: str, operators: bool, profile: bool, saves: bool) -> None:
     """Show what each query costs."""
     if saves:
-        save()
+        save(events, step)
         return
     read = steps(events, step)
     for number in only or [n for n in queries.QUERIES if text == "dsl" or n in texts.TEXTS]:
