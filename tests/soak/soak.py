@@ -47,6 +47,8 @@ AFTER_SESSION_S = 2.0
 """How much longer than its session a worker is stopped: others must own its tasks when it wakes."""
 AFTER_WAKING_S = 1.0
 """What the zombie has to do harm in, before it may be hurt again."""
+VICTIMS = 10
+"""How many workers are looked at for one that has a transaction open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +150,7 @@ class Soak:
         dice = random.Random(fault.dice)
         match fault.harm:
             case Harm.WORKER:
-                victim = self._victim(run, dice, owning=fault.within or dice.random() < 0.9)
-                within = fault.within and self.freezer.freeze(victim, dice)
+                victim, within = self._victim(fault, run, dice)
                 signal_to(victim, signal.SIGKILL)
                 self._hurt(fault, within, pid=victim.pid)
             case Harm.SUPERVISOR:
@@ -186,8 +187,7 @@ class Soak:
                 self._beside(cluster.whole)
                 self._act("leaders moved", partitions=cluster.balance())
             case Harm.PAUSE:
-                victim = self._victim(run, dice, owning=True)
-                within = fault.within and self.freezer.freeze(victim, dice)
+                victim, within = self._victim(fault, run, dice)
                 signal_to(victim, signal.SIGSTOP)
                 self._hurt(fault, within, pid=victim.pid)
                 self._for(self.config.session_s + AFTER_SESSION_S)
@@ -211,7 +211,18 @@ class Soak:
                 self._tick()
             doing.result()
 
-    def _victim(self, run: Run, dice: random.Random, *, owning: bool) -> psutil.Process:
+    def _victim(self, fault: Fault, run: Run, dice: random.Random) -> tuple[psutil.Process, bool]:
+        """Whom the fault hits, and whether it has been stopped within a transaction: if it is to be, the first that is."""
+        owning = fault.within or fault.harm is Harm.PAUSE or dice.random() < 0.9
+        victim = self._worker(run, dice, owning=owning)
+        for _ in range(VICTIMS if fault.within else 0):
+            if self.freezer.freeze(victim, dice):
+                return victim, True
+            self._tick()
+            victim = self._worker(run, dice, owning=True)
+        return victim, False
+
+    def _worker(self, run: Run, dice: random.Random, *, owning: bool) -> psutil.Process:
         found: list[psutil.Process] = []
 
         def there() -> bool:

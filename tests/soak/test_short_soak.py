@@ -47,9 +47,10 @@ def test_it_was_killed_in_every_way(outcome: Outcome) -> None:
 
 
 def test_an_open_transaction_of_a_dead_worker_holds_readers_up_no_longer_than_the_take_over(outcome: Outcome) -> None:
-    healed = [wound for wound in outcome.soak.recoveries.healed if wound.alone and wound.moved]
-    killed = [wound for wound in healed if wound.kind == "worker in a transaction"]
-    assert max(wound.seconds for wound in killed) < TRANSACTION_TIMEOUT_S / 2
+    healed = [wound for wound in outcome.soak.recoveries.healed if wound.moved]
+    seconds = [wound.seconds for wound in healed if wound.kind == "worker in a transaction"]
+    assert seconds, outcome.actions
+    assert max(seconds) < TRANSACTION_TIMEOUT_S / 2
 
 
 def test_a_zombie_woke_within_a_transaction_and_changed_nothing(outcome: Outcome) -> None:
