@@ -61,7 +61,8 @@ def domain_of(*tasks: RunningTask, traces: Traces) -> CommitDomain:
     take_overs: Any = SimpleNamespace(ended=lambda: (), note_blocked=lambda partitions: None)
     domain.performer = Performer(domain.core, committer, take_overs, SimpleNamespace(), lambda *_: None, traces)  # type: ignore[arg-type]
     for task in tasks:
-        starts = {i.partition: Offset(0) for i in task.bound.inputs}
-        domain.core.pipeline.stage(task.begin(starts, domain.log.owner, Millis(0)))
+        starts = dict.fromkeys((i.partition for i in task.bound.inputs), Offset(0))
+        for step in task.first_steps(lambda starts=starts: starts, domain.log.owner, Millis(0)):
+            domain.core.pipeline.stage(step)
         domain.queue.changed(task)
     return domain

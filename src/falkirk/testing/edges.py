@@ -12,6 +12,7 @@ from falkirk.errors import SourceError
 from falkirk.runtime.app.app import BoundInput, BoundTask
 from falkirk.runtime.worker.reading.broadcast import SharedTables, TableCopy
 from falkirk.runtime.worker.reading.inputs import Inputs
+from falkirk.runtime.worker.task import RunningTask
 from falkirk.state.memory import MemoryStore
 from falkirk.state.store import Identity
 from falkirk.stream.dataflow.circuit import ShadowChunk, Slice
@@ -100,6 +101,16 @@ class MemoryInputs(Inputs):
         """From now on, read up to so many records of each partition; None: all. Tables are always read to their end."""
         for edges in self._edges:
             edges.allow(most)
+
+    def begins(self, task: RunningTask) -> dict[InputPartition, Offset]:
+        """Where the inputs of a task without any step begin."""
+        return dict.fromkeys((i.partition for i in task.bound.inputs), Offset(0)) | self.tables.positions(task.bound)
+
+    @staticmethod
+    def joining(task: RunningTask) -> dict[InputPartition, Offset]:
+        """Where the partitions of topics begin that have joined its sources since its last step."""
+        new = (i.partition for i in task.bound.inputs if task.begun and i.partition not in task.ends)
+        return dict.fromkeys(new, Offset(0))
 
     def _open_edges(self, stages: Sequence[Stage]) -> MemoryEdges:
         edges = MemoryEdges(self._cluster, {i.topic for stage in stages for i in stage.inputs if i.table})

@@ -137,13 +137,9 @@ class Process:
         bound = self.cluster.tasks[owned.task.steps.partition]
         circuit = bound.stage.circuit(bound.task.id.partition, self.cluster.layout)
         self.tasks.append(task := RunningTask(bound, owned, circuit))
-        ends = task.ends
-        task.join({i.partition: Offset(0) for i in bound.inputs if ends and i.partition not in ends})
-        if not task.begun:
-            starts = {i.partition: Offset(0) for i in bound.inputs} | self.inputs.tables.positions(bound)
-            self.core.pipeline.stage(task.begin(starts, self.log.owner, self.cluster.now()))
-        elif owned.correction is not None:
-            self.core.pipeline.stage(task.correct(self.log.owner, self.cluster.now()))
+        task.join(self.inputs.joining(task))
+        for step in task.first_steps(lambda: self.inputs.begins(task), self.log.owner, self.cluster.now()):
+            self.core.pipeline.stage(step)
         self.inputs.add(task)
 
     def _make_version(self, owned: Owned) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from falkirk.checkpoint.ids import OwnerId
+from falkirk.checkpoint.ids import InputPartition, Offset, OwnerId
 from falkirk.checkpoint.pipeline import Pipeline
 from falkirk.checkpoint.tasks import Owned, ends
 from falkirk.connectors.kafka.admin.topics import Topics
@@ -63,14 +63,11 @@ class RunningTasks:
         self.queue.changed(task)
 
     def _stage_first(self, task: RunningTask) -> None:
-        """Stage what comes before all that it reads: step 0, which says where the inputs begin, or the correction of recorded
-        steps, if there is one. After an abort, again."""
-        if not task.begun:
-            starts = start_offsets(task.bound, self.topics, task.owned.begins, self.app.starts)
-            starts |= self.inputs.tables.positions(task.bound)
-            self.pipeline.stage(task.begin(starts, self.owner, self.time.latest()))
-        if task.owned.correction is not None:
-            step = task.correct(self.owner, self.time.latest())
+        def starts() -> dict[InputPartition, Offset]:
+            begins = start_offsets(task.bound, self.topics, task.owned.begins, self.app.starts)
+            return begins | self.inputs.tables.positions(task.bound)
+
+        for step in task.first_steps(starts, self.owner, self.time.latest()):
             check_sizes(step, self.app.limits)
             self.pipeline.stage(step)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import timedelta
@@ -178,14 +178,17 @@ class RunningTask:
         """Whether some of its inputs are still to be read: after the tables, after a move, or once their topic has joined."""
         return self.intake is not Intake.OPEN or bool(self._joined) or self._joins
 
-    def begin(self, starts: dict[InputPartition, Offset], owner: OwnerId, now: Millis) -> ClosedStep:
-        """Step 0, which reads nothing: its record says where the inputs begin."""
-        self._ends = dict(starts)
-        return close_step(self.owned, owner, None, starts, now, [], Overlay(self.owned.opened()))
-
-    def correct(self, owner: OwnerId, now: Millis) -> ClosedStep:
-        """The step that corrects what recorded steps have said, before any new step."""
-        return close_correction(self.owned, owner, now)
+    def first_steps(
+        self, starts: Callable[[], Mapping[InputPartition, Offset]], owner: OwnerId, now: Millis
+    ) -> Iterator[ClosedStep]:
+        """The steps before all that it reads: step 0, whose record says where the inputs begin, unless there is a step
+        already; and the correction of what recorded steps have said, if there is one. After an abort, the same again."""
+        if not self.begun:
+            begins = starts()
+            self._ends = dict(begins)
+            yield close_step(self.owned, owner, None, begins, now, [], Overlay(self.owned.opened()))
+        if self.owned.correction is not None:
+            yield close_correction(self.owned, owner, now)
 
     def close(
         self,

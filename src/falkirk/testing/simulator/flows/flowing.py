@@ -81,8 +81,7 @@ class FlowDomain(Domain):
         """Read and step the task from now on."""
         bound, t = self.flow.bound(owned.task.id.partition), owned.task.id.partition
         task = self._flowing[t] = RunningTask(bound, owned, bound.stage.circuit(t, self.flow.cluster.layout))
-        ends = task.ends
-        task.join({i.partition: Offset(0) for i in bound.inputs if ends and i.partition not in ends})
+        task.join(self.inputs.joining(task))
         self._stage_first(task)
         self.inputs.add(task)
         Domain.start(self, owned)
@@ -95,11 +94,9 @@ class FlowDomain(Domain):
         self.inputs.rewind(task)
 
     def _stage_first(self, task: RunningTask) -> None:
-        """Stage step 0, which says where the inputs begin."""
-        if not task.begun:
-            starts = dict.fromkeys(self.toy.reads(task.owned.task.id.partition), Offset(0))
-            starts |= self.inputs.tables.positions(task.bound)
-            self.core.pipeline.stage(task.begin(starts, self.log.owner, self.clock.now()))
+        """Stage what comes before all that it reads."""
+        for step in task.first_steps(lambda: self.inputs.begins(task), self.log.owner, self.clock.now()):
+            self.core.pipeline.stage(step)
 
     async def stop(self, owned: Owned) -> None:
         """Read and step the task no more."""
