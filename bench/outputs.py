@@ -51,7 +51,8 @@ class First(NamedTuple):
 
 def first_round(brokers: str, steps: str, partitions: int) -> First:
     """The first round of the tasks whose steps are in these partitions of a steps topic."""
-    records = [decode(m.value() or b"") for messages in committed(brokers, steps, partitions) for m in messages]
+    values = (m.value() for messages in committed(brokers, steps, partitions) for m in messages)
+    records = [decode(value) for value in values if value is not None]
     read = [r for r in records if isinstance(r, StepRecord) and r.rows]
     at = min(record.clock for record in read)
     return First(at, sum(record.rows for record in read if record.clock == at))

@@ -302,6 +302,27 @@ class LogContract:
 
         assert world.run(work()) == (({tp: 0}, {tp: 0}), {tp: 0})
 
+    def test_a_mark_is_behind_all_that_was_acknowledged_and_no_change(self, world: Harness, tp: TopicPartition) -> None:
+        log = world.log("a")
+
+        async def work() -> Any:
+            await log.renew()
+            await write(log, [tp], b"1")
+            before = (await log.commit())[tp]
+            mark = (await log.mark([tp]))[tp]
+            await write(log, [tp], b"2")
+            after = (await log.commit())[tp]
+            end = (await log.end([tp]))[tp]
+            position, changes, records = Offset(0), dict[bytes, bytes | None](), dict[int, bytes | None]()
+            while position < end:
+                read = (await log.read_committed({tp: (position, end)}))[tp]
+                records |= {r.offset: r.value for r in read.records}
+                more, position = await log.read_changes(tp, position, end)
+                changes |= more
+            return before < mark < after, records == {before: b"1", mark: None, after: b"2"}, changes
+
+        assert world.run(work()) == (True, True, {b"k": b"2"})
+
     def test_changes_are_the_last_of_each_key(self, world: Harness, tp: TopicPartition) -> None:
         log = world.log("a")
 

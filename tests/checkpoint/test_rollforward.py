@@ -123,7 +123,7 @@ def test_a_changelog_goes_on_where_a_worker_that_died_had_come_to() -> None:
         invariants.prefix(store.progress, STEPS[9][1])
     roll(second, store)
     assert (first.read, second.read) == ([0, 1, 2, 3], [3, 4, 5, 6, 7, 8, 9])
-    assert store.progress == Progress(9, 10, 10, 9)
+    assert store.progress == Progress(9, 10, 11, 9)
     assert store.get([b"%d" % n for n in range(10)]) == [b"new"] * 10
 
 

@@ -44,7 +44,7 @@ class History:
     async def start(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
         return dict.fromkeys(partitions, Offset(0))
 
-    async def end(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
+    async def mark(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
         return {p: Offset(len(self.records(p)) if p.topic == "steps" else 1) for p in partitions}
 
     async def read_committed(self, ranges: Ranges) -> Mapping[TopicPartition, Read]:

@@ -95,7 +95,8 @@ class App:
         return {int(key): json.loads(value)[column] for key, value in last.items() if value is not None}
 
     def steps(self) -> list[StepRecord]:
-        found = (decode(value or b"") for _, value, _ in self.records(f"falkirk.{self.name}.steps"))
+        values = (value for _, value, _ in self.records(f"falkirk.{self.name}.steps"))
+        found = (decode(value) for value in values if value is not None)
         return [record for record in found if isinstance(record, StepRecord)]
 
     def corrected(self) -> list[str]:

@@ -160,7 +160,7 @@ class App:
     def steps(self, name: str = "") -> dict[str, list[StepRecord]]:
         found: dict[str, list[StepRecord]] = {}
         for _, value, _ in self.records(f"falkirk.{name or self.name}.steps"):
-            if isinstance(record := decode(value or b""), StepRecord):
+            if value is not None and isinstance(record := decode(value), StepRecord):
                 found.setdefault(record.task, []).append(record)
         return found
 

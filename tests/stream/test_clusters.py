@@ -63,7 +63,7 @@ def test_steps_record_the_cluster_and_the_group_is_told_of_the_apps_own_alone() 
     app.send("there", bids(20, 100))
     app.run()
     both = next(b for b in app._cluster.tasks if b.task.id == TaskId("both", 1))
-    steps = [decode(record.value() or b"") for record in app._cluster.read(both.task.steps, 0)]
+    steps = [decode(value) for m in app._cluster.read(both.task.steps, 0) if (value := m.value()) is not None]
     last = next(step for step in reversed(steps) if isinstance(step, StepRecord))
     read = [
         (r.partition.cluster, r.partition.topic, r.partition.partition, r.partition.place.topic) for r in last.division

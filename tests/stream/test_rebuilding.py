@@ -57,7 +57,7 @@ def assert_the_same(calm: fk.testing.App, crashed: fk.testing.App) -> None:
 def steps_of(app: fk.testing.App) -> dict[str, list[StepRecord]]:
     found: dict[str, list[StepRecord]] = {}
     for bound in app._cluster.tasks:
-        records = [decode(m.value() or b"") for m in app._cluster.read(bound.task.steps, 0)]
+        records = [decode(value) for m in app._cluster.read(bound.task.steps, 0) if (value := m.value()) is not None]
         found[str(bound.task.id)] = [r for r in records if isinstance(r, StepRecord)]
     return found
 

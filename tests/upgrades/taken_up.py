@@ -56,7 +56,7 @@ def steps_of(brokers: str, name: str) -> dict[str, list[StepRecord]]:
     """What is still there of each task's steps."""
     found: dict[str, list[StepRecord]] = {}
     for _, value, _ in committed(brokers, f"falkirk.{name}.steps"):
-        if isinstance(record := decode(value or b""), StepRecord):
+        if value is not None and isinstance(record := decode(value), StepRecord):
             found.setdefault(record.task, []).append(record)
     return found
 

@@ -17,6 +17,9 @@ from falkirk.checkpoint.overlay import Overlay
 from falkirk.checkpoint.records import Division, SelectiveCheckpoint, StepRecord
 from falkirk.state.store import Changes, Store
 
+MARK = b""
+"""The key of a record without a value that marks an end: see `Log.mark`. Readers skip it. No key of a store is empty."""
+
 
 class Why(Enum):
     """Why a transaction failed; it decides what to do."""
@@ -164,7 +167,13 @@ class Log(Protocol):
         ...
 
     async def end(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
-        """High watermarks, at read_uncommitted: the last stable offset may lag a commit that returned."""
+        """High watermarks, at read_uncommitted: the last stable offset may lag a commit that returned. They may be those of
+        a broker that is the leader no more, and lack what its successor has acknowledged: see `mark`."""
+        ...
+
+    async def mark(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
+        """Where each partition ends: behind every record that was acknowledged before the call. This is the offset of a
+        record that is written there for it, with the key `MARK` and no value: only the leader can acknowledge it."""
         ...
 
     async def read_uncommitted(self, ranges: Ranges) -> Mapping[TopicPartition, Read]:

@@ -238,7 +238,7 @@ async def _settle(
         if (over := part.over(progress)) is not None:
             return over
         await log.renew()
-        progress, hidden = await look(log, part.place)
+        progress, hidden = await look(log, part.place, marked=True)
         if (over := part.over(progress)) is not None and not hidden:
             return over
         try:
@@ -296,9 +296,11 @@ def record_of(place: TopicPartition, record: PartitionProgress) -> Writes:
     return Writes(place.topic, [place.partition], [None], [msgspec.json.encode(record)])
 
 
-async def look(log: Log, place: TopicPartition) -> tuple[PartitionProgress | None, bool]:
-    """The progress up to the high watermark; and whether an open transaction hides a part of it."""
-    position, mark = (await log.start([place]))[place], (await log.end([place]))[place]
+async def look(log: Log, place: TopicPartition, *, marked: bool = False) -> tuple[PartitionProgress | None, bool]:
+    """The progress up to the high watermark; and whether an open transaction hides a part of it. `marked`: it is to be all
+    progress, even if the broker that is asked has lost the partition to another."""
+    ends = await (log.mark if marked else log.end)([place])
+    position, mark = (await log.start([place]))[place], ends[place]
     progress: PartitionProgress | None = None
     while position < mark:
         read = (await log.read_committed({place: (position, mark)}))[place]

@@ -13,6 +13,11 @@ from falkirk.checkpoint.ports import Log, Read
 from falkirk.checkpoint.records import Released, TaskRecord, decode
 from falkirk.errors import StateError
 
+LOST_RECORDS = (
+    "the topic was truncated, or the broker lost committed data: restore the topic, or give the flow another name, under "
+    "which it starts from scratch"
+)
+
 Records = list[tuple[Offset, TaskRecord]]
 """The records of one steps partition, with their offsets."""
 
@@ -52,7 +57,9 @@ async def read_to_marks(
     successor took over must not fence it. If nobody can be fenced, `Log.waits` says so, and at last ends the wait.
     """
     tails = {p: Tail(position=start) for p, start in starts.items()}
-    marks = await log.end(list(starts))
+    marks = await log.mark(list(starts))
+    for p, start in starts.items():
+        check_kept(p, start, marks[p])
     gone: set[TopicPartition] = set()
     while behind := {p: (t.position, marks[p]) for p, t in tails.items() if t.position < marks[p] and p not in gone}:
         stuck = {}
@@ -65,14 +72,24 @@ async def read_to_marks(
             elif stands:
                 stuck[p] = (more.position, marks[p])
         if stuck and await fence_openers(log, stuck, tails):
-            marks = await log.end(list(starts))
+            marks = await log.mark(list(starts))
     return tails
+
+
+def check_kept(partition: TopicPartition, known: Offset, mark: Offset) -> None:
+    """A log still goes as far as it was known before. Raises StateError."""
+    if known > mark:
+        raise StateError(
+            f"the steps topic was known up to offset {known}, and now it ends at {mark}",
+            where=f"{partition.topic}[{partition.partition}]",
+            hint=LOST_RECORDS,
+        )
 
 
 async def read_ownerships(log: Log, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Ownerships]:
     """Who owned each task, from all that its partition holds now, also open and aborted transactions."""
     position = dict(await log.start(partitions))
-    marks = await log.end(partitions)
+    marks = await log.mark(partitions)
     found = {p: Ownerships() for p in partitions}
     while behind := {p: (position[p], marks[p]) for p in partitions if position[p] < marks[p]}:
         for p, read in (await log.read_uncommitted(behind)).items():

@@ -26,7 +26,7 @@ from falkirk.checkpoint import backfill, invariants
 from falkirk.checkpoint.ids import Nonce, Offset, TopicPartition
 from falkirk.checkpoint.names import last_named
 from falkirk.checkpoint.ports import Aborted, Clock, Log, Replayer, Stores, Unknown
-from falkirk.checkpoint.reading import Records, fence_rivals, read_to_marks
+from falkirk.checkpoint.reading import LOST_RECORDS, Records, fence_rivals, read_to_marks
 from falkirk.checkpoint.records import Named, StepRecord
 from falkirk.checkpoint.regimes import Means, Tail
 from falkirk.checkpoint.tasks import Owned, Phase, Revoked
@@ -87,7 +87,7 @@ async def roll_forward(means: Means, owned: Owned) -> bool:
     log, recovery, steps_at = means.log, owned.task.recovery, owned.task.steps
     owned.renewed = False  # before the marks are asked: see `renew`
     first = (await log.start([steps_at]))[steps_at]
-    tail = Tail(await log.start(recovery.logged), await log.end(recovery.logged)) if recovery.logged else Tail({}, {})
+    tail = Tail(await log.start(recovery.logged), await log.mark(recovery.logged)) if recovery.logged else Tail({}, {})
 
     # The store's own last step is read again: it has the input positions, and shows that store and log belong together.
     start = max(first, Offset(owned.opened().progress.step_offset - 1))
@@ -98,7 +98,7 @@ async def roll_forward(means: Means, owned: Owned) -> bool:
     steps = [(offset, r) for offset, r in read.records if isinstance(r, StepRecord)]
     if steps and recovery.keeps_state and steps[-1][1].base != owned.opened().progress.base:
         await backfill.replace(means.stores, owned, steps[-1][1].base)
-    check_history(owned, steps)
+    check_history(owned, first, steps)
     check_layout(owned, steps)
     owned.rolls(owned.opened().progress, recovery.replay(owned.opened().progress, steps, tail))
     if not await recovery.recover(means, owned, steps, tail):
@@ -161,8 +161,9 @@ def check_layout(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> No
         )
 
 
-def check_history(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> None:
-    """The step records form one chain, and the store stands on it. Raises InvariantError or StateError."""
+def check_history(owned: Owned, first: Offset, steps: Sequence[tuple[Offset, StepRecord]]) -> None:
+    """The step records form one chain, and the store stands on it: its own last step is there, unless it lies before the
+    `first` offset that is kept. Raises InvariantError or StateError."""
     invariants.chain(record for _, record in steps)
     progress = owned.opened().progress
     last = steps[-1][1].step if steps else -1
@@ -170,6 +171,13 @@ def check_history(owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> N
         raise StateError(
             f"the store of task {owned.task.id} is at step {progress.step}, but its steps topic ends at step {last}",
             where=f"{owned.task.steps.topic}[{owned.task.steps.partition}]",
-            hint="the topic was truncated, or the broker lost committed data: restore the topic, or give the flow another "
-            "name, under which it starts from scratch",
+            hint=LOST_RECORDS,
+        )
+    own = Offset(progress.step_offset - 1)
+    if progress.step >= 0 and first <= own and (own, progress.step) != (steps[0][0], steps[0][1].step):
+        raise StateError(
+            f"the store of task {owned.task.id} is at step {progress.step}, found at offset {own} of its steps topic. "
+            f"The first step from there on is now step {steps[0][1].step}, at offset {steps[0][0]}",
+            where=f"{owned.task.steps.topic}[{owned.task.steps.partition}]",
+            hint=LOST_RECORDS,
         )

@@ -152,7 +152,7 @@ class Cluster:
                     check_ended(was, record, [self._records(p) for p in places], running=False)
 
     def _records(self, place: TopicPartition) -> list[tuple[Offset, TaskRecord]]:
-        return [(Offset(m.offset()), decode(m.value() or b"")) for m in self.read(place, 0)]
+        return [(Offset(m.offset()), decode(value)) for m in self.read(place, 0) if (value := m.value()) is not None]
 
     def now(self) -> Millis:
         """The port `Clock`."""

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from falkirk.checkpoint.ids import InputPartition, Offset, TaskId, TopicPartition, after
+from falkirk.checkpoint.ports import MARK
 from falkirk.checkpoint.records import Division
 from falkirk.errors import SourceError
 from falkirk.runtime.app.app import BoundInput, BoundTask
@@ -145,7 +146,8 @@ class MemoryRereader:
         place, end = task.shadow
         found = [m for m in self._cluster.read(place, at, self._cluster.chunk) if m.offset() < end]
         behind = after(found[-1].offset()) if found else end
-        return ShadowChunk({m.key() or b"": m.value() for m in found}, behind if behind < end else None)
+        changes = {m.key() or b"": m.value() for m in found if m.key() != MARK}
+        return ShadowChunk(changes, behind if behind < end else None)
 
     def forget(self, task: TaskId) -> None:
         """Nothing is kept of it."""

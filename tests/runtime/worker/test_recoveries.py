@@ -87,7 +87,7 @@ class OneWorkersLog:
     async def start(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
         return dict.fromkeys(partitions, Offset(0))
 
-    async def end(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
+    async def mark(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
         return {
             p: Offset(len(self.records(p)) if p.topic == "steps" else self.sizes.get(p.partition, CHUNKS))
             for p in partitions

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from falkirk.checkpoint.ids import Millis, Offset, TopicPartition
+from falkirk.checkpoint.ids import Millis, Offset, TopicPartition, after
 from falkirk.checkpoint.planning.rates import NOTHING, Cost, Replay
 from falkirk.checkpoint.ports import Clock, Log, Writes
-from falkirk.checkpoint.reading import obstacle
+from falkirk.checkpoint.reading import LOST_RECORDS, obstacle
 from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.regimes.recovery import Means, Recovery, Tail
 from falkirk.checkpoint.tasks import ClosedStep, Owned
@@ -105,8 +105,7 @@ class Eager(Recovery):
             raise StateError(
                 f"the store of task {owned.task.id} is at offset {before.applied} of its changelog, which ends at {mark}",
                 where=f"{place.topic}[{place.partition}]",
-                hint="the changelog was truncated, or the broker lost committed data: restore the topic, or give the flow "
-                "another name, under which it starts from scratch",
+                hint=LOST_RECORDS,
             )
         offset, last = steps[-1]
         position = start = max(Offset(before.applied), begin)
@@ -123,7 +122,8 @@ class Eager(Recovery):
                 store.write(changes, before.partly(position, since))
             if _outdated(clock, owned, steps, since):
                 return False
-        store.write({}, before.at(last.step, offset + 1, mark, last.clock))
+        # Behind the mark: it need not be read when the task is taken over again.
+        store.write({}, before.at(last.step, offset + 1, after(mark), last.clock))
         return True
 
     def check_age(self, clock: Clock, owned: Owned, steps: Sequence[tuple[Offset, StepRecord]]) -> None:

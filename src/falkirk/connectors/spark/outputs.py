@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from confluent_kafka import Message
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.checkpoint.records import StepRecord, decode
+from falkirk.checkpoint.reading import decoded
+from falkirk.checkpoint.records import StepRecord
 from falkirk.checkpoint.steps import HEADER, maker
 from falkirk.connectors.kafka.admin.topics import Topics
 from falkirk.connectors.kafka.client.config import Cluster
@@ -63,7 +64,7 @@ def _last_steps(cluster: Cluster, partitions: Sequence[TopicPartition]) -> dict[
             start = max(first[place], Offset(end[place] - TAIL))
             for begin in dict.fromkeys((start, first[place])):  # all of it, if the tail holds no step
                 read = reader.read({place: (begin, end[place])}, committed=True)[place]
-                steps = [s for r in read.records if isinstance(s := decode(r.value or b""), StepRecord)]
+                steps = [s for _, s in decoded(read) if isinstance(s, StepRecord)]
                 if steps:
                     found[steps[-1].task] = steps[-1].step
                     break

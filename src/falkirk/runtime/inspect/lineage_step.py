@@ -135,7 +135,7 @@ class Tracer:
         if task not in self._steps:
             place = place_of(self.layout, steps_topic(self.prefix, self.app), task)
             found = self.topics.between(place, 0, None) if place is not None else ()
-            decoded = [task_records.decode(m.value() or b"") for m in found]
+            decoded = [task_records.decode(value) for m in found if (value := m.value()) is not None]
             self._steps[task] = {r.step: r for r in decoded if isinstance(r, StepRecord)}
         return self._steps[task]
 

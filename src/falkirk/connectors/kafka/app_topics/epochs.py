@@ -63,7 +63,7 @@ class KafkaEpochLog:
         while behind := {p: (at[p], marks[p]) for p in at if at[p] < marks[p]}:
             for place, read in self._reader.read(behind, committed=True).items():
                 if (progress := last_progress(read)) is not None:
-                    found[place] = progress, read.records[-1].offset
+                    found[place] = progress, max(record.offset for record in read.records if record.value is not None)
                 if read.position == at[place]:
                     del at[place]  # an open transaction is in the way: its progress is not decided
                 else:

@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from falkirk.checkpoint.ids import Offset, TopicPartition
-from falkirk.checkpoint.ports import LogRecord, Ranges, Read
+from falkirk.checkpoint.ports import MARK, LogRecord, Ranges, Read
 from falkirk.connectors.kafka.client.clients import client, fetch_metadata
 from falkirk.connectors.kafka.client.config import READER, Cluster, logger
 from falkirk.connectors.kafka.client.contact import connected
@@ -258,6 +258,7 @@ class BoundedReader:
                     position = max(position, Offset((messages[-1].offset() or 0) + 1))
                 # A changelog's keys are never null.
                 changes.update(zip(map(Message.key, messages), map(Message.value, messages), strict=True))  # type: ignore[arg-type]
+        changes.pop(MARK, None)
         return changes, min(position, end)
 
     def close(self) -> None:

@@ -34,6 +34,7 @@ from falkirk.connectors.kafka.client.producing import failure, initialised, last
 from falkirk.connectors.kafka.reading.reader import BoundedReader
 from falkirk.connectors.kafka.transactions import delivery
 from falkirk.connectors.kafka.transactions.delivery import Delivery
+from falkirk.connectors.kafka.transactions.marks import Marks
 from falkirk.connectors.kafka.transactions.standstills import Standstills
 from falkirk.errors import ClusterError
 from falkirk.state.store import Changes
@@ -67,6 +68,7 @@ class KafkaLog:
         self._owner, self._group_metadata = owner, group_metadata
         self._settings = cluster.producer(owner, transaction_timeout_ms, batch_bytes)
         self._reader = BoundedReader(cluster)
+        self._marks = Marks(cluster, self._reader)
         self._standstills = Standstills(2 * transaction_timeout_ms / 1000)
         self._producer: Producer | None = None
         self._state = Transaction.DEAD
@@ -170,6 +172,10 @@ class KafkaLog:
     async def end(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
         """High watermarks, asked at read_uncommitted."""
         return self._reader.watermarks(partitions, end=True)
+
+    async def mark(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
+        """Where partitions end, each by a record that is written there."""
+        return self._marks.write(partitions)
 
     async def read_uncommitted(self, ranges: Ranges) -> Mapping[TopicPartition, Read]:
         """Everything in the ranges, also of open and aborted transactions."""

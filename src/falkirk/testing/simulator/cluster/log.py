@@ -299,6 +299,14 @@ class SimLog:
         ask = "asks for the end of"
         return {tp: Offset(await self._each(ask, tp, lambda tp: self.broker[tp].end)) for tp in partitions}
 
+    async def mark(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Offset]:
+        """Write a record to each, and say where it is."""
+
+        def write(tp: TopicPartition) -> int:
+            return self.broker[tp].append(ports.MARK, None, self.broker.now, None)
+
+        return {tp: Offset(await self._each("marks the end of", tp, write)) for tp in partitions}
+
     async def read_uncommitted(self, ranges: Ranges) -> Mapping[TopicPartition, Read]:
         """Everything."""
         return {
@@ -328,7 +336,7 @@ class SimLog:
         """The last committed change of each key, of a few offsets at a time."""
         ask, end = "reads the changes of", min(end, Offset(start + CHUNK))
         entries, position = await self._each(ask, partition, lambda tp: self.broker[tp].committed(start, end))
-        return {e.key: e.value for e in entries if e.key is not None}, Offset(position)
+        return {e.key: e.value for e in entries if e.key is not None and e.key != ports.MARK}, Offset(position)
 
     def _kept(self, tp: TopicPartition, ranges: Ranges) -> tuple[int, int]:
         """A read continues where the partition begins now: nobody needs what was below."""

@@ -136,7 +136,7 @@ async def read_to_marks_whoever_is_named(
 
 
 class _Marked:
-    """A log that answers `end` from memory."""
+    """A log that answers `mark` from memory."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -145,7 +145,7 @@ class _Marked:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.log, name)
 
-    async def end(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
+    async def mark(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
         return {p: self.marks[p] for p in partitions}
 
 
@@ -156,9 +156,9 @@ async def fence_when_marked(log: Log, tasks: Sequence[Owned]) -> None:
     """Ask for the high watermarks, then fence."""
     for owned in tasks:
         marked = _early[owned.nonce] = _Marked(log)
-        marked.marks |= await log.end([owned.task.steps])
+        marked.marks |= await log.mark([owned.task.steps])
         if owned.task.recovery.logged:
-            marked.marks |= await log.end(owned.task.recovery.logged)
+            marked.marks |= await log.mark(owned.task.recovery.logged)
     await _fence(log, tasks)
 
 
@@ -171,7 +171,7 @@ async def read_ownerships_committed(
     log: Log, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, names.Ownerships]:
     """Only what is committed now."""
-    first, marks = await log.start(partitions), await log.end(partitions)
+    first, marks = await log.start(partitions), await log.mark(partitions)
     reads = await log.read_committed({p: (first[p], marks[p]) for p in partitions})
     found = {p: names.Ownerships() for p in partitions}
     for p, ownerships in found.items():

@@ -126,7 +126,7 @@ EDGES: dict[str, Weakening] = {
             _LAZY,
             Plan(
                 (
-                    Expel(worker=0, on="recovery of 1 of domain 1: asks for the end of steps-1"),
+                    Expel(worker=0, on="recovery of 1 of domain 1: marks the end of steps-1"),
                     Expel(worker=1, on="committer: has queued records for changes"),
                     Turn(at=151, choice=6),
                 ),

@@ -47,6 +47,13 @@ async def last_stable_offsets(self: SimLog, partitions: Sequence[TopicPartition]
     return {tp: Offset(self.broker[tp].stable) for tp in partitions}
 
 
+async def ends_at_a_former_leader(
+    self: SimLog, partitions: Sequence[TopicPartition]
+) -> Mapping[TopicPartition, Offset]:
+    """High watermarks of a broker that lacks the last record, and the marker of its transaction."""
+    return {tp: Offset(max(self.broker[tp].start, self.broker[tp].end - 2)) for tp in partitions}
+
+
 def settle_keeping_staged(self: pipeline.Pipeline, steps: Sequence[ClosedStep], fates: Sequence[Fate]) -> list[Owned]:
     """What was staged on an aborted step stays."""
     staged = dict(self.staged)

@@ -49,7 +49,6 @@ from falkirk.testing.simulator.plan import (
     Pause,
     Plan,
     Takes,
-    Turn,
 )
 from falkirk.testing.simulator.points import Order
 from falkirk.testing.simulator.toy import Toy
@@ -155,17 +154,8 @@ WEAKENINGS: dict[str, Weakening] = (
                 Patch(takeover, "last_named", weak.as_it_should_be),
             ),
             Schedule(
-                ONE,
-                Plan(
-                    (
-                        Pause(worker=0, on=COMMIT, turns=74),
-                        Turn(at=0, choice=1),
-                        Turn(at=6, choice=1),
-                        Turn(at=17, choice=2),
-                        Turn(at=143, choice=3),
-                    ),
-                    lazy_broker=True,
-                ),
+                Toy(tasks=2, recovery=Lazy, inputs=2),
+                Plan((Pause(worker=0, on="admission: sends EndTxn(commit)", turns=85),), lazy_broker=True),
             ),
             lacks_too=("no-own-offset",),
         ),
@@ -177,13 +167,13 @@ WEAKENINGS: dict[str, Weakening] = (
                 Patch(takeover, "last_named", weak.as_it_should_be),
                 Patch(takeover, "read_to_marks", weak.read_to_marks_whoever_is_named),
             ),
-            Schedule(ONE, Plan((Pause(worker=0, on=COMMIT, at=2, turns=106),), lazy_broker=True)),
+            Schedule(ONE, Plan((Pause(worker=0, on=COMMIT, at=2, turns=113),), lazy_broker=True)),
             lacks_too=("no-own-offset",),
         ),
         "committed-goes-on": Weakening(
             "a doubtful step that is found committed lets its owner go on, whoever is named last",
             (Patch(transaction, "resolve", partial(weak_transactions.resolve, found_first=True)),),
-            Schedule(ONE, Plan((Pause(worker=0, on=COMMIT, at=2, turns=88, travels=True),), lazy_broker=True)),
+            Schedule(ONE, Plan((Pause(worker=0, on=COMMIT, at=1, turns=92, travels=True),), lazy_broker=True)),
             lacks_too=("no-own-offset",),
         ),
         "no-nonce": Weakening(
@@ -224,7 +214,7 @@ WEAKENINGS: dict[str, Weakening] = (
             Schedule(
                 ONE,
                 Plan(
-                    (Doubt(worker=0, on=COMMIT, order=Order.TWICE), Pause(worker=0, on=COMMIT + ": done", turns=83)),
+                    (Doubt(worker=0, on=COMMIT, order=Order.TWICE), Pause(worker=0, on=COMMIT + ": done", turns=90)),
                     lazy_broker=True,
                 ),
             ),
@@ -232,8 +222,13 @@ WEAKENINGS: dict[str, Weakening] = (
         ),
         "read-to-lso": Weakening(
             "read to the last stable offset, not to the high watermark",
-            (Patch(SimLog, "end", weak_transactions.last_stable_offsets),),
+            (Patch(SimLog, "mark", weak_transactions.last_stable_offsets),),
             Schedule(ONE, Plan((Pause(worker=0, on=NAME),), lazy_broker=True)),
+        ),
+        "ask-for-the-end": Weakening(
+            "the end is asked for, without a mark, and a broker answers that is the leader no more",
+            (Patch(SimLog, "mark", weak_transactions.ends_at_a_former_leader),),
+            Schedule(ONE, Plan((Doubt(worker=0, on=COMMIT + ": done", at=1),))),
         ),
         "hw-before-fence": Weakening(
             "ask for the high watermarks before fencing",
